@@ -141,4 +141,5 @@ def _line(entry: Entry) -> str:
     said += [f"AUC {record.auc:.3f}"] if record.auc is not None else []
     said += [f"error {record.error:.3f}"] if record.error is not None else []
     said += [f"atoms kept {record.kept:.1%}"] if record.kept is not None else []
+    said += [f"{record.survived:.0%} of the checks survive"] if record.survived is not None else []
     return f"{job.dataset} {job.method} {job.columns}: {', '.join(said)}; {record.seconds:.1f} s"

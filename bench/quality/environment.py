@@ -21,7 +21,7 @@ VARIABLE: Final = "SYNCRET_QUALITY_PYTHON"
 """Names another interpreter than that of .venv-quality."""
 _WAITING: Final = 20
 """Seconds of the clock for each of processor time: only a program that waits for something reaches them."""
-SCORE, SMARTNOISE = "score.py", "smartnoise.py"
+SCORE, SMARTNOISE, COPULA = "score.py", "smartnoise.py", "copula.py"
 
 
 class ThirdPartyError(Exception):

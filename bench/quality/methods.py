@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 
 from bench.datasets import Dataset
-from bench.quality.environment import SMARTNOISE, ask
+from bench.quality.environment import COPULA, SMARTNOISE, ask
 from bench.quality.pairs import permuted
-from bench.quality.tables import UNIFORM, RealTable
+from bench.quality.peers import given, peer_columns, written_back
+from bench.quality.tables import RealTable
 from bench.utility.methods import run_method
 from bench.utility.problem import Problem
 from bench.utility.settings import ESTIMATED, Settings
-from mechanisms.domain import Domain, Integer, Real
+from mechanisms.domain import Domain
 from mechanisms.resolving import stand_in
 from mechanisms.scores import AIM, REMAINING_ERROR
 from mechanisms.synthetic import synthetic_parts
@@ -45,14 +46,18 @@ OURS: Mapping[str, str] = {
 `standard` is what a draft asks for, all pairs, annealed, by our own rule, central or by servers; the others have the
 papers' rule, rounds and workload. `standard-target` says which column the table is made to predict.
 """
-THEIRS: Mapping[str, str] = {"smartnoise-aim": "aim", "smartnoise-mst": "mst"}
+THEIRS: Mapping[str, tuple[str, str]] = {
+    "smartnoise-aim": (SMARTNOISE, "aim"),
+    "smartnoise-mst": (SMARTNOISE, "mst"),
+    "sdv-copula": (COPULA, "copula"),
+}
+"""By method a program of this folder and its name there."""
+NOT_PRIVATE = ("sdv-copula",)
 FEDERATED = ("standard-distaim", "distaim", "flaim")
 METHODS = (REAL, PERMUTED, *OURS, *THEIRS)
 """`real` is the table itself, a perfect copy; `permuted` has its columns shuffled, without noise."""
 ALL_PAIRS = 10**6
 """More than there are."""
-_LABELS = 32
-"""Whole numbers of at most so many values are labels to smartnoise, others have bins, as many as ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def synthesize(
     if method == PERMUTED:
         return permuted(table.train, seed), 0.0
     if method in THEIRS:
-        return _theirs(THEIRS[method], table, budget, folder)
+        return _theirs(method, table, budget, folder, seed)
     return _ours(method, table, table.domains[columns], budget, seed)
 
 
@@ -119,33 +124,20 @@ def _ours(
 
 
 def _theirs(
-    method: str, table: RealTable, budget: Budget, folder: Path
+    method: str, table: RealTable, budget: Budget, folder: Path, seed: int
 ) -> tuple[pd.DataFrame, float]:
     train, out = folder / "train.csv", folder / "synthetic.csv"
-    table.train.to_csv(train, index=False)
+    given(table).to_csv(train, index=False)
+    program, name = THEIRS[method]
     request = {
-        "method": method,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
+        "method": name,
         "train": str(train),
         "out": str(out),
-        "columns": smartnoise_columns(table),
+        "columns": peer_columns(table),
     }
-    answer = ask(SMARTNOISE, request, limit_s=budget.limit_s)
+    spent: dict[str, object] = {"seed": seed % 2**32}
+    if method not in NOT_PRIVATE:
+        spent = {"epsilon": budget.epsilon, "delta": budget.delta}
+    answer = ask(program, request | spent, limit_s=budget.limit_s)
     drawn = pd.read_csv(out, dtype=str, keep_default_na=False)
-    return drawn, float(str(answer["seconds"]))
-
-
-def smartnoise_columns(table: RealTable) -> list[dict[str, object]]:
-    """What smartnoise is told of the columns: what our methods know with equal bins."""
-    domain = table.domains[UNIFORM]
-    described = {column.name: column for column in domain.columns}
-    columns: list[dict[str, object]] = []
-    for name in domain.written_names:
-        column, entry = described.get(name), {"name": name}
-        if isinstance(column, Real) or (isinstance(column, Integer) and column.values > _LABELS):
-            decimals = column.places if isinstance(column, Real) else 0
-            entry |= {"low": column.low, "high": column.high, "bins": column.bins}  # type: ignore[dict-item]
-            entry |= {"decimals": decimals}  # type: ignore[dict-item]
-        columns.append(dict(entry))
-    return columns
+    return written_back(table, drawn), float(str(answer["seconds"]))

@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from bench.markdown import markdown_table
-from bench.quality.methods import METHODS, PERMUTED, REAL
+from bench.quality.methods import METHODS, NOT_PRIVATE, OURS, PERMUTED, REAL
 from bench.quality.runs import Record
 from bench.quality.store import Entry
+from bench.quality.survival import CHECKS
 from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
 from parties.files import write_whole
 
@@ -25,7 +26,8 @@ In each cell: columns as equal bins → columns in their shape (atoms, log scale
 description only. `private` is the method with private bins: told no more than equal bins are, it measures fine cells in
 round 0, under the same budget, and finds values that heap up and its bins by itself. FLAIM refuses them; DistAIM
 takes them and was not run with them here. Means of the repeats, ± their standard deviation where there are several.
-`not within`: a third party's synthesizer did not end within that much processor time.
+`sdv-copula` is SDV's Gaussian copula, which is not private and spends no epsilon. `not within`: a third party's
+synthesizer did not end within that much processor time.
 """
 _MEASURES: Sequence[tuple[str, str, Callable[[Record], float | None], str]] = (
     ("Column shapes", "SDMetrics, 0 to 1, 1 the best.", lambda r: r.shapes, ".3f"),
@@ -55,6 +57,13 @@ _MEASURES: Sequence[tuple[str, str, Callable[[Record], float | None], str]] = (
         lambda r: r.kept,
         ".1%",
     ),
+    (
+        "What survives",
+        "Of the checks of an ugly table (zeros, heaps, sentinels, tails, dates, spellings, codes) the share that pass; "
+        "below, which do not.",
+        lambda r: r.survived,
+        ".0%",
+    ),
     ("Seconds", "Of the clock, on a machine with other work.", lambda r: r.seconds, ".1f"),
 )
 _ATOMS_SHOWN = 6
@@ -67,7 +76,7 @@ def write_page(folder: Path, entries: Sequence[Entry]) -> None:
 
 def markdown(entries: Sequence[Entry]) -> str:
     """The page of all entries: a section for each set of conditions, with the real tables in each."""
-    kept = (REAL, PERMUTED)
+    kept = (REAL, PERMUTED, *NOT_PRIVATE)
     real = [entry for entry in entries if entry.job.method in kept]
     ordered = sorted((entry for entry in entries if entry.job.method not in kept), key=_conditions)
     sections = []
@@ -101,12 +110,16 @@ def _section(title: str, entries: Sequence[Entry]) -> str:
         rows = [
             (dataset, *(_cell(done, dataset, *column, measure, form) for column in shown))
             for dataset in datasets
+            if any(e.job.dataset == dataset and measure(e.record) is not None for e in done)
         ]
+        if not rows:
+            continue
         titles = [f"{method}, {PRIVATE}" if PRIVATE in kinds else method for method, kinds in shown]
         heads = " | ".join(["table", *titles])
         table = markdown_table(heads, rows, right=range(1, len(shown) + 1))
         parts.append(f"### {name}\n\n{said}\n\n{table}\n")
     parts += [_atoms(done, dataset) for dataset in datasets]
+    parts += [_lost(done, dataset) for dataset in datasets if dataset in CHECKS]
     return "\n".join([*filter(None, parts), *_failures(entries)])
 
 
@@ -189,6 +202,37 @@ def _atoms(entries: Sequence[Entry], dataset: str) -> str:
     heads = " | ".join(["value", "real rows", *shown])
     table = markdown_table(heads, rows, right=range(1, len(shown) + 2))
     return f"### Atoms of {dataset}\n\nShares of the rows; the most frequent of {len(known[kinds[0]])}.\n\n{table}\n"
+
+
+def _lost(entries: Sequence[Entry], dataset: str) -> str:
+    """The checks of an ugly table that not every run passed, by method."""
+    kinds = [
+        (method, columns, runs)
+        for method in METHODS
+        for columns in (UNIFORM, SHAPED, PRIVATE)
+        if (runs := [r for r in _of(entries, dataset, method, columns) if r.survived is not None])
+    ]
+    rows = [
+        (check, *(_failed(sum(check in r.lost for r in runs), len(runs)) for *_, runs in kinds))
+        for check in CHECKS[dataset]
+        if any(check in record.lost for *_, runs in kinds for record in runs)
+    ]
+    if not rows:
+        return ""
+    heads = " | ".join(["check", *(_title(method, columns) for method, columns, _ in kinds)])
+    table = markdown_table(heads, rows, right=range(1, len(kinds) + 1))
+    said = (
+        f"Of {len(CHECKS[dataset])} checks those that some run fails, and in how many of its runs."
+    )
+    return f"### Lost of {dataset}\n\n{said}\n\n{table}\n"
+
+
+def _title(method: str, columns: str) -> str:
+    return f"{method}, {columns}" if method in OURS else method
+
+
+def _failed(failed: int, runs: int) -> str:
+    return f"{failed} of {runs}" if failed else ""
 
 
 def _synthetic(record: Record, column: str, value: float) -> float | None:

@@ -17,8 +17,18 @@ import pandas as pd
 
 from bench.metrics import auc_on_held_out
 from bench.quality.environment import SCORE, NotWithinError, ThirdPartyError, ask
-from bench.quality.methods import FEDERATED, OURS, PERMUTED, REAL, THEIRS, Budget, synthesize
+from bench.quality.methods import (
+    FEDERATED,
+    NOT_PRIVATE,
+    OURS,
+    PERMUTED,
+    REAL,
+    THEIRS,
+    Budget,
+    synthesize,
+)
 from bench.quality.pairs import pair_distance
+from bench.quality.survival import survival
 from bench.quality.tables import (
     PRIVATE,
     SHAPED,
@@ -46,7 +56,7 @@ class Job:
     def to_dict(self) -> dict[str, object]:
         """All that the run depends on, flat: no budget where nothing is spent, no owners where there are none."""
         values = {name: value for name, value in asdict(self).items() if name != "budget"}
-        if self.method not in (REAL, PERMUTED):
+        if self.method not in (REAL, PERMUTED, *NOT_PRIVATE):
             values |= {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
         if self.method in FEDERATED:
             values["clients"] = self.budget.clients
@@ -98,7 +108,8 @@ class Record:
     `shapes` and `pairs` are the score's, 0 to 1; `distance` is that of pairs in values (`bench.quality.pairs`); `auc`
     of trees trained on the synthetic rows and tested on held-out ones; `error` of our methods' workload, 0 to 2, on the
     cells of equal bins whatever the columns; `kept` what of the atoms' rows is there: the sum of min(real, synthetic)
-    by that of real; None without atoms.
+    by that of real; None without atoms. Of an ugly table `survived` is the share of its checks that pass, `lost` the
+    names of the others (`bench.quality.survival`).
     `failed` says why there is nothing of it, and `late` that it needed more processor time than it was given;
     everything else is None then.
     """
@@ -110,6 +121,8 @@ class Record:
     distance: float | None = None
     kept: float | None = None
     atoms: tuple[Atom, ...] = ()
+    survived: float | None = None
+    lost: tuple[str, ...] = ()
     train_rows: int | None = None
     synthetic_rows: int | None = None
     seconds: float | None = None
@@ -121,7 +134,7 @@ class Record:
     def from_dict(cls, values: Mapping[str, Any]) -> "Record":
         """The inverse of `asdict`. Raises TypeError for unknown names."""
         atoms = tuple(Atom(**atom) for atom in values.get("atoms", ()))
-        return cls(**{**values, "atoms": atoms})
+        return cls(**{**values, "atoms": atoms, "lost": tuple(values.get("lost", ()))})
 
 
 def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
@@ -151,15 +164,20 @@ def measure(job: Job) -> Record:
         drawn = drawn[list(table.train.columns)]
         answer = _scored(table, drawn, folder)
     atoms = atom_shares(table, drawn)
+    checks = survival(table.name, table.train, drawn)
     real = sum(atom.real for atom in atoms)
     return Record(
         shapes=round(float(str(answer["shapes"])), 4),
         pairs=round(float(str(answer["pairs"])), 4),
         auc=_auc(table, drawn),
         error=workload_error_of(table, drawn) if job.method in (PERMUTED, *OURS) else None,
-        distance=round(pair_distance(table.train, drawn, table.numbers), 4),
+        distance=round(
+            pair_distance(table.plain(table.train), table.plain(drawn), table.numbers), 4
+        ),
         kept=round(sum(min(a.real, a.synthetic) for a in atoms) / real, 4) if real else None,
         atoms=atoms,
+        survived=round(sum(c.passed for c in checks) / len(checks), 4) if checks else None,
+        lost=tuple(check.name for check in checks if not check.passed),
         train_rows=len(table.train),
         synthetic_rows=len(drawn),
         seconds=round(seconds, 2),
@@ -170,10 +188,11 @@ def measure(job: Job) -> Record:
 def atom_shares(table: RealTable, drawn: pd.DataFrame) -> tuple[Atom, ...]:
     """Every atom with its share of the real and of the synthetic rows."""
     shares = []
+    frames = [table.plain(frame) for frame in (table.train, drawn)]
     for column, value in table.atoms:
         real, synthetic = (
             float((pd.to_numeric(frame[column], errors="coerce") == value).mean())
-            for frame in (table.train, drawn)
+            for frame in frames
         )
         shares.append(Atom(column, value, round(real, 5), round(synthetic, 5)))
     return tuple(shares)
@@ -193,7 +212,7 @@ def workload_error_of(table: RealTable, drawn: pd.DataFrame) -> float:
 def _scored(table: RealTable, drawn: pd.DataFrame, folder: Path) -> Mapping[str, object]:
     paths = {"real": folder / "real.csv", "synthetic": folder / "drawn.csv"}
     for path, frame in zip(paths.values(), (table.train, drawn), strict=True):
-        frame.to_csv(path, index=False)
+        table.plain(frame).to_csv(path, index=False)
     request = {name: str(path) for name, path in paths.items()} | {"kinds": table.kinds}
     # A score that fails is a fault of the benchmark and not a finding.
     return ask(SCORE, request, limit_s=600)
@@ -201,7 +220,9 @@ def _scored(table: RealTable, drawn: pd.DataFrame, folder: Path) -> Mapping[str,
 
 def _auc(table: RealTable, drawn: pd.DataFrame) -> float | None:
     (_, held_out, synthetic), label = features(
-        table.kinds, table.target, [table.train, table.test, drawn]
+        table.kinds,
+        table.target,
+        [table.plain(frame) for frame in (table.train, table.test, drawn)],
     )
     if len(np.unique(held_out[:, label])) < 2:
         return None

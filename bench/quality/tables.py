@@ -5,6 +5,8 @@ tables, and as in `bench.datasets` a domain is read from the table itself. `UNIF
 could have atoms, scales and edges; `SHAPED` is what `syncret domain` drafts. Adult has both by hand, in examples/.
 `PRIVATE` knows no more than `UNIFORM`: a run measures fine cells and finds its bins (`mechanisms.private_bins`).
 
+The ugly tables are made up (`bench.quality.ugly`).
+
 Limits: large tables are drawn from at random; the coded Adult is left out, since codes are bins already.
 """
 
@@ -18,6 +20,8 @@ from numpy.typing import NDArray
 
 from bench.datasets import published_table
 from bench.networks import ROOT
+from bench.quality import ugly
+from bench.quality.forms import FORMS, plain
 from mechanisms.column_parts import DEFAULT_BINS
 from mechanisms.columns import Column
 from mechanisms.domain import Domain, Integer, Real
@@ -40,6 +44,7 @@ TARGETS: Mapping[str, str] = {
     "magic": "class",
     "marketing": "y",
     "school": "score",
+    **ugly.TARGETS,
 }
 NAMES = tuple(TARGETS)
 _EXAMPLES = {"adult": ("adult.toml", "adult-shaped.toml")}
@@ -65,9 +70,15 @@ class RealTable:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """The columns of numbers."""
+        """The columns of numbers; of an ugly table those that are numbers, dates or times to people."""
+        if self.name in FORMS:
+            return frozenset(FORMS[self.name])
         columns = self.domains[UNIFORM].columns
         return frozenset(c.name for c in columns if isinstance(c, Integer | Real))
+
+    def plain(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A table of the same columns as scores read it: every number is one, however it is written."""
+        return plain(self.name, frame)
 
     @property
     def atoms(self) -> list[tuple[str, float]]:
@@ -83,7 +94,7 @@ class RealTable:
 @lru_cache(maxsize=1)
 def load_table(name: str, rows: int) -> RealTable:
     """At most `rows` rows of a table, nine tenths of them to synthesise from. Raises DatasetError, DataError."""
-    frame, _ = published_table(name)
+    frame = ugly.ugly_table(name, rows) if name in ugly.NAMES else published_table(name)[0]
     order = np.random.default_rng(DRAW_SEED).permutation(len(frame))[:rows]
     frame = frame.iloc[order]
     domains = _domains(name, frame)

@@ -18,7 +18,8 @@ from click.testing import CliRunner, Result
 from bench.cli import bench
 from bench.networks import ROOT
 from bench.quality.environment import SCORE, VARIABLE, NotWithinError, ask
-from bench.quality.methods import Budget, smartnoise_columns
+from bench.quality.methods import Budget
+from bench.quality.peers import peer_columns
 from bench.quality.report import markdown
 from bench.quality.runs import Job, atom_shares, columns_of, workload_error_of
 from bench.quality.store import alone, read_entries
@@ -229,7 +230,7 @@ def test_load_table_encodes_with_either_domain(asked: object) -> None:
 
 
 def test_smartnoise_is_told_the_bounds_and_bins_that_equal_bins_have(asked: object) -> None:
-    columns = {str(c["name"]): c for c in smartnoise_columns(load_table("heart_failure", 300))}
+    columns = {str(c["name"]): c for c in peer_columns(load_table("heart_failure", 300))}
     cost, told = costs()["cost"].astype(int), columns["cost"]
     low, high = (int(str(told.pop(name))) for name in ("low", "high"))
     assert told == {"name": "cost", "bins": 32, "decimals": 0}

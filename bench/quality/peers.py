@@ -1,0 +1,87 @@
+"""A table as other synthesizers take it: numbers as numbers, with bounds; and what they draw, as it was written.
+
+Provides `peer_columns`, `given` and `written_back`. Public: everything. They are told what our methods know with equal
+bins. Of an ugly table (`bench.quality.ugly`) they get what a careful person would make of it: plain numbers, and beside
+a column with marks a column of categories that says which mark stands there, and that there is none.
+"""
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+
+from bench.quality.forms import FORMS, plain
+from bench.quality.tables import UNIFORM, RealTable
+from bench.quality.ugly import MARKS
+from mechanisms.column_parts import DEFAULT_BINS
+from mechanisms.domain import Integer, Real
+
+_LABELS = 32
+"""Whole numbers of at most so many values are labels to others, what has more has bins, as many as ours."""
+_BESIDE = " (mark)"
+
+
+def peer_columns(table: RealTable) -> list[dict[str, object]]:
+    """What others are told of the columns: numbers have `low`, `high`, `bins` and `decimals`, others are labels."""
+    if table.name in FORMS:
+        return _ugly_columns(table)
+    domain = table.domains[UNIFORM]
+    described = {column.name: column for column in domain.columns}
+    columns: list[dict[str, object]] = []
+    for name in domain.written_names:
+        column, entry = described.get(name), {"name": name}
+        if isinstance(column, Real) or (isinstance(column, Integer) and column.values > _LABELS):
+            decimals = column.places if isinstance(column, Real) else 0
+            entry |= {"low": column.low, "high": column.high, "bins": column.bins}  # type: ignore[dict-item]
+            entry |= {"decimals": decimals}  # type: ignore[dict-item]
+        columns.append(dict(entry))
+    return columns
+
+
+def given(table: RealTable) -> pd.DataFrame:
+    """The rows to synthesise from as others get them."""
+    if table.name not in FORMS:
+        return table.train
+    frame = plain(table.name, table.train)
+    for name, marks in MARKS[table.name].items():
+        here = table.train[name].isin(marks)
+        frame[name + _BESIDE] = table.train[name].where(here, "none")
+        # A number that is nobody's, so that none is lacking where the other column has no mark.
+        known = pd.to_numeric(frame[name], errors="coerce")
+        frame[name] = frame[name].mask(here, f"{known.median():.15g}")
+    return frame
+
+
+def written_back(table: RealTable, drawn: pd.DataFrame) -> pd.DataFrame:
+    """Rows that others drew, as the table was written."""
+    forms = FORMS.get(table.name, {})
+    if not forms:
+        return drawn
+    columns = {}
+    for name in table.train.columns:
+        cells = drawn[name]
+        if name in forms:
+            cells = pd.Series([_cell(forms[name].write, cell) for cell in cells], dtype=str)
+        if name in MARKS[table.name]:
+            beside = drawn[name + _BESIDE].reset_index(drop=True)
+            cells = cells.reset_index(drop=True).where(beside == "none", beside)
+        columns[name] = cells.to_numpy()
+    return pd.DataFrame(columns, dtype=str)
+
+
+def _ugly_columns(table: RealTable) -> list[dict[str, object]]:
+    frame, forms = given(table), FORMS[table.name]
+    columns: list[dict[str, object]] = []
+    for name in frame.columns:
+        entry: dict[str, object] = {"name": name}
+        if name in forms and frame[name].nunique() > _LABELS:
+            known = pd.to_numeric(frame[name], errors="coerce").dropna()
+            entry |= {"low": float(known.min()), "high": float(known.max()), "bins": DEFAULT_BINS}
+            entry |= {"decimals": forms[name].decimals}
+        columns.append(entry)
+    return columns
+
+
+def _cell(write: Callable[[float], str], cell: str) -> str:
+    number = float(cell) if cell else math.nan
+    return "" if math.isnan(number) else write(number)
