@@ -112,7 +112,8 @@ def _ranked(rng: np.random.Generator, hidden: Floats, size: int) -> NDArray[np.i
     """Places 0 .. size - 1, a long tail of them, their rank going with the hidden number."""
     ranks = np.exp(np.abs(1.4 * rng.normal(size=len(hidden)) + 0.9 * hidden + 1.4)) - 1
     # Neighbours by rank are no neighbours by code.
-    return rng.permutation(size)[np.minimum((2 * ranks).astype(int), size - 1)]
+    places = np.minimum((2 * ranks).astype(np.int64), size - 1)
+    return np.asarray(rng.permutation(size)[places], np.int64)
 
 
 def _some(rng: np.random.Generator, share: float, mark: str, values: list[str]) -> list[str]:
@@ -122,4 +123,4 @@ def _some(rng: np.random.Generator, share: float, mark: str, values: list[str]) 
 
 
 def _yes(rng: np.random.Generator, odds: Floats) -> list[str]:
-    return np.where(rng.random(len(odds)) < 1 / (1 + np.exp(-odds)), "yes", "no").tolist()
+    return ["yes" if here else "no" for here in rng.random(len(odds)) < 1 / (1 + np.exp(-odds))]
