@@ -149,12 +149,16 @@ $(QUALITY)/.installed: $(STAMP) constraints-quality.txt
 # Another project's synthesizers have 600 seconds of a processor for tables of up to 15 columns, 300 for wider ones.
 NARROW := adult body_performance heart_failure magic
 WIDE := census covtype intrusion marketing school
+UGLY := ugly-clinic ugly-shop
 
 bench-quality: $(QUALITY)/.installed
 	$(BIN)/syncret bench quality --output bench/results
 	$(BIN)/syncret bench quality --dataset adult --method distaim --columns shaped --mpc --output bench/results
 	$(BIN)/syncret bench quality $(NARROW:%=--dataset %) --method smartnoise-mst --method smartnoise-aim --output bench/results
 	$(BIN)/syncret bench quality $(WIDE:%=--dataset %) --method smartnoise-mst --method smartnoise-aim --limit 300 --output bench/results
+	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --repeats 3 --method real --method permuted --method standard --method sdv-copula --columns uniform --columns shaped --output bench/results
+	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --repeats 3 --method smartnoise-mst --output bench/results
+	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --method smartnoise-aim --limit 300 --output bench/results
 
 clean:
 	rm -rf $(VENV) $(FLOWER) $(QUALITY) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

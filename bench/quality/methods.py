@@ -83,7 +83,7 @@ def synthesize(
     if method == PERMUTED:
         return permuted(table.train, seed), 0.0
     if method in THEIRS:
-        return _theirs(method, table, budget, folder, seed)
+        return _theirs(method, table, budget, folder)
     return _ours(method, table, table.domains[columns], budget, seed)
 
 
@@ -124,20 +124,19 @@ def _ours(
 
 
 def _theirs(
-    method: str, table: RealTable, budget: Budget, folder: Path, seed: int
+    method: str, table: RealTable, budget: Budget, folder: Path
 ) -> tuple[pd.DataFrame, float]:
     train, out = folder / "train.csv", folder / "synthetic.csv"
     given(table).to_csv(train, index=False)
     program, name = THEIRS[method]
-    request = {
+    request: dict[str, object] = {
         "method": name,
         "train": str(train),
         "out": str(out),
         "columns": peer_columns(table),
     }
-    spent: dict[str, object] = {"seed": seed % 2**32}
     if method not in NOT_PRIVATE:
-        spent = {"epsilon": budget.epsilon, "delta": budget.delta}
-    answer = ask(program, request | spent, limit_s=budget.limit_s)
+        request |= {"epsilon": budget.epsilon, "delta": budget.delta}
+    answer = ask(program, request, limit_s=budget.limit_s)
     drawn = pd.read_csv(out, dtype=str, keep_default_na=False)
     return written_back(table, drawn), float(str(answer["seconds"]))

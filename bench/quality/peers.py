@@ -2,12 +2,13 @@
 
 Provides `peer_columns`, `given` and `written_back`. Public: everything. They are told what our methods know with equal
 bins. Of an ugly table (`bench.quality.ugly`) they get what a careful person would make of it: plain numbers, and beside
-a column with marks a column of categories that says which mark stands there, and that there is none.
+a column with marks a column of categories that says which mark stands there, or that there is none.
 """
 
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 
 from bench.quality.forms import FORMS, plain
@@ -46,9 +47,10 @@ def given(table: RealTable) -> pd.DataFrame:
     for name, marks in MARKS[table.name].items():
         here = table.train[name].isin(marks)
         frame[name + _BESIDE] = table.train[name].where(here, "none")
-        # A number that is nobody's, so that none is lacking where the other column has no mark.
-        known = pd.to_numeric(frame[name], errors="coerce")
-        frame[name] = frame[name].mask(here, f"{known.median():.15g}")
+        # Beside a mark stands another row's number, so that none is lacking where others draw no mark.
+        known = frame[name][~here & (frame[name] != "")].to_numpy()
+        rng = np.random.default_rng(len(frame))
+        frame[name] = frame[name].mask(here, pd.Series(rng.choice(known, len(frame)), frame.index))
     return frame
 
 

@@ -236,7 +236,6 @@ def test_copula_asks_sdv(tmp_path: Path) -> None:
     given(table).to_csv(train, index=False)
     request = {
         "method": "copula",
-        "seed": 1,
         "train": str(train),
         "out": str(out),
         "columns": peer_columns(table),
