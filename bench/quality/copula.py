@@ -2,9 +2,8 @@
 
 As a command it reads one JSON object from standard input and writes a synthetic table of as many rows as the real one,
 and to standard output `{"seconds": ..., "synthesizer": its version}`. The request: `train` and `out` (paths of CSV
-files) and `columns`: name, and for numbers `decimals`; every other column is categorical. All its settings are
-the package's defaults. It protects nobody, spends no
-epsilon, and draws the same rows each time.
+files) and `columns`: name, and for numbers `decimals`; every other column is categorical. All its settings are the
+package's defaults. It protects nobody, spends no epsilon, and draws the same rows each time.
 """
 
 import contextlib
