@@ -47,6 +47,7 @@ CURRENCIES = (
 _CODE = re.compile(r"[A-Za-z]{1,3}\d{1,4}(?:[.-]?[0-9A-Za-z]{1,4})?", re.ASCII)
 _AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)
 _MINUS = "-\u2212"
+_PLUS = "+"
 _DURATION = re.compile(r"(\d+)( ?)([A-Za-z]+)([ ,]*)", re.ASCII)
 _OF_TWELVE = re.compile(r"(\d{1,2}):\d{2}(:\d{2})?( ?)([AP]M|[ap]m)", re.ASCII)
 _ISO_DURATION = re.compile(
@@ -283,7 +284,12 @@ def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
             cores[text] = core
             if (before, behind) != (prefix, suffix):
                 below[before, behind] += counts[text]
+    plus = below.pop((_PLUS + prefix, suffix), 0)
     negative = below.most_common(1)[0][0] if below else None
+    if plus and around[prefix, suffix] == plus + below.total():
+        # Nothing is without a sign: the plus stands before every number that is not negative.
+        numeral = Numeral(_PLUS + prefix, suffix, negative=negative or (f"-{prefix}", suffix))
+        return _separated(counts, numeral, cores)
     numeral = Numeral(
         prefix, suffix, negative=None if negative == (f"-{prefix}", suffix) else negative
     )
@@ -331,12 +337,12 @@ def _core_regex(thousands: str, decimal: str) -> re.Pattern[str]:
 
 
 def _without_sign(before: str, behind: str) -> tuple[str, str]:
-    """The signs around a number that is not negative."""
+    """What stands around a number beside its sign."""
     if before.endswith("(") and behind.startswith(")"):
         return before[:-1], behind[1:]
     if before.startswith("(") and behind.endswith(")"):
         return before[1:], behind[:-1]
-    if before[:1] and before[0] in _MINUS:
+    if before[:1] and before[0] in _MINUS + _PLUS:
         return before[1:], behind
     if before[-1:] and before[-1] in _MINUS:
         return before[:-1], behind

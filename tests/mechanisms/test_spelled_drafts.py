@@ -79,6 +79,9 @@ def comma_for_point(text: str) -> str:
     [
         (lambda x: f"{x / 100:.1f}%", Real, "0.0%"),
         (lambda x: f"{x / 100:.1f} %", Real, "0.0 %"),
+        (lambda x: f"{(x - 150) / 10:.1f}%", Real, "0.0%"),
+        (lambda x: f"{(x - 150) / 10:+.1f}%", Real, "+0.0%;-0.0%"),
+        (lambda x: f"{x - 150:+.2f} €", Real, "+0.00 €;-0.00 €"),
         (lambda x: f"${x:,.2f}", Real, "$#,##0.00"),
         (lambda x: f"EUR {x:.2f}", Real, "EUR 0.00"),
         (lambda x: comma_for_point(f"{x:,.2f} €"), Real, "#.##0,00 €"),
