@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, PRIVATE
 from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.endings import read_endings
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
@@ -23,8 +24,8 @@ _BINNED = frozenset(
 _PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
 _KEYS = {
     "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms", "other"}),
-    "integer": _BINNED | _PRIVATE | {"scale", "format"},
-    "real": _BINNED | _PRIVATE | {"scale", "decimals", "format"},
+    "integer": _BINNED | _PRIVATE | {"scale", "format", "endings"},
+    "real": _BINNED | _PRIVATE | {"scale", "decimals", "format", "endings"},
     "date": _BINNED | _PRIVATE | {"unit", "format"},
     "datetime": _BINNED | _PRIVATE | {"unit", "format"},
 }
@@ -105,6 +106,7 @@ def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
         _array(where, table, "within", _whole),
         _format(where, table),
         _marks(where, table),
+        _endings(table),
     )
 
 
@@ -126,6 +128,7 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
         _array(where, table, "within", _number),
         _format(where, table),
         _marks(where, table),
+        _endings(table),
     )
 
 
@@ -252,6 +255,10 @@ def _format(where: str, table: Mapping[str, object]) -> str:
 
 def _marks(where: str, table: Mapping[str, object]) -> tuple[str, ...]:
     return read_strings(where, table, "marks") if "marks" in table else ()
+
+
+def _endings(table: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
+    return read_endings(str(table["name"]), table["endings"]) if "endings" in table else ()
 
 
 def _missing(where: str, table: Mapping[str, object]) -> bool:

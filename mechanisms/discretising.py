@@ -35,6 +35,8 @@ NEIGHBOURS, LATTICE = 20, 400
 """Different values on each side that a heap is compared with; and among which are those that are as round."""
 FEWEST_ROUND, ROUND_FACTOR, LATTICE_FACTOR = 4, 1.4, 3
 """Of so many as round values at least a heap has so many times the median; and where many values look like heaps."""
+HEAVY_SHARE = 0.02
+"""A heap of this part of the rows is one, however many values beside it are as round."""
 FULL = 0.75
 """This part of a bin's rows makes a value a cell of its own, heap or not: there would be as many cells without it."""
 MOST_HEAPS, MANY_HEAPS = 12, 24
@@ -183,7 +185,11 @@ def _heaps(values: Values, counts: Whole, total: int) -> set[int]:
         if counts[i] >= HEAP_FACTOR * max(1.0, usual):
             found.append((usual - counts[i], i))
     factor = ROUND_FACTOR if len(found) <= MANY_HEAPS else LATTICE_FACTOR
-    rising = [(above, i) for above, i in found if _rises(values, counts, i, factor)]
+    rising = [
+        (above, i)
+        for above, i in found
+        if counts[i] >= HEAVY_SHARE * total or _rises(values, counts, i, factor)
+    ]
     return {int(values[i]) for _, i in sorted(rising)[:MOST_HEAPS]}
 
 

@@ -36,6 +36,8 @@ from mechanisms.domain import (
     parse_number,
     parse_whole,
 )
+from mechanisms.draft_notes import EXACT_WHOLE, MANY_CATEGORIES, RARE_ROWS, named, note_of
+from mechanisms.endings import endings_of
 from mechanisms.errors import DataError, DomainError
 from mechanisms.moments import (
     DATE_MARKS,
@@ -54,21 +56,17 @@ from mechanisms.recognising import NumberReading, ambiguous_versions, code_shape
 from mechanisms.recognising_moments import MomentReading, read_moments
 from mechanisms.source import TableSource
 from mechanisms.spelling import Clock, spelling_of
-from mechanisms.table import shown
 from mechanisms.text_table import TextTable
 from mechanisms.written import EXACT, multiple_of
 
 KNOWN_MISSING = ("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None")
 """The usual spellings of a missing value."""
-MANY_CATEGORIES = 100
-"""More categories than this are worth a word."""
 NEARLY_UNIQUE, ENOUGH_ROWS = 0.9, 10
 """So many different values a row, in so many rows at least, make an identifier."""
 MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
 """Texts of which there are more than the first number, and the second of the rows, look like identifiers, too."""
-RARE_ROWS, FOLDED_FROM = 20, 400
-"""Categories of fewer rows are one in a draft, since a person may be known by them; in tables of so many rows or more,
-where that is a twentieth at most."""
+FOLDED_FROM = 400
+"""Categories of fewer than ``RARE_ROWS`` are one in drafts of so many rows, where that is a twentieth at most."""
 OTHERS = ("other", "(other)", "all others")
 """Words for these; a draft takes the first that is no category."""
 LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
@@ -94,7 +92,6 @@ DISTINCT_MOMENTS = 5
 _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
 )
-_EXACT = 2**53
 _MOST_MULTIPLE = 2**60
 _Reading: TypeAlias = MomentReading | NumberReading
 
@@ -182,15 +179,15 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         reading = _reading(values, dotted_thousands=dotted)
         if reason := _why_left_out(values, reading):
             left_out.append(name)
-            reasons.append(f"{_named(name)}: {reason}")
+            reasons.append(f"{named(name)}: {reason}")
             continue
         column = _draft_column(values, reading)
         if reading and reading.question and not isinstance(column, Categorical):
-            questions.append(f"{_named(name)}: {reading.question}")
+            questions.append(f"{named(name)}: {reading.question}")
         if private_bins:
             column = _with_private_bins(column)
         columns.append(column)
-        notes.append(_note(column, values))
+        notes.append(note_of(column, values.counts))
         if column.missing:
             spellings.update(value for value in cells if value in KNOWN_MISSING)
     if not columns:
@@ -236,7 +233,7 @@ def _are_codes(column: _Column, reading: NumberReading) -> bool:
         return True
     whole = [parse_whole(plain) for plain in reading.plain.values()]
     return all(n is not None for n in whole) and any(
-        abs(n) > _EXACT for n in whole if n is not None
+        abs(n) > EXACT_WHOLE for n in whole if n is not None
     )
 
 
@@ -380,6 +377,9 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     else:
         reals = {value: x for value in counts if (x := parse_number(value)) is not None}
         drafted = _draft_real(numbers, reals)
+    if reading.form and isinstance(spelling_of(reading.form), Clock):
+        # Minutes have no decimal endings.
+        drafted = replace(drafted, endings=())
     return replace(drafted, form=reading.form, marks=reading.marks)
 
 
@@ -395,7 +395,8 @@ def _of_a_day(column: Integer, form: str, last: int) -> Integer:
 
 
 def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
-    found = shape_of(_rows_of(column, whole))
+    rows = _rows_of(column, whole)
+    found = shape_of(rows)
     return Integer(
         column.name,
         found.low,
@@ -405,6 +406,7 @@ def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
         edges=found.edges,
         atoms=found.atoms,
         within=found.within,
+        endings=endings_of(rows, found.atoms),
     )
 
 
@@ -417,7 +419,8 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
         # Numbers too large, or too small to be multiples of anything that 64 bits hold beside the largest of them.
         low, high = min(reals.values()), max(reals.values())
         return Real(column.name, low, high if high > low else low + 1, missing=column.missing)
-    found = shape_of(_rows_of(column, multiples), marks={mark * 10**places for mark in SENTINELS})
+    rows = _rows_of(column, multiples)
+    found = shape_of(rows, marks={mark * 10**places for mark in SENTINELS})
     unit = 10**places
     high = found.high if found.high > found.low else found.low + unit
     return Real(
@@ -430,6 +433,7 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
         atoms=tuple(atom / unit for atom in found.atoms),
         decimals=places,
         within=tuple(number / unit for number in found.within),
+        endings=endings_of(rows, found.atoms),
     )
 
 
@@ -519,83 +523,3 @@ def _coarsest_unit(form: Form | Pattern, moments: set[datetime]) -> str:
         for unit in reversed(units)
         if all(moment_of(tick_of(moment, unit), unit) == moment for moment in moments)
     )
-
-
-def _has_leading_zero(value: str) -> bool:
-    """A number that is written as codes are (``007``), which a number column would not give back."""
-    return bool(re.match(r"[+-]?0\d", value)) and parse_number(value) is not None
-
-
-def _note(column: Column, values: _Column) -> str:
-    name = _named(column.name)
-    if isinstance(column, Categorical):
-        note = f"{name}: its {len(column.categories)} categories were read from the data"
-        rare = sum(rows < RARE_ROWS for rows in values.counts.values())
-        if column.other:
-            note += f"; {rare} with fewer than {RARE_ROWS} rows are left out and written {column.other!r}: list those"
-            note += " that are public"
-        elif rare:
-            note += f"; {rare} with fewer than {RARE_ROWS} rows, by which a person may be known"
-        if column.prefix:
-            note += f"; those with the same first {_count(column.prefix, 'character')} share a cell"
-            note += f", but for {len(column.atoms)} frequent ones (atoms)" if column.atoms else ""
-        elif len(column.categories) > MANY_CATEGORIES:
-            note += "; that many look like an identifier: group them or drop the column"
-        # A value that is folded since a person may be known by it is not shown either.
-        listed = set(column.values)
-        note += _why_not_numbers([value for value in values.values if value in listed])
-    else:
-        note = f"{name}: low = {column.low} and high = {column.high} were read from the data"
-        if column.atoms:
-            atoms = ", ".join(str(atom) for atom in column.atoms)
-            note += f"; that many rows have {atoms} (atoms), too"
-        if column.edges:
-            note += "; the edges of its bins, too"
-        if isinstance(column, Real) and column.decimals is not None:
-            note += "; the decimals, too"
-        if isinstance(column, Moment):
-            note += "; the unit and the format, too"
-        elif column.form:
-            note += f"; the format {column.form}{_clock_words(column.form)}, too"
-        if column.marks:
-            marks = ", ".join(shown(mark) for mark in column.marks)
-            note += f"; the marks {marks}, too, which are no numbers and have cells of their own"
-    return note + ("; that values are missing, too" if column.missing else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("s" if number != 1 else "")
-
-
-def _clock_words(form: str) -> str:
-    """The unit that a clock's numbers count: nobody should take minutes and seconds for hours and minutes."""
-    spelling = spelling_of(form)
-    if not isinstance(spelling, Clock):
-        return ""
-    words = {"D": "days", "H": "hours", "M": "minutes", "S": "seconds"}
-    units = " and ".join(words[letter] for letter in spelling.letters)
-    return f" ({units}; numbers count {words[spelling.letters[-1]]})"
-
-
-def _named(name: str) -> str:
-    """A column's name in one line."""
-    return name if name.isprintable() else repr(name)
-
-
-def _why_not_numbers(present: list[str]) -> str:
-    """The reason for categories in a column that has numbers; "" where it has none."""
-    others = [value for value in present if parse_number(value) is None]
-    if len(others) == len(present):
-        return ""
-    if others:
-        return (
-            f"; not a numeric column, since {shown(others[0])} is no number (the first such value)"
-        )
-    if codes := [value for value in present if _has_leading_zero(value)]:
-        return f"; not a numeric column, since {shown(codes[0])} begins with a zero, as codes do"
-    whole = [n for value in present if (n := parse_whole(value)) is not None]
-    if any(abs(n) > _EXACT for n in whole):
-        return "; not a numeric column, since whole numbers of more than 15 digits are codes"
-    if len(set(map(float, present))) < len(present):
-        return "; not a numeric column, since some are the same number in two spellings, as versions are"
-    return "; not a numeric column, since bins cannot tell its numbers apart"

@@ -45,6 +45,7 @@ from mechanisms.column_parts import (
     or_atoms,
     write_marked,
 )
+from mechanisms.endings import Endings
 from mechanisms.errors import DomainError
 from mechanisms.private_bins import (
     MAX_RESOLUTION,
@@ -89,6 +90,7 @@ class Integer:
     within: tuple[int, ...] = ()
     form: str = ""
     marks: tuple[str, ...] = ()
+    endings: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -180,7 +182,8 @@ class Integer:
             private=self.private.to_dict() if self.private else None,
             within=self.within,
         )
-        return document | ({"format": self.form} if self.form else {})
+        document |= {"format": self.form} if self.form else {}
+        return document | ({"endings": dict(self.endings)} if self.endings else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,7 @@ class Real:
     within: tuple[float, ...] = ()
     form: str = ""
     marks: tuple[str, ...] = ()
+    endings: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -333,7 +337,8 @@ class Real:
             private=self.private.to_dict() if self.private else None,
             within=self.within,
         )
-        return document | decimals | ({"format": self.form} if self.form else {})
+        document |= decimals | ({"format": self.form} if self.form else {})
+        return document | ({"endings": dict(self.endings)} if self.endings else {})
 
     def _check_digits(self) -> None:
         width = min(after - before for before, after in pairwise(self.bin_edges))
@@ -416,6 +421,12 @@ def _check_written(column: Integer | Real) -> None:
                     f"are 0 to {last}"
                 )
     check_marks(column.name, column.marks, lambda mark: parse_number(column.plain(mark)))
+    if column.endings and isinstance(column, Real) and column.decimals is None:
+        raise DomainError(
+            f"column {column.name!r}: endings need decimals, the last of which they are"
+        )
+    if column.endings:
+        Endings(column.name, column.endings)
 
 
 def _as_in(column: Integer | Real) -> str:
@@ -427,7 +438,13 @@ def _written(
     column: Integer | Real, codes: NDArray[np.int32], generator: PublicGenerator
 ) -> NDArray[np.object_]:
     """A text for each code of numbers: each distinct number is spelt once."""
-    drawn = _drawn(column, codes, generator).tolist()
+    numbers = _drawn(column, codes, generator)
+    if column.endings:
+        cells = column.cells
+        ranges = np.array(cells.ranges, np.int64)[codes]
+        ending = Endings(column.name, column.endings)
+        numbers = ending.moved(numbers, ranges, cells.atoms, generator)
+    drawn = numbers.tolist()
     texts = {number: column.text_of(number) for number in dict.fromkeys(drawn)}
     return np.array([texts[number] for number in drawn], object)
 

@@ -19,7 +19,7 @@ from mechanisms.provenance import NAMING, PRIVATE, PUBLIC, TABLE, Provenance
 UNSAID = "unsaid"
 ORIGINS = (PUBLIC, PRIVATE, TABLE, UNSAID)
 _MEASURED = frozenset({"histogram", "deviation"})
-_VALUES = ("categories", "low", "high", "edges", "within", "atoms", "marks", "values")
+_VALUES = ("categories", "low", "high", "edges", "within", "atoms", "marks", "endings", "values")
 """Keys whose values stand for something that a table has; the others say how it is written or cut."""
 
 

@@ -25,6 +25,7 @@ _READ = (
     "marks",
     "prefix",
     "other",
+    "endings",
 )
 """Keys of a column whose values came out of the table."""
 _FEW_COLUMNS = 5

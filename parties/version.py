@@ -4,8 +4,8 @@ import functools
 import importlib.metadata
 
 WIRE_VERSION = 16
-"""Of what servers say to one another in a run. Raised whenever the order or form of messages changes, or what all make of an
-opened value."""
+"""Of what servers say to one another in a run. Raised whenever the order or form of messages changes, or what
+servers make of an opened value."""
 
 INGEST_VERSION = 2
 """Of what data owners and servers say to one another over HTTPS, and servers that pass uploads on; 1 did not say it."""

@@ -134,11 +134,15 @@ def _private_bins(column: Column) -> Column:
 def _equal_bins(column: Column) -> Column:
     if isinstance(column, Integer):
         low, high = min((*column.atoms, column.low)), max((*column.atoms, column.high))
-        plain = replace(column, edges=(), within=(), atoms=(), scale="linear", bins=DEFAULT_BINS)
+        plain = replace(
+            column, edges=(), within=(), atoms=(), scale="linear", bins=DEFAULT_BINS, endings=()
+        )
         return replace(plain, low=low, high=high)
     if isinstance(column, Real):
         bounds = min((*column.atoms, column.low)), max((*column.atoms, column.high))
-        real = replace(column, edges=(), within=(), atoms=(), scale="linear", bins=DEFAULT_BINS)
+        real = replace(
+            column, edges=(), within=(), atoms=(), scale="linear", bins=DEFAULT_BINS, endings=()
+        )
         return replace(real, low=bounds[0], high=bounds[1])
     return column
 

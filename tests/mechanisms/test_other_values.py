@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechanisms.domain import Categorical, Domain, Implied, Integer
-from mechanisms.draft import RARE_ROWS, draft_domain
+from mechanisms.draft import draft_domain
+from mechanisms.draft_notes import RARE_ROWS
 from mechanisms.errors import DataError, DomainError
 from mechanisms.sampling import public_generator
 from mechanisms.schema import table_schema

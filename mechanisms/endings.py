@@ -1,0 +1,133 @@
+"""Endings of numbers: prices that end in 99, readings that end in 0 or 5, with the share of the numbers of each.
+
+Provides ``Endings``, ``endings_of`` (what a column's numbers end in) and ``read_endings``. An ending is written, and
+never counted: cells are as they are without it. A drawn number is moved to the nearest one of its cell with a drawn
+ending, so that prices that do not exist do not come out.
+
+Public: the endings of a configuration. Secret: at their owner, those of a table. Limits: one to three last digits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.errors import DomainError
+from mechanisms.sampling import PublicGenerator
+
+MOST_DIGITS = 3
+MOST_ENDINGS, COVERED = 6, 0.97
+"""So many endings at most are one column's, and have so much of the rows that are no atoms."""
+SPREAD = 3
+"""By chance so many endings would have this part of what they have."""
+ENOUGH_ROWS, ENOUGH_VALUES = 100, 30
+"""In fewer rows, or of fewer different numbers, no ending is seen."""
+_PARTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """Pairs of last digits, all of one length, and the share of the numbers that end so; shares are made to sum to 1.
+
+    Raises ``DomainError``, naming the column, for other digits and shares.
+    """
+
+    column: str
+    shares: tuple[tuple[str, float], ...]
+
+    def __post_init__(self) -> None:
+        lengths = {len(digits) for digits, _ in self.shares}
+        ok = all(
+            digits.isascii() and digits.isdigit() and 0 < share <= 1
+            for digits, share in self.shares
+        )
+        if not (ok and len(lengths) == 1 and max(lengths) <= MOST_DIGITS):
+            raise DomainError(
+                f"column {self.column!r}: endings = {dict(self.shares)}; expected up to {MOST_DIGITS} last digits and "
+                'their share, such as {"99" = 0.9, "00" = 0.1}'
+            )
+
+    @property
+    def step(self) -> int:
+        """Ten to the number of digits."""
+        return int(10 ** len(self.shares[0][0]))
+
+    def moved(
+        self,
+        numbers: NDArray[np.int64],
+        ranges: NDArray[np.int64],
+        apart: Collection[int],
+        generator: PublicGenerator,
+    ) -> NDArray[np.int64]:
+        """The numbers (rows,), each near to where it was and within its range (rows, 2), with drawn endings.
+
+        None becomes one that is set ``apart``. Where a range has no number with any of the endings it stays.
+        """
+        ends = np.array([int(digits) for digits, _ in self.shares], np.int64)
+        points = generator.integers(np.zeros(len(numbers), np.int64), _PARTS)
+        drawn = ends[np.searchsorted(_thresholds(self.shares), points, "right")]
+        left, result = np.ones(len(numbers), np.bool_), numbers.copy()
+        for wanted in (drawn, *(np.full(len(numbers), end) for end in ends)):
+            for shift in (0, self.step, -self.step):
+                size = np.abs(numbers) // self.step * self.step + wanted + shift
+                found = np.where(numbers < 0, -size, size)
+                fits = left & (size >= 0) & (found >= ranges[:, 0]) & (found <= ranges[:, 1])
+                if len(apart):
+                    fits &= ~np.isin(found, np.array(list(apart), np.int64))
+                result[fits] = found[fits]
+                left &= ~fits
+        return result
+
+
+def endings_of(rows: Mapping[int, int], atoms: Container[int]) -> tuple[tuple[str, float], ...]:
+    """The endings that nearly all ``rows`` of a column's numbers have, atoms aside; none where numbers end in anything.
+
+    Of several lengths it is the longest whose endings are few. Shares are rounded to hundredths.
+    """
+    left = {number: count for number, count in rows.items() if number not in atoms}
+    total = sum(left.values())
+    if total < ENOUGH_ROWS or len(left) < ENOUGH_VALUES:
+        return ()
+    for digits in range(MOST_DIGITS, 0, -1):
+        step, counts = 10**digits, Counter[int]()
+        for number, count in left.items():
+            counts[abs(number) % step] += count
+        most = counts.most_common(MOST_ENDINGS)
+        while len(most) > 1 and most[-1][1] < (1 - COVERED) * total:
+            most.pop()
+        kept = sum(count for _, count in most)
+        several = sum(1 for number in left if number // step != min(left) // step)
+        if kept >= COVERED * total and len(most) * SPREAD <= step and several >= ENOUGH_VALUES // 2:
+            return tuple(
+                (f"{end:0{digits}d}", round(count / kept, 2)) for end, count in sorted(most)
+            )
+    return ()
+
+
+def read_endings(column: str, value: object) -> tuple[tuple[str, float], ...]:
+    """The ``endings`` of a ``[[column]]`` table. Raises ``DomainError``."""
+    if not isinstance(value, Mapping) or not value:
+        raise DomainError(
+            f'column {column!r}: endings = {value!r}; expected a table such as {{"99" = 0.9, "00" = 0.1}}'
+        )
+    for digits, share in value.items():
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            raise DomainError(
+                f"column {column!r}: endings.{digits} = {share!r}; expected its share"
+            )
+    shares = tuple(sorted((str(digits), float(share)) for digits, share in value.items()))
+    return Endings(column, shares).shares
+
+
+@lru_cache(64)
+def _thresholds(shares: tuple[tuple[str, float], ...]) -> NDArray[np.int64]:
+    """Up to which of a million parts each ending is drawn."""
+    sums = np.cumsum([share for _, share in shares])
+    ends = np.floor(sums / sums[-1] * _PARTS).astype(np.int64)
+    ends[-1] = _PARTS
+    return np.asarray(ends, np.int64)
