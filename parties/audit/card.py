@@ -14,6 +14,7 @@ from parties.cards import grouped, words
 from parties.config import Config
 from parties.report.about import about, in_words, method_name, privacy_in_words
 from parties.report.claimed import CLAIM_HEADS, CLAIMS_SAID, claim_rows
+from parties.report.likely import likely_in_words
 from parties.report.quality import NOISE
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
@@ -104,6 +105,7 @@ def _quality(report: Mapping[str, object]) -> str:
         (
             " × ".join(map(_text, _strings(m["columns"]))),
             ("" if m["expected_is"] == NOISE else "up to ") + f"{50 * m['expected']:.3g} %",
+            f"{50 * m['likely']:.3g} %" if "likely" in m else "",
             f"{50 * m['high']:.3g} %",
         )
         for m in sorted(known, key=lambda m: m["high"])[:_SHOWN_QUERIES]
@@ -118,12 +120,14 @@ def _quality(report: Mapping[str, object]) -> str:
         f"further off holds with {quality['confidence']:.0%} confidence. It follows from what was opened, and is as "
         "private as the table."
     )
+    if likely := likely_in_words(quality):
+        said += f" {likely}"
     more = (
         f"\n\nOf {left_out} more queries less is known, or nothing; report.json has them."
         if left_out > 0
         else ""
     )
-    return f"## How good it is\n\n{said}\n\n{_table(('query', 'expected', 'at most'), rows)}{more}"
+    return f"## How good it is\n\n{said}\n\n{_table(('query', 'expected', 'likely', 'at most'), rows)}{more}"
 
 
 def _claims(report: Mapping[str, object]) -> str:

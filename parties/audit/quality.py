@@ -190,6 +190,8 @@ def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[st
     """What ``said`` claims beyond ``own``, in sentences."""
     if said["confidence"] != own["confidence"]:
         yield f"{NAME} claims another confidence than {own['confidence']}"
+    if "likely" in said and said["likely"] != own["likely"]:
+        yield f"{NAME} claims that another share of the marginals is below what is likely, or other tables for it"
     if said["dependencies"] != own["dependencies"]:
         yield f"{NAME} has other dependencies than those of what was measured"
     if not _follows(said.get("fine", []), own["fine"]):
@@ -208,6 +210,8 @@ def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[st
             yield f"{NAME} has a narrower interval for {where} than what follows from the openings"
         if _expects_less(claimed, follows):
             yield f"{NAME} expects another error of {where} than what follows from the openings"
+        if _claims_less_likely(claimed, follows):
+            yield f"{NAME} says of {where} that less is likely than what follows from the openings"
 
 
 def _is_wider(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
@@ -224,6 +228,11 @@ def _expects_less(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> boo
     if claimed["expected_is"] == NOISE:
         return not _alike(claimed["expected"], follows["expected"])
     return bool(claimed["expected"] < follows["expected"] - TOLERANCE)
+
+
+def _claims_less_likely(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
+    """Reports of earlier versions do not say what is likely."""
+    return "likely" in claimed and not claimed["likely"] >= follows["likely"] - TOLERANCE
 
 
 def _follows(claimed: object, follows: object) -> bool:

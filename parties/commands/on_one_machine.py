@@ -1,7 +1,7 @@
 """The common parts of `run`, `demo` and `flaim`: a run folder, progress while it runs, a report, closing lines.
 
 Provides ``run_in_folder`` and ``print_result``, and the closing lines that all of them have (``budget_line``,
-``error_line``, ``verdict_lines``, ``time_line``; ``section`` for the others). Secret: the table.
+``error_line``, ``likely_lines``, ``verdict_lines``, ``time_line``; ``section`` for the others). Secret: the table.
 """
 
 import json
@@ -13,6 +13,8 @@ from parties.commands.display import Display
 from parties.commands.running import run_supervised
 from parties.progress import Progress
 from parties.report.content import RunReport
+from parties.report.likely import likely_in_words
+from parties.report.parts import optional
 from parties.trial.assemble import finish_trial
 from parties.trial.folder import Folder
 from parties.trial.processes import Supervision
@@ -84,6 +86,12 @@ def error_line(report: Mapping[str, object]) -> tuple[str, str]:
     """The distance of the synthetic table from the real one, which a trial has."""
     error = section(report, "utility").get("workload_error", float("nan"))
     return "workload error", f"{error:.3f} (0 to 2; from the real table)"
+
+
+def likely_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    """What most marginals are expected to be off by at most; nothing where that was not estimated."""
+    said = likely_in_words(optional(report, "quality"))
+    return [("likely errors", said)] if said else []
 
 
 def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ import click
 from parties.commands.on_one_machine import (
     budget_line,
     error_line,
+    likely_lines,
     print_result,
     run_in_folder,
     section,
@@ -167,6 +168,7 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
         budget_line(report),
         ("chosen queries", f"{len(queries)}: {shown}{more}"),
         error_line(report),
+        *likely_lines(report),
         *verdict_lines(report),
         time_line(report, ("setup", "share", "count", "select", "measure", "estimate")),
     ]

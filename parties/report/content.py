@@ -326,12 +326,16 @@ class QueryError:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """What the L1 distance (0 to 2) of a `query` is expected to be, and between what it lies with some confidence."""
+    """What the L1 distance (0 to 2) of a `query` is expected to be, and between what it lies with some confidence.
+
+    `likely`: what most are below; None where it is not known.
+    """
 
     query: tuple[str, ...]
     expected: float
     low: float
     high: float
+    likely: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

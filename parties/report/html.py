@@ -132,9 +132,11 @@ def _errors(report: Mapping[str, object], pictures: ReportPictures) -> str:
         title = "Errors to expect"
         confidence = f"{number(section(report, 'quality')['confidence']):.0%}"
         caption = (
-            f"{said}Dots: expected, or the most that is likely. Bars: where it lies with {confidence} confidence, all "
-            "at once."
+            f"{said}Dots: expected, or what would be if the last choice had been the best. Bars: where it lies with "
+            f"{confidence} confidence, all at once."
         )
+        if share := optional(optional(report, "quality"), "likely").get("share"):
+            caption += f" Dark: up to what {10 * number(share):.0f} of 10 are expected to be below."
         drawn = draw.draw_expected_errors(errors)
     else:
         return ""
@@ -145,7 +147,10 @@ def _expected_errors(quality: Mapping[str, object]) -> list[ExpectedError]:
     return [
         ExpectedError(
             tuple(map(str, items(m["columns"]))),
-            *(number(m[k]) for k in ("expected", "low", "high")),
+            number(m["expected"]),
+            number(m["low"]),
+            number(m["high"]),
+            number(m["likely"]) if "likely" in m else None,
         )
         for m in tables(quality.get("marginals"))
         if m["query"]

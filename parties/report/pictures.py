@@ -27,6 +27,8 @@ from parties.report.content import Associations, ColumnShares, ExpectedError, Qu
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2b6cb0", "#dd7a1f", "#3f8f6b", "#c3cad3", "#2d3640"
 """Told apart with the common colour-vision deficiencies, and in grey."""
+LIKELY = "#8b95a3"
+"""A darker part of what is drawn in GREY."""
 MAX_COLUMNS_DRAWN = 24
 MAX_QUERIES_NAMED = 10
 MAX_COLUMNS_NUMBERED = 10
@@ -136,6 +138,8 @@ def draw_expected_errors(errors: Sequence[ExpectedError]) -> Figure:
         best, every = figure.subplots(1, 2, width_ratios=(2, 1))
         for place, item in enumerate(named):
             best.plot((item.low, item.high), (place, place), color=GREY, linewidth=5)
+            if item.likely is not None:
+                best.plot((item.low, item.likely), (place, place), color=LIKELY, linewidth=5)
             best.plot(item.expected, place, "o", color=BLUE, markersize=4.5)
         names = [plain_label(" × ".join(item.query), longest=52) for item in named]
         _set_margins_of_two(figure, names)
@@ -145,6 +149,9 @@ def draw_expected_errors(errors: Sequence[ExpectedError]) -> Figure:
         best.set(title="Known best", xlabel="L1 error (0 to 2)", xlim=(0, None))
         places = range(1, len(ordered) + 1)
         every.bar(places, [item.high for item in ordered], width=0.8, color=GREY, label="at most")
+        if all(item.likely is not None for item in ordered):
+            likely = [item.likely or 0.0 for item in ordered]
+            every.bar(places, likely, width=0.8, color=LIKELY, label="likely")
         every.plot(places, [item.expected for item in ordered], ".", color=BLUE, label="expected")
         every.grid(visible=False, axis="x")
         every.set(title="All, best first", xlabel="queries", ylim=(0, 2.05))

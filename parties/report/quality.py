@@ -30,6 +30,7 @@ from mechanisms.intervals import (
     marginal_intervals,
     prefix_bounds,
 )
+from mechanisms.likely_errors import SHARE, TABLES, likely_errors, parts_of
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
 from mechanisms.sampling import NOISE_BITS
@@ -90,7 +91,17 @@ def aim_quality(
     expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
     prefixes = prefix_bounds(workload, released, fine, owners=owners, rounds=config.run.rounds)
     names = workload.domain.names
-    return _document(workload, synthetic, intervals, expected, released, model) | {
+    document = _document(
+        workload,
+        synthetic,
+        intervals,
+        expected,
+        released,
+        model=model,
+        rows=result.total,
+        choice=choice,
+    )
+    return document | {
         "fine": [
             {
                 "column": names[of.candidate],
@@ -155,7 +166,15 @@ def flaim_quality(
         sizes=_declared(result.population),
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total)
-    return _document(workload, synthetic, intervals, expected, released, result.model)
+    return _document(
+        workload,
+        synthetic,
+        intervals,
+        expected,
+        released,
+        model=result.model,
+        rows=result.total,
+    )
 
 
 def _declared(population: Sequence[Participant]) -> dict[int, int] | None:
@@ -170,15 +189,22 @@ def _document(
     intervals: Sequence[Interval],
     expected: Sequence[Expected],
     released: Sequence[Released],
+    *,
     model: Model,
+    rows: float,
+    choice: Choice | None = None,
 ) -> dict[str, object]:
     queries = set(workload.queries)
     measured = [workload.candidates[one.candidate] for one in released]
     related = dependencies(workload.domain.names, measured, model.cliques)
     pairs = [(one, other) for one, other in related["measured"]]
     gains = pair_gains(workload, synthetic, pairs, intervals, expected)
+    likely = likely_errors(
+        workload, synthetic, intervals, expected, model=model, rows=rows, choice=choice
+    )
     return {
         "confidence": CONFIDENCE,
+        "likely": {"share": SHARE, "tables": TABLES},
         "marginals": [
             {
                 "columns": list(clique),
@@ -190,9 +216,10 @@ def _document(
                 "noise": interval.deviation,
                 "expected": error.error,
                 "expected_is": AT_MOST if error.at_most else NOISE,
+                "likely": below,
             }
-            for i, (clique, interval, error) in enumerate(
-                zip(workload.candidates, intervals, expected, strict=True)
+            for i, (clique, interval, error, below) in enumerate(
+                zip(workload.candidates, intervals, expected, likely, strict=True)
             )
         ],
         "dependencies": related,
@@ -210,11 +237,7 @@ def dependencies(
     """
     inside = {pair for clique in cliques for pair in itertools.combinations(sorted(clique), 2)}
     seen = {pair for clique in measured for pair in itertools.combinations(sorted(clique), 2)}
-    parts = {name: name for name in columns}
-    for clique in cliques:
-        joined = {parts[name] for name in clique}
-        first = parts[clique[0]]
-        parts = {name: first if part in joined else part for name, part in parts.items()}
+    parts = parts_of(columns, cliques)
     found: dict[str, list[list[str]]] = {"measured": [], "through_others": [], "independent": []}
     for one, other in itertools.combinations(columns, 2):
         pair = (min(one, other), max(one, other))
@@ -246,17 +269,19 @@ def with_truth(
         # Up to what sums of doubles are off by.
         held = marginal["low"] - 1e-9 <= error <= marginal["high"] + 1e-9
         marginals.append({**marginal, "true_error": error, "held": held})
-    held = sum(marginal["held"] for marginal in marginals)
-    found = {
-        **quality,
-        "marginals": marginals,
-        "held": {"intervals": len(marginals), "held": held},
-    }
+    found = {**quality, "marginals": marginals, "held": _held(marginals)}
     made, beside = values
     if beside and "columns" in quality:
         claims = claims_with_truth(quality["columns"], workload.domain, made, beside)
         found |= {"columns": claims, "truth": truth_in_words(claims)}
     return found
+
+
+def _held(marginals: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many intervals there are, how many held, and how many true errors are no larger than what is likely."""
+    below = [m["true_error"] <= m["likely"] + 1e-9 for m in marginals if "likely" in m]
+    held = sum(marginal["held"] for marginal in marginals)
+    return {"intervals": len(marginals), "held": held} | ({"likely": sum(below)} if below else {})
 
 
 def write_quality(directory: Path, quality: Mapping[str, object]) -> None:

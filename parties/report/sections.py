@@ -10,6 +10,7 @@ from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
 from parties.report import page
 from parties.report.claimed import claims_section
 from parties.report.content import NOT_PRIVATE
+from parties.report.likely import likely_in_words
 from parties.report.parts import fold, items, number, optional, tables
 from parties.report.quality import AT_MOST
 from parties.report.shuffling import measured_in_words
@@ -28,11 +29,18 @@ def quality_section(report: Mapping[str, object]) -> str:
         f"a wrong cell of a marginal. With {confidence:.0%} confidence every marginal is off by no more than stands "
         'under "at most", all of them at once.'
     )
+    if likely := likely_in_words(quality):
+        told += f" {likely}"
     truth = optional(quality, "held")
     if truth:
+        below = (
+            f", and {truth['likely']} are off by what is likely or less"
+            if "likely" in truth
+            else ""
+        )
         told += (
-            f" In this trial {truth['held']} of {truth['intervals']} intervals hold; true errors and this sentence: "
-            f"{NOT_PRIVATE}"
+            f" In this trial {truth['held']} of {truth['intervals']} intervals hold{below}; true errors and this "
+            f"sentence: {NOT_PRIVATE}"
         )
     marginals = sorted(tables(quality["marginals"]), key=lambda m: -number(m["high"]))
     queries = [m for m in marginals if m["query"]]
@@ -76,11 +84,13 @@ def _truth(quality: Mapping[str, object]) -> str:
 
 
 def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str:
+    likely = any("likely" in m for m in marginals)
     rows = [
         (
             " × ".join(map(str, items(m["columns"]))),
             m["cells"],
             _off(m["high"]),
+            *((_off(m["likely"]) if "likely" in m else "",) if likely else ()),
             _off(m["low"]),
             ("up to " if m["expected_is"] == AT_MOST else "") + _off(m["expected"]),
             _BASES.get(str(m["basis"]), m["basis"]),
@@ -88,7 +98,8 @@ def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str
         )
         for m in marginals
     ]
-    heads = ["marginal", "cells", "off at most", "at least", "expected", "because"]
+    heads = ["marginal", "cells", "off at most", *(["likely"] if likely else [])]
+    heads += ["at least", "expected", "because"]
     return page.table(heads + ["true (not private)"] * truth, rows)
 
 

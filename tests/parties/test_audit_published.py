@@ -307,6 +307,14 @@ def better(quality: Quality) -> None:
     quality["marginals"][0]["expected"] /= 2
 
 
+def likelier(quality: Quality) -> None:
+    max(quality["marginals"], key=lambda one: one["likely"])["likely"] /= 2
+
+
+def oftener(quality: Quality) -> None:
+    quality["likely"]["share"] = 0.99
+
+
 def quieter(quality: Quality) -> None:
     # One that follows from others has none, and which do is chance; all of them may.
     of = next((one for one in quality["marginals"] if one["noise"]), quality["marginals"][0])
@@ -327,6 +335,8 @@ def related(quality: Quality) -> None:
         (surer, "another confidence"),
         (fewer, "not exactly one interval"),
         (better, "expects another error"),
+        (likelier, "less is likely"),
+        (oftener, "another share of the marginals"),
         (quieter, "another noise"),
         (related, "other dependencies"),
     ],

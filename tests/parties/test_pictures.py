@@ -1,6 +1,7 @@
 """Pictures show the numbers they are given, and take names as plain text."""
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import matplotlib as mpl
 import pytest
@@ -55,6 +56,13 @@ def test_draw_expected_errors_names_the_best_known_and_shows_how_far_all_may_be_
     heights = [bar.get_height() for bar in every.patches]  # type: ignore[attr-defined]
     assert heights == [i / 50 for i in range(13)]
     assert list(every.lines[0].get_ydata()) == [i / 100 for i in range(13)]  # type: ignore[arg-type]
+    # What is likely is drawn over what is proven.
+    both = [replace(e, likely=e.high / 2) for e in errors]
+    best, every = draw_expected_errors(both).axes
+    lines = [list(line.get_xdata()) for line in best.lines]  # type: ignore[arg-type]
+    assert lines[3:6] == [[0.0, 0.02], [0.0, 0.01], [0.01]]
+    heights = [bar.get_height() for bar in every.patches]  # type: ignore[attr-defined]
+    assert heights == [i / 50 for i in range(13)] + [i / 100 for i in range(13)]
 
 
 def pairs(count: int, *, real: bool = True) -> Associations:

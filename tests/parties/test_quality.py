@@ -102,10 +102,8 @@ async def test_with_truth_adds_errors_and_counts_what_held() -> None:
         config, workload, result, noise=noise_kind(config), model=model, codes=synthetic
     )
     found = with_truth(quality, workload, synthetic, real)
-    assert found["held"] == {
-        "intervals": len(workload.candidates),
-        "held": len(workload.candidates),
-    }
+    held = found["held"]
+    assert held["intervals"] == held["held"] == len(workload.candidates) >= held["likely"]
     first = workload.slice(0)
     shares = [table_answers(workload, t)[first] / 2000 for t in (synthetic, real)]
     error = float(np.abs(shares[0] - shares[1]).sum())

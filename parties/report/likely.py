@@ -1,0 +1,26 @@
+"""An error that most marginals stay below, of calibrated coverage: what a report says of it in words.
+
+Provides ``likely_in_words``. Public: everything. ``mechanisms.likely_errors`` has the figures, and what they rest on.
+"""
+
+import statistics
+from collections.abc import Mapping
+
+from parties.report.parts import number, optional, tables
+
+
+def likely_in_words(quality: Mapping[str, object]) -> str:
+    """The sentence on likely errors, beside what is proven; "" where a report of an earlier version has none."""
+    found = optional(quality, "likely")
+    queries = [m for m in tables(quality.get("marginals")) if m["query"] and "likely" in m]
+    if not found or not queries:
+        return ""
+    likely, proven = (
+        f"{50 * statistics.median(number(m[key]) for m in queries):.3g} %"
+        for key in ("likely", "high")
+    )
+    return (
+        f"{10 * number(found['share']):.0f} of 10 marginals are expected to be off by no more than is likely of each; "
+        f"of half of the queries that is up to {likely} of the rows, where up to {proven} is proven. Calibrated on "
+        f"{found['tables']} public tables, not proven."
+    )
