@@ -13,6 +13,7 @@ from bench.engine.cli import engine
 from bench.flower import flower
 from bench.gan.cli import gan
 from bench.intake import intake
+from bench.likely import likely
 from bench.link import link
 from bench.linked_utility import link_utility
 from bench.load.cli import load
@@ -69,6 +70,7 @@ for command in (
     overhead,
     utility,
     quality,
+    likely,
     intake,
     attacks,
     load,

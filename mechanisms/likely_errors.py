@@ -6,7 +6,8 @@ released values.
 A bound of `intervals` holds for every table and for all marginals at once, and is far above most errors. Here an
 estimate is multiplied by a constant. Of a measured marginal it is what noise leaves and what drawing rows adds, which
 is known; of another one the geometric mean of two: the error at which the last choice would have taken it, mostly too
-much, and the error that measuring it would have left, mostly too little. The constants are the smallest, in steps of a
+much, and the error that measuring it would have left, mostly too little. This goes for runs that end when the model
+has settled; after a fixed number of rounds the former alone is taken. The constants are the smallest, in steps of a
 twentieth, with which at least ``SHARE`` of the marginals of each of ``TABLES`` public tables are below. README.md,
 Likely errors, has how they were found, and what they gave on tables that they were not found on.
 
@@ -49,12 +50,14 @@ def likely_errors(
     model: Model,
     rows: float,
     choice: Choice | None = None,
+    settled: bool = False,
 ) -> tuple[float, ...]:
     """One for each candidate, between the ends of its interval.
 
     ``synthetic`` (workload.cells,): the counts of the table, which was drawn from ``model``. ``rows``: how many real
-    ones there are. ``intervals`` and ``expected`` are what ``marginal_intervals`` and ``expected_errors`` made of the
-    same. Where nothing is expected, it is the upper end. Raises ``ValueError`` without rows.
+    ones there are. ``settled``: the run was to go on until its model is as near as measuring would be. ``intervals``
+    and ``expected`` are what ``marginal_intervals`` and ``expected_errors`` made of the same. Where nothing is
+    expected, it is the upper end. Raises ``ValueError`` without rows.
     """
     total = float(synthetic[workload.slice(0)].sum())
     if not (total > 0 and rows > 0):
@@ -68,11 +71,12 @@ def likely_errors(
         drawn = float(np.abs(answers[i] - synthetic[workload.slice(i)] / total).sum())
         if not error.at_most:
             likely = MEASURED_FACTOR * math.hypot(error.error, drawn)
-        elif choice is not None and len({parts[name] for name in clique}) == 1:
+        elif settled and choice is not None and len({parts[name] for name in clique}) == 1:
             left = remaining_error(answers[i] * rows, choice.released.deviation)
             likely = JOINED_FACTOR * math.sqrt(error.error * math.hypot(left, drawn))
         else:
-            # Of what is independent in the model, nothing that joins it was looked at.
+            # Of what is independent in the model, nothing that joins it was looked at; and a run that has ended early
+            # leaves more than noise would.
             likely = error.error
         found[i] = min(max(likely, interval.low), interval.high)
     return tuple(found)

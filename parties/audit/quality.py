@@ -61,7 +61,7 @@ def quality(evidence: Evidence, terms: Terms) -> str:
     problems = []
     for each in fits:
         own = aim_quality(
-            terms.config,
+            terms.config.run,
             terms.workload,
             _result(opened, evidence, terms, each),
             noise=noise_kind(terms.config),
@@ -73,8 +73,8 @@ def quality(evidence: Evidence, terms: Terms) -> str:
     check_claims(said, terms.released.domain, table)
     return (
         f"No interval of {len(said['marginals'])} marginals is narrower than what follows from the openings; expected "
-        "errors, dependencies, the verdict and the columns' figures follow, too. True errors, which only a trial "
-        "knows, are not judged."
+        "and likely errors, dependencies, the verdict and the columns' figures follow, too. True errors, which only a "
+        "trial knows, are not judged."
     )
 
 

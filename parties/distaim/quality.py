@@ -28,5 +28,5 @@ def keep_quality(
     """Write ``into`` a folder what the run says of the synthetic table ``codes`` (rows, columns). Raises StoreError."""
     noise = noise_kind(config)
     write_quality(
-        into, aim_quality(config, workload, result, noise=noise, model=model, codes=codes)
+        into, aim_quality(config.run, workload, result, noise=noise, model=model, codes=codes)
     )

@@ -6,6 +6,7 @@ Provides ``likely_in_words``. Public: everything. ``mechanisms.likely_errors`` h
 import statistics
 from collections.abc import Mapping
 
+from mechanisms.intervals import LARGEST
 from parties.report.parts import number, optional, tables
 
 
@@ -16,11 +17,15 @@ def likely_in_words(quality: Mapping[str, object]) -> str:
     if not found or not queries:
         return ""
     likely, proven = (
-        f"{50 * statistics.median(number(m[key]) for m in queries):.3g} %"
-        for key in ("likely", "high")
+        statistics.median(number(m[key]) for m in queries) for key in ("likely", "high")
+    )
+    half = (
+        f"of half of the queries that is up to {50 * likely:.3g} % of the rows, where up to {50 * proven:.3g} % is "
+        "proven"
+        if likely < LARGEST
+        else "of half of the queries nothing is known"
     )
     return (
         f"{10 * number(found['share']):.0f} of 10 marginals are expected to be off by no more than is likely of each; "
-        f"of half of the queries that is up to {likely} of the rows, where up to {proven} is proven. Calibrated on "
-        f"{found['tables']} public tables, not proven."
+        f"{half}. Calibrated on {found['tables']} public tables, not proven."
     )

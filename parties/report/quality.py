@@ -35,7 +35,7 @@ from mechanisms.metrics import table_answers
 from mechanisms.model import Model
 from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
-from parties.config import ANNEALED, Config
+from parties.config import ANNEALED, RunSection
 from parties.errors import StoreError
 from parties.files import write_json
 from parties.report.claims import claims_with_truth, truth_in_words
@@ -49,7 +49,7 @@ NOISE, AT_MOST = "noise", "at most"
 
 
 def aim_quality(
-    config: Config,
+    run: RunSection,
     workload: Workload,
     result: AimResult,
     *,
@@ -74,7 +74,7 @@ def aim_quality(
     if result.last is not None:
         number = result.last.measurement.round
         # Whether an annealed run ends after a round is seen in that round alone.
-        share = 1 / (number * (number + 1)) if config.run.schedule == ANNEALED else 1.0
+        share = 1 / (number * (number + 1)) if run.schedule == ANNEALED else 1.0
         of = next(r for r in reversed(released) if r.round == number)
         choice = Choice(result.last.spec, result.last.position, of, share)
     synthetic, fine = table_answers(workload, codes), _fine(workload, result, noise)
@@ -84,12 +84,12 @@ def aim_quality(
         synthetic,
         released,
         owners=owners,
-        rounds=config.run.rounds,
+        rounds=run.rounds,
         choice=choice,
         fine=fine,
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
-    prefixes = prefix_bounds(workload, released, fine, owners=owners, rounds=config.run.rounds)
+    prefixes = prefix_bounds(workload, released, fine, owners=owners, rounds=run.rounds)
     names = workload.domain.names
     document = _document(
         workload,
@@ -100,6 +100,7 @@ def aim_quality(
         model=model,
         rows=result.total,
         choice=choice,
+        settled=run.schedule == ANNEALED,
     )
     return document | {
         "fine": [
@@ -193,6 +194,7 @@ def _document(
     model: Model,
     rows: float,
     choice: Choice | None = None,
+    settled: bool = False,
 ) -> dict[str, object]:
     queries = set(workload.queries)
     measured = [workload.candidates[one.candidate] for one in released]
@@ -200,7 +202,14 @@ def _document(
     pairs = [(one, other) for one, other in related["measured"]]
     gains = pair_gains(workload, synthetic, pairs, intervals, expected)
     likely = likely_errors(
-        workload, synthetic, intervals, expected, model=model, rows=rows, choice=choice
+        workload,
+        synthetic,
+        intervals,
+        expected,
+        model=model,
+        rows=rows,
+        choice=choice,
+        settled=settled,
     )
     return {
         "confidence": CONFIDENCE,

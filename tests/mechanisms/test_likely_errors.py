@@ -52,7 +52,7 @@ def test_likely_errors_go_by_what_was_measured_and_what_the_model_joins() -> Non
     intervals["c1",] = Interval(0.0, 0.15, MEASURED, 5.0)
     intervals["c2",] = Interval(0.5, 1.0, MEASURED, 5.0)
     expected = {q: Expected(0.2, len(q) > 1) for q in WORKLOAD.candidates}
-    found, without = (
+    found, without, early = (
         dict(
             zip(
                 WORKLOAD.candidates,
@@ -64,11 +64,12 @@ def test_likely_errors_go_by_what_was_measured_and_what_the_model_joins() -> Non
                     model=model,
                     rows=ROWS,
                     choice=choice,
+                    settled=settled,
                 ),
                 strict=True,
             )
         )
-        for choice in (choice_of(model), None)
+        for choice, settled in ((choice_of(model), True), (None, True), (choice_of(model), False))
     )
     answers = {q: model.answers_q32([q]) / 2**32 for q in WORKLOAD.candidates}
     drawn = {
@@ -78,8 +79,9 @@ def test_likely_errors_go_by_what_was_measured_and_what_the_model_joins() -> Non
     assert found["c0",] == pytest.approx(MEASURED_FACTOR * math.hypot(0.2, drawn["c0",]))
     left = math.hypot(remaining_error(answers["c0", "c1"] * ROWS, 5.0), drawn["c0", "c1"])
     assert found["c0", "c1"] == pytest.approx(JOINED_FACTOR * math.sqrt(0.2 * left))
-    # Nothing that joins them was looked at, or the last choice was lost.
-    assert found["c0", "c2"] == found["c1", "c2"] == without["c0", "c1"] == 0.2
+    # Nothing that joins them was looked at, the last choice was lost, or the model has not settled.
+    assert found["c0", "c2"] == found["c1", "c2"] == 0.2
+    assert without["c0", "c1"] == early["c0", "c1"] == 0.2
     # Between the proven ends.
     assert found["c1",] == 0.15
     assert found["c2",] == 0.5

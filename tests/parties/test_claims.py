@@ -160,7 +160,7 @@ def released_table(column: Column, texts: list[str], sigma: float, seed: int) ->
     model = Model(domain, (("x",), ("y",)), (-1, -1), one_way)
     nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
     quality = aim_quality(
-        make_config(),
+        make_config().run,
         workload,
         AimResult(measurements, nothing, 0, 1, ROWS),
         noise=KIND,

@@ -72,7 +72,7 @@ def quality_of(seed: int) -> dict[str, object]:
     assert model is not None
     made = model.sample(result.total, public_generator(seed))
     quality = aim_quality(
-        config, workload, result, noise=noise_kind(config), model=model, codes=made
+        config.run, workload, result, noise=noise_kind(config), model=model, codes=made
     )
     return with_truth(quality, workload, made, codes)
 
@@ -122,4 +122,6 @@ def test_likely_in_words_says_that_it_is_not_proven() -> None:
         "9 of 10 marginals are expected to be off by no more than is likely of each; of half of the queries that is up "
         "to 10 % of the rows, where up to 50 % is proven. Calibrated on 5 public tables, not proven."
     )
+    unknown = {**quality, "marginals": [{"query": True, "likely": 2.0, "high": 2.0}]}
+    assert "of half of the queries nothing is known" in likely_in_words(unknown)
     assert not likely_in_words({"marginals": [{"query": True, "high": 0.5}]})

@@ -67,7 +67,7 @@ async def test_aim_quality_has_an_interval_for_every_marginal() -> None:
     workload, result, model = await run_small(config)
     synthetic = make_codes(2000, seed=4)
     quality = aim_quality(
-        config, workload, result, noise=noise_kind(config), model=model, codes=synthetic
+        config.run, workload, result, noise=noise_kind(config), model=model, codes=synthetic
     )
     marginals = quality["marginals"]
     assert isinstance(marginals, list)
@@ -84,7 +84,7 @@ async def test_aim_quality_has_an_interval_for_every_marginal() -> None:
     assert sum(map(len, pairs.values())) == columns * (columns - 1) // 2
     # Where the last choice was made before an interruption, nothing follows from it.
     without = aim_quality(
-        config,
+        config.run,
         workload,
         replace(result, last=None),
         noise=noise_kind(config),
@@ -99,7 +99,7 @@ async def test_with_truth_adds_errors_and_counts_what_held() -> None:
     workload, result, model = await run_small(config)
     synthetic, real = make_codes(2000, seed=4), make_codes(2000)
     quality = aim_quality(
-        config, workload, result, noise=noise_kind(config), model=model, codes=synthetic
+        config.run, workload, result, noise=noise_kind(config), model=model, codes=synthetic
     )
     found = with_truth(quality, workload, synthetic, real)
     held = found["held"]
