@@ -6,10 +6,10 @@ released values.
 A bound of `intervals` holds for every table and for all marginals at once, and is far above most errors. Here an
 estimate is multiplied by a constant. Of a measured marginal it is what noise leaves and what drawing rows adds, which
 is known; of another one the geometric mean of two: the error at which the last choice would have taken it, mostly too
-much, and the error that measuring it would have left, mostly too little. This goes for runs that end when the model
-has settled; after a fixed number of rounds the former alone is taken. The constants are the smallest, in steps of a
-twentieth, with which at least ``SHARE`` of the marginals of each of ``TABLES`` public tables are below. README.md,
-Likely errors, has how they were found, and what they gave on tables that they were not found on.
+much, and the error that measuring it would have left, mostly too little; to both is added what a choice cannot tell
+apart. This goes for runs that end when the model has settled; after a fixed number of rounds the former alone is taken.
+The constant is the smallest, in steps of a tenth, with which at least ``SHARE`` of the marginals of each of ``TABLES``
+public tables are below. README.md, Likely errors, has how it was found, and what it gave on other tables.
 
 Limits: measured, not proven. It is a share of a run's marginals, and says nothing of the tenth that is beyond, which
 ``Interval.high`` bounds. A table unlike all of those may have fewer below.
@@ -28,6 +28,7 @@ from mechanisms.expected_errors import Expected
 from mechanisms.intervals import LARGEST, Choice, Interval
 from mechanisms.model import Model
 from mechanisms.remaining_error import remaining_error
+from mechanisms.scores import FRACTION_BITS, SCORE_BITS
 from mechanisms.workload import Workload
 
 SHARE = 0.9
@@ -35,10 +36,8 @@ SHARE = 0.9
 TABLES = 5
 """Public tables that the factors come from."""
 
-MEASURED_FACTOR = 1.1
-"""Of the estimate for what was measured."""
-JOINED_FACTOR = 1.0
-"""Of the estimate for what was not, where the model joins all columns of a marginal, be it through others."""
+FACTOR = 1.1
+"""Of an estimate: by so much more are nine of ten errors covered."""
 
 
 def likely_errors(
@@ -65,19 +64,21 @@ def likely_errors(
     parts = parts_of(workload.domain.names, model.cliques)
     known = [i for i, error in enumerate(expected) if error.error < LARGEST]
     answers = _answers(workload, model, known)
+    apart = {} if choice is None else _indistinct(choice, rows)
     found = [interval.high for interval in intervals]
     for i in known:
         clique, interval, error = workload.candidates[i], intervals[i], expected[i]
         drawn = float(np.abs(answers[i] - synthetic[workload.slice(i)] / total).sum())
         if not error.at_most:
-            likely = MEASURED_FACTOR * math.hypot(error.error, drawn)
+            likely = FACTOR * math.hypot(error.error, drawn)
         elif settled and choice is not None and len({parts[name] for name in clique}) == 1:
             left = remaining_error(answers[i] * rows, choice.released.deviation)
-            likely = JOINED_FACTOR * math.sqrt(error.error * math.hypot(left, drawn))
+            left = math.hypot(left, drawn, apart.get(i, 0.0))
+            likely = FACTOR * math.sqrt((error.error + apart.get(i, 0.0)) * left)
         else:
             # Of what is independent in the model, nothing that joins it was looked at; and a run that has ended early
             # leaves more than noise would.
-            likely = error.error
+            likely = error.error + apart.get(i, 0.0)
         found[i] = min(max(likely, interval.low), interval.high)
     return tuple(found)
 
@@ -90,6 +91,16 @@ def parts_of(columns: Clique, cliques: Sequence[Clique]) -> dict[str, str]:
         first = parts[clique[0]]
         parts = {name: first if part in joined else part for name, part in parts.items()}
     return parts
+
+
+def _indistinct(choice: Choice, rows: float) -> dict[int, float]:
+    """By candidate of the choice the error that makes its score larger by one nat: less is chance."""
+    spec = choice.spec
+    return {
+        i: 2.0 ** (SCORE_BITS - FRACTION_BITS) / gain / rows
+        for i, gain in zip(spec.candidates, spec.gains, strict=True)
+        if gain > 0
+    }
 
 
 def _answers(

@@ -7,7 +7,7 @@ import pytest
 
 from mechanisms.expected_errors import Expected
 from mechanisms.intervals import LARGEST, MEASURED, NOTHING, SELECTION, Choice, Interval, Released
-from mechanisms.likely_errors import JOINED_FACTOR, MEASURED_FACTOR, likely_errors, parts_of
+from mechanisms.likely_errors import FACTOR, likely_errors, parts_of
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
 from mechanisms.pgm import Target, fit_targets
@@ -76,12 +76,17 @@ def test_likely_errors_go_by_what_was_measured_and_what_the_model_joins() -> Non
         q: np.abs(answers[q] - made[WORKLOAD.slice(i)] / ROWS).sum()
         for i, q in enumerate(WORKLOAD.candidates)
     }
-    assert found["c0",] == pytest.approx(MEASURED_FACTOR * math.hypot(0.2, drawn["c0",]))
-    left = math.hypot(remaining_error(answers["c0", "c1"] * ROWS, 5.0), drawn["c0", "c1"])
-    assert found["c0", "c1"] == pytest.approx(JOINED_FACTOR * math.sqrt(0.2 * left))
+    assert found["c0",] == pytest.approx(FACTOR * math.hypot(0.2, drawn["c0",]))
+    # One nat of an exponential mechanism of epsilon 0.1, in rows: 2 Delta / (epsilon w).
+    weights = dict(zip(WORKLOAD.candidates, WORKLOAD.weights, strict=True))
+    chance = 2 * max(WORKLOAD.weights) / 0.1 / weights["c0", "c1"] / ROWS
+    left = remaining_error(answers["c0", "c1"] * ROWS, 5.0)
+    left = math.hypot(left, drawn["c0", "c1"], chance)
+    assert found["c0", "c1"] == pytest.approx(FACTOR * math.sqrt((0.2 + chance) * left))
     # Nothing that joins them was looked at, the last choice was lost, or the model has not settled.
-    assert found["c0", "c2"] == found["c1", "c2"] == 0.2
-    assert without["c0", "c1"] == early["c0", "c1"] == 0.2
+    assert found["c0", "c2"] == pytest.approx(0.2 + chance)
+    assert early["c0", "c1"] == pytest.approx(0.2 + chance)
+    assert without["c0", "c1"] == 0.2
     # Between the proven ends.
     assert found["c1",] == 0.15
     assert found["c2",] == 0.5
