@@ -9,7 +9,6 @@ import click
 from parties.commands.on_one_machine import (
     budget_line,
     error_line,
-    likely_lines,
     print_result,
     run_in_folder,
     section,
@@ -166,7 +165,6 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
             f"{choosers['chosen_queries']}, {choosers['with_a_single_chooser']} by a single client",
         ),
         error_line(report),
-        *likely_lines(report),
         *verdict_lines(report),
         time_line(report, ("setup", "join", "choose", "aggregate", "estimate")),
         ("a client", f"sent {sent:.3f} MB and received {received:.3f} MB on average"),

@@ -91,18 +91,21 @@ def aim_quality(
     expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
     prefixes = prefix_bounds(workload, released, fine, owners=owners, rounds=run.rounds)
     names = workload.domain.names
-    document = _document(
+    document = _document(workload, synthetic, intervals, expected, released, model)
+    likely = likely_errors(
         workload,
         synthetic,
         intervals,
         expected,
-        released,
         model=model,
         rows=result.total,
         choice=choice,
         settled=run.schedule == ANNEALED,
     )
+    marginals = zip(document["marginals"], likely, strict=True)
     return document | {
+        "likely": {"share": SHARE, "tables": TABLES},
+        "marginals": [{**marginal, "likely": below} for marginal, below in marginals],
         "fine": [
             {
                 "column": names[of.candidate],
@@ -112,7 +115,7 @@ def aim_quality(
             }
             for of in prefixes
             if math.isfinite(of.rows[1])
-        ]
+        ],
     }
 
 
@@ -167,15 +170,8 @@ def flaim_quality(
         sizes=_declared(result.population),
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total)
-    return _document(
-        workload,
-        synthetic,
-        intervals,
-        expected,
-        released,
-        model=result.model,
-        rows=result.total,
-    )
+    # What is likely was calibrated on AIM's models; FLAIM's, which stop at the noise, are farther off.
+    return _document(workload, synthetic, intervals, expected, released, result.model)
 
 
 def _declared(population: Sequence[Participant]) -> dict[int, int] | None:
@@ -190,30 +186,15 @@ def _document(
     intervals: Sequence[Interval],
     expected: Sequence[Expected],
     released: Sequence[Released],
-    *,
     model: Model,
-    rows: float,
-    choice: Choice | None = None,
-    settled: bool = False,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     queries = set(workload.queries)
     measured = [workload.candidates[one.candidate] for one in released]
     related = dependencies(workload.domain.names, measured, model.cliques)
     pairs = [(one, other) for one, other in related["measured"]]
     gains = pair_gains(workload, synthetic, pairs, intervals, expected)
-    likely = likely_errors(
-        workload,
-        synthetic,
-        intervals,
-        expected,
-        model=model,
-        rows=rows,
-        choice=choice,
-        settled=settled,
-    )
     return {
         "confidence": CONFIDENCE,
-        "likely": {"share": SHARE, "tables": TABLES},
         "marginals": [
             {
                 "columns": list(clique),
@@ -225,10 +206,9 @@ def _document(
                 "noise": interval.deviation,
                 "expected": error.error,
                 "expected_is": AT_MOST if error.at_most else NOISE,
-                "likely": below,
             }
-            for i, (clique, interval, error, below) in enumerate(
-                zip(workload.candidates, intervals, expected, likely, strict=True)
+            for i, (clique, interval, error) in enumerate(
+                zip(workload.candidates, intervals, expected, strict=True)
             )
         ],
         "dependencies": related,
