@@ -101,11 +101,13 @@ def _quality(report: Mapping[str, object]) -> str:
         return ""
     queries = [m for m in _tables(quality.get("marginals")) if m["query"]]
     known = [m for m in queries if m["high"] < _FARTHEST]
+    # Older reports, and those of other methods, have none.
+    has_likely = bool(known) and all("likely" in m for m in known)
     rows = [
         (
             " × ".join(map(_text, _strings(m["columns"]))),
             ("" if m["expected_is"] == NOISE else "up to ") + f"{50 * m['expected']:.3g} %",
-            f"{50 * m['likely']:.3g} %" if "likely" in m else "",
+            *([f"{50 * m['likely']:.3g} %"] if has_likely else []),
             f"{50 * m['high']:.3g} %",
         )
         for m in sorted(known, key=lambda m: m["high"])[:_SHOWN_QUERIES]
@@ -127,7 +129,8 @@ def _quality(report: Mapping[str, object]) -> str:
         if left_out > 0
         else ""
     )
-    return f"## How good it is\n\n{said}\n\n{_table(('query', 'expected', 'likely', 'at most'), rows)}{more}"
+    heads = ("query", "expected", *(["likely"] if has_likely else []), "at most")
+    return f"## How good it is\n\n{said}\n\n{_table(heads, rows)}{more}"
 
 
 def _claims(report: Mapping[str, object]) -> str:

@@ -154,7 +154,11 @@ FAULTS: tuple[tuple[str, str, Callable[[str], str], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("name", "column", "fault", "check"), FAULTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("name", "column", "fault", "check"),
+    FAULTS,
+    ids=[f"{fault[0]}, {fault[3]}" for fault in FAULTS],
+)
 def test_survival_finds_a_single_fault(
     name: str, column: str, fault: Callable[[str], str], check: str
 ) -> None:
