@@ -5,7 +5,8 @@ dates likewise, between the years 1 and 9999. Categories cannot be had so: such 
 code book.
 
 Public: what comes out, but for names, kinds, decimals, units and formats of columns, and how the file is written, which
-the table's header and form tell. Limits: numbers up to ``LARGEST`` either side of zero, with ``MOST_PLACES`` decimals.
+the table's header and form tell. Limits: whole numbers up to ``LARGEST_WHOLE`` either side of zero, others up to
+``LARGEST`` with ``MOST_PLACES`` decimals; what stands among numbers and is none (``marks``) has to be listed.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 from mechanisms.provenance import WHOLE, Provenance
 from mechanisms.spelling import Clock, spelling_of
 
-LARGEST, MOST_PLACES = 10**12, 6
-"""64 bits hold so large a number with so many decimals."""
-_FIRST, _LAST = datetime(1, 1, 1), datetime(9999, 12, 31)
-_FIRST_ZONED, _LAST_ZONED = datetime(1900, 1, 1), datetime(2100, 1, 1)
-"""Before and after these the offsets of places are not what a file has."""
+LARGEST_WHOLE, LARGEST, MOST_PLACES = 10**15, 10**12, 6
+"""Whole numbers up to the first, milliseconds since 1970 among them; 64 bits hold the second with so many decimals."""
+_ENDS = (
+    (datetime(1, 1, 1), datetime(9999, 12, 31)),
+    (datetime(1900, 1, 1), datetime(2100, 1, 1)),
+    (datetime(1969, 1, 1), datetime(2068, 12, 31)),
+)
+"""First and last dates; before and after the second the offsets of places are not what a file has, and years of two
+digits are from 1969 to 2068."""
 _BOUNDS = "public: bounds that any such value keeps"
 
 
@@ -94,7 +99,7 @@ def _whole_bounds(column: Integer) -> tuple[int, int]:
     """Bounds that every number keeps; of times of a day, the day, whether or not the table has its last minute."""
     spelling = spelling_of(column.form) if column.form else None
     if not isinstance(spelling, Clock):
-        return -LARGEST, LARGEST
+        return -LARGEST_WHOLE, LARGEST_WHOLE
     times_of_day = spelling.day is not None and column.high == spelling.day - 1
     return 0, (column.high if times_of_day else LARGEST)
 
@@ -106,8 +111,11 @@ def _moment_bounds(column: Moment) -> tuple[str, str]:
     # Bounds are in ISO 8601, quarters and weeks as they are written.
     if form.zone or column.unit in ("week", "quarter") or usual is None:
         usual = form
-    first, last = (_FIRST_ZONED, _LAST_ZONED) if form.zone else (_FIRST, _LAST)
-    low, high = (
-        usual.write(moment_of(tick_of(end, column.unit), column.unit)) for end in (first, last)
+    for ends in _ENDS[bool(form.zone) :]:
+        moments = [moment_of(tick_of(end, column.unit), column.unit) for end in ends]
+        if all(form.read(form.write(moment), column.unit) == moment for moment in moments):
+            low, high = map(usual.write, moments)
+            return low, high
+    raise DataError(
+        f"column {column.name!r}: no bounds are known for dates as in {form}; describe it by hand"
     )
-    return low, high

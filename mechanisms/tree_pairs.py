@@ -3,7 +3,7 @@
 Provides ``TreePairs``. Public: everything.
 
 From the cliques that have column a, the table P(a, separator) is passed on from clique to clique: times P(next columns
-| separator), a product of two small matrices. Each pair takes one such product, where a contraction of its own looks
+| separator), products of small matrices. Each pair takes one such product, where a contraction of its own looks
 for an order first: with 41 columns and 780 pairs a tenth of the time. Source: Koller, Friedman 2009, section 10.3.3
 (out-of-clique queries). Limits: pairs; larger sets are contractions (``model.Model.answers``).
 """
@@ -42,7 +42,7 @@ class TreePairs:
                 self._links[i].append(parent)
                 self._links[parent].append(i)
         self._sums: dict[tuple[int, Clique], Table] = {}
-        self._steps: dict[tuple[int, Clique, Clique], Table] = {}
+        self._conditionals: dict[tuple[int, Clique, Clique], Table] = {}
 
     def __repr__(self) -> str:
         return f"TreePairs(cliques={len(self._cliques)})"
@@ -55,7 +55,7 @@ class TreePairs:
             for b in self._cliques[i]:
                 if b not in seen and b not in separator:
                     seen.add(b)
-                    found[b] = table @ self._step(i, separator, (b,))
+                    found[b] = self._carried(table, i, separator, (b,))
         alone = self._single(name)
         for b in self._domain.names:
             if b not in seen:
@@ -78,36 +78,41 @@ class TreePairs:
             for j in self._links[i]:
                 if j != before:
                     shared = self._shared(i, j)
-                    waiting.append((i, j, shared, table @ self._step(i, separator, shared)))
+                    waiting.append((i, j, shared, self._carried(table, i, separator, shared)))
 
-    def _step(self, i: int, separator: Clique, target: Clique) -> Table:
-        """P(``target`` | ``separator``) in clique i, (cells of the separator, cells of the target).
+    def _carried(self, table: Table, i: int, separator: Clique, target: Clique) -> Table:
+        """P(name, ``target``), (n_name, cells), from P(name, ``separator``) by clique i's P(target | separator).
 
-        Columns that are in both are the same in both. 0 where the separator has probability 0.
+        Columns that are in both are the same in both: for each of their cells one product of matrices, so that no table
+        is larger than the clique. 0 where the separator has probability 0.
         """
-        key = (i, separator, target)
-        if key not in self._steps:
-            fresh = tuple(name for name in target if name not in separator)
-            joint = self._summed(i, separator + fresh)
-            given = joint.sum(axis=tuple(range(len(separator), joint.ndim)), keepdims=True)
-            table = np.divide(joint, given, out=np.zeros_like(joint), where=given > 0)
-            cells, new = self._domain.size(separator), self._domain.size(fresh)
-            # Rows of the separator, and in each the target's cells: those of its shared columns that are the row's own.
-            sizes = [self._domain.sizes((name,))[0] for name in target]
-            rows = np.indices(self._domain.sizes(separator)).reshape(len(separator), cells)
-            news = np.indices(self._domain.sizes(fresh)).reshape(len(fresh), new)
-            place = np.zeros((cells, new), np.int64)
-            for name, size in zip(target, sizes, strict=True):
-                code = (
-                    rows[separator.index(name)][:, None]
-                    if name in separator
-                    else news[fresh.index(name)][None, :]
-                )
-                place = place * size + code
-            step = np.zeros((cells, self._domain.size(target)))
-            np.put_along_axis(step, place, table.reshape(cells, new), axis=1)
-            self._steps[key] = step
-        return self._steps[key]
+        kept = tuple(name for name in target if name in separator)
+        summed = tuple(name for name in separator if name not in target)
+        fresh = tuple(name for name in target if name not in separator)
+        sizes = [self._domain.size(names) for names in (kept, summed, fresh)]
+        ordered = [separator.index(name) + 1 for name in kept + summed]
+        given = table.reshape(-1, *self._domain.sizes(separator))
+        given = given.transpose([*ordered[: len(kept)], 0, *ordered[len(kept) :]])
+        product = given.reshape(sizes[0], -1, sizes[1]) @ self._given(i, kept, summed, fresh)
+        result = product.transpose(1, 0, 2).reshape(-1, *self._domain.sizes(kept + fresh))
+        places = [(kept + fresh).index(name) + 1 for name in target]
+        return np.ascontiguousarray(result.transpose([0, *places])).reshape(len(result), -1)
+
+    def _given(self, i: int, kept: Clique, summed: Clique, fresh: Clique) -> Table:
+        """P(``fresh`` | ``kept``, ``summed``) in clique i: (cells of kept, of summed, of fresh)."""
+        key = (i, kept + summed, fresh)
+        if key not in self._conditionals:
+            joint = self._summed(i, kept + summed + fresh).reshape(
+                *(self._domain.size(names) for names in (kept, summed, fresh))
+            )
+            given = joint.sum(axis=2, keepdims=True)
+            self._conditionals[key] = np.divide(
+                joint, given, out=np.zeros_like(joint), where=given > 0
+            )
+        # The same columns in the same order, however they are divided.
+        return self._conditionals[key].reshape(
+            *(self._domain.size(names) for names in (kept, summed, fresh))
+        )
 
     def _single(self, name: str) -> Table:
         i = min(

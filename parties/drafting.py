@@ -4,7 +4,7 @@ Provides ``draft_text``. Secret until its owner has replaced or confirmed what i
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tomli_w
 
@@ -144,6 +144,14 @@ def _format(drafted: Domain) -> str:
     )
 
 
+def _line(key: str, value: object) -> str:
+    """A key and its value in TOML; a table on the key's own line, since others would go on behind it."""
+    if not isinstance(value, Mapping):
+        return tomli_w.dumps({key: value}).rstrip("\n")
+    entries = (tomli_w.dumps({str(k): v}).rstrip("\n") for k, v in value.items())
+    return f"{key} = {{ {', '.join(entries)} }}"
+
+
 def _columns(draft: Draft) -> str:
     """One [[column]] after another, with a mark above what was read; `tomli_w` would write short ones on one line."""
     drafted, tables = draft.domain, []
@@ -153,7 +161,7 @@ def _columns(draft: Draft) -> str:
         lines = [
             f"{_MARK}\n{line}" if key in read else line
             for key, value in (column.to_dict() | said[column.name]).items()
-            for line in [tomli_w.dumps({key: value}).rstrip("\n")]
+            for line in [_line(key, value)]
         ]
         tables.append("\n".join(["[[column]]", *lines, ""]))
     return "\n".join(tables)

@@ -1,5 +1,6 @@
 """Endings: drafts find them, drawn numbers have them, and no cell has other rows for it."""
 
+import tomllib
 from collections import Counter
 from typing import Any
 
@@ -16,6 +17,7 @@ from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
 from mechanisms.sampling import public_generator
 from mechanisms.text_table import TextTable
+from parties.drafting import draft_text
 
 PRICES = {"name": "price", "kind": "real", "low": 0.0, "high": 500.0, "bins": 12, "decimals": 2}
 ENDINGS = {"endings": {"99": 0.8, "49": 0.15, "00": 0.05}}
@@ -138,3 +140,14 @@ def test_endings_need_decimals() -> None:
 def test_endings_are_read_back() -> None:
     domain = Domain.from_dict({"column": [PRICES | ENDINGS]})
     assert Domain.from_dict(domain.to_dict()) == domain
+
+
+def test_a_draft_with_endings_is_a_configuration() -> None:
+    rng = np.random.default_rng(6)
+    prices = [f"{w}.99" for w in rng.integers(1, 400, 500)]
+    frame = pd.DataFrame({"price": prices, "n": rng.integers(0, 5000, 500).astype(str)})
+    draft = draft_of(TextTable.of(frame), "t", "a table")
+    document = tomllib.loads(draft_text("t", draft))
+    price, _ = document["column"]
+    assert price["endings"] == {"99": 1.0}
+    assert price["from"] == "table"

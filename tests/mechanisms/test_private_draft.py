@@ -46,6 +46,8 @@ def stays(seed: int, *, year: int = 2019, cost: float = 7.0, age: float = 55.0) 
             "admitted": admitted.strftime("%d.%m.%Y"),
             "end": end,
             "at": [f"{m // 60:02d}:{m % 60:02d}" for m in minutes],
+            "since": [str(int(t.timestamp() * 1000)) for t in admitted],
+            "born": admitted.strftime("%d-%b-%y"),
             "code": rng.choice(["A00", "B11", "C22"], ROWS),
         }
     )
@@ -83,9 +85,9 @@ def test_a_private_draft_is_public_takes_the_table_and_names_what_is_to_be_liste
     config = load_config(tmp_path / "d.toml")
     assert "table" not in counted(config.domain)
     assert "unsaid" not in counted(config.domain)
-    assert config.domain.names == ("age", "cost", "admitted", "end", "at")
+    assert config.domain.names == ("age", "cost", "admitted", "end", "at", "since", "born")
     assert set(config.domain.ignore) == {"sex", "code"}
-    assert encode(config.domain, read_table(path), ignore_extra=True).shape == (ROWS, 5)
+    assert encode(config.domain, read_table(path), ignore_extra=True).shape == (ROWS, 7)
     document = tomllib.loads((tmp_path / "d.toml").read_text())
     assert {table["bins"] for table in document["column"]} == {"private"}
 
@@ -107,7 +109,7 @@ async def test_a_run_finds_bounds_and_heaps_by_noisy_counts_alone(tmp_path: Path
     document = finish_trial(
         trial, folder, await run_method(trial, folder, Lines(stream=io.StringIO()))
     )
-    assert document["about"]["provenance"]["private"] == 5  # type: ignore[index]
+    assert document["about"]["provenance"]["private"] == 7  # type: ignore[index]
     drawn = pd.read_csv(folder.path / "synthetic.csv", dtype=str, keep_default_na=False)
     cost, real = (pd.to_numeric(each["cost"], errors="coerce") for each in (drawn, table))
     assert (cost == 0).mean() == pytest.approx((real == 0).mean(), abs=0.03)
