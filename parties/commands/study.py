@@ -17,7 +17,6 @@ from parties.commands.running import common_options
 from parties.commands.service_options import DEFAULT, asked, folder_option
 from parties.config import Config, load_config
 from parties.files import disk_errors, write_new
-from parties.provenance import check_confirmed
 
 _PATH = click.Path(path_type=Path)
 _STUDY = click.argument("study", metavar="STUDY")
@@ -70,7 +69,6 @@ def propose(
 
     loaded, path = load_config(config), config
     check_served(loaded, str(config))
-    check_confirmed(loaded)
     if not loaded.parties and (loaded.flaim is None or loaded.flaim.key is None):
         path = _merged(config, loaded, folder, authority=authority, out=out, days=days)
         loaded = load_config(path)

@@ -36,6 +36,7 @@ from parties.flaim.feasible import check_flaim
 from parties.operate.book import DISTAIM, FLAIM, Proposed
 from parties.operate.identity import Identity
 from parties.pins import Pinned
+from parties.provenance import check_confirmed
 from parties.sealing import SealKey
 from parties.tls import common_name
 from protocols.mesh import key_hash
@@ -116,10 +117,14 @@ def _own_part_out(text: str) -> Config:
 
 
 def check_served(config: Config, source: str) -> None:
-    """Raises ConfigError, naming ``source``, for a study of a kind that no service runs."""
+    """Refuse a study of a kind that no service runs, and one whose domain nobody has confirmed.
+
+    Raises ConfigError, naming ``source``.
+    """
     if config.silos is not None:
         text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret silos-server`, on a port of its own"
         raise ConfigError(source, "silos", text)
+    check_confirmed(config)
 
 
 def _check_servers(config: Config, identity: Identity) -> None:

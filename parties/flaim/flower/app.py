@@ -35,6 +35,7 @@ from parties.flaim.session import SharedBriefs
 from parties.flaim.sums import release_of
 from parties.owner import Owner, Table
 from parties.progress import Lines
+from parties.provenance import check_confirmed
 from parties.statuses import describe
 
 server, client = ServerApp(), ClientApp()
@@ -138,6 +139,7 @@ def _made(settings: tuple[tuple[str, str], ...], _: int) -> Node:
         name: Path(value) if name in _PATHS else value for name, value in settings
     }
     config, source = load_config(given["config"]), TableSource(str(given["data"]))
+    check_confirmed(config)
     owner = Owner.of(
         config,
         Table(source, ignore_extra=False),
