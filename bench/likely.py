@@ -13,7 +13,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import click
 import numpy as np
@@ -141,8 +141,7 @@ def _table(dataset: str, rows: int, repeat: int) -> tuple[Domain, NDArray[np.int
     if len(domain.columns) > MOST_COLUMNS:
         rng = np.random.default_rng([repeat, len(domain.columns)])
         kept = sorted(rng.choice(len(domain.columns), MOST_COLUMNS, replace=False).tolist())
-        columns = tuple(domain.columns[i] for i in kept)
-        domain = replace(domain, columns=columns, implied=(), ignore=())
+        domain = domain.only([domain.names[i] for i in kept])
         frame = frame[list(domain.names)]
     domain = stand_in(domain)
     return domain, encode(domain, frame, source=dataset, ignore_extra=True)

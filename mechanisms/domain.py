@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from mechanisms.column_parts import DEFAULT_BINS, duplicates
@@ -109,6 +109,22 @@ class Domain:
             raise DomainError(
                 f"no column {name!r}; the columns are {', '.join(self.names)}"
             ) from None
+
+    def only(self, names: Sequence[str], ignore: Sequence[str] = ()) -> Domain:
+        """The modelled columns of these names, in this order, and those that follow from them; ``ignore`` is new.
+
+        Raises ``DomainError`` for a name that is none.
+        """
+        implied = tuple(column for column in self.implied if column.source in names)
+        kept = {*names, *(column.name for column in implied)}
+        return replace(
+            self,
+            columns=tuple(self.columns[self.index(name)] for name in names),
+            implied=implied,
+            ignore=tuple(dict.fromkeys(ignore)),
+            format=replace(self.format, columns=()),
+            provenance=tuple(said for said in self.provenance if said.column in kept),
+        )
 
     def sizes(self, clique: Clique) -> tuple[int, ...]:
         """The number of codes of each column of ``clique``: the shape of its marginal."""

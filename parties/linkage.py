@@ -4,8 +4,6 @@ Provides ``source_domain``, ``key_limbs`` (how many numbers of a row are its key
 Secret: the table, its keys and hashes. Public: columns and sizes. Source: `mechanisms.linking`.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,12 +22,7 @@ def key_limbs(config: Config) -> int:
 def source_domain(config: Config, number: int) -> Domain:
     """The columns of a source, in its own order; its key is in the table and not in the domain."""
     source, domain = config.sources[number], config.domain
-    return replace(
-        domain,
-        columns=tuple(domain.columns[domain.index(name)] for name in source.columns),
-        implied=tuple(column for column in domain.implied if column.source in source.columns),
-        ignore=tuple(dict.fromkeys((*domain.ignore, *source.key))),
-    )
+    return domain.only(source.columns, (*domain.ignore, *source.key))
 
 
 def source_sizes(config: Config, number: int) -> tuple[int, ...]:

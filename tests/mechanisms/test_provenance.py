@@ -110,3 +110,14 @@ def test_a_schema_says_where_values_are_from_if_the_domain_does() -> None:
     schema: Any = table_schema(domain_of(AGE | {"from": "table"}, SEX))
     assert schema["provenance"] == {"table": 2, "unsaid": 3}
     assert [field["provenance"] for field in schema["fields"]] == ["table", "unsaid"]
+
+
+def test_some_of_the_columns_keep_what_is_said_of_them() -> None:
+    domain = domain_of(
+        AGE | {"from": "table"}, SEX | {"from": "public"}, TITLE | {"from": "public"}
+    )
+    assert counted(domain.only(["age"])) == {"table": 2}
+    some = domain.only(["sex"], ["age"])
+    assert counted(some) == {"public": 6}
+    assert some.ignore == ("age",)
+    assert some.written_names == ("sex", "title")
