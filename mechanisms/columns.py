@@ -214,7 +214,8 @@ class Moment:
         check_atoms(self.name, [self.tick(atom) for atom in self.atoms])
         check_marks(self.name, self.marks, lambda mark: form.read(mark, self.unit))
         if self.private is not None:
-            check_private(self, self.private, len(_fine_moments(self).ranges))
+            fine = len(_fine_moments(self).ranges)
+            check_private(self.name, self.private, fine, edges=self.edges, atoms=self.atoms)
 
     @property
     def shape(self) -> moments.Form | Pattern:

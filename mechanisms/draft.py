@@ -22,8 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
-from mechanisms.column_parts import DEFAULT_BINS, LINEAR, SYMLOG
-from mechanisms.date_patterns import Pattern, form_of
+from mechanisms.date_patterns import Pattern
 from mechanisms.discretising import SENTINELS, shape_of
 from mechanisms.domain import (
     DEFAULT_MISSING_VALUES,
@@ -49,7 +48,7 @@ from mechanisms.moments import (
     tick_of,
 )
 from mechanisms.numbers import MAX_DECIMALS
-from mechanisms.private_bins import PrivateBins
+from mechanisms.private_columns import form_of_bounds, with_private_bins
 from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.reading import read_recognised
 from mechanisms.recognising import NumberReading, ambiguous_versions, code_shaped, read_numbers
@@ -74,10 +73,6 @@ LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
 are answers that so many rows have on average."""
 MOST_DIGITS = 17
 """Digits of the largest number of a column, as a whole multiple of its last decimal."""
-FINE_CELLS = 192
-"""Fine cells of a column with private bins: fewer than there may be, since each has noise of its own."""
-FINE_ENOUGH = 64
-"""Numbers in a fine cell of equal width, at most; where there would be more, cells are alike in proportion."""
 RARE = 0.002
 """This part of the rows may have more decimals than the column, and is rounded."""
 FEWEST_APART = 20
@@ -185,7 +180,7 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         if reading and reading.question and not isinstance(column, Categorical):
             questions.append(f"{named(name)}: {reading.question}")
         if private_bins:
-            column = _with_private_bins(column)
+            column = with_private_bins(column)
         columns.append(column)
         notes.append(note_of(column, values.counts))
         if column.missing:
@@ -316,54 +311,6 @@ def _draft_codes(column: _Column, categories: tuple[str, ...]) -> Categorical:
     return Categorical(column.name, categories, column.missing)
 
 
-def _with_private_bins(column: Column) -> Column:
-    """The same between powers of ten, which say its sign and size; a column with a bin for each number stays."""
-    if isinstance(column, Integer):
-        least, most = min((column.low, *column.atoms)), max((column.high, *column.atoms))
-        if most - least < DEFAULT_BINS:
-            return column
-        low, high = -_power(-least), _power(most)
-        scale = _fine_scale(high - low)
-        return Integer(
-            column.name,
-            low,
-            high,
-            missing=column.missing,
-            scale=scale,
-            private=PrivateBins(FINE_CELLS),
-            form=column.form,
-            marks=column.marks,
-        )
-    if not isinstance(column, Real) or column.decimals is None:
-        return column
-    low = -_power(-min((column.low, *column.atoms)))
-    high = _power(max((column.high, *column.atoms)))
-    return Real(
-        column.name,
-        float(low),
-        float(high),
-        missing=column.missing,
-        scale=_fine_scale((high - low) * 10**column.decimals),
-        decimals=column.decimals,
-        private=PrivateBins(FINE_CELLS),
-        form=column.form,
-        marks=column.marks,
-    )
-
-
-def _fine_scale(numbers: int) -> str:
-    """The scale of fine cells for so many numbers: linear, or symlog where equal cells would be too wide."""
-    return LINEAR if numbers <= FINE_ENOUGH * FINE_CELLS else SYMLOG
-
-
-def _power(number: float) -> int:
-    """The least power of ten from a number on, or 0 for one that is not above it."""
-    power = 1
-    while power < number:
-        power *= 10
-    return power if number > 0 else 0
-
-
 def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     """Raises ``DomainError`` where bins cannot tell the numbers apart."""
     counts = Counter[str]()
@@ -485,9 +432,7 @@ def _draft_moment(column: _Column, reading: MomentReading) -> Moment:
     marks = {tick_of(datetime(*day), unit) for day in DATE_MARKS}
     found = shape_of(rows, rounder=partial(roundest_tick, unit), marks=marks)
     kind = "datetime" if form.time else "date"
-    usual = form_of(DEFAULT_FORMS[kind]) if isinstance(form, Pattern) else form
-    # Bounds of patterns are in ISO 8601, which nobody can read in two ways; quarters and weeks as they are written.
-    bounds = form if usual is None or unit in ("week", "quarter") else usual
+    bounds = form_of_bounds(form, kind, unit)
 
     def written(ticks: Sequence[int]) -> tuple[str, ...]:
         return tuple(bounds.write(moment_of(tick, unit)) for tick in ticks)

@@ -401,7 +401,8 @@ def _check_cells(column: Integer | Real, *, zero: str) -> None:
         raise DomainError(
             f'column {name!r}: bins = "{PRIVATE}" needs decimals, to which values are rounded'
         )
-    check_private(column, column.private, len(fine_number_cells(column).ranges))
+    fine = len(fine_number_cells(column).ranges)
+    check_private(name, column.private, fine, edges=column.edges, atoms=column.atoms)
 
 
 def _check_written(column: Integer | Real) -> None:
@@ -449,11 +450,6 @@ def _written(
     return np.array([texts[number] for number in drawn], object)
 
 
-def fine_number_cells(column: Integer | Real) -> Cells:
-    """The cells that a column with private bins has before they were measured."""
-    return _fine_cells(column)
-
-
 def _drawn(
     column: Integer | Real, codes: NDArray[np.int32], generator: PublicGenerator
 ) -> NDArray[np.int64]:
@@ -462,7 +458,7 @@ def _drawn(
         return _parted(column).draw(codes, generator)
     if column.private is None or not column.private.measured:
         return column.cells.draw(codes, generator)
-    return column.private.draw_within(_fine_cells(column), codes, generator)
+    return column.private.draw_within(fine_number_cells(column), codes, generator)
 
 
 @lru_cache(512)
@@ -473,8 +469,9 @@ def _parted(column: Integer | Real) -> PartedCells:
 
 
 @lru_cache(512)
-def _fine_cells(column: Integer | Real) -> Cells:
-    """Fine cells lie side by side: none is an atom in the middle of another one."""
+def fine_number_cells(column: Integer | Real) -> Cells:
+    """The cells that a column with private bins has before they were measured, side by side: none is an atom within
+    another one."""
     if isinstance(column, Real):
         low, high = (_rounded(bound, column.places) for bound in (column.low, column.high))
     else:
@@ -496,7 +493,7 @@ def _starts(scale: str, low: int, high: int, bins: int) -> list[int]:
 @lru_cache(512)
 def _integer_cells(column: Integer) -> Cells:
     if column.private is not None:
-        return column.private.cells_of(_fine_cells(column))
+        return column.private.cells_of(fine_number_cells(column))
     if column.edges:
         starts: Sequence[int] = column.edges[:-1]
     else:
@@ -507,7 +504,7 @@ def _integer_cells(column: Integer) -> Cells:
 @lru_cache(512)
 def _real_cells(column: Real) -> Cells:
     if column.private is not None:
-        return column.private.cells_of(_fine_cells(column))
+        return column.private.cells_of(fine_number_cells(column))
     places = column.places
     atoms = [first_multiple(atom, places) for atom in column.atoms]
     if column.decimals is None:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +32,8 @@ MAX_RESOLUTION = 1024
 LEAST_COARSE = 4
 SEEN = 4
 """Deviations of its own noise that a count has to exceed to be told from nothing."""
-WINDOWS_SEEN = 5
-"""The same of windows of cells, of which there are ten times as many."""
+FOUND = 5
+"""The same where a cell among a thousand, or one of as many windows of cells, is to have rows at all."""
 SPIKE_SHARE = 8
 """A spike has at least one part in ``SPIKE_SHARE`` x coarse of all rows."""
 _SINGLED = 4
@@ -107,35 +106,25 @@ class PrivateBins:
         self, codes: NDArray[np.int32], fine: int, generator: PublicGenerator
     ) -> NDArray[np.int32]:
         """For each coarse code one of its ``fine`` cells, as the noisy histogram has them."""
-        weights = fine_weights(self.histogram, self.groups(), self.deviation)
-        ends = np.cumsum(weights)
-        starts = [*self.groups(), fine]
+        ends = _ends_of(self)
+        starts = [*_groups_of(self), fine]
         before = np.array([0, *ends], np.int64)[starts]
         points = generator.integers(before[codes], before[np.asarray(codes) + 1])
         return np.searchsorted(ends, points, side="right").astype(np.int32)
 
 
-class _Binned(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def edges(self) -> Sequence[object]: ...
-
-    @property
-    def atoms(self) -> Sequence[object]: ...
-
-
-def check_private(column: _Binned, private: PrivateBins, fine: int) -> None:
+def check_private(
+    name: str, private: PrivateBins, fine: int, *, edges: Sequence[object], atoms: Sequence[object]
+) -> None:
     """Raises ``DomainError`` for a column of ``fine`` cells with other bins beside, or counts of other cells."""
-    if column.edges or column.atoms:
+    if edges or atoms:
         raise DomainError(
-            f'column {column.name!r}: bins = "{PRIVATE}" stands beside {"edges" if column.edges else "atoms"}, which '
-            "are found by it; give one"
+            f'column {name!r}: bins = "{PRIVATE}" stands beside {"edges" if edges else "atoms"}, which are found by '
+            "it; give one"
         )
     if private.histogram and len(private.histogram) != fine:
         raise DomainError(
-            f"column {column.name!r}: its histogram has {len(private.histogram)} counts; it has {fine} fine cells"
+            f"column {name!r}: its histogram has {len(private.histogram)} counts; it has {fine} fine cells"
         )
 
 
@@ -154,19 +143,18 @@ def equal_cells(resolution: int, values: int) -> int:
 def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int, ...]:
     """The first fine cell of each of at most ``coarse`` groups of neighbours, by noisy counts and their deviation.
 
-    First spikes: the largest fine cells that exceed ``SEEN`` deviations and one row in ``SPIKE_SHARE`` x ``coarse``,
+    First spikes: the largest fine cells that exceed ``FOUND`` deviations and one row in ``SPIKE_SHARE`` x ``coarse``,
     and each neighbour twice over; as many as leave room for what is between them. Then, again and again, the heaviest
     group that can be told from nothing is cut where its halves are most nearly equal, until there are as many cells
     beside the spikes as so many rows have (``discretising.cells_for``). Cells outside of the ``support`` count for
-    nothing, and no group is of such cells alone.
+    nothing, and are a group of their own only beside a spike.
     """
     cells = len(histogram)
-    known = support(histogram, deviation)
+    known, variance = support(histogram, deviation), math.ceil(deviation * deviation)
     starts = {0}
-    for spike in _spikes(histogram, coarse, deviation):
+    for spike in _spikes(histogram, coarse, variance):
         starts |= {spike, spike + 1} - {cells}
     coarse = min(coarse, len(starts) + cells_for(max(0, sum(histogram))))
-    variance = math.ceil(deviation * deviation)
     sums = [0]
     for count in np.where(known, np.array(histogram, np.int64), 0).tolist():
         sums.append(sums[-1] + count)
@@ -187,28 +175,43 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
 def support(histogram: Sequence[int], deviation: float) -> NDArray[np.bool_]:
     """The fine cells (cells,) in which the noisy counts show rows; all of them where they show none anywhere.
 
-    A cell that exceeds ``SEEN`` deviations has rows; then, windows of 2, 4, 8, ... cells whose other cells exceed
-    ``WINDOWS_SEEN`` of theirs. What is left is too little to be told from the noise of many empty cells: it would put
-    rows where no value is, and far out between wide bounds.
+    Of windows of all cells, half of them, a quarter and so on to single ones: while the cells of one that are not known
+    yet exceed ``FOUND`` deviations of their sum, the neighbours among them that stand out most have rows. What is left
+    is too little to be told from the noise of many empty cells: it would put rows where no value is, and far out
+    between wide bounds.
     """
-    counts = np.array(histogram, np.int64)
-    known = counts > SEEN * deviation
-    width = 2
-    while width < 2 * len(counts):
+    counts, variance = np.array(histogram, np.int64), math.ceil(deviation * deviation)
+    known, width = np.zeros(len(counts), np.bool_), 1 << (len(counts) - 1).bit_length()
+    while width:
         # Windows overlap by half.
-        for first in range(0, len(counts), width // 2):
-            window = slice(first, first + width)
-            left = ~known[window]
-            mass = int(counts[window][left].sum())
-            if mass > WINDOWS_SEEN * deviation * math.sqrt(int(left.sum())):
-                known[window] = True
-        width *= 2
+        for first in range(0, len(counts), max(1, width // 2)):
+            while True:
+                left = first + np.flatnonzero(~known[first : first + width])
+                if not seen(int(counts[left].sum()), len(left), variance, times=FOUND):
+                    break
+                known[left[_densest(counts[left])]] = True
+        width //= 2
     return known if known.any() else np.ones(len(counts), np.bool_)
+
+
+def _densest(counts: NDArray[np.int64]) -> slice:
+    """The neighbours whose sum exceeds the noise of as many cells most: the largest sum^2 / cells."""
+    sums = np.concatenate([[0], np.cumsum(counts)])
+    first, last = np.triu_indices(len(sums), 1)
+    mass = np.maximum(sums[last] - sums[first], 0).astype(np.float64)
+    best = int((mass * mass / (last - first)).argmax())
+    return slice(int(first[best]), int(last[best]))
 
 
 @lru_cache(512)
 def _groups_of(private: PrivateBins) -> tuple[int, ...]:
     return private.groups()
+
+
+@lru_cache(512)
+def _ends_of(private: PrivateBins) -> NDArray[np.int64]:
+    """The sums (cells,) of the fine cells' weights up to each."""
+    return np.cumsum(fine_weights(private.histogram, _groups_of(private), private.deviation))
 
 
 def fine_weights(
@@ -237,20 +240,21 @@ def fine_weights(
     return weights
 
 
-def seen(mass: int, cells: int, variance: int) -> bool:
-    """Whether a sum over so many noisy cells is above what their noise alone comes to."""
-    return mass > 0 and mass * mass > SEEN * SEEN * cells * variance
+def seen(mass: int, cells: int, variance: int, *, times: int = SEEN) -> bool:
+    """A sum over so many noisy cells is above what their noise alone comes to, ``times`` its deviation."""
+    return mass > 0 and mass * mass > times * times * cells * variance
 
 
-def _spikes(histogram: Sequence[int], coarse: int, deviation: float) -> list[int]:
+def _spikes(histogram: Sequence[int], coarse: int, variance: int) -> list[int]:
     """Fine cells that stand out from their neighbours, the largest first."""
-    rows = sum(histogram)
-    least = max(math.ceil(SEEN * deviation), -(-rows // (SPIKE_SHARE * coarse)))
+    least = -(-sum(histogram) // (SPIKE_SHARE * coarse))
     padded = [0, *histogram, 0]
     found = [
         (-count, cell)
         for cell, count in enumerate(histogram)
-        if count >= least and count > 2 * max(padded[cell], padded[cell + 2])
+        if count >= least
+        and seen(count, 1, variance, times=FOUND)
+        and count > 2 * max(padded[cell], padded[cell + 2])
     ]
     # A spike has two ends and what lies between two spikes is a cell, too.
     return [cell for _, cell in sorted(found)[: (coarse - 2) // 2]]

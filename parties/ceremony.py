@@ -1,4 +1,4 @@
-"""How the coordinator of a study makes one configuration of a study and the servers' cards, and admits data owners.
+"""The coordinator of a study: makes one configuration out of it and the servers' cards, and admits data owners.
 
 Provides ``merge`` and ``admit``. The authority issues certificates for public keys that others made, and sees no other
 private key than its own. What it has issued it keeps in its folder ``issued``: a data owner's name belongs to one key,

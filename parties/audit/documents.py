@@ -1,4 +1,4 @@
-"""What a bundle says to who gets the table: its schema, a model card, terms of use, and a package that lists it all.
+"""Documents of a bundle for its readers: schema, model card, terms of use, and a package that lists all files.
 
 Provides ``documents`` (the files by name, made from a configuration and a report), ``datapackage`` and
 ``DEFAULT_TERMS``. Public: everything; of a trial's report nothing that its real table was needed for is repeated.

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
 from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
-from mechanisms.private_draft import without_values
+from mechanisms.private_draft import private_draft
 from mechanisms.reading import read_recognised
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
@@ -60,7 +60,9 @@ def domain(
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
         draft = draft_domain(table.source, private_bins=private_bins)
-        draft = without_values(draft) if private else draft
+    # Reasons and questions tell of the table: its owner sees them, and a private draft has none.
+    seen = draft
+    draft = private_draft(draft) if private else draft
     text, offers = text_with_offers(name_of(table), draft, sources)
     if as_json:
         document = {
@@ -76,7 +78,7 @@ def domain(
         }
         click.echo(json.dumps(document, indent=2))
         return
-    _summarise(draft)
+    _summarise(replace(seen, to_list=draft.to_list))
     if out is None:
         click.echo(text, nl=False)
         return

@@ -1,4 +1,4 @@
-"""How good the table is that a run of AIM has written, kept beside it until the report is made.
+"""Quality of the table that a run of AIM has written, kept beside it until the report is made.
 
 Provides ``keep_quality``. Public: everything.
 """

@@ -1,4 +1,4 @@
-"""What a report says first: which study it was, of whom, when, over which columns, and what its privacy means in words.
+"""Head of a report: its study, method, owners, date and columns, and its privacy in words.
 
 Provides ``About`` and ``about``, ``ended`` (when a transcript ends), and the sentences ``in_words`` and
 ``privacy_in_words``. Public: everything.

@@ -267,7 +267,7 @@ def with_truth(
 
 
 def _held(marginals: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many intervals there are, how many held, and how many true errors are no larger than what is likely."""
+    """Numbers of intervals, of those that held, and of true errors that are no larger than what is likely."""
     below = [m["true_error"] <= m["likely"] + 1e-9 for m in marginals if "likely" in m]
     held = sum(marginal["held"] for marginal in marginals)
     return {"intervals": len(marginals), "held": held} | ({"likely": sum(below)} if below else {})

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from mechanisms.dialect import Dialect
 from mechanisms.domain import Categorical, Integer, Moment, Real
-from mechanisms.draft import FINE_CELLS, KNOWN_MISSING, Draft, draft_domain
+from mechanisms.draft import KNOWN_MISSING, Draft, draft_domain
 from mechanisms.errors import DataError
 from mechanisms.private_bins import PrivateBins
+from mechanisms.private_columns import FINE_CELLS
 from mechanisms.reading import read_drawn, read_table
 from mechanisms.sampling import public_generator
 from mechanisms.source import TableSource

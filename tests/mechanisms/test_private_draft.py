@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from mechanisms.columns import Moment
 from mechanisms.draft import draft_domain
 from mechanisms.errors import DataError
 from mechanisms.origins import counted
-from mechanisms.private_draft import without_values
+from mechanisms.private_draft import private_draft
 from mechanisms.reading import read_table
 from mechanisms.table import encode
 from parties.commands.main import cli
@@ -55,7 +56,7 @@ def stays(seed: int, *, year: int = 2019, cost: float = 7.0, age: float = 55.0) 
 
 def draft_text_of(table: pd.DataFrame, path: Path) -> str:
     table.to_csv(path, index=False)
-    return text_with_offers("stays", without_values(draft_domain(path)))[0]
+    return text_with_offers("stays", private_draft(draft_domain(path)))[0]
 
 
 def test_two_tables_without_a_value_in_common_have_the_same_draft(tmp_path: Path) -> None:
@@ -92,11 +93,41 @@ def test_a_private_draft_is_public_takes_the_table_and_names_what_is_to_be_liste
     assert {table["bins"] for table in document["column"]} == {"private"}
 
 
+def test_the_document_of_a_private_draft_tells_nothing_of_the_table(tmp_path: Path) -> None:
+    documents = []
+    for seed, rows in ((1, 3000), (2, 2900)):
+        path = tmp_path / "stays.csv"
+        table = stays(seed, year=2019 - 30 * (seed - 1))[:rows]
+        # An identifier is left out, and the usual draft says how many different values it has.
+        table["stay_id"] = [str(917 * i % 99_991) for i in range(rows)]
+        table.to_csv(path, index=False)
+        shown = CliRunner().invoke(cli, ["domain", str(path), "--private", "--json"])
+        assert shown.exit_code == 0, shown.output
+        documents.append(shown.output)
+    assert documents[0] == documents[1]
+    assert "stay_id" in documents[0]
+    # The control: the usual document counts them.
+    usual = CliRunner().invoke(cli, ["domain", str(tmp_path / "stays.csv"), "--json"]).output
+    assert "2900" in usual
+
+
+def test_private_bins_leave_no_date_of_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "stays.csv"
+    stays(1).to_csv(path, index=False)
+    columns = {c.name: c for c in draft_domain(path, private_bins=True).domain.columns}
+    for name in ("admitted", "end", "born"):
+        column = columns[name]
+        assert isinstance(column, Moment)
+        assert column.private is not None
+        assert not column.edges + column.atoms + column.within
+    assert (columns["end"].low, columns["end"].high) == ("0001-01-01", "9999-12-31")
+
+
 def test_a_table_of_categories_alone_has_no_private_draft(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("sex\n" + "f\nm\n" * 20)
     with pytest.raises(DataError, match="list them from a code book"):
-        without_values(draft_domain(path))
+        private_draft(draft_domain(path))
 
 
 async def test_a_run_finds_bounds_and_heaps_by_noisy_counts_alone(tmp_path: Path) -> None:
