@@ -76,10 +76,11 @@ def counted_in_words(counts: Mapping[str, int]) -> str:
     parts = []
     if table := counts.get(TABLE):
         parts.append(
-            f"{table:,} of its {total:,} values were read from a table, and no epsilon covers what they tell"
+            f"{table:,} of its {total:,} values {'was' if table == 1 else 'were'} read from a table, and no epsilon "
+            f"covers what {'it tells' if table == 1 else 'they tell'}"
         )
     if unsaid := counts.get(UNSAID):
-        parts.append(f"of {unsaid:,} its author does not say where they are from")
+        parts.append(f"of {unsaid:,} its author does not say where from")
     return f"{'; '.join(parts)}." if parts else "Noisy counts chose its values."
 
 

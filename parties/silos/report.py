@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mechanisms.accounting import LedgerEntry
+from mechanisms.origins import counted_in_words
 from parties.config import Config
 from parties.files import write_whole
 from parties.flaim.sums import is_malicious
@@ -50,6 +51,7 @@ def silos_report(
             "configuration": told.configuration,
             "ended": told.ended,
             "version": told.version,
+            "provenance": told.provenance,
         },
         "seed": seed,
         "private": result["private"],
@@ -146,6 +148,9 @@ def render(report: Mapping[str, Any]) -> str:
         ]
         parts += ["<h2>Ledger</h2>", page.table(("sum", "step", "event", "rho"), rows)]
     facts = report["about"]
+    if counts := facts.get("provenance"):
+        told = f"The domain of the study {facts['study']}. {counted_in_words(counts)}"
+        parts.append(f"<p>{page.text(told)}</p>")
     parts.append(
         f'<p class="quiet">Study {page.text(facts["study"])}, configuration {page.text(facts["configuration"])}, ended '
         f"{page.text(facts['ended'])}, Syncret {page.text(facts['version'])}</p>"
