@@ -4,8 +4,8 @@ Provides ``Endings``, ``endings_of`` (what a column's numbers end in) and ``read
 never counted: cells are as they are without it. A drawn number is moved to the nearest one of its cell with a drawn
 ending, so that prices that do not exist do not come out.
 
-Public: the endings of a configuration. Secret: at their owner, those of a table. Limits: one to three last digits; Fed-TDA
-does not write them.
+Public: the endings of a configuration. Secret: at their owner, those of a table. Limits: one to three last
+digits; Fed-TDA does not write them.
 """
 
 from __future__ import annotations
