@@ -20,12 +20,11 @@ def likely_in_words(quality: Mapping[str, object]) -> str:
         statistics.median(number(m[key]) for m in queries) for key in ("likely", "high")
     )
     half = (
-        f"of half of the queries that is up to {50 * likely:.3g} % of the rows, where up to {50 * proven:.3g} % is "
-        "proven"
+        f"half of the queries are likely off by at most {50 * likely:.3g} % of the rows (proven: {50 * proven:.3g} %)"
         if likely < LARGEST
-        else "of half of the queries nothing is known"
+        else "of half of the queries no likely error is known"
     )
     return (
-        f"{10 * number(found['share']):.0f} of 10 marginals are expected to be off by no more than is likely of each; "
+        f"{10 * number(found['share']):.0f} of 10 marginals are expected to be within their likely error; "
         f"{half}. Calibrated on {found['tables']} public tables, not proven."
     )

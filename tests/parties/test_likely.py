@@ -119,9 +119,9 @@ def test_likely_in_words_says_that_it_is_not_proven() -> None:
     ]
     quality = {"likely": {"share": 0.9, "tables": 5}, "marginals": marginals}
     assert likely_in_words(quality) == (
-        "9 of 10 marginals are expected to be off by no more than is likely of each; of half of the queries that is up "
-        "to 10 % of the rows, where up to 50 % is proven. Calibrated on 5 public tables, not proven."
+        "9 of 10 marginals are expected to be within their likely error; half of the queries are likely off by at most "
+        "10 % of the rows (proven: 50 %). Calibrated on 5 public tables, not proven."
     )
     unknown = {**quality, "marginals": [{"query": True, "likely": 2.0, "high": 2.0}]}
-    assert "of half of the queries nothing is known" in likely_in_words(unknown)
+    assert "of half of the queries no likely error is known" in likely_in_words(unknown)
     assert not likely_in_words({"marginals": [{"query": True, "high": 0.5}]})
