@@ -95,11 +95,13 @@ def runtimes(
     *,
     recorders: Sequence[Recorder | None] = (None, None, None),
     seals: Sequence[Seals] | None = None,
+    timeouts_s: Sequence[float] | None = None,
     **options: Any,
 ) -> list[PartyRuntime]:
-    """Three parties, not yet connected; ``addresses`` are each party's view of the mesh."""
+    """Three parties, not yet connected; ``addresses`` are each party's view of the mesh, ``timeouts_s`` each one's."""
     views = addresses or [free_addresses()] * 3
-    options = {"session": "test", "timeout_s": 5.0, "connect_timeout_s": 10.0} | options
+    options = {"session": "test", "connect_timeout_s": 10.0} | options
+    deadlines = timeouts_s or [options.pop("timeout_s", 5.0)] * 3
     given = seals or [seals_in(files.ca.parent, pid) for pid, files in enumerate(tls)]
     return [
         PartyRuntime(
@@ -108,6 +110,7 @@ def runtimes(
             tls=tls[pid],
             seals=given[pid],
             recorder=recorders[pid],
+            timeout_s=deadlines[pid],
             **options,
         )
         for pid in range(3)

@@ -413,13 +413,16 @@ class Drip(Fault):
 
 @contextlib.asynccontextmanager
 async def proxied(
-    tls: list[TlsFiles], wire: Callable[[bytes, Link], object], timeout_s: float = 5.0
+    tls: list[TlsFiles], wire: Callable[[bytes, Link], object], receiver_timeout_s: float = 5.0
 ) -> AsyncIterator[list[PartyRuntime]]:
-    """Three parties; what party 0 sends to party 1 passes through ``wire``."""
+    """Three parties; what party 0 sends to party 1 passes through ``wire``.
+
+    Party 1's deadline is the shortest: with equal ones a party that waits for party 1 could be the first to complain.
+    """
     addresses = free_addresses()
     async with Proxy(addresses[1], wire).serving() as front:
         views = [[addresses[0], front, addresses[2]], addresses, addresses]
-        async with connected(tls, views, timeout_s=timeout_s) as parties:
+        async with connected(tls, views, timeouts_s=(10.0, receiver_timeout_s, 10.0)) as parties:
             yield parties
 
 
@@ -447,7 +450,7 @@ async def test_exchange_ends_in_its_own_error_at_all_parties_when_the_wire_fails
     tls: list[TlsFiles], wire: type[Fault], expected: type[Exception] | None, text: str
 ) -> None:
     async with proxied(tls, wire(), TIMEOUT_S) as parties:
-        errors = await all_ended(parties, six_exchanges, 5)
+        errors = await all_ended(parties, six_exchanges, 9)
     if expected is None:
         assert errors == [None] * 3
         return
