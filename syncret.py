@@ -15,14 +15,12 @@ what would be right. Nothing here reads a terminal or writes to one; all of it w
 
 from mechanisms.errors import BudgetExceeded, DataError, MechanismError
 from mechanisms.source import TableSource
-from parties.api.audits import AuditResult, audit
-from parties.api.configs import Draft, draft
-from parties.api.owners import preview, submit
-from parties.api.runs import Report, Run, load, synthesize
+from parties.api.audit import AuditResult, audit
+from parties.api.config import Draft, draft
+from parties.api.owner import preview, submit
+from parties.api.run import Report, Run, load, synthesize
 from parties.config import Config, load_config
-from parties.distaim.preview import Preview
-from parties.distaim.submit import Submitted
-from parties.errors import (
+from parties.foundation.errors import (
     CertificateError,
     ConfigError,
     ExtraMissing,
@@ -30,8 +28,10 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
-from parties.statuses import ChildFailed
-from parties.version import version
+from parties.foundation.exit_codes import ChildFailed
+from parties.foundation.version import version
+from parties.mpc.submission.preview import Preview
+from parties.mpc.submission.submit import Submitted
 
 __version__ = version()
 

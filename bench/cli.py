@@ -24,7 +24,7 @@ from bench.quality.cli import quality
 from bench.secagg.cli import secagg
 from bench.tda.cli import tda
 from bench.utility.cli import utility
-from parties.statuses import Status, Stopped
+from parties.foundation.exit_codes import Status, Stopped
 
 
 class _Terminable(click.Group):

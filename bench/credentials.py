@@ -1,4 +1,5 @@
-"""Credentials of the three parties of a measurement, from the files that ``parties.tls.make_certificates`` writes.
+"""Credentials of the three parties of a measurement, from the files that ``parties.identity.tls.make_certificates``
+writes.
 
 Secret in a real run; here keys of a trial.
 """
@@ -6,8 +7,8 @@ Secret in a real run; here keys of a trial.
 from pathlib import Path
 
 from parties.config import CertificateFiles
-from parties.sealing import SealKey
-from parties.tls import pinned_in
+from parties.crypto.hpke import SealKey
+from parties.identity.tls import pinned_in
 from protocols.mesh import TlsFiles
 from protocols.pairing import Seals
 

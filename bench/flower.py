@@ -35,18 +35,17 @@ from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
-from parties.commands.running import postponed
+from parties.cli.runtime import postponed
 from parties.config import MALICIOUS, SEMI_HONEST, CertificateFiles, Config, load_config
-from parties.flaim.client import run_client
-from parties.flaim.server import run_server
-from parties.flaim.session import SharedBriefs
-from parties.owner import Table
-from parties.progress import Silent
-from parties.report.result import read_result
-from parties.tls import make_certificates, pinned_in
-from parties.trial.jobs import CONCURRENT
-from parties.trial.partition import iid
-from parties.trial.ports import LOOPBACK, free_ports
+from parties.identity.tls import make_certificates, pinned_in
+from parties.local.children import LOOPBACK, free_ports
+from parties.local.jobs import CONCURRENT
+from parties.local.partition import iid
+from parties.methods.flaim.client import SharedBriefs, run_client
+from parties.methods.flaim.server import run_flaim_server
+from parties.observability.events import Silent
+from parties.report.from_result import read_result
+from parties.session.owner import Table
 
 OWN, FLOWER = "our connections", "Flower's simulation"
 MISSING = "Flower is not installed here: pip install -c constraints-flower.txt -e '.[flower]', or make bench-flower"
@@ -139,7 +138,7 @@ async def measure_own(own: Study) -> Run:
     started = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(
-            run_server(own.config, directory, progress=Silent(), closed=asyncio.Event())
+            run_flaim_server(own.config, directory, progress=Silent(), closed=asyncio.Event())
         )
         for number, name in enumerate(own.names):
             group.create_task(
@@ -333,7 +332,7 @@ def flower(clients: int, rounds: int, repeats: int, malicious: bool, output: Pat
     command += " --malicious" * malicious
     record = {
         "command": command,
-        "commit": commit(("parties/flaim", "secagg", "bench/*.py")),
+        "commit": commit(("parties/methods/flaim", "secagg", "bench/*.py")),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(),
     }

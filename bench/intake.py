@@ -24,10 +24,10 @@ from bench.overhead.upload import PARTIES, Relay, dialled_config, run_config, se
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.config import CertificateFiles, load_config
-from parties.distaim.bodies import kept_bytes
-from parties.distaim.submit import submit
-from parties.tls import make_certificates
-from parties.trial.jobs import CONCURRENT
+from parties.identity.tls import make_certificates
+from parties.local.jobs import CONCURRENT
+from parties.mpc.storage.bodies import kept_bytes
+from parties.mpc.submission.submit import submit
 from protocols.upload import FORMS, SEEDED
 
 _MODULE = "bench.intake"

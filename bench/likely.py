@@ -35,7 +35,7 @@ from mechanisms.scores import REMAINING_ERROR
 from mechanisms.table import encode
 from mechanisms.workload import draw_workload
 from parties.config import ANNEALED, FIXED, MAX_ROWS, RunSection
-from parties.distaim.planning import divide
+from parties.mpc.planning.budget import divide
 from parties.report.quality import aim_quality, with_truth
 
 GENERATED = "generated"

@@ -22,8 +22,8 @@ from bench.engine.report import commit, machine
 from bench.engine.tasks import COLUMN_BITS, KEY_BITS, SECURITIES
 from bench.markdown import markdown_table, mb
 from bench.networks import NETWORKS, opened
-from parties.files import write_whole
-from parties.version import version
+from parties.foundation.version import version
+from parties.storage.files import write_whole
 
 GOAL_ROWS, GOAL_SECONDS = 50_000, 60.0
 _MERGES = 5

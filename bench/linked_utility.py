@@ -24,11 +24,11 @@ from mechanisms.sampling import public_generator
 from mechanisms.table import decode
 from mechanisms.text_table import TextTable
 from parties.config import Config, config_from_dict
-from parties.progress import Silent
-from parties.trial.assemble import finish_trial
-from parties.trial.methods import open_method_folder, run_method
-from parties.trial.request import AIM, DISTAIM, Request, load_linked_trial
-from parties.trial.sources import Located
+from parties.local.assemble import finish_trial
+from parties.local.methods import open_method_folder, run_method
+from parties.local.request import AIM, DISTAIM, Request, load_linked_trial
+from parties.local.sources import Located
+from parties.observability.events import Silent
 
 SOURCES, KEY = ("left", "right"), "number"
 METHODS = (DISTAIM, AIM)

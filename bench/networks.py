@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parties.commands.running import postponed
-from parties.trial.ports import free_ports
+from parties.cli.runtime import postponed
+from parties.local.children import free_ports
 
 Address = tuple[str, int]
 # By party: the addresses of parties 0, 1, 2 as that party sees them; it listens on its own.

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from bench.datasets import Dataset
 from bench.extra import need
 from bench.fetch import DatasetError, cache_folder
-from parties.errors import StoreError
-from parties.files import replacing
-from parties.trial.partition import (
+from parties.foundation.errors import StoreError
+from parties.local.partition import (
     PARTITIONS,
     Partition,
     clustering,
     partition_rows,
     umap_embedding,
 )
+from parties.storage.files import replacing
 
 NATURAL = "natural"
 SPLITS = (*PARTITIONS, NATURAL)

@@ -24,10 +24,10 @@ import click
 import numpy as np
 
 from parties.config import CertificateFiles
-from parties.secagg.client import take_part
-from parties.secagg.record import SessionRecord
-from parties.secagg.server import Deadlines, RoundServer
-from parties.tls import make_certificates, pinned_in
+from parties.federation.secagg_client import take_part
+from parties.federation.secagg_server import Deadlines, RoundServer
+from parties.federation.transcript import SessionRecord
+from parties.identity.tls import make_certificates, pinned_in
 from secagg import (
     Adversary,
     ClientPolicy,
@@ -154,7 +154,7 @@ def audited(folder: Path) -> None:
     """Check the server's transcript; anybody can, who has the folder FOLDER/run."""
     # Imported here: the seven processes have no use for it.
     from parties.audit.findings import FAIL, PASS
-    from parties.audit.run import audit_folder
+    from parties.audit.runner import audit_folder
 
     audit = audit_folder(folder / "run")
     if not audit.ok:

@@ -10,9 +10,9 @@ An algorithm is a coroutine of the server that awaits sums and reads like its pa
         ...                                                 def finish(self, payload): ...
 
 Every answer is a vector of whole numbers between bounds that everybody knows (`mechanisms.fixed_point` makes them of
-real ones). What carries the requests (`parties.silos`) shows the server the sum over the survivors and nothing else.
-Requests are public, and a silo does not believe them: it compares each with its own settings and charges its own ledger
-before it looks at its rows.
+real ones). What carries the requests (`parties.federation`) shows the server the sum over the survivors and nothing
+else. Requests are public, and a silo does not believe them: it compares each with its own settings and charges its own
+ledger before it looks at its rows.
 
 Secret: answers, and sums that have a noise to come. Known limits: ``InProcess`` holds everything in one place; its
 noise has deviations below 2^20 units.

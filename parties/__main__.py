@@ -1,5 +1,5 @@
 """`python -m parties` is `syncret`."""
 
-from parties.commands.main import main
+from parties.cli.main import main
 
 main()

@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from parties.operate.backup import back_up, restore
-from parties.operate.kit import unit_text
-from parties.operate.kit_texts import SERVICE_COMMAND, SERVICE_DESCRIPTION
-from parties.sealing import SealKey
-from parties.trial.ports import free_ports
-from parties.vault import Locked
-from parties.version import version
+from parties.crypto.encrypted_file import Locked
+from parties.crypto.hpke import SealKey
+from parties.foundation.version import version
+from parties.local.children import free_ports
+from parties.service.backup import back_up, restore
+from parties.service.kit import SERVICE_COMMAND, SERVICE_DESCRIPTION, unit_text
 from tests.until import nothing_runs
 
 ROOT = Path(__file__).resolve().parent.parent

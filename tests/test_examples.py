@@ -9,9 +9,9 @@ import click
 import pytest
 
 from mechanisms.domain import Categorical, Integer
-from parties.commands.main import cli
+from parties.cli.main import cli
 from parties.config import Config, load_config
-from parties.distaim.server import own_files
+from parties.mpc.server import own_files
 from tests.docs.guides import blocks_of, has_command
 from tests.parties.hosts import SERVERS, three_hosts
 

@@ -1,6 +1,6 @@
 """Imports go one way: bench uses parties, and both use protocols, secagg and mechanisms.
 
-Those three know neither one another nor parties and bench. Within parties the wings have an order of their own. In no
+Those three know neither one another nor parties and bench. Within parties the rooms have an order of their own. In no
 package do modules import one another in a circle, not even for a type or within a function.
 """
 
@@ -20,24 +20,37 @@ FORBIDDEN = {
     "parties": {"bench"},
     "bench": set(),
 }
-OUTSIDE_COMMANDS = {("parties/commands/main.py", "bench.cli")}
+OUTSIDE_COMMANDS = {("parties/cli/main.py", "bench.cli")}
 """`syncret bench` is a command of another package: its module's name, imported when somebody asks for it."""
 
-SHARED = "shared files"
-WINGS = (
-    SHARED,
-    "secagg",
+ROOMS = (
+    "foundation",
+    "crypto",
+    "config",
+    "network",
+    "storage",
+    "observability",
+    "identity",
+    "session",
     "report",
-    "distaim",
-    "trial",
-    "flaim",
-    "silos",
-    "operate",
+    "mpc",
+    "federation",
+    "methods",
+    "local",
+    "service",
     "audit",
     "api",
-    "commands",
+    "cli",
 )
-"""A file of parties uses its own wing and those before it. Config counts among the shared files."""
+"""A file of parties uses its own room and those before it."""
+APART = ({"mpc", "federation"},)
+"""Rooms that know nothing of one another."""
+OWNERS_PROGRAM = "parties.mpc.submission"
+SERVERS_ALONE = tuple(
+    f"parties.mpc.{name}"
+    for name in ("intake", "storage", "participants", "replay", "server", "computation")
+)
+"""The modules of a compute server; a data owner's program imports none of them, not even through others."""
 
 
 class Import(NamedTuple):
@@ -101,28 +114,30 @@ def violations(root: Path) -> list[Import]:
     ]
 
 
-def wing_of_file(path: str) -> str:
-    """The wing that a file of parties belongs to; what starts the command line belongs to the commands."""
+def room_of_file(path: str) -> str:
+    """The room that a file of parties belongs to; the loose one that starts the command line belongs to `cli`."""
     parts = Path(path).parts
-    if len(parts) == 2:
-        return "commands" if parts[1] == "__main__.py" else SHARED
-    return SHARED if parts[1] == "config" else parts[1]
+    return parts[1] if len(parts) > 2 else "cli"
 
 
-def wing_of_module(name: str) -> str:
-    """The wing of a module, or of a name in one, of parties."""
-    part = name.split(".")[1]
-    return part if part in WINGS else SHARED
+def room_of_module(name: str) -> str:
+    """The room of a module, or of a name in one, of parties."""
+    return name.split(".")[1]
+
+
+def within_parties(root: Path) -> list[Import]:
+    """The imports of files of parties from parties."""
+    return [item for item in imports_below(root, "parties") if item.imported.startswith("parties.")]
 
 
 def climbs(root: Path) -> list[Import]:
-    """Imports within parties that lead from a wing to a later one."""
-    return [
-        item
-        for item in imports_below(root, "parties")
-        if item.imported.startswith("parties.")
-        and WINGS.index(wing_of_module(item.imported)) > WINGS.index(wing_of_file(item.path))
-    ]
+    """Imports within parties that lead from a room to a later one, or to one that it may not know."""
+    found = []
+    for item in within_parties(root):
+        here, there = room_of_file(item.path), room_of_module(item.imported)
+        if ROOMS.index(there) > ROOMS.index(here) or {here, there} in APART:
+            found.append(item)
+    return found
 
 
 def modules_of(root: Path, package: str) -> dict[str, Path]:
@@ -149,18 +164,19 @@ def uses_of(root: Path, package: str) -> dict[str, set[str]]:
     return uses
 
 
+def reached_from(uses: dict[str, set[str]], start: str) -> set[str]:
+    """The modules that ``start`` imports, and those that they import, and so on."""
+    reached, waiting = set[str](), [start]
+    while waiting:
+        new = uses[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
 def circles(uses: dict[str, set[str]]) -> set[frozenset[str]]:
     """The groups of modules of which each reaches every other one by imports."""
-
-    def reached_from(start: str) -> set[str]:
-        reached, waiting = set[str](), [start]
-        while waiting:
-            new = uses[waiting.pop()] - reached
-            reached |= new
-            waiting += new
-        return reached
-
-    reached = {name: reached_from(name) for name in uses}
+    reached = {name: reached_from(uses, name) for name in uses}
     return {
         frozenset(other for other in reached[name] if name in reached[other])
         for name in uses
@@ -195,9 +211,25 @@ def test_imports_within_parties_do_not_climb() -> None:
     assert [str(item) for item in climbs(ROOT)] == []
 
 
-def test_wings_are_the_folders_of_parties() -> None:
+def test_rooms_are_the_folders_of_parties_and_no_module_lies_loose() -> None:
     folders = {path.parent.name for path in (ROOT / "parties").glob("*/__init__.py")}
-    assert folders == {*WINGS, "config"} - {SHARED}
+    assert folders == set(ROOMS)
+    loose = {path.name for path in (ROOT / "parties").glob("*.py")}
+    assert loose == {"__init__.py", "__main__.py"}
+
+
+def test_owners_program_reaches_nothing_of_the_servers() -> None:
+    uses = uses_of(ROOT, "parties")
+    start = {name for name in uses if f"{name}.".startswith(f"{OWNERS_PROGRAM}.")}
+    reached = set().union(*(reached_from(uses, name) for name in start))
+    assert start
+    assert [name for name in sorted(reached) if f"{name}.".startswith(_BELOW)] == []
+    assert reached_from(uses, "parties.mpc.server") & {
+        name for name in uses if f"{name}.".startswith(_BELOW)
+    }
+
+
+_BELOW = tuple(f"{name}." for name in SERVERS_ALONE)
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
@@ -263,12 +295,12 @@ def test_violations_are_empty_when_imports_go_the_right_way(
 @pytest.mark.parametrize(
     ("path", "statement"),
     [
-        ("parties/tls.py", "from parties.secagg.frames import x"),
-        ("parties/config/files.py", "def f():\n    import parties.report.page"),
-        ("parties/secagg/server.py", "from parties import distaim"),
-        ("parties/distaim/store.py", "from ..flaim import ledger"),
-        ("parties/flaim/server.py", "__import__('parties.audit.run')"),
-        ("parties/audit/run.py", "import parties.commands.main as x"),
+        ("parties/identity/tls.py", "from parties.session.owner import x"),
+        ("parties/config/files.py", "def f():\n    import parties.report.html_parts"),
+        ("parties/federation/secagg_server.py", "from parties import mpc"),
+        ("parties/mpc/storage/store.py", "from ...federation import journal"),
+        ("parties/methods/flaim/server.py", "__import__('parties.audit.runner')"),
+        ("parties/audit/runner.py", "import parties.cli.main as x"),
     ],
 )
 def test_climbs_are_found_when_there_is_one(tmp_path: Path, path: str, statement: str) -> None:
@@ -279,12 +311,18 @@ def test_climbs_are_found_when_there_is_one(tmp_path: Path, path: str, statement
 @pytest.mark.parametrize(
     ("path", "statement"),
     [
-        ("parties/__main__.py", "from parties.commands.main import main"),
-        ("parties/statuses.py", "from parties.config import Config\nfrom parties import tls"),
-        ("parties/config/files.py", "from parties.errors import ConfigError"),
-        ("parties/distaim/server.py", "from parties.distaim import store\nimport secagg.client"),
-        ("parties/audit/flaim.py", "from parties.flaim.record import x\nfrom . import page"),
-        ("parties/commands/run.py", "from parties.trial.launcher import launch"),
+        ("parties/__main__.py", "from parties.cli.main import main"),
+        (
+            "parties/identity/tls.py",
+            "from parties.config import Config\nfrom parties import crypto",
+        ),
+        ("parties/config/files.py", "from parties.foundation.errors import ConfigError"),
+        ("parties/mpc/server.py", "from parties.mpc import storage\nimport secagg.client"),
+        (
+            "parties/audit/checks/flaim.py",
+            "from parties.federation.transcript import x\nfrom . import page",
+        ),
+        ("parties/cli/run.py", "from parties.local.launcher import launch"),
     ],
 )
 def test_climbs_are_empty_when_imports_go_down(tmp_path: Path, path: str, statement: str) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench.attacks.mesh import Program
 from bench.attacks.whole import BEFORE, WHOLE
-from parties.distaim.steps import (
+from parties.mpc.steps import (
     AGREE,
     CLIENTS_AGREE,
     CLIENTS_COMPARE,

@@ -1,4 +1,4 @@
-"""Whole runs of DistAIM on made-up owners, by the servers' own code (`parties.distaim.computation`).
+"""Whole runs of DistAIM on made-up owners, by the servers' own code (`parties.mpc.computation`).
 
 Provides ``WHOLE``: what only whole runs have is attacked there, agreeing, listing and comparing owners, broadcasts of
 models, the end, a restart. Stores are in a folder of their own, which is deleted. Public: the data is made up.
@@ -18,21 +18,21 @@ from bench.attacks.mesh import Program, run
 from mechanisms.aim import AimResult, Estimate, Measurement
 from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MALICIOUS, SEMI_HONEST, Config, config_from_dict
-from parties.distaim.agreement import identity_of
-from parties.distaim.circumstances import Circumstances
-from parties.distaim.computation import ComputeServer, LeadDuties, compute
-from parties.distaim.estimation import LEAD
-from parties.distaim.inputs import form_for, input_forms
-from parties.distaim.listing import Page
-from parties.distaim.outputs import CostsFile
-from parties.distaim.planning import make_plan, security_bits
-from parties.distaim.private_bins import first_workload
-from parties.distaim.store import Store
-from parties.distaim.stored import StoredSubmission
-from parties.distaim.submission import RING_BITS, Submission
-from parties.progress import FieldValue
-from parties.published import Published
-from parties.tls import authority_bytes, make_certificates, public_keys
+from parties.identity.tls import authority_bytes, make_certificates, public_keys
+from parties.mpc.agreement import identity_of
+from parties.mpc.computation import ComputeServer, LeadDuties, compute
+from parties.mpc.estimation import LEAD
+from parties.mpc.inputs import form_for, input_forms
+from parties.mpc.outputs import CostsFile
+from parties.mpc.participants.listing import Page
+from parties.mpc.planning.budget import make_plan, security_bits
+from parties.mpc.private_bins import first_workload
+from parties.mpc.records import StoredSubmission
+from parties.mpc.replay.effects import Circumstances
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.messages import RING_BITS, Submission
+from parties.observability.events import FieldValue
+from parties.session.result_digests import Published
 from protocols.context import Context, Costs
 from protocols.upload import UploadSeeds
 
@@ -96,7 +96,7 @@ class _StoppedAfter:
     round: int | None
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``parties.progress.Progress``."""
+        """See ``parties.observability.events.Progress``."""
         if name == "round-done" and self.round is not None and fields.get("done") == self.round:
             raise _Stopped
 

@@ -16,7 +16,7 @@ from bench.engine.whole import measure_run
 from bench.fetch import DatasetError
 from bench.networks import LOOPBACK, NETWORKS, Network, opened
 from parties.config import COUNTS_INPUT, ROWS_INPUT
-from parties.errors import PartyError
+from parties.foundation.errors import PartyError
 
 # What the table needs to stay in one line each.
 _WIDTH = 122

@@ -26,8 +26,8 @@ from bench.engine import floor as engine_floor
 from bench.engine.party import NAMES, Orders, Report
 from bench.engine.tasks import SEMI_HONEST, TASKS
 from bench.networks import LOOPBACK, ROOT, Network
-from parties.commands.running import postponed
-from parties.tls import make_certificates
+from parties.cli.runtime import postponed
+from parties.identity.tls import make_certificates
 
 _PARTY = "bench.engine.party"
 _DEADLINE_S = 900.0

@@ -24,7 +24,7 @@ from bench.engine import floor
 from bench.engine.tasks import MALICIOUS, TASKS, Job
 from bench.process_memory import forget_peak, memory
 from parties.config import CertificateFiles
-from parties.tls import signer
+from parties.identity.tls import signer
 from protocols import cells
 from protocols.context import Context
 from protocols.frames import HEADER

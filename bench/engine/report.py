@@ -33,8 +33,8 @@ from bench.engine.tasks import (
 from bench.engine.whole import Run, runs_markdown
 from bench.markdown import markdown_table
 from bench.networks import LOOPBACK, NETWORKS, ROOT
-from parties.files import write_whole
-from parties.version import version
+from parties.foundation.version import version
+from parties.storage.files import write_whole
 from protocols import costs
 from protocols.select_spec import bounds
 

@@ -19,14 +19,14 @@ from mechanisms.sampling import public_generator
 from mechanisms.table import decode
 from mechanisms.text_table import TextTable
 from parties.config import Config, config_from_dict, load_config
-from parties.files import write_whole
-from parties.progress import Silent
-from parties.trial.assemble import finish_trial
-from parties.trial.children import JOB, Children
-from parties.trial.folder import REGISTER, Folder
-from parties.trial.methods import open_method_folder, run_method
-from parties.trial.processes import Child
-from parties.trial.request import DISTAIM, Request, load_trial
+from parties.local.assemble import finish_trial
+from parties.local.children import JOB, Children
+from parties.local.folder import REGISTER, Folder
+from parties.local.methods import open_method_folder, run_method
+from parties.local.processes import Child
+from parties.local.request import DISTAIM, Request, load_trial
+from parties.observability.events import Silent
+from parties.storage.files import write_whole
 
 DATASET, OWNERS, ROUNDS = "adult", 10, 10
 _WATCHED = ("--json", "--watch-stdin")
@@ -114,7 +114,7 @@ class _Server(Child):
 
 
 def _children(folder: Folder, shape: Shape | None, relays: contextlib.ExitStack) -> Children:
-    """As `parties.trial.children.hold`, but each server has the addresses of the others on a network of this shape."""
+    """As `parties.local.children.hold`, but each server has the addresses of the others on a network of this shape."""
     own = tuple(folder.path / f"seen-by-{pid}.toml" for pid in range(3))
 
     def write_views() -> None:

@@ -11,8 +11,8 @@ from bench.extra import need
 from bench.fetch import DatasetError
 from bench.gan.outcomes import CENTRAL, FEDERATED, REFERENCES, RESULTS, read_outcomes
 from bench.markdown import markdown_table
-from parties.errors import StoreError
-from parties.files import write_whole
+from parties.foundation.errors import StoreError
+from parties.storage.files import write_whole
 
 _METHODS = (CENTRAL, FEDERATED, *REFERENCES)
 

@@ -23,9 +23,9 @@ from bench.load.garbage import KINDS, STRANGER, Sender
 from bench.load.prepared import Owner, Workshop
 from bench.load.wire import Answer, Line
 from parties.config import load_config
-from parties.distaim.receipts import check_receipt, receipts_in
-from parties.errors import CertificateError
-from parties.trial.processes import allow_files
+from parties.foundation.errors import CertificateError
+from parties.foundation.process_limits import allow_files
+from parties.mpc.submission.sealed_upload import check_receipt, receipts_in
 
 READY, DONE, PLAYED = "ready", "done", "played"
 """What it says: a JSON object a line with one of these keys."""

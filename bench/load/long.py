@@ -19,7 +19,7 @@ import numpy as np
 from bench.load.watch import figures
 from mechanisms.domain import Domain, Integer
 from parties.config import Config, config_from_dict
-from parties.trial.processes import Child
+from parties.local.processes import Child
 
 CODES = 8
 _LOOK_S = 0.5

@@ -14,7 +14,7 @@ from bench.engine.report import commit, machine, made_by
 from bench.load.services import SERVICES
 from bench.load.soak import Grown
 from bench.markdown import listed, markdown_table, mb
-from parties.files import write_whole
+from parties.storage.files import write_whole
 
 OWNERS, SOAK, LONG, FUZZ, KILLS = "owners", "soak", "long", "fuzz", "kills"
 _MEASURED = ("parties", "protocols", "mechanisms", "secagg", "bench/load")

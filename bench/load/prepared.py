@@ -16,14 +16,26 @@ from bench.load.garbage import NO_BOX, ONE_BOX, OTHER_STUDY, Sendable
 from bench.load.study import CAPACITY, CODES, COLUMNS
 from bench.load.wire import Door, upload_head
 from parties.config import CertificateFiles, Config
-from parties.distaim.inputs.own import OwnInput
-from parties.distaim.link import submission_path
-from parties.distaim.owner_state import State
-from parties.distaim.sealed import SealedUpload, SignedUpload, Upload, seal_boxes, seal_common
-from parties.distaim.submit import submission_of
-from parties.inlets import study_name
-from parties.sealing import SealKey, SealTo
-from parties.tls import certificate_bytes, client_context, load_identity, make_certificates, signer
+from parties.crypto.hpke import SealKey, SealTo
+from parties.identity.tls import (
+    certificate_bytes,
+    client_context,
+    load_identity,
+    make_certificates,
+    signer,
+)
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.submission.http_api import submission_path
+from parties.mpc.submission.sealed_upload import (
+    SealedUpload,
+    SignedUpload,
+    Upload,
+    seal_boxes,
+    seal_common,
+)
+from parties.mpc.submission.state import State
+from parties.mpc.submission.submit import submission_of
+from parties.network.port_sharing import study_name
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from mechanisms.domain import Domain, Integer
 from parties.config import Address, CertificateFiles, Config, config_from_dict
-from parties.operate.asking import call
-from parties.operate.identity import join, make_identity
-from parties.tls import Authority, make_certificates
-from parties.trial.ports import LOOPBACK, free_ports
+from parties.identity.tls import Authority, make_certificates
+from parties.local.children import LOOPBACK, free_ports
+from parties.service.identity import join, make_identity
+from parties.service.status_client import call
 
 SERVICES = ("alpha", "beta", "gamma")
 OWNERS = ("north", "south", "west")

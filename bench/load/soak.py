@@ -29,10 +29,10 @@ from bench.load.services import (
 )
 from bench.load.watch import Figures, figures
 from parties.config import Config, load_config
-from parties.distaim.submit import submit
-from parties.operate.asking import NotRunning
-from parties.operate.book import State
-from parties.trial.processes import Child
+from parties.local.processes import Child
+from parties.mpc.submission.submit import submit
+from parties.service.status_client import NotRunning
+from parties.service.studies import State
 
 WARM_UP = 3
 """Studies after which a service has imported, opened and cached all that it will."""
@@ -43,7 +43,7 @@ WINDOW, SWING = 10, 1
 """Of a service's files and sockets, how far the median after the last studies may be above that after the first."""
 CONNECTIONS = 8
 """Not counted among them: to each of the two others a service keeps one connection, or two if it once asked for two
-things at once (`parties.operate.exchange`), and so do they."""
+things at once (`parties.service.peer_sync`), and so do they."""
 _STEP_S, _LOOK_S = 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 

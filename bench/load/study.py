@@ -1,7 +1,7 @@
 """A study for many owners on this machine: authority, configuration, and three servers as `syncret party` processes.
 
 Provides ``Study``. The table is small, for what is measured is how owners come in: six columns of 8 codes, one round.
-Secret: nothing, rows are random. Known limits: as of `parties.trial.launcher`.
+Secret: nothing, rows are random. Known limits: as of `parties.local.launcher`.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from pathlib import Path
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import draw_workload
 from parties.config import ROWS_INPUT, Config, config_from_dict
-from parties.report.result import read_result
-from parties.tls import make_certificates, public_keys
-from parties.trial.folder import REGISTER
-from parties.trial.ports import LOOPBACK, free_ports
-from parties.trial.processes import Child
+from parties.identity.tls import make_certificates, public_keys
+from parties.local.children import LOOPBACK, free_ports
+from parties.local.folder import REGISTER
+from parties.local.processes import Child
+from parties.report.from_result import read_result
 
 SERVERS = ("party-0", "party-1", "party-2")
 COLUMNS, CODES, CAPACITY = 6, 8, 8

@@ -1,4 +1,4 @@
-"""A data owner's request, written by hand: what `parties.distaim.delivery` sends, byte for byte or not quite.
+"""A data owner's request, written by hand: what `parties.mpc.submission.delivery` sends, byte for byte or not quite.
 
 Provides ``Line``, a TLS connection to a server, ``Answer`` and ``upload_head``. A library for HTTP would refuse to send
 what a hostile owner sends, and costs more than the servers that are measured. Public: everything.

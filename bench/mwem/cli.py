@@ -13,8 +13,8 @@ from bench.fetch import DatasetError
 from bench.markdown import markdown_table, mb, spread
 from bench.mwem.runs import COLUMNS, DELTA, METHODS, Outcome, run, small_table
 from mechanisms.errors import MechanismError
-from parties.errors import StoreError
-from parties.files import write_whole
+from parties.foundation.errors import StoreError
+from parties.storage.files import write_whole
 
 RESULTS = "utility-mwem.json"
 

@@ -28,7 +28,7 @@ from mechanisms.mwem import MwemPlan, run_mwem
 from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles
-from parties.tls import signer
+from parties.identity.tls import signer
 from protocols.base import open_value
 from protocols.context import Context
 from protocols.errors import CheckFailed

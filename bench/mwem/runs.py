@@ -29,8 +29,8 @@ from mechanisms.mwem import MwemPlan, PlainMwem, mwem_plan, run_mwem
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.workload import Workload, count_marginals
-from parties.tls import make_certificates
-from parties.trial.partition import iid
+from parties.identity.tls import make_certificates
+from parties.local.partition import iid
 from protocols.select_spec import SELECTION_SLACK
 from protocols.upload import SEEDED, upload
 

@@ -28,7 +28,7 @@ from bench.overhead.jobs import (
     ServersJob,
     sweep,
 )
-from parties.errors import PartyError
+from parties.foundation.errors import PartyError
 from protocols.upload import SEEDED
 from protocols.upload import WHOLE as UPLOADS
 

@@ -62,7 +62,7 @@ from bench.published import (
 )
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
-from parties.trial.partition import iid
+from parties.local.partition import iid
 from protocols.upload import ROWS, WHOLE
 
 GROUPINGS = ("union", "query")

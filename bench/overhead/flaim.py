@@ -1,11 +1,11 @@
 """FLAIM's client: bytes of private FLAIM with SecAgg, every message the real one, and processor time and memory.
 
 Provides ``measure_flaim``, ``measure_member`` and ``replayed_wire``, which is by formula. All clients are in this
-process. Message bytes are those of `parties.flaim.simulation`: briefs, choices, layouts and whole SecAgg sessions,
-packed and parsed as on a wire; choices are by the real exponential mechanism on the clients' rows. What a deployed
-client's connection carries besides (greeting, headers, frames, TLS) is added by formula; a test holds the sum against a
-relay's count of a deployed run. Secret: the rows, published or generated here. Known limits: one connection for the
-whole run; nobody drops out.
+process. Message bytes are those of `parties.local.flaim_simulation`: briefs, choices, layouts and whole SecAgg
+sessions, packed and parsed as on a wire; choices are by the real exponential mechanism on the clients' rows. What a
+deployed client's connection carries besides (greeting, headers, frames, TLS) is added by formula; a test holds the sum
+against a relay's count of a deployed run. Secret: the rows, published or generated here. Known limits: one connection
+for the whole run; nobody drops out.
 
 Processor time and memory are those of a small run in a process of its own, ``python -m bench.overhead.flaim``: three
 clients, all in every round, and their server share it, so that its figures are more than the clients' own. Processor
@@ -42,8 +42,8 @@ from mechanisms.domain import Domain
 from mechanisms.flaim import FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
-from parties.flaim.messages import HEADER_BYTES
-from parties.flaim.simulation import Traffic, simulate
+from parties.federation.messages import HEADER_BYTES
+from parties.local.flaim_simulation import Traffic, simulate
 from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES
 
 GREETING_BYTES = 2 * (HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES) + 104 + 40

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from mechanisms.workload import Workload
-from parties.distaim.inputs import input_form
-from parties.distaim.inputs.rows import Rows, counting_plan
-from parties.distaim.sealed import Sizes
+from parties.mpc.inputs import input_form
+from parties.mpc.inputs.rows import Rows, counting_plan
+from parties.mpc.submission.sealed_upload import Sizes
 from protocols.costs import count_rows
 from protocols.row_plan import SEGMENT_ROWS
 from secagg import wire
@@ -34,7 +34,7 @@ RECORD_BYTES = 1 << 14
 RECORD_OVERHEAD_BYTES = 22
 """TLS 1.3: header 5, content type 1, tag 16."""
 FRAME_BYTES = 4
-"""The size in front of each message of a SecAgg session (`parties.secagg.frames`)."""
+"""The size in front of each message of a SecAgg session (`parties.network.frames`)."""
 UPLOAD_RECEIVED_BYTES = 866
 """The answer to an upload: a receipt that three servers have signed; digits of a round's number vary."""
 UPLOAD_CONNECTION_BYTES = 3_810

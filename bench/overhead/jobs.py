@@ -24,8 +24,8 @@ from bench.overhead.client import (
 from bench.overhead.formula import owner_rows, passed_on_payload
 from bench.overhead.growth import AXES, measure_growth
 from bench.overhead.servers import measure_servers
-from parties.errors import StoreError
-from parties.files import disk_errors, write_whole
+from parties.foundation.errors import StoreError
+from parties.storage.files import disk_errors, write_whole
 from protocols.upload import ROWS, SEEDED
 
 CLIENT, FORMULA, UPLOAD, SERVERS, GROWTH = "client", "formula", "upload", "servers", "growth"

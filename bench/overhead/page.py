@@ -16,7 +16,7 @@ from bench.overhead.growth import CELL_COLUMNS, CODES
 from bench.overhead.jobs import CLIENT, FORMULA, GROWTH, SERVERS, UPLOAD, Record, Records
 from bench.overhead.rows_tables import at_papers_rounds, plot_rows, rows_section
 from bench.overhead.utility import Errors, best_rounds, choice, errors_by_rounds, table3
-from parties.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_whole
 
 
 def write_page(records: Records, folder: Path) -> None:

@@ -33,7 +33,7 @@ from secagg.parameters import Parameters
 
 LEAST = 3
 THREAT = ThreatModel(corrupt=0.05)
-"""That of `parties.flaim.simulation`, whose dropouts are SecAgg's default."""
+"""That of `parties.local.flaim_simulation`, whose dropouts are SecAgg's default."""
 _MAX_DRAWS = 10_000
 _LEAST_CHANCE = 0.001
 """Of a draw to have enough members: a thousand draws for a round are few, a million are not."""

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MAX_ROWS, ROWS_INPUT, config_from_dict
-from parties.distaim.outputs import read_attempts
-from parties.progress import FieldValue
-from parties.report.result import read_result
-from parties.trial.folder import Folder
-from parties.trial.launcher import launch
-from parties.trial.partition import iid
-from parties.trial.request import Request, Trial
+from parties.local.folder import Folder
+from parties.local.launcher import launch
+from parties.local.partition import iid
+from parties.local.request import Request, Trial
+from parties.mpc.outputs import read_attempts
+from parties.observability.events import FieldValue
+from parties.report.from_result import read_result
 from protocols.upload import ROWS, SEEDED
 
 LOOK_S = 0.05

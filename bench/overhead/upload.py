@@ -33,13 +33,13 @@ from parties.config import (
     config_from_dict,
     load_config,
 )
-from parties.distaim.bodies import kept_bytes
-from parties.distaim.inputs.own import OwnInput
-from parties.distaim.listener import start_ingest
-from parties.distaim.store import Store
-from parties.distaim.submit import prepare, send
-from parties.tls import make_certificates, public_keys
-from parties.trial.ports import free_ports
+from parties.identity.tls import make_certificates, public_keys
+from parties.local.children import free_ports
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.intake.listener import start_ingest
+from parties.mpc.storage.bodies import kept_bytes
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.submit import prepare, send
 from protocols.upload import FORMS, ROWS, SEEDED
 
 PARTIES = ("party-0", "party-1", "party-2")

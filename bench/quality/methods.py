@@ -28,7 +28,7 @@ from mechanisms.scores import AIM, REMAINING_ERROR
 from mechanisms.synthetic import synthetic_parts
 from mechanisms.table import encode
 from mechanisms.workload import draw_workload
-from parties.trial.partition import iid
+from parties.local.partition import iid
 
 REAL, PERMUTED = "real", "permuted"
 TARGETED = "standard-target"

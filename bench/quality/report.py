@@ -14,7 +14,7 @@ from bench.quality.runs import Record
 from bench.quality.store import Entry
 from bench.quality.survival import CHECKS
 from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
-from parties.files import write_whole
+from parties.storage.files import write_whole
 
 _HEAD = """# Quality by a third party's score
 

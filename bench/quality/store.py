@@ -18,7 +18,7 @@ from bench.engine.report import commit
 from bench.fetch import DatasetError
 from bench.quality.methods import Budget
 from bench.quality.runs import Job, Record
-from parties.files import write_whole
+from parties.storage.files import write_whole
 
 FILE = "quality.json"
 _MEASURED = ("mechanisms", "parties", "bench/quality", "bench/utility", "bench/*.py", "examples")

@@ -15,7 +15,7 @@ from bench.markdown import markdown_table
 from bench.process_memory import memory
 from bench.secagg.rounds import MAX_COUNT
 from bench.secagg.security import FLOWER, recommended, shown
-from parties.files import write_whole
+from parties.storage.files import write_whole
 from secagg.masks import packed_bytes
 
 Row = Mapping[str, object]

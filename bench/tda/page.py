@@ -30,8 +30,8 @@ from bench.tda.settings import (
 )
 from bench.tda.store import Entry, Store
 from bench.tda.tables import NAMES
-from parties.errors import StoreError
-from parties.files import disk_errors, write_whole
+from parties.foundation.errors import StoreError
+from parties.storage.files import disk_errors, write_whole
 
 PICTURE = "tda.png"
 _TOGETHER = f"{TDA}+{FEDAVG}"

@@ -23,7 +23,7 @@ from bench.tda.similarity import similarity
 from bench.tda.store import Result
 from bench.tda.synthesis import synthesise
 from bench.tda.tables import Rows, Table, load
-from parties.trial.partition import iid, label_skew
+from parties.local.partition import iid, label_skew
 
 MU = 0.05
 MIX = 0.05

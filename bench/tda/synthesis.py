@@ -40,7 +40,7 @@ from mechanisms.tda.settings import PAPER_ITERATIONS, TdaSettings
 from mechanisms.tda.silo import TdaSilo
 from mechanisms.workload import Workload, count_marginals
 from parties.config import MAX_ROWS
-from parties.flaim.simulation import simulate
+from parties.local.flaim_simulation import simulate
 
 ROUNDS = 10
 _ITERATIONS, _FINAL_ITERATIONS, _MODEL_MB = 100, 1_000, 80.0

@@ -11,7 +11,7 @@ from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import Settings
 from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.flaim_settings import FlaimSettings
-from parties.flaim.simulation import simulate
+from parties.local.flaim_simulation import simulate
 
 
 def flaim_settings(settings: Settings) -> FlaimSettings:

@@ -31,8 +31,8 @@ from mechanisms.sampling import RandomBytes
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.workload import Workload, count_marginals
 from parties.config import ANNEALED, FIXED, MAX_ROWS, RunSection
-from parties.distaim.planning import divide
-from parties.trial.partition import Partition
+from parties.local.partition import Partition
+from parties.mpc.planning.budget import divide
 
 
 async def run_method(settings: Settings, posed: Problem, rng: np.random.Generator) -> Outcome:

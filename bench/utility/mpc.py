@@ -14,12 +14,12 @@ from mechanisms.gaussian_privacy import GAUSSIAN
 from mechanisms.model import Model
 from mechanisms.scores import AIM
 from parties.config import ANNEALED, MAX_ROWS, config_from_dict
-from parties.distaim.report import run_report
-from parties.progress import Silent
-from parties.trial.assemble import collect
-from parties.trial.folder import Folder
-from parties.trial.launcher import launch
-from parties.trial.request import Request, Trial
+from parties.local.assemble import collect
+from parties.local.folder import Folder
+from parties.local.launcher import launch
+from parties.local.request import Request, Trial
+from parties.methods.distaim import run_report
+from parties.observability.events import Silent
 
 
 async def run_distaim(settings: Settings, posed: Problem) -> Outcome:

@@ -14,7 +14,7 @@ from bench.utility.settings import Settings
 from mechanisms.descent import Tables
 from mechanisms.model import Model
 from mechanisms.workload import Workload, draw_workload
-from parties.trial.partition import Partition
+from parties.local.partition import Partition
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,8 +31,8 @@ from bench.utility.summary import summary
 from bench.utility.verdicts import Kind, tally
 from mechanisms.accounting import epsilon_from_rho
 from mechanisms.replacement import rho_of_replacing
-from parties.errors import StoreError
-from parties.files import disk_errors, write_whole
+from parties.foundation.errors import StoreError
+from parties.storage.files import disk_errors, write_whole
 
 
 def write_report(store: Store, folder: Path) -> None:

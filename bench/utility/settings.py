@@ -48,7 +48,7 @@ class Settings:
     `drawn` server (random: the server draws one query for all clients of a round), `first` fresh (distaim: each initial
     one-way marginal is of clients drawn for it alone), `estimator` paper; stopping is ours until the loss is that of
     noise (`bench.utility.paper_fit`). `rule` is what error AIM takes a measurement to leave; by another than the
-    papers' the budget is a study's, and divided as that is (`parties.distaim.planning`). `rounds` is ignored when
+    papers' the budget is a study's, and divided as that is (`parties.mpc.planning.budget`). `rounds` is ignored when
     `annealed`.
     `mpc` is for distaim: with it the three servers and the owners run as processes; without, the same loop on counts
     in the clear.

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.datasets import load
 from bench.fetch import DatasetError
 from bench.utility.paper import TABLE4
-from parties.files import write_whole
+from parties.storage.files import write_whole
 
 SIZES_FILE = "utility-tables.json"
 

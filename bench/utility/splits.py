@@ -18,7 +18,7 @@ from bench.utility.grid import TABLES
 from bench.utility.paper import TABLE5
 from bench.utility.problem import problem
 from bench.utility.settings import Settings
-from parties.files import write_whole
+from parties.storage.files import write_whole
 
 SPLITS: tuple[tuple[str, dict[str, float]], ...] = (
     ("iid", {}),

@@ -1,1 +1,1 @@
-"""What `import syncret` gives: the commands' work as functions, for programs and notebooks."""
+"""The functions of `import syncret`: the commands' work, for programs and notebooks."""

@@ -1,1 +1,1 @@
-"""The auditor: what three transcripts and public certificates prove, check by check, with no secret at hand."""
+"""The auditor: proofs from three transcripts and public certificates, check by check, without any secret."""

@@ -1,11 +1,11 @@
 """A run's public files in one file: made of a run folder, and unpacked for an audit, whoever made it.
 
 Provides ``public_files``, ``write_bundle`` and ``unpacked``. A bundle is a zip file of what an audit reads:
-transcripts/, certificates/, model/, config.toml, report.json, report.html, synthetic.csv; and of what tells people
-of the table (`parties.audit.documents`). An archive (.zip, .tar.gz, .tar) may have more, which is left where it is, and
-may have it all in one folder. Whoever sends one is not believed: all it has are plain files with
-plain names, of which those in these places come out, none is written twice, and not more than LARGEST bytes and MOST
-files, counted as they come. Public: everything in a bundle; keys are never put into one.
+transcripts/, certificates/, model/, config.toml, report.json, report.html, synthetic.csv; and of what tells people of
+the table (`parties.audit.checks.documents`). An archive (.zip, .tar.gz, .tar) may have more, which is left where it is,
+and may have it all in one folder. Whoever sends one is not believed: all it has are plain files with plain names, of
+which those in these places come out, none is written twice, and not more than LARGEST bytes and MOST files, counted as
+they come. Public: everything in a bundle; keys are never put into one.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from parties.errors import StoreError
-from parties.files import disk_errors, replacing
-from parties.published import MODEL, TABLE
+from parties.foundation.errors import StoreError
+from parties.session.result_digests import MODEL, TABLE
+from parties.storage.files import disk_errors, replacing
 
 TRANSCRIPTS, CERTIFICATES = "transcripts", "certificates"
 _FILES = ("config.toml", "report.json", "report.html", TABLE)

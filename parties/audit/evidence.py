@@ -14,10 +14,10 @@ from pathlib import Path
 
 from mechanisms.events import Event, event_from_dict
 from parties.audit.findings import Failed, require
-from parties.distaim import notes as distaim
-from parties.flaim import notes as flaim
-from parties.secagg import record as secagg
-from parties.silos import notes as silos
+from parties.federation import sums_schema as silos
+from parties.federation import transcript as secagg
+from parties.federation import transcript_schema as flaim
+from parties.mpc import transcript_schema as distaim
 from protocols.errors import CheckFailed
 from protocols.fields import Schema, decode
 from protocols.transcript import END, Reading, Record, Value, ended_round, read

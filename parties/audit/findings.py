@@ -7,7 +7,7 @@ anything but pass. Public: everything.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parties.errors import PartyError
+from parties.foundation.errors import PartyError
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 
@@ -57,7 +57,7 @@ SERVER_LIMITS = (
     "can compare it with the ledger here.",
     LIMITS[-1],
 )
-"""The same for the one server of FLAIM or SecAgg; `parties.audit.silos.limits_of` has those of silos'."""
+"""The same for the one server of FLAIM or SecAgg; `parties.audit.checks.federation.limits_of` has those of silos'."""
 
 
 class Failed(Exception):

@@ -7,10 +7,10 @@ of an owner's counts have the component digests that were compared with the othe
 total from before a restart is the one that the transcript commits to. A server whose replay holds followed the
 protocol: its messages are what the protocol makes of what the owners sent to it and of what it received.
 
-SECRET: recordings hold a server's keys and its shares; see `parties.distaim.tape`. Known limits: the lead's models are
-taken as they were recorded (they are public, and decide how good a choice is, never how private); a server's own random
-bits are those that it recorded; a component is bound by its other holder, an honest one; the replay has to run with the
-version of the program that made the recording.
+SECRET: recordings hold a server's keys and its shares; see `parties.mpc.replay.log`. Known limits: the lead's models
+are taken as they were recorded (they are public, and decide how good a choice is, never how private); a server's own
+random bits are those that it recorded; a component is bound by its other holder, an honest one; the replay has to run
+with the version of the program that made the recording.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ from typing import NamedTuple
 import numpy as np
 
 from mechanisms.aim import Estimate, Measurement
-from parties.audit import identity
+from parties.audit.checks import identity
 from parties.audit.evidence import Attempt, Entry, ServerTranscript, load_transcripts
 from parties.audit.findings import Failed, require
-from parties.distaim.agreement import identity_of
-from parties.distaim.circumstances import Circumstances, Holdings
-from parties.distaim.computation import ComputeServer, LeadDuties, compute
-from parties.distaim.estimation import LEAD
-from parties.distaim.inputs import InputForm, input_forms
-from parties.distaim.listing import Page
-from parties.distaim.notes import TOTAL
-from parties.distaim.outputs import CostsFile
-from parties.distaim.planning import make_plan, security_bits
-from parties.distaim.recording import KeptHoldings, settle
-from parties.distaim.store import Store
-from parties.distaim.stored import StoredSubmission, Total
-from parties.distaim.tape import FOLDER, SERVER, Recording, read_tape
-from parties.errors import PartyError
-from parties.progress import FieldValue
-from parties.published import Published
-from parties.version import version
+from parties.foundation.errors import PartyError
+from parties.foundation.version import version
+from parties.mpc.agreement import identity_of
+from parties.mpc.computation import ComputeServer, LeadDuties, compute
+from parties.mpc.estimation import LEAD
+from parties.mpc.inputs import InputForm, input_forms
+from parties.mpc.outputs import CostsFile
+from parties.mpc.participants.listing import Page
+from parties.mpc.planning.budget import make_plan, security_bits
+from parties.mpc.records import StoredSubmission, Total
+from parties.mpc.replay.effects import Circumstances, Holdings
+from parties.mpc.replay.log import FOLDER, SERVER, Recording, read_tape
+from parties.mpc.replay.recorder import KeptHoldings, settle
+from parties.mpc.storage.store import Store
+from parties.mpc.transcript_schema import TOTAL
+from parties.observability.events import FieldValue
+from parties.session.result_digests import Published
 from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
 from protocols.digests import digest_key, message_digest
 from protocols.errors import CheckFailed, ProtocolError, ProtocolViolation

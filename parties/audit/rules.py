@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from parties.audit import identity
+from parties.audit.checks import identity
 from parties.audit.evidence import Evidence, load_transcripts
 from parties.audit.findings import CONTRADICTIONS, PASS, Check, Failed, make_check, skipped
 

@@ -8,9 +8,10 @@ config for a trial on one machine; ``require_parties`` and ``require_tls`` say s
 Known limits: exactly three parties; one domain, one workload.
 """
 
-from parties.config.checks import NAME_PATTERN
+from parties.config.config import Config, agreed_digest, apply_overrides, config_from_dict
 from parties.config.files import agreed_config, load_config, overrides
-from parties.config.sections import (
+from parties.config.limits import NAME_PATTERN
+from parties.config.schema import (
     ALWAYS,
     ANNEALED,
     AUTO_INPUT,
@@ -52,7 +53,6 @@ from parties.config.sections import (
     check_terms,
 )
 from parties.config.sources import MAX_SOURCES, SourceSection
-from parties.config.whole import Config, agreed_digest, apply_overrides, config_from_dict
 
 __all__ = [
     "ALWAYS",

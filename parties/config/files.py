@@ -8,10 +8,10 @@ from mechanisms.dialect import Dialect
 from mechanisms.errors import MechanismError
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
-from parties.config.sections import ANNEALED, FIXED
-from parties.config.whole import Config, apply_overrides, config_from_dict
-from parties.errors import ConfigError
-from parties.texts import toml_of
+from parties.config.config import Config, apply_overrides, config_from_dict
+from parties.config.schema import ANNEALED, FIXED
+from parties.foundation.errors import ConfigError
+from parties.foundation.untrusted_text import toml_of
 
 _IMPLIED = Dialect(header_line=1)
 """The files of implied columns are public: that their first line is a header nobody has to ask."""

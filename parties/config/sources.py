@@ -9,14 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mechanisms.domain import Domain
-from parties.config.checks import check, check_name, check_names, check_number
-from parties.config.sections import (
-    BY_ORDER,
-    PERSON,
-    ROWS_INPUT,
-    ClientsSection,
-    RunSection,
-)
+from parties.config.limits import check, check_name, check_names, check_number
+from parties.config.schema import BY_ORDER, PERSON, ROWS_INPUT, ClientsSection, RunSection
 
 MAX_SOURCES = 5
 MAX_ROWS_PER_PERSON = 1000

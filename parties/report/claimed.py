@@ -7,9 +7,9 @@ escaped. Secret: nothing; figures of a real table are in the page alone, and mar
 import math
 from collections.abc import Mapping, Sequence
 
-from parties.report import page
-from parties.report.content import NOT_PRIVATE
-from parties.report.parts import fold, items, number, optional, tables
+from parties.report import html_parts
+from parties.report.html_parts import fold, items, number, optional, tables
+from parties.report.model import NOT_PRIVATE
 
 CLAIM_HEADS = ("column", "off at most", "of it within bins", "10 %", "median", "90 %", "mean")
 CLAIMS_SAID = (
@@ -36,9 +36,9 @@ def claims_section(quality: Mapping[str, object]) -> str:
     rows = [_row(claim, truth=truth) for claim in claims]
     values = [row for claim in claims for row in _values(claim)]
     body = (
-        f'<p class="quiet">{page.text(said)}</p>\n'
-        + page.table(heads, rows)
-        + page.table(
+        f'<p class="quiet">{html_parts.text(said)}</p>\n'
+        + html_parts.table(heads, rows)
+        + html_parts.table(
             ("column", "value", "synthetic", "at least", "at most", *(["true"] if truth else [])),
             values,
         )

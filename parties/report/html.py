@@ -1,10 +1,11 @@
 """The page `report.html`: one file that needs nothing else, pictures inside.
 
 Provides `render_html`. First what people look at: what there is, its privacy in words, how good it is, pictures; the
-accounting (`parties.report.accounting`) is behind. Every name and text from the report is escaped, pictures are images
-in data URIs, and the page's own policy forbids scripts and outside resources, so opening it sends nothing to anyone.
+accounting (`parties.report.html_sections`) is behind. Every name and text from the report is escaped, pictures are
+images in data URIs, and the page's own policy forbids scripts and outside resources, so opening it sends nothing to
+anyone.
 
-Secret: nothing; see `parties.report.content` for which figures are not private.
+Secret: nothing; see `parties.report.model` for which figures are not private.
 """
 
 import json
@@ -13,32 +14,31 @@ from collections.abc import Mapping
 
 from mechanisms.origins import counted_in_words
 from parties.config import BY_ORDER
-from parties.report import page
-from parties.report import pictures as draw
-from parties.report.about import CENTRAL, in_words, privacy_in_words
-from parties.report.accounting import accounting
-from parties.report.content import (
+from parties.report import figures as draw
+from parties.report import html_parts
+from parties.report.html_parts import items, number, optional, picture, section, tables
+from parties.report.html_sections import accounting, columns_section, quality_section
+from parties.report.model import (
     NOT_PRIVATE,
     Associations,
     ExpectedError,
     ReportPictures,
     excluded_text,
 )
-from parties.report.parts import items, number, optional, picture, section, tables
-from parties.report.sections import columns_section, quality_section
+from parties.report.privacy_text import CENTRAL, in_words, privacy_in_words
 
 _WORST = 5
 
 
 def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
-    """The page for a report that `parties.report.content.check_report` accepts."""
+    """The page for a report that `parties.report.model.check_report` accepts."""
     parts = [
-        f"<h1>{page.text(report['dataset'])}</h1>",
-        f"<p>{page.text(in_words(report))}</p>",
+        f"<h1>{html_parts.text(report['dataset'])}</h1>",
+        f"<p>{html_parts.text(in_words(report))}</p>",
         _excluded(report),
-        *(f"<p>{page.text(sentence)}</p>" for sentence in privacy_in_words(report)),
+        *(f"<p>{html_parts.text(sentence)}</p>" for sentence in privacy_in_words(report)),
         _replaced(report),
-        *(f'<p class="warning">{page.text(note)}</p>' for note in items(report.get("notes"))),
+        *(f'<p class="warning">{html_parts.text(note)}</p>' for note in items(report.get("notes"))),
         _tiles(report),
         quality_section(report),
         _pairs(pictures.associations),
@@ -52,7 +52,7 @@ def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
         accounting(report),
     ]
     body = "\n".join(part for part in parts if part)
-    return page.document(f"Syncret: {report['dataset']}", body)
+    return html_parts.document(f"Syncret: {report['dataset']}", body)
 
 
 def _tiles(report: Mapping[str, object]) -> str:
@@ -71,9 +71,13 @@ def _tiles(report: Mapping[str, object]) -> str:
     if "workload_error" in utility:
         tiles.append(("workload error *", f"{number(utility['workload_error']):.3f}"))
     inner = "".join(
-        f"<div><b>{page.text(value)}</b><span>{name}</span></div>" for name, value in tiles
+        f"<div><b>{html_parts.text(value)}</b><span>{name}</span></div>" for name, value in tiles
     )
-    star = f'<p class="quiet">* {page.text(NOT_PRIVATE)}</p>' if "workload_error" in utility else ""
+    star = (
+        f'<p class="quiet">* {html_parts.text(NOT_PRIVATE)}</p>'
+        if "workload_error" in utility
+        else ""
+    )
     return f'<div class="tiles">{inner}</div>{star}'
 
 
@@ -81,16 +85,16 @@ def _replaced(report: Mapping[str, object]) -> str:
     """What the release costs a row that is replaced by another, where the report says so."""
     guarantee = optional(optional(report, "flaim"), "guarantee")
     said = guarantee.get("replaced")
-    return "" if said is None else f"<p>And {page.text(said)}.</p>"
+    return "" if said is None else f"<p>And {html_parts.text(said)}.</p>"
 
 
 def _excluded(report: Mapping[str, object]) -> str:
     text = excluded_text(report)
-    return f'<p class="warning">{page.text(text)}</p>' if text else ""
+    return f'<p class="warning">{html_parts.text(text)}</p>' if text else ""
 
 
 def _trust(report: Mapping[str, object]) -> str:
-    sentences = "".join(f"<li>{page.text(item)}</li>" for item in items(report.get("trust")))
+    sentences = "".join(f"<li>{html_parts.text(item)}</li>" for item in items(report.get("trust")))
     return f"<h2>Who had to be trusted</h2>\n<ul>{sentences}</ul>" if sentences else ""
 
 
@@ -114,12 +118,12 @@ def _pairs(found: Associations | None) -> str:
 def _named_pairs(found: Associations) -> str:
     if found.real is None:
         strongest = [(" × ".join(pair), f"{v:.2f}") for pair, v in found.strongest(_WORST)]
-        return page.table(("columns that go together most", "Cramér's V"), strongest)
+        return html_parts.table(("columns that go together most", "Cramér's V"), strongest)
     farthest = [
         (" × ".join(pair), f"{real:.2f}", f"{made:.2f}")
         for pair, made, real in found.farthest(_WORST)
     ]
-    return page.table(("pairs that differ most", "real", "synthetic"), farthest)
+    return html_parts.table(("pairs that differ most", "real", "synthetic"), farthest)
 
 
 def _errors(report: Mapping[str, object], pictures: ReportPictures) -> str:
@@ -192,7 +196,7 @@ def _sources(report: Mapping[str, object]) -> str:
         for s in sources
     ]
     heads = ("source", "columns", "data owners", "rows that these may have")
-    return f"<h2>Sources</h2>\n<p>{page.text(said)}</p>\n" + page.table(heads, rows)
+    return f"<h2>Sources</h2>\n<p>{html_parts.text(said)}</p>\n" + html_parts.table(heads, rows)
 
 
 def _measured(report: Mapping[str, object]) -> str:
@@ -226,7 +230,9 @@ def _measured(report: Mapping[str, object]) -> str:
     if report["method"] == CENTRAL:
         # There is one table and nobody to be counted.
         heads, rows = heads[:-1], [row[:-1] for row in rows]
-    return f"<h2>What was measured</h2>\n<p>{page.text(said)}</p>\n" + page.table(heads, rows)
+    return f"<h2>What was measured</h2>\n<p>{html_parts.text(said)}</p>\n" + html_parts.table(
+        heads, rows
+    )
 
 
 def _measurement(
@@ -286,4 +292,4 @@ def _domain(report: Mapping[str, object]) -> str:
     if counts := {name: int(number(n)) for name, n in optional(facts, "provenance").items()}:
         said += f" {counted_in_words(counts)}"
     heads = ("column", "kind", "cells", "values", "from")
-    return f"<h2>The columns</h2>\n<p>{page.text(said)}</p>\n" + page.table(heads, rows)
+    return f"<h2>The columns</h2>\n<p>{html_parts.text(said)}</p>\n" + html_parts.table(heads, rows)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 
 from mechanisms.intervals import LARGEST
-from parties.report.parts import number, optional, tables
+from parties.report.html_parts import number, optional, tables
 
 
 def likely_in_words(quality: Mapping[str, object]) -> str:

@@ -36,11 +36,11 @@ from mechanisms.model import Model
 from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, RunSection
-from parties.errors import StoreError
-from parties.files import write_json
+from parties.foundation.errors import StoreError
+from parties.foundation.untrusted_text import json_of
 from parties.report.claims import claims_with_truth, truth_in_words
 from parties.report.shuffling import shuffling
-from parties.texts import json_of
+from parties.storage.files import write_json
 
 QUALITY = "quality.json"
 """In the folder of the server that wrote the table, or of the trial."""

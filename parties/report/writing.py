@@ -1,14 +1,27 @@
 """A report's two files: `report.json` and `report.html`, each complete or not there.
 
-Provides `write_report`. Secret: nothing may come in; see `parties.report.content`.
+Provides `write_report`. Secret: nothing may come in; see `parties.report.model`.
+
+The last of a deployment's report: what its published table shows, where no real table is at hand.
+
+Provides ``write_without_real``. Public: everything.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from parties.files import write_whole
-from parties.report.content import ReportPictures, check_report
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.report.claims import column_claims
+from parties.report.columns import column_summaries
+from parties.report.comparison import compare_tables
+from parties.report.from_result import read_table_of
+from parties.report.model import ReportPictures, RunReport, check_report
+from parties.report.quality import read_quality
+from parties.report.verdict import verdict
+from parties.storage.files import write_whole
 
 
 def write_report(
@@ -29,3 +42,21 @@ def write_report(
     for path, content in zip(paths, (text, page), strict=True):
         write_whole(path, content)
     return paths
+
+
+def write_without_real(
+    config: Config, workload: Workload, directory: Path, report: RunReport
+) -> None:
+    """Add the synthetic table's own columns to a report and write its two files. Raises StoreError, DataError."""
+    table = read_table_of(config, directory)
+    quality = read_quality(directory)
+    if quality is not None:
+        quality["columns"] = column_claims(quality, config.domain, table.codes, table.values)
+        quality["verdict"] = verdict(quality, config.domain)
+    whole = replace(
+        report,
+        columns=column_summaries(config.domain, table.values),
+        quality=quality,
+    )
+    shown = compare_tables(workload, table.codes)
+    write_report(directory, whole.to_dict(), pictures=shown)

@@ -23,7 +23,7 @@ from bench.attacks.judge import (
 from bench.attacks.mesh import run
 from bench.attacks.programs import PROGRAMS, TARGETS
 from bench.cli import bench
-from parties.distaim.steps import AGREE, CLIENTS_RESUME
+from parties.mpc.steps import AGREE, CLIENTS_RESUME
 from protocols.verify import ProductVerifier
 
 

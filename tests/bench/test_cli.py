@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from bench.cli import bench
 from bench.engine.measure import run_three
 from bench.networks import opened
-from parties.commands.main import cli
-from parties.commands.running import guarded
-from parties.statuses import Status
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
+from parties.foundation.exit_codes import Status
 from tests.parties.commands import LIMIT_S, Run
 from tests.until import until
 

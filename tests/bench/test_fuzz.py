@@ -16,8 +16,8 @@ from bench.load.fuzzing.loop import run_target
 from bench.load.fuzzing.mutate import Mutator
 from bench.load.fuzzing.servers import SCENES, play
 from bench.load.fuzzing.target import Target, judged
-from parties.commands.main import cli
-from parties.errors import StoreError
+from parties.cli.main import cli
+from parties.foundation.errors import StoreError
 
 FINDS = Path(__file__).parent / "finds"
 """FINDS/TARGET/NAME: inputs that `syncret bench load fuzz --finds` has kept."""

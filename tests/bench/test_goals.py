@@ -16,9 +16,9 @@ from bench.attacks.judge import MALICIOUS, SEMI_HONEST
 from bench.cli import bench
 from mechanisms.accounting import LedgerEntry
 from parties.audit.findings import FAIL, PASS, Check
-from parties.distaim import restart
-from parties.distaim.arrivals import Arrivals
-from parties.distaim.estimation import KeptModels
+from parties.mpc import restart
+from parties.mpc.estimation import KeptModels
+from parties.mpc.participants.admission import Arrivals
 from protocols import base
 from protocols.context import Context
 from protocols.ring import Ring, RingArray

@@ -27,9 +27,9 @@ from bench.load.kills.network import Network
 from bench.load.kills.outcome import CANCELLED, FINISHED, RUNS, Case, Outcome
 from bench.load.kills.points import CUT, FAULTS, FULL, HANG, KILL
 from bench.load.services import Trio
-from parties.database import FILE
-from parties.files import write_new
-from parties.sealing import SealKey
+from parties.crypto.hpke import SealKey
+from parties.storage.database import FILE
+from parties.storage.files import write_new
 from tests.until import becoming, later, process_of, processes, until, until_stopped
 
 # What servers pass in the small study, at least; a case beyond a run's last point is a run without a fault.

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from bench.datasets import Dataset
 from bench.linked_utility import Result, config_of, link_utility, page, split_by_columns
 from mechanisms.domain import Domain, Integer
-from parties.trial.request import AIM, DISTAIM, Request, load_linked_trial
-from parties.trial.sources import Located
+from parties.local.request import AIM, DISTAIM, Request, load_linked_trial
+from parties.local.sources import Located
 
 SIZES = (5, 7, 3, 4)
 

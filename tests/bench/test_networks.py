@@ -11,7 +11,7 @@ import pytest
 from bench import networks
 from bench.networks import Shape
 from bench.relay import Link
-from parties.trial.ports import free_ports
+from parties.local.children import free_ports
 
 SLOW = Shape(rate_bits=8_000_000, delay_s=0.03)
 

@@ -36,9 +36,9 @@ from bench.overhead.formula import (
 from bench.overhead.upload import Relay, Upload, measure_uploads
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
-from parties.secagg.client import take_part
-from parties.secagg.server import RoundServer
-from parties.tls import make_certificates, pinned_in
+from parties.federation.secagg_client import take_part
+from parties.federation.secagg_server import RoundServer
+from parties.identity.tls import make_certificates, pinned_in
 from protocols.upload import WHOLE, body_size
 from secagg.client import SecAggClient
 from secagg.keys import Identity

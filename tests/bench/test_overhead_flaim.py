@@ -21,11 +21,11 @@ from bench.overhead.upload import Relay
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.config import CertificateFiles
-from parties.flaim.client import ClientReport, run_client
-from parties.flaim.server import run_server
-from parties.flaim.simulation import simulate
-from parties.flaim.sums import settings_of
-from parties.tls import make_certificates
+from parties.federation.flaim_parameters import settings_of
+from parties.identity.tls import make_certificates
+from parties.local.flaim_simulation import simulate
+from parties.methods.flaim.client import ClientReport, run_client
+from parties.methods.flaim.server import run_flaim_server
 from secagg import ThreatModel
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
 
@@ -79,7 +79,7 @@ async def test_a_deployed_run_has_the_simulations_bytes_and_the_formulas_transpo
     (tmp_path / "server").mkdir()
     started = Started()
     server = asyncio.create_task(
-        run_server(config, tmp_path / "server", progress=started, closed=asyncio.Event())
+        run_flaim_server(config, tmp_path / "server", progress=started, closed=asyncio.Event())
     )
     await started.listening.wait()
     reports = await asyncio.gather(*(one(index) for index in range(len(NAMES))))

@@ -22,8 +22,8 @@ from bench.overhead.servers import measure_servers
 from bench.overhead.utility import Best, Errors, best_rounds, errors_by_rounds
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import draw_workload
-from parties.distaim.inputs import input_form
-from parties.distaim.sealed import Sizes
+from parties.mpc.inputs import input_form
+from parties.mpc.submission.sealed_upload import Sizes
 
 # MB on the wire by method and variant at T = 10: no two figures of a document are alike.
 WIRES = {

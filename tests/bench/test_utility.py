@@ -48,7 +48,7 @@ from mechanisms.domain import Categorical, Domain
 from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.workload import Workload, count_marginals
-from parties.trial.partition import iid
+from parties.local.partition import iid
 
 RESULT = Result(0.5, 0.4, 0.45, 20.0, 0.7, 1.5, 10, 100, 0.1)
 
@@ -893,7 +893,7 @@ def test_command_names_its_example() -> None:
 
 def test_the_command_line_imports_nothing_of_the_bench_extra() -> None:
     script = (
-        "import sys, parties.commands.main, bench.cli, bench.utility.methods\n"
+        "import sys, parties.cli.main, bench.cli, bench.utility.methods\n"
         "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or None)\n"
     )

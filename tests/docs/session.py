@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from parties.cards import words
 from parties.config import load_config
-from parties.trial.ports import free_ports
+from parties.identity.join_documents import words
+from parties.local.children import free_ports
 from tests.docs.guides import AS_IT_IS, ROOT, Block
 
 LIMIT_S = 120

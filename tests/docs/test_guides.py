@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from parties.commands.main import cli
+from parties.cli.main import cli
 from tests.docs.guides import (
     DOCS,
     GUIDES,

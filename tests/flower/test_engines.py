@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
 
 from parties.config import CertificateFiles, Config
-from parties.flaim.flower.node import STATE
-from parties.tls import make_certificates
-from parties.trial.ports import free_ports
+from parties.identity.tls import make_certificates
+from parties.local.children import free_ports
+from parties.methods.flaim.flower_node import STATE
 from tests.parties.flaim_support import MALICIOUS, NAMES, SERVER, codes_of, flaim_config
 from tests.parties.test_audit_flaim import assert_clean, collect
 

@@ -24,7 +24,7 @@ from mechanisms.source import TableSource
 from mechanisms.table import decode, encode
 from mechanisms.writing import text_bytes
 from parties.config import config_from_dict
-from parties.drafting import draft_text
+from parties.session.draft_config import draft_text
 
 
 def write(folder: Path, text: str, name: str = "table.csv") -> Path:

@@ -17,7 +17,7 @@ from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
 from mechanisms.sampling import public_generator
 from mechanisms.text_table import TextTable
-from parties.drafting import draft_text
+from parties.session.draft_config import draft_text
 
 PRICES = {"name": "price", "kind": "real", "low": 0.0, "high": 500.0, "bins": 12, "decimals": 2}
 ENDINGS = {"endings": {"99": 0.8, "49": 0.15, "00": 0.05}}

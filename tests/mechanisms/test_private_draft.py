@@ -16,13 +16,13 @@ from mechanisms.origins import counted
 from mechanisms.private_draft import private_draft
 from mechanisms.reading import read_table
 from mechanisms.table import encode
-from parties.commands.main import cli
+from parties.cli.main import cli
 from parties.config import load_config
-from parties.distaim.drafts import text_with_offers
-from parties.progress import Lines
-from parties.trial.assemble import finish_trial
-from parties.trial.methods import open_method_folder, run_method
-from parties.trial.request import Request, load_trial
+from parties.local.assemble import finish_trial
+from parties.local.methods import open_method_folder, run_method
+from parties.local.request import Request, load_trial
+from parties.mpc.planning.upload_size import text_with_offers
+from parties.observability.events import Lines
 
 ROWS = 3000
 

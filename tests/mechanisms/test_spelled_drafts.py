@@ -20,7 +20,7 @@ from mechanisms.sampling import public_generator
 from mechanisms.table import decode, encode
 from mechanisms.text_table import TextTable
 from mechanisms.typed import value_types
-from parties.drafting import draft_text
+from parties.session.draft_config import draft_text
 
 ROWS = 400
 

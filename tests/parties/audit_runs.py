@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import parties.distaim.server
+import parties.mpc.server
 from mechanisms.model import Model
 from parties.config import CertificateFiles, Config
-from parties.distaim.estimation import make_estimator
-from parties.distaim.report import run_report
+from parties.identity.tls import signer
+from parties.methods.distaim import run_report
+from parties.mpc.estimation import make_estimator
 from parties.report.quality import read_quality
 from parties.report.verdict import verdict
-from parties.tls import signer
 from protocols.transcript import START, canonical, chain, sealed
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import PARTIES, make_config
@@ -59,7 +59,7 @@ def make_run(
         assert await cluster.run(owners=owners, codes=rows, capacities=capacities) == [None] * 3
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parties.distaim.server, "make_estimator", estimator)
+        patch.setattr(parties.mpc.server, "make_estimator", estimator)
         asyncio.run(run())
     return collect(cluster, folder / "run", model=estimator is make_estimator)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parties.config import CertificateFiles
-from parties.places import BUDGET, REGISTER
+from parties.storage.user_paths import BUDGET, REGISTER
 from tests.parties import support
 
 

@@ -11,21 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.flaim_client import FlaimClient
-from parties import tls
-from parties.board import Board
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.database import Database
-from parties.flaim.client import ClientReport, run_client
-from parties.flaim.messages import Hello, Message, MessageKind
-from parties.flaim.roster import Own
-from parties.flaim.server import run_server
-from parties.flaim.session import ClientSession
-from parties.flaim.steps import step_of
-from parties.flaim.sums import is_malicious, settings_of
-from parties.ledger import LEDGER, DurableLedger
-from parties.orders import Orders
-from parties.secagg.frames import close, read_frame, write_frame
-from parties.trial.ports import free_ports
+from parties.federation.flaim_parameters import is_malicious, settings_of
+from parties.federation.key_directory import Own
+from parties.federation.messages import Hello, Message, MessageKind
+from parties.federation.transcript_schema import step_of
+from parties.identity import tls
+from parties.local.children import free_ports
+from parties.methods.flaim.client import ClientReport, ClientSession, run_client
+from parties.methods.flaim.server import run_flaim_server
+from parties.network.frames import close, read_frame, write_frame
+from parties.observability.status import Board
+from parties.session.operator_commands import Orders
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.support import document
 
 SERVER = "flaim-server"
@@ -128,7 +127,7 @@ async def play(
         )
 
     server, *clients = await asyncio.gather(
-        run_server(
+        run_flaim_server(
             config,
             directory,
             progress=events,

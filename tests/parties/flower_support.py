@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from parties.config import CertificateFiles, Config
-from parties.flaim.flower.envelope import Envelope
-from parties.flaim.flower.grid import GridMembers
-from parties.flaim.flower.node import Node
-from parties.flaim.messages import Message, is_secagg
-from parties.flaim.server import run_server
-from parties.flaim.steps import step_of
+from parties.federation.flower_envelope import Envelope
+from parties.federation.flower_members import GridMembers
+from parties.federation.messages import Message, is_secagg
+from parties.federation.transcript_schema import step_of
+from parties.methods.flaim.flower_node import Node
+from parties.methods.flaim.server import run_flaim_server
 from tests.parties.flaim_support import NAMES, Events, codes_of
 
 Answer = Callable[[Envelope], Envelope]
@@ -103,7 +103,7 @@ async def play_on(
 
     events.on_event = arrived
     try:
-        await run_server(
+        await run_flaim_server(
             config,
             folder / "server",
             progress=events,

@@ -3,11 +3,11 @@
 import shutil
 from pathlib import Path
 
-from parties.cards import own_card, own_request
-from parties.ceremony import CERTIFICATES, admit, merge
 from parties.config import Address
-from parties.tls import Authority
-from parties.trial.ports import free_ports
+from parties.identity.join_documents import own_card, own_request
+from parties.identity.study_setup import CERTIFICATES, admit, merge
+from parties.identity.tls import Authority
+from parties.local.children import free_ports
 
 SERVERS = ("alpha", "beta", "gamma")
 OWNERS = ("north", "south", "west")

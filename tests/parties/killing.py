@@ -18,14 +18,14 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import parties.distaim.computation
-import parties.distaim.server
-from parties.audit.run import audit_folder
-from parties.distaim.outbox import Outbox
-from parties.distaim.report import write_lead_report
-from parties.distaim.server import run_party
-from parties.distaim.store import Store
-from parties.ledger import DurableLedger
+import parties.mpc.computation
+import parties.mpc.server
+from parties.audit.runner import audit_folder
+from parties.methods.distaim import write_lead_report
+from parties.mpc.server import run_party
+from parties.mpc.storage.outbox import Outbox
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.products import NumpySums
 from protocols.transcript import Transcript
 from tests.parties.audit_runs import collect
@@ -82,12 +82,12 @@ def _watch(point: _Point) -> None:
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")
     point.watch(Transcript, "seal", lambda _, reason: f"seal {reason}")
     point.watch(NumpySums, "result", lambda _: "counting")
-    point.watch(parties.distaim.computation, "write_json", lambda path, *_, **__: path.name)
+    point.watch(parties.mpc.computation, "write_json", lambda path, *_, **__: path.name)
 
 
 def _serve(cluster: Cluster, pid: int, point: str) -> None:
     """A process of its own: what is patched here is patched nowhere else."""
-    parties.distaim.server.make_estimator = make_uniform  # type: ignore[assignment]
+    parties.mpc.server.make_estimator = make_uniform  # type: ignore[assignment]
     _watch(_Point(point))
     config, folder = cluster.with_own_certificates()[pid], cluster.directory(pid)
     folder.mkdir(parents=True, exist_ok=True)

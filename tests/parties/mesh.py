@@ -14,9 +14,9 @@ from mechanisms.aim import Estimate, Measurement
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.distaim.server import run_party
-from parties.distaim.submit import submit
-from parties.progress import FieldValue
+from parties.mpc.server import run_party
+from parties.mpc.submission.submit import submit
+from parties.observability.events import FieldValue
 from tests.parties.support import OWNERS, PARTIES, make_codes
 
 LIMIT_S = 60
@@ -44,7 +44,7 @@ def uniform_model(workload: Workload) -> Model:
 
 
 def make_uniform(config: Config, workload: Workload, plan: Schedule) -> UniformEstimator:
-    """In place of `parties.distaim.server.make_estimator`."""
+    """In place of `parties.mpc.server.make_estimator`."""
     return UniformEstimator(workload)
 
 

@@ -31,22 +31,22 @@ import protocols.supply
 from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import Estimate, Measurement
 from parties.config import Config
-from parties.database import _META
-from parties.distaim import backend, computation
-from parties.distaim.agreement import agree, identity_of, largest_state, load_selections
-from parties.distaim.arrivals import Arrivals
-from parties.distaim.circumstances import Circumstances
-from parties.distaim.estimation import LEAD, LeadEstimator, encode_estimate
-from parties.distaim.inputs import Added, Batch
-from parties.distaim.openings import choice_name
-from parties.distaim.planning import make_plan, security_bits
-from parties.distaim.roll import Roll
-from parties.distaim.steps import AGREE
-from parties.distaim.store import _FILED, Store
-from parties.distaim.stored import StoredSubmission
-from parties.distaim.tables import SCHEMA
-from parties.ledger import DurableLedger
-from parties.orders import Orders
+from parties.mpc import aim_backend, computation
+from parties.mpc.agreement import agree, identity_of, largest_state, load_selections
+from parties.mpc.estimation import LEAD, LeadEstimator, encode_estimate
+from parties.mpc.inputs import Added, Batch
+from parties.mpc.openings import choice_name
+from parties.mpc.participants.admission import Arrivals
+from parties.mpc.participants.registry import Roll
+from parties.mpc.planning.budget import make_plan, security_bits
+from parties.mpc.records import StoredSubmission
+from parties.mpc.replay.effects import Circumstances
+from parties.mpc.steps import AGREE
+from parties.mpc.storage.store import _FILED, Store
+from parties.mpc.storage.tables import SCHEMA
+from parties.session.operator_commands import Orders
+from parties.storage.database import _META
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.base import open_value
 from protocols.context import Context, Costs, Payload, StepCost, root_path
 from protocols.errors import ChannelError
@@ -544,7 +544,7 @@ class Models:
 
 
 async def serve(server: Server) -> None:
-    """What `parties.distaim.computation.compute` does, from agreement to the last round."""
+    """What `parties.mpc.computation.compute` does, from agreement to the last round."""
     world, made = server.world, server.world.study
     ctx = Context(server, root_path("simulated"))
     quiet = _quiet()
@@ -709,9 +709,9 @@ def simulated() -> Iterator[None]:
             (asyncio, "to_thread", _at_once),
             (Context, "gather", _in_turn),
             (protocols.supply, "gumbel", _gumbel),
-            (backend, "select", _select),
-            (backend, "measure", _measure),
-            (backend.MpcBackend, "_bits", _no_bits),
+            (aim_backend, "select", _select),
+            (aim_backend, "measure", _measure),
+            (aim_backend.MpcBackend, "_bits", _no_bits),
             (LeadEstimator, "_estimated", _estimated),
             (computation, "noise_of", lambda kind, bits: NOISE),
             (Config, "digest", lambda self: _digest_of(self.run.rounds, self.run.schedule)),

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from parties.cards import own_request
-from parties.ceremony import CERTIFICATES, admit
 from parties.config import Address, load_config
-from parties.operate.asking import NotRunning, call
-from parties.operate.identity import join, make_identity
-from parties.tls import Authority
-from parties.trial.ports import free_ports
+from parties.identity.join_documents import own_request
+from parties.identity.study_setup import CERTIFICATES, admit
+from parties.identity.tls import Authority
+from parties.local.children import free_ports
+from parties.service.identity import join, make_identity
+from parties.service.status_client import NotRunning, call
 from tests.parties.commands import ROOT
 from tests.parties.small import write_small
 

@@ -16,21 +16,21 @@ from mechanisms.accounting import Ledger, rho
 from mechanisms.errors import RequestRefused, RoundLost
 from mechanisms.silos import Request, Silo, Silos, sum_noise
 from mechanisms.text_table import TextTable
-from parties import tls
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.flaim.line import Line, until_goodbye
-from parties.flaim.messages import Message
-from parties.flaim.roster import Own
-from parties.flaim.sums import is_malicious
-from parties.report.result import read_result
-from parties.silos.algorithm import Outcome, Place, plan_digest
-from parties.silos.client import SiloReport, run_silo
-from parties.silos.report import silos_report, write_silos_report
-from parties.silos.server import run_server
-from parties.silos.session import SiloSession
-from parties.silos.steps import step_of
-from parties.silos.sums import honest, silos_section
-from parties.trial.ports import free_ports
+from parties.federation.algorithm import Outcome, Place, plan_digest
+from parties.federation.channel import Line, until_goodbye
+from parties.federation.client import SiloReport, run_silo
+from parties.federation.client_session import SiloSession
+from parties.federation.flaim_parameters import is_malicious
+from parties.federation.key_directory import Own
+from parties.federation.messages import Message
+from parties.federation.server import run_federated_server
+from parties.federation.sum_parameters import honest, silos_section
+from parties.federation.sums_schema import step_of
+from parties.identity import tls
+from parties.local.children import free_ports
+from parties.methods.federated_report import silos_report, write_silos_report
+from parties.report.from_result import read_result
 from tests.parties.flaim_support import Events, Fault
 from tests.parties.support import document
 
@@ -188,7 +188,7 @@ async def play(
         )
 
     server, *silos = await asyncio.gather(
-        run_server(config, folder / "server", progress=events, closed=closed, plan=plan),
+        run_federated_server(config, folder / "server", progress=events, closed=closed, plan=plan),
         *(one(index) for index in range(len(NAMES))),
         return_exceptions=True,
     )

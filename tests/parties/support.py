@@ -19,19 +19,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.distaim.arrivals import Arrivals
-from parties.distaim.circumstances import Circumstances, Holdings
-from parties.distaim.inputs import InputForm
-from parties.distaim.listener import start_ingest
-from parties.distaim.sealed import SealedUpload, SignedUpload, Upload, seal_boxes, seal_common
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.distaim.submission import Submission
-from parties.distaim.waiting import Waiting
-from parties.orders import Orders
-from parties.signing import Issuer
-from parties.tls import certificate_bytes, make_certificates, public_keys, signer
-from parties.trial.ports import free_ports
+from parties.identity.signing import Issuer
+from parties.identity.tls import certificate_bytes, make_certificates, public_keys, signer
+from parties.local.children import free_ports
+from parties.mpc.inputs import InputForm
+from parties.mpc.intake.listener import start_ingest
+from parties.mpc.participants.admission import Arrivals
+from parties.mpc.participants.waiting_text import Waiting
+from parties.mpc.records import Total
+from parties.mpc.replay.effects import Circumstances, Holdings
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.messages import Submission
+from parties.mpc.submission.sealed_upload import (
+    SealedUpload,
+    SignedUpload,
+    Upload,
+    seal_boxes,
+    seal_common,
+)
+from parties.session.operator_commands import Orders
 from protocols.context import Context
 from protocols.ring import R32
 from protocols.shares import Share

@@ -10,12 +10,12 @@ from typing import Any
 
 from mechanisms.accounting import rho
 from mechanisms.events import event_from_dict
-from parties.audit.run import Audit
+from parties.audit.runner import Audit
 from parties.config import CertificateFiles, agreed_config, agreed_digest
-from parties.distaim.agreement import identity_of
-from parties.distaim.outputs import write_synthetic
-from parties.distaim.planning import make_plan, security_bits
-from parties.tls import make_certificates
+from parties.identity.tls import make_certificates
+from parties.mpc.agreement import identity_of
+from parties.mpc.outputs import write_synthetic
+from parties.mpc.planning.budget import make_plan, security_bits
 from protocols.fields import decode, encode
 from protocols.transcript import canonical
 from tests.parties.audit_runs import Lines, read_lines, sealed_anew, write_lines

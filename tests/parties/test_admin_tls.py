@@ -13,17 +13,17 @@ import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from parties.board import About, Board
-from parties.commands.main import cli
-from parties.errors import CertificateError, ConfigError, StoreError
-from parties.operate.admin_tls import Operator, make_operator
-from parties.operate.app import Orders
-from parties.operate.identity import Identity
-from parties.operate.serve import ServeOptions, serve_studies
-from parties.operate.service_database import database_url
-from parties.operate.settings import AdminSection, TracesSection, load_settings
-from parties.operate.shown import shown
-from parties.trial.ports import free_ports
+from parties.cli.main import cli
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.local.children import free_ports
+from parties.observability.status import About, Board
+from parties.service.admin_listener import Operator, make_operator
+from parties.service.database import database_url
+from parties.service.exposed_run import shown
+from parties.service.identity import Identity
+from parties.service.main import ServeOptions, serve_studies
+from parties.service.run_api import Orders
+from parties.service.settings import AdminSection, TracesSection, load_settings
 from tests.parties.mesh import Recording
 from tests.parties.serving import make_identities
 from tests.parties.support import make_config
@@ -163,7 +163,7 @@ async def test_others_do_not_get_through_tls(tmp_path: Path, board: Board, who: 
 async def test_who_connects_and_is_silent_is_not_waited_for(
     tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parties.operate.serving.HANDSHAKE_S", 0.2)
+    monkeypatch.setattr("parties.service.admin_listener.HANDSHAKE_S", 0.2)
     port = settings(tmp_path, operator(tmp_path))
     async with shown(board, tmp_path, Orders()):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

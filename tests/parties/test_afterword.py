@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from parties.config import CertificateFiles
-from parties.operate import afterword as module
-from parties.operate.afterword import Afterword
-from parties.operate.book import State, Study, now
+from parties.service import closed_studies as module
+from parties.service.closed_studies import Afterword
+from parties.service.studies import State, Study, now
 
 
 def study(digest: str) -> Study:

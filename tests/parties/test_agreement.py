@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import parties.distaim.server
+import parties.mpc.server
 from parties.config import CertificateFiles
-from parties.distaim import agreement
-from parties.distaim.restart import Held, _contradicted, _held_by_two
-from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint
+from parties.mpc import agreement
+from parties.mpc.records import Checkpoint
+from parties.mpc.restart import Held, _contradicted, _held_by_two
+from parties.mpc.storage.store import Store
 from protocols.errors import CheckFailed, ProtocolViolation
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
@@ -93,7 +93,7 @@ async def test_run_party_goes_on_before_a_gap_when_a_liar_and_a_forgetful_server
 
     Server 1 has forgotten some releases, by their places among all; server 0 denies the first of them alone.
     """
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     cluster = Cluster(make_config(), tmp_path, certificates)
     await cluster.run(owners=EVERYONE, kill=(1, "round", killed_in))
     for pid, dropped in ((1, forgotten), (0, denied)):
@@ -130,7 +130,7 @@ async def test_run_party_names_who_claims_a_charge_that_no_plan_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The attack: adopted charges stay, and a number that no database takes ended every later start."""
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     cluster = Cluster(make_config(), tmp_path, certificates)
     await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
     before = agreement.state_of

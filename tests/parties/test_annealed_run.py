@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import parties.distaim.server
+import parties.mpc.server
 from mechanisms.accounting import ExponentialEvent, LedgerEntry, Schedule, rho
 from mechanisms.aim import Estimate, Measurement
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.distaim.planning import make_plan
-from parties.distaim.report import run_report
-from parties.distaim.store import Store
-from parties.errors import ConfigError
-from parties.ledger import DurableLedger
+from parties.foundation.errors import ConfigError
+from parties.methods.distaim import run_report
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 from tests.parties.mesh import EVERYONE, Cluster, Recording, uniform_model
 from tests.parties.support import make_config
 
@@ -43,13 +43,13 @@ class LastMeasured:
 
 
 def make_last_measured(config: Config, workload: Workload, plan: Schedule) -> LastMeasured:
-    """In place of `parties.distaim.server.make_estimator`."""
+    """In place of `parties.mpc.server.make_estimator`."""
     return LastMeasured(workload)
 
 
 @pytest.fixture(autouse=True)
 def _estimator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_last_measured)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_last_measured)
 
 
 @pytest.fixture

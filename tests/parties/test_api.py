@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 import syncret
-from parties.api.configs import config_of
-from parties.api.running import run_anywhere
-from parties.commands.main import cli
+from parties.api.config import config_of
+from parties.api.run import run_anywhere
+from parties.cli.main import cli
 from tests.parties.commands import ROOT
 from tests.until import count_of, nothing_runs
 

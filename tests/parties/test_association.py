@@ -7,8 +7,7 @@ import pytest
 from scipy.stats.contingency import association
 
 from mechanisms.workload import Workload
-from parties.report.association import MAX_ROWS, associate, cramers_v
-from parties.report.comparison import MAX_PAIRED, compare_tables
+from parties.report.comparison import MAX_PAIRED, MAX_ROWS, associate, compare_tables, cramers_v
 from tests.mechanisms.tables import domain_of, random_codes
 
 

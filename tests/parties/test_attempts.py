@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parties.causes import CURES, Cause, Cure, Obstacle
-from parties.operate.attempts import (
+from parties.observability.clocks import OFF_S, ClockReading, Clocks, off_text, offset_text
+from parties.observability.failure_causes import CURES, Cause, Cure, Obstacle
+from parties.service.attempts import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     MOST_FAILURES,
     Tries,
     after_failure,
 )
-from parties.operate.clocks import OFF_S, ClockReading, Clocks, off_text, offset_text
-from parties.operate.obstacles import TEXTS, told, troubles, waits
+from parties.service.obstacles import TEXTS, told, troubles, waits
 
 NAMES = ("alpha", "beta", "gamma")
 UNKNOWN = Clocks(0, {}, known=False)

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from parties.audit import costs
+from parties.audit.checks import costs
+from parties.audit.checks.privacy import Terms
 from parties.audit.findings import LIMITS
-from parties.audit.page import render_audit
-from parties.audit.privacy import Terms
-from parties.audit.run import Audit, audit_folder
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.audit.html import render_audit
+from parties.audit.runner import Audit, audit_folder
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import CertificateFiles
-from parties.distaim.estimation import make_estimator
-from parties.distaim.planning import make_plan
-from parties.distaim.steps import PASSED
-from parties.statuses import Status
-from parties.version import WIRE_VERSION
+from parties.foundation.exit_codes import Status
+from parties.foundation.version import WIRE_VERSION
+from parties.mpc.estimation import make_estimator
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.steps import PASSED
 from protocols.steps import SELECT_CHOOSE, SELECT_SCORES, Step
 from protocols.supply import AT_ONCE
 from tests.parties.audit_runs import copy_run, make_run, read_lines, write_lines

@@ -13,16 +13,16 @@ from mechanisms.accounting import LedgerEntry, rho
 from mechanisms.errors import MechanismError, RoundLost
 from mechanisms.events import event_from_dict
 from mechanisms.flaim_messages import Brief
-from parties.audit.page import render_audit
-from parties.audit.run import Audit, audit_folder
+from parties.audit.html import render_audit
+from parties.audit.runner import Audit, audit_folder
 from parties.config import CertificateFiles, Config, agreed_digest
-from parties.database import Database
-from parties.errors import StoreError
-from parties.flaim.federation import NetworkFederation
-from parties.flaim.report import flaim_report
-from parties.ledger import LEDGER, DurableLedger
-from parties.report.result import read_result
-from parties.tls import make_certificates
+from parties.foundation.errors import StoreError
+from parties.identity.tls import make_certificates
+from parties.methods.flaim.federation import NetworkFederation
+from parties.methods.flaim.report import flaim_report
+from parties.report.from_result import read_result
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.fields import decode, encode
 from protocols.transcript import Transcript
 from tests.parties.audit_runs import Lines

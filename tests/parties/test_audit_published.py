@@ -17,24 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import parties.distaim.server
+import parties.mpc.server
 from mechanisms.domain import Domain, Integer
 from mechanisms.model import Model
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
+from parties.audit.checks.publication import arranged
 from parties.audit.findings import PASS
-from parties.audit.publication import arranged
-from parties.audit.run import Audit, audit_folder
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.audit.runner import Audit, audit_folder
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import CertificateFiles, Config
-from parties.distaim.estimation import make_estimator
-from parties.distaim.outputs import Written, write_synthetic
+from parties.foundation.exit_codes import Status
+from parties.identity.tls import public_pem
+from parties.mpc.estimation import make_estimator
+from parties.mpc.outputs import Written, write_synthetic
 from parties.report.columns import column_summaries
-from parties.report.result import read_table_of
+from parties.report.from_result import read_table_of
 from parties.report.verdict import verdict
-from parties.statuses import Status
-from parties.tls import public_pem
 from tests.parties.audit_runs import copy_run, make_run
 from tests.parties.support import make_config
 from tests.parties.tampering import Forger, failed, setting
@@ -98,7 +98,7 @@ def lead_that(changes: Callable[[Model], Model], folder: Path, certificates: Cer
         return write_synthetic(directory, changes(model), config, total=total)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parties.distaim.server, "write_synthetic", write)
+        patch.setattr(parties.mpc.server, "write_synthetic", write)
         return make_run(folder, certificates, SMALL, estimator=make_estimator)
 
 

@@ -15,17 +15,17 @@ import protocols.measure
 from mechanisms.aim import Estimate, Measurement
 from parties.audit.findings import Failed
 from parties.audit.replay import replay_folder
-from parties.audit.run import audit_folder
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.audit.runner import audit_folder
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import CertificateFiles
-from parties.distaim.inputs import Batch
-from parties.distaim.inputs.counts import Counts
-from parties.distaim.recording import Recorded
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.distaim.tape import Recording, Tape, read_tape
-from parties.statuses import Status
+from parties.foundation.exit_codes import Status
+from parties.mpc.inputs import Batch
+from parties.mpc.inputs.counts import Counts
+from parties.mpc.records import Total
+from parties.mpc.replay.log import Recording, Tape, read_tape
+from parties.mpc.replay.recorder import Recorded
+from parties.mpc.storage.store import Store
 from protocols.context import Context
 from protocols.discrete import Sampler
 from protocols.ring import R32

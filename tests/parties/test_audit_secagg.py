@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from parties.audit.page import render_audit
-from parties.audit.run import audit_folder
+from parties.audit.html import render_audit
+from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
 from protocols.fields import encode
 from secagg.noise import server_noise

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from parties.audit import silos as audited
-from parties.audit.page import render_audit
-from parties.audit.run import audit_folder
+from parties.audit.checks import federation as audited
+from parties.audit.html import render_audit
+from parties.audit.runner import audit_folder
 from parties.config import SILO_ALGORITHMS, CertificateFiles
-from parties.tls import make_certificates
+from parties.identity.tls import make_certificates
 from protocols.transcript import round_ended
 from tests.parties.audit_runs import Lines
 from tests.parties.silos_support import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from parties.operate.attempts import MOST_FAILURES
-from parties.statuses import Status
+from parties.foundation.exit_codes import Status
+from parties.service.attempts import MOST_FAILURES
 from tests.parties.commands import ROOT
 from tests.parties.serving import Cluster, Serve, cluster, syncret
 from tests.until import nothing_runs, processes
@@ -23,8 +23,8 @@ import datetime
 import os
 import time
 
-import parties.operate.attempts
-import parties.tls
+import parties.service.attempts
+import parties.identity.tls
 
 _real = time.time
 
@@ -35,8 +35,8 @@ def _shifted():
 
 
 time.time = _shifted
-parties.tls._now = lambda: datetime.datetime.fromtimestamp(_shifted(), datetime.UTC)
-parties.operate.attempts.LONGEST_PAUSE_S = 1.0
+parties.identity.tls._now = lambda: datetime.datetime.fromtimestamp(_shifted(), datetime.UTC)
+parties.service.attempts.LONGEST_PAUSE_S = 1.0
 '''
 
 

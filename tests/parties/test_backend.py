@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from mechanisms.accounting import fixed_rounds_plan
-from parties.distaim.backend import MpcBackend, server_ledger
-from parties.distaim.openings import Openings
-from parties.distaim.store import Store
-from parties.errors import StoreError
-from parties.ledger import DurableLedger
+from parties.foundation.errors import StoreError
+from parties.mpc.aim_backend import MpcBackend, server_ledger
+from parties.mpc.openings import Openings
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import NoiseKeys
 from protocols.measure import DISCRETE, noise_of
 from protocols.transcript import Transcript

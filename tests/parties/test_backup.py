@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from parties import vault
-from parties.commands.main import cli
+from parties.cli.main import cli
 from parties.config import CertificateFiles
-from parties.distaim import server
-from parties.distaim.store import Store
-from parties.errors import SealError, StoreError, StudyReleased
-from parties.ledger import DurableLedger
-from parties.operate import backup as backup_module
-from parties.operate.backup import back_up, manifest_of, restore
-from parties.operate.snapshot import snapshot
-from parties.progress import FieldValue
-from parties.register import Register, Study
-from parties.sealing import SealKey
-from parties.statuses import describe
-from parties.vault import Locked, Sink
+from parties.crypto import encrypted_file
+from parties.crypto.encrypted_file import Locked, Sink
+from parties.crypto.hpke import SealKey
+from parties.foundation.errors import SealError, StoreError, StudyReleased
+from parties.foundation.exit_codes import describe
+from parties.mpc import server
+from parties.mpc.storage.store import Store
+from parties.observability.events import FieldValue
+from parties.service import backup as backup_module
+from parties.service.backup import back_up, manifest_of, restore
+from parties.service.snapshot import snapshot
+from parties.storage.privacy_ledger import DurableLedger
+from parties.storage.release_registry import Register, Study
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import bodies_in, make_config, make_submission, make_total
 from tests.parties.test_store import CONFIG, put
@@ -305,7 +305,7 @@ def called(*arguments: object) -> tuple[int, str]:
 def test_commands_copy_and_restore_by_key_and_by_passphrase(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vault, "_SCRYPT", {"n": 1 << 4, "r": 8, "p": 1})
+    monkeypatch.setattr(encrypted_file, "_SCRYPT", {"n": 1 << 4, "r": 8, "p": 1})
     monkeypatch.chdir(tmp_path)
     assert called("certs", "backup-key", "offsite")[0] == 0
     assert (tmp_path / "offsite.backup-key").stat().st_mode & 0o777 == 0o600

@@ -13,9 +13,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from parties.config import CertificateFiles
-from parties.distaim.estimation import make_estimator
-from parties.extras import SERVER
-from parties.statuses import Status, describe
+from parties.foundation.exit_codes import Status, describe
+from parties.foundation.process import SERVER
+from parties.mpc.estimation import make_estimator
 from tests.parties.audit_runs import make_run
 from tests.parties.hosts import three_hosts
 from tests.parties.small import write_small
@@ -28,8 +28,8 @@ import asyncio, numpy, sys
 from mechanisms.domain import Categorical, Domain
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import draw_workload
-from parties.flaim.client import run_client
-from parties.flaim.simulation import simulate
+from parties.methods.flaim.client import run_client
+from parties.local.flaim_simulation import simulate
 domain = Domain(tuple(Categorical(name, ("x", "y", "z")) for name in "abcd"))
 rows = numpy.arange(400, dtype=numpy.int32).reshape(-1, 4) % 3
 settings = FlaimSettings.preset(
@@ -53,8 +53,8 @@ class BaseOnly:
         return self.finder.find_spec(name, path, target) if own else None
 
 sys.meta_path = [BaseOnly(finder) for finder in sys.meta_path]
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 statuses = [guarded(cli, command) for command in commands]
 {FLAIM}
 import syncret

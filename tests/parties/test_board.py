@@ -4,12 +4,22 @@ import threading
 
 import pytest
 
-from parties.board import FORMAT, About, Board, Owner, OwnerState, Phase, Spent, StepSum, Watched
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.stored import Standing
-from parties.distaim.watching import owners_of
-from parties.errors import StoreError
-from parties.progress import WORKING
+from parties.foundation.errors import StoreError
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.progress_text import owners_of
+from parties.mpc.records import Standing
+from parties.observability.events import WORKING
+from parties.observability.status import (
+    FORMAT,
+    About,
+    Board,
+    Owner,
+    OwnerState,
+    Phase,
+    Spent,
+    StepSum,
+    Watched,
+)
 from tests.parties.mesh import Recording
 from tests.parties.support import make_config
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
-from parties.budget import ROW_OF_KNOWN, Account, Budget, Release, Source
-from parties.commands.main import cli
+from parties.cli.main import cli
 from parties.config import load_config
-from parties.errors import ConfigError, StoreError
-from parties.places import budget_file, register_file
-from parties.statuses import Status
-from parties.tls import make_certificates, pinned_in, public_keys
-from parties.trial.ports import free_ports
+from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.exit_codes import Status
+from parties.identity.tls import make_certificates, pinned_in, public_keys
+from parties.local.children import free_ports
+from parties.storage.owner_budget import ROW_OF_KNOWN, Account, Budget, Release, Source
+from parties.storage.user_paths import budget_file, register_file
 from tests.parties.commands import Run
 from tests.parties.small import write_small
 from tests.parties.support import PARTIES, file_size_limit

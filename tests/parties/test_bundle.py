@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parties.audit import bundle
 from parties.audit.bundle import public_files, unpacked, write_bundle
-from parties.audit.run import audit_folder
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.audit.runner import audit_folder
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import CertificateFiles
-from parties.errors import StoreError
-from parties.statuses import Status
-from parties.tls import private_pem
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import Status
+from parties.identity.tls import private_pem
 from tests.parties.audit_runs import make_run
 
 PLAIN = {

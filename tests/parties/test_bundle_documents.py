@@ -14,15 +14,15 @@ import pytest
 
 from mechanisms.model import Model
 from mechanisms.schema import table_schema
-from parties.audit.documents import CARD, DEFAULT_TERMS, PACKAGE, SCHEMA, TERMS, documents
-from parties.cards import words
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.audit.checks.documents import CARD, DEFAULT_TERMS, PACKAGE, SCHEMA, TERMS, documents
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import Config
-from parties.distaim.outputs import write_synthetic
-from parties.errors import ConfigError
-from parties.report.content import Selected
-from parties.statuses import Status
+from parties.foundation.errors import ConfigError
+from parties.foundation.exit_codes import Status
+from parties.identity.join_documents import words
+from parties.mpc.outputs import write_synthetic
+from parties.report.model import Selected
 from tests.parties.support import certificates, keys_of, make_config
 from tests.parties.test_report import QUALITY, example, marginal
 

@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemonic import Mnemonic
 
-from parties import cards
-from parties.cards import (
+from parties.config import Address
+from parties.crypto.hpke import SealKey
+from parties.foundation.errors import CertificateError, StoreError
+from parties.identity import join_documents
+from parties.identity.join_documents import (
     MOST_BYTES,
     Card,
     grouped,
@@ -25,10 +28,7 @@ from parties.cards import (
     read_out,
     words,
 )
-from parties.config import Address
-from parties.errors import CertificateError, StoreError
-from parties.sealing import SealKey
-from parties.tls import Authority
+from parties.identity.tls import Authority
 from protocols.mesh import key_hash
 from tests.parties.support import file_size_limit
 
@@ -57,14 +57,14 @@ def forged(folder: Path, kind: str, **changes: str) -> Path:
     fields = {
         "name": "alpha",
         "key": hashlib.sha256(public).hexdigest(),
-        "public": cards._base64(public),
+        "public": join_documents._base64(public),
     }
     if kind == "card":
         ends = {name: str(end) for name, end in ENDS.items()}
         fields |= ends | {"seal": str(SealKey.generate().public)}
     values = {name: value for name, value in (fields | changes).items() if value}
     path = folder / f"forged.{kind}"
-    path.write_bytes(cards._signed(kind, values, key))
+    path.write_bytes(join_documents._signed(kind, values, key))
     return path
 
 
@@ -103,7 +103,9 @@ def test_own_card_keeps_its_keys_to_the_owner(tmp_path: Path) -> None:
 def test_card_has_the_hash_that_its_certificate_has(tmp_path: Path) -> None:
     card = load_card(card_of(tmp_path))
     authority = Authority.make(tmp_path / "authority", 1)
-    certificate = authority.issue("alpha", cards.public_key(card.public), server=True, valid_days=1)
+    certificate = authority.issue(
+        "alpha", join_documents.public_key(card.public), server=True, valid_days=1
+    )
     assert key_hash(certificate) == card.key
 
 
@@ -335,7 +337,7 @@ def test_load_request_refuses_a_key_that_is_none_or_another_kind(tmp_path: Path)
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     for public, said in ((b"no key", "no key"), (der, "another kind")):
-        path = forged(tmp_path, "request", public=cards._base64(public))
+        path = forged(tmp_path, "request", public=join_documents._base64(public))
         with pytest.raises(CertificateError, match=said):
             load_request(path)
     with pytest.raises(CertificateError, match="not a request"):

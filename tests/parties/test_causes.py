@@ -13,21 +13,10 @@ from psycopg import errors as postgres
 from sqlalchemy.exc import OperationalError
 
 from mechanisms.errors import BudgetExceeded, DataError, EstimationError
-from parties.causes import (
-    CURES,
-    Cause,
-    Cure,
-    Obstacle,
-    cause_of,
-    cause_of_exit,
-    obstacle_of,
-    signal_name,
-)
-from parties.commands.running import make_private
+from parties.cli.runtime import make_private
 from parties.config import load_config
-from parties.database import Database
-from parties.distaim.feasible import check_memory
-from parties.errors import (
+from parties.crypto.hpke import read_private
+from parties.foundation.errors import (
     CertificateError,
     CertificateExpired,
     CertificateTooEarly,
@@ -41,11 +30,22 @@ from parties.errors import (
     StoreUnfit,
     StudyReleased,
 )
-from parties.files import database_errors, disk_errors, write_whole
-from parties.operate.obstacles import TEXTS
-from parties.operate.service_database import database_errors as service_database_errors
-from parties.sealing import read_private
-from parties.statuses import Status, Stopped, TooFewClients
+from parties.foundation.exit_codes import Status, Stopped, TooFewClients
+from parties.mpc.planning.validation import check_memory
+from parties.observability.failure_causes import (
+    CURES,
+    Cause,
+    Cure,
+    Obstacle,
+    cause_of,
+    cause_of_exit,
+    obstacle_of,
+    signal_name,
+)
+from parties.service.database import database_errors as service_database_errors
+from parties.service.obstacles import TEXTS
+from parties.storage.database import Database
+from parties.storage.files import database_errors, disk_errors, write_whole
 from protocols.errors import (
     CheckFailed,
     ConfigurationError,

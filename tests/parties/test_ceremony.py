@@ -8,14 +8,13 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from parties import ceremony
-from parties.cards import load_card, load_request, own_card, own_request
-from parties.ceremony import admit, merge
 from parties.config import Address, CertificateFiles, Config, load_config
-from parties.distaim.server import own_files
-from parties.errors import CertificateError, ConfigError, StoreError
-from parties.flaim.attempt import own_files as flaim_files
-from parties.tls import (
+from parties.federation.session import session_files as flaim_files
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.identity import study_setup
+from parties.identity.join_documents import load_card, load_request, own_card, own_request
+from parties.identity.study_setup import admit, merge
+from parties.identity.tls import (
     Authority,
     client_context,
     for_servers,
@@ -23,6 +22,7 @@ from parties.tls import (
     own_certificate,
     server_context,
 )
+from parties.mpc.server import own_files
 from tests.parties.commands import snapshot
 from tests.parties.hosts import OWNERS, SERVERS, make_cards, make_requests, three_hosts
 from tests.parties.small import write_small
@@ -206,7 +206,7 @@ def test_merge_overwrites_nothing_and_leaves_nothing_behind(
     def full(*arguments: object, **more: object) -> bytes:
         raise StoreError(tmp_path, "cannot be written")
 
-    monkeypatch.setattr(ceremony, "_issue", full)
+    monkeypatch.setattr(study_setup, "_issue", full)
     with pytest.raises(StoreError, match="cannot be written"):
         merge(study, cards, authority=authority, out=tmp_path / "new", valid_days=DAYS)
     assert snapshot(tmp_path) == before

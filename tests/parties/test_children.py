@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parties.statuses import Status
-from parties.trial.processes import Child
+from parties.foundation.exit_codes import Status
+from parties.local.processes import Child
 
 
 def held(folder: Path) -> Child:

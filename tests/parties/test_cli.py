@@ -17,12 +17,12 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from parties.api.owners import submit
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.api.owner import submit
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import load_config
-from parties.distaim.server import own_files
-from parties.statuses import Status
+from parties.foundation.exit_codes import Status
+from parties.mpc.server import own_files
 from tests.parties.commands import snapshot
 from tests.parties.hosts import OWNERS, SERVERS, three_hosts
 from tests.parties.small import write_small
@@ -65,7 +65,7 @@ def test_help_lists_the_public_commands() -> None:
 @pytest.mark.parametrize("name", ["party", "owners", "flaim-server", "flaim-clients"])
 def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> None:
     script = (
-        "import sys, click, parties.commands.main as c\n"
+        "import sys, click, parties.cli.main as c\n"
         f"c.cli.get_command(click.Context(c.cli), {name!r})\n"
         "found = {'pandas', 'matplotlib', 'jax', 'mbi', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(found)) or None)\n"
@@ -76,7 +76,7 @@ def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> Non
 
 def test_all_commands_together_import_nothing_of_the_bench_extra() -> None:
     script = (
-        "import sys, click, parties.commands.main as c\n"
+        "import sys, click, parties.cli.main as c\n"
         "context = click.Context(c.cli)\n"
         "assert all(c.cli.get_command(context, n) for n in c.cli.list_commands(context))\n"
         "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
@@ -88,14 +88,14 @@ def test_all_commands_together_import_nothing_of_the_bench_extra() -> None:
 
 def test_main_says_one_line_when_it_is_stopped_while_it_starts() -> None:
     script = (
-        "import builtins, parties.commands.main\n"
+        "import builtins, parties.cli.main\n"
         "real = builtins.__import__\n"
         "def stopped(name, *rest):\n"
-        "    if name == 'parties.commands.running':\n"
+        "    if name == 'parties.cli.runtime':\n"
         "        raise KeyboardInterrupt\n"
         "    return real(name, *rest)\n"
         "builtins.__import__ = stopped\n"
-        "parties.commands.main.main()\n"
+        "parties.cli.main.main()\n"
     )
     done = run_script(script)
     assert done.returncode == Status.INTERRUPTED

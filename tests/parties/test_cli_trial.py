@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from parties.commands.main import cli
-from parties.commands.run import closing_lines
-from parties.commands.running import guarded
-from parties.statuses import Status
+from parties.cli.main import cli
+from parties.cli.run import closing_lines
+from parties.cli.runtime import guarded
+from parties.foundation.exit_codes import Status
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
 

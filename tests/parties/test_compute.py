@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from distributed import LocalCluster
 
-from parties import cluster
-from parties.cluster import dask_products
-from parties.compute import local_products
 from parties.config import ComputeSection, Config, config_from_dict
-from parties.errors import ComputeError, ConfigError
+from parties.foundation.errors import ComputeError, ConfigError
+from parties.session import dask_cluster
+from parties.session.compute_pool import local_products
+from parties.session.dask_cluster import dask_products
 from protocols.context import Context
 from protocols.products import LocalProducts, NumpyProducts, Pair
 from protocols.products_gpu import CupyProducts, gpu_products
@@ -75,7 +75,7 @@ async def test_a_dask_worker_that_fails_ends_in_one_error(
     def failing(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(cluster, "_portable", lambda: (failing, failing))
+    monkeypatch.setattr(dask_cluster, "_portable", lambda: (failing, failing))
     async with dask_products(dask) as products:
         with pytest.raises(
             ComputeError, match=r"Dask cluster at tcp://.* failed: MemoryError: no room"
@@ -84,7 +84,7 @@ async def test_a_dask_worker_that_fails_ends_in_one_error(
 
 
 async def test_a_scheduler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(dask_cluster, "_CONNECT_S", 0.2)
     with pytest.raises(ComputeError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1 "):
         async with local_products(ComputeSection(dask="tcp://127.0.0.1:1")):
             pass
@@ -92,7 +92,7 @@ async def test_a_scheduler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyP
 
 async def test_a_cluster_without_dask_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.delitem(sys.modules, "parties.cluster")
+    monkeypatch.delitem(sys.modules, "parties.session.dask_cluster")
     with pytest.raises(ComputeError, match=r"needs distributed: pip install 'syncret\[compute\]'"):
         async with local_products(ComputeSection(dask="tcp://127.0.0.1:1")):
             pass
@@ -102,7 +102,7 @@ def test_what_dask_workers_run_is_sent_with_its_code() -> None:
     """A process that knows nothing of this project adds up."""
     from distributed.protocol.pickle import dumps
 
-    sums_of, added = cluster._portable()
+    sums_of, added = dask_cluster._portable()
     program = (
         "import sys, pickle, numpy as np\n"
         f"sums_of, added = pickle.loads({dumps((sums_of, added))!r})\n"

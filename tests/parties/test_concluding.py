@@ -8,22 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parties.causes import CURES, Cause, Cure, Obstacle
-from parties.operate.attempts import Tries, after_failure
-from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
-from parties.operate.clocks import ClockReading, Clocks
-from parties.operate.concluding import (
-    Act,
-    Approved,
-    End,
-    Fetch,
-    Help,
-    Queue,
-    Start,
-    View,
-    conclude,
-)
-from parties.operate.statement import BadStatement, Standing, Statement
+from parties.observability.clocks import ClockReading, Clocks
+from parties.observability.failure_causes import CURES, Cause, Cure, Obstacle
+from parties.service.attempts import Tries, after_failure
+from parties.service.peer_state import BadStatement, Standing, Statement
+from parties.service.reconcile import Act, Approved, End, Fetch, Help, Queue, Start, View, conclude
+from parties.service.studies import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
 
 NAMES = ("alpha", "beta", "gamma")
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

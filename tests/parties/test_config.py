@@ -23,7 +23,7 @@ from parties.config import (
     load_config,
 )
 from parties.config.files import overrides
-from parties.errors import ConfigError
+from parties.foundation.errors import ConfigError
 from protocols.select_spec import FRACTION_BITS, widths
 from tests.parties.support import document, make_config
 

@@ -17,14 +17,13 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from parties.board import About, Board, Owner, OwnerState, Phase, Spent
-from parties.operate.app import Orders, application
-from parties.operate.console.gate import ENTER, Loopback
-from parties.operate.console.pages import add_console
-from parties.operate.console.upstream import Party, Shown
-from parties.operate.console.view import bytes_in_words, duration, page_values
-from parties.operate.serving import Listening, answering
-from parties.operate.sockets import NAME, listen
+from parties.observability.status import About, Board, Owner, OwnerState, Phase, Spent
+from parties.service.admin_listener import NAME, Listening, answering, listen
+from parties.service.console.gate import ENTER, Loopback
+from parties.service.console.pages import add_console
+from parties.service.console.upstream import Party, Shown
+from parties.service.console.view import bytes_in_words, duration, page_values
+from parties.service.run_api import Orders, application
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.support import make_config
 

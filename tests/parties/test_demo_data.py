@@ -13,17 +13,11 @@ from click.testing import CliRunner
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.reading import read_text
 from mechanisms.table import encode
-from parties.commands.main import cli
+from parties.cli.main import cli
 from parties.config import load_config
-from parties.errors import StoreError
-from parties.statuses import Status
-from parties.trial.demo_data import (
-    DEMO_CLIENTS,
-    DEMO_CONFIG,
-    DEMO_ROWS,
-    demo_table,
-    invented_table,
-)
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import Status
+from parties.local.demo_data import DEMO_CLIENTS, DEMO_CONFIG, DEMO_ROWS, demo_table, invented_table
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -7,21 +7,21 @@ import pytest
 
 from mechanisms.source import TableSource
 from parties.config import CertificateFiles, Config
-from parties.database import Database
-from parties.distaim.part import send_rows
-from parties.distaim.submit import submit
-from parties.enrolment import (
+from parties.foundation.errors import ConfigError, NotEnrolled, PartialSubmission, SubmissionRefused
+from parties.foundation.exit_codes import Status, describe
+from parties.mpc.submission.participation import send_rows
+from parties.mpc.submission.submit import submit
+from parties.observability.events import Silent
+from parties.session.enrollment import (
     Enrolment,
     TurnedAway,
     check_enrolled,
     close_enrolment,
     patience_s,
 )
-from parties.errors import ConfigError, NotEnrolled, PartialSubmission, SubmissionRefused
-from parties.orders import Orders
-from parties.owner import Owner, Table
-from parties.progress import Silent
-from parties.statuses import Status, describe
+from parties.session.operator_commands import Orders
+from parties.session.owner import Owner, Table
+from parties.storage.database import Database
 from tests.parties.support import OWNERS, make_codes, make_config, running_servers
 
 Certificates = dict[str, CertificateFiles]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import parties.distaim.server
+import parties.mpc.server
 from parties.config import CertificateFiles
-from parties.distaim.steps import (
+from parties.mpc.steps import (
     AGREE,
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
@@ -17,7 +17,7 @@ from parties.distaim.steps import (
     ESTIMATE,
     FINISH,
 )
-from parties.published import SIZE
+from parties.session.result_digests import SIZE
 from protocols import echo
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
@@ -78,7 +78,7 @@ async def test_run_party_ends_when_a_server_tells_the_others_different_things(
     certificates: dict[str, CertificateFiles],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     post = Context._post_public
 
     def lying(self: Context, role: int, label: int, payload: bytes) -> None:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from mechanisms.aim import Estimate, Measurement
 from mechanisms.errors import EstimationError
-from parties.distaim.circumstances import Circumstances
-from parties.distaim.estimation import (
+from parties.mpc.estimation import (
     LEAD,
     FollowingEstimator,
     KeptModels,
@@ -24,7 +23,8 @@ from parties.distaim.estimation import (
     round_answers,
     silence_s,
 )
-from parties.distaim.store import Store
+from parties.mpc.replay.effects import Circumstances
+from parties.mpc.storage.store import Store
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from protocols.runtime import PartyRuntime

@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import parties.distaim.inputs.counts
-import parties.distaim.server
+import parties.mpc.inputs.counts
+import parties.mpc.server
 from mechanisms.workload import Workload, count_marginals
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.distaim import comparison
-from parties.distaim.comparison import Accusation, compare
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.listing import Incomplete, Listed, Listing, Whose, incomplete
-from parties.distaim.notes import ACCUSED
-from parties.distaim.store import Store
-from parties.distaim.stored import Standing, StoredSubmission, answer_to
-from parties.signing import Issuer
+from parties.identity.signing import Issuer
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.participants import consistency
+from parties.mpc.participants.consistency import Accusation, compare
+from parties.mpc.participants.listing import Incomplete, Listed, Listing, Whose, incomplete
+from parties.mpc.records import Standing, StoredSubmission, answer_to
+from parties.mpc.storage.store import Store
+from parties.mpc.transcript_schema import ACCUSED
 from protocols.context import Context
 from protocols.echo import DIGEST_BYTES
 from protocols.errors import ProtocolViolation
@@ -103,13 +103,13 @@ def test_compare_ends_where_a_server_accuses_and_shows_what_the_other_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Server 2 drops an owner whose component it holds as server 1 does, without a digest of its own to show."""
-    differing = comparison._differing
+    differing = consistency._differing
 
     async def lying(ctx: Context, batch: Any) -> list[str]:
         found = await differing(ctx, batch)
         return [CLIENTS[0]] if ctx.pid == 2 else found
 
-    monkeypatch.setattr(comparison, "_differing", lying)
+    monkeypatch.setattr(consistency, "_differing", lying)
     with pytest.raises(ProtocolViolation, match="one of the two has lied"):
         comparing({})
 
@@ -229,7 +229,7 @@ def test_answer_to_tells_counted_waiting_and_excluded_apart(
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
 
 
 async def run_with_a_heavy_owner(
@@ -242,7 +242,7 @@ async def run_with_a_heavy_owner(
         counts[0] += cheating
         return counts
 
-    monkeypatch.setattr(parties.distaim.inputs.counts, "count_marginals", counted)
+    monkeypatch.setattr(parties.mpc.inputs.counts, "count_marginals", counted)
     config = make_config({"clients.minimum": 2, "run.rounds": 1})
     cluster = Cluster(config, folder, certificates)
     cheating = 0
@@ -291,7 +291,7 @@ def disputed(
     """A run folder in which server 2 holds another component of an owner than server 1."""
     folder = tmp_path_factory.mktemp("disputed")
     cluster = Cluster(make_config({"clients.minimum": 2, "run.rounds": 1}), folder, certificates)
-    differing = comparison._differing
+    differing = consistency._differing
 
     async def lying(ctx: Context, batch: list[StoredSubmission]) -> list[str]:
         if ctx.pid == 2:
@@ -303,16 +303,16 @@ def disputed(
             ]
         return await differing(ctx, batch)
 
-    blinded = comparison._blinded
+    blinded = consistency._blinded
 
     def lie(ctx: Context, batch: Any, item: Any) -> str:
         shown = blinded(ctx, batch, item)
         return hashlib.sha256(shown.encode()).hexdigest() if ctx.pid == 2 else shown
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parties.distaim.server, "make_estimator", make_uniform)
-        patch.setattr(comparison, "_differing", lying)
-        patch.setattr(comparison, "_blinded", lie)
+        patch.setattr(parties.mpc.server, "make_estimator", make_uniform)
+        patch.setattr(consistency, "_differing", lying)
+        patch.setattr(consistency, "_blinded", lie)
         assert asyncio.run(cluster.run(owners=EVERYONE)) == [None] * 3
     return collect(cluster, folder / "run")
 

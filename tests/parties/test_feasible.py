@@ -11,27 +11,31 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import parties.distaim.feasible
-import parties.distaim.server
-import parties.host
+import parties.foundation.process
+import parties.mpc.planning.validation
+import parties.mpc.server
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.scores import build_spec
-from parties.commands.main import cli
-from parties.commands.plan import Network, make
-from parties.commands.plan import plan as plan_command
+from parties.cli.main import cli
+from parties.cli.plan import Network, make
+from parties.cli.plan import plan as plan_command
 from parties.config import CertificateFiles, Config
-from parties.distaim import feasible
-from parties.distaim.feasible import check_feasible, check_memory, selectable, selection_bounds
-from parties.distaim.growth import usual_growth
-from parties.distaim.needs import cell_noise, needs_of
-from parties.distaim.planning import make_plan
-from parties.distaim.server import run_party
-from parties.distaim.submit import submit
-from parties.errors import ConfigError
-from parties.flaim.feasible import check_flaim, flaim_noise
-from parties.flaim.sums import settings_of
-from parties.host import memory_bytes
-from parties.statuses import Status, describe
+from parties.federation.flaim_parameters import settings_of
+from parties.foundation.errors import ConfigError
+from parties.foundation.exit_codes import Status, describe
+from parties.foundation.process import memory_bytes
+from parties.methods.flaim.settings import check_flaim, flaim_noise
+from parties.mpc.planning import validation
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.planning.resources import cell_noise, needs_of, usual_growth
+from parties.mpc.planning.validation import (
+    check_feasible,
+    check_memory,
+    selectable,
+    selection_bounds,
+)
+from parties.mpc.server import run_party
+from parties.mpc.submission.submit import submit
 from protocols.select_spec import bounds
 from tests.parties.audit_runs import make_run
 from tests.parties.mesh import Recording
@@ -154,7 +158,7 @@ def test_check_memory_refuses_what_the_host_has_not(monkeypatch: pytest.MonkeyPa
     check_memory(config, 2 * GIGA, "this server", memory=2 * GIGA)
     with pytest.raises(ConfigError, match=r"about 2\.0 GB of memory for this server, of 1\.9 GB"):
         check_memory(config, 2 * GIGA, "this server", memory=19 * GIGA // 10)
-    monkeypatch.setattr(feasible, "memory_bytes", lambda: None)
+    monkeypatch.setattr(validation, "memory_bytes", lambda: None)
     check_memory(config, 10**18, "this server")  # Where the system does not say, it is tried.
 
 
@@ -164,7 +168,7 @@ def test_memory_bytes_is_the_container_s_where_that_is_less(
     whole = memory_bytes()
     assert whole is not None
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(parties.host, "_LIMITS", (limit, tmp_path / "none"))
+    monkeypatch.setattr(parties.foundation.process, "_LIMITS", (limit, tmp_path / "none"))
     for text, expected in (("max\n", None), (f"{GIGA}\n", GIGA), (f"{1 << 62}\n", None)):
         limit.write_text(text)
         found = memory_bytes()
@@ -178,7 +182,7 @@ def test_memory_bytes_is_the_container_s_where_that_is_less(
 @pytest.fixture
 def impossible(monkeypatch: pytest.MonkeyPatch) -> Config:
     """A run that no host here has the memory for."""
-    monkeypatch.setattr(feasible, "memory_bytes", lambda: 10**6)
+    monkeypatch.setattr(validation, "memory_bytes", lambda: 10**6)
     return make_config()
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from parties.errors import StoreError
-from parties.files import disk_errors, replacing, write_json, write_new, write_whole
+from parties.foundation.errors import StoreError
+from parties.storage.files import disk_errors, replacing, write_json, write_new, write_whole
 from tests.parties.support import file_size_limit
 
 
@@ -142,7 +142,7 @@ def test_disk_errors_names_the_file_that_was_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from parties.files import write_whole
+from parties.storage.files import write_whole
 
 for number in range(10**9):
     write_whole(Path(sys.argv[1]), str(number % 10) * 10**6)

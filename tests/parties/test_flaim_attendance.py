@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from parties.board import About, Board
 from parties.config import CertificateFiles, Config
-from parties.errors import NotEnrolled
-from parties.flaim.client import ClientReport, run_client
-from parties.flaim.report import write_server_report
-from parties.orders import Orders
-from parties.statuses import FlaimRefused, Status, TooFewClients, describe
-from parties.tls import make_certificates
+from parties.foundation.errors import NotEnrolled
+from parties.foundation.exit_codes import FlaimRefused, Status, TooFewClients, describe
+from parties.identity.tls import make_certificates
+from parties.methods.flaim.client import ClientReport, run_client
+from parties.methods.flaim.report import write_server_report
+from parties.observability.status import About, Board
+from parties.session.operator_commands import Orders
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config, leaving, play
 
 Certificates = dict[str, CertificateFiles]

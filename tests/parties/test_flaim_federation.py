@@ -10,9 +10,9 @@ import pytest
 
 from mechanisms.flaim import SumRequest
 from mechanisms.flaim_messages import Layout
-from parties.errors import FlaimProtocolError
-from parties.flaim.federation import SIDE_BY_SIDE, side_by_side
-from parties.flaim.members import Conversation, Link, Member, Members
+from parties.federation.members import Conversation, Link, Member, Members
+from parties.foundation.errors import FlaimProtocolError
+from parties.methods.flaim.federation import SIDE_BY_SIDE, side_by_side
 
 
 def requests_of(*members: Sequence[int]) -> list[SumRequest]:

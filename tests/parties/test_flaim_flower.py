@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from parties.config import CertificateFiles
-from parties.errors import FlaimProtocolError
-from parties.flaim.flower import grid as grid_module
-from parties.flaim.flower.envelope import Envelope, needs_answer
-from parties.flaim.flower.node import STATE
-from parties.flaim.messages import Message, MessageKind
-from parties.tls import make_certificates
+from parties.federation import flower_members as grid_module
+from parties.federation.flower_envelope import Envelope, needs_answer
+from parties.federation.messages import Message, MessageKind
+from parties.foundation.errors import FlaimProtocolError
+from parties.identity.tls import make_certificates
+from parties.methods.flaim.flower_node import STATE
 from secagg import wire
 from secagg.errors import SecAggError
 from secagg.wire import Kind

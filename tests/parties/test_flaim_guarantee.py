@@ -8,14 +8,14 @@ import pytest
 from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.replacement import rho_of_replacing
-from parties.commands.flaim import closing_lines
-from parties.commands.flaim_client import _client_text
+from parties.cli.join import _client_text
+from parties.cli.run_federation import closing_lines
 from parties.config import CertificateFiles, FlaimSection
-from parties.flaim.client import ClientReport
-from parties.flaim.guarantee import Replaced, unit
-from parties.flaim.report import write_server_report
-from parties.flaim.sums import settings_of
-from parties.tls import make_certificates
+from parties.federation.flaim_parameters import settings_of
+from parties.identity.tls import make_certificates
+from parties.methods.flaim.client import ClientReport
+from parties.methods.flaim.report import write_server_report
+from parties.methods.flaim.settings import Replaced, unit
 from tests.parties.flaim_support import NAMES, SERVER, flaim_config, play
 from tests.parties.support import make_config
 

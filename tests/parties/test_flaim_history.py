@@ -13,13 +13,13 @@ import pytest
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from parties.config import CertificateFiles, Config
-from parties.database import Database
-from parties.errors import StoreError
-from parties.flaim.client import ClientReport, run_client
-from parties.flaim.history import History
-from parties.flaim.sums import settings_of
-from parties.ledger import LEDGER, DurableLedger
-from parties.tls import make_certificates
+from parties.federation.flaim_parameters import settings_of
+from parties.foundation.errors import StoreError
+from parties.identity.tls import make_certificates
+from parties.methods.flaim.client import ClientReport, run_client
+from parties.methods.flaim.history import History
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
 from tests.parties.test_audit_flaim import assert_clean, collect
 

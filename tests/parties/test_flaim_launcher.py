@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import load_config
-from parties.flaim import launcher
-from parties.statuses import Status
-from parties.tls import pinned_in
-from parties.trial.ports import free_ports
+from parties.foundation.exit_codes import Status
+from parties.identity.tls import pinned_in
+from parties.local import flaim_launcher
+from parties.local.children import free_ports
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
 from tests.until import count_of, nothing_runs, process_of
@@ -48,8 +48,8 @@ def test_clients_share_as_few_processes_as_may_open_their_files(
         (1_024, 1_000, 8),
         (10**9, 10_000, 2),
     ):
-        monkeypatch.setattr(launcher, "most_files", lambda files=files: files)
-        assert launcher.default_processes(clients) == expected
+        monkeypatch.setattr(flaim_launcher, "most_files", lambda files=files: files)
+        assert flaim_launcher.default_processes(clients) == expected
 
 
 def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:

@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Layout
 from parties.config import CertificateFiles, Config
-from parties.database import Database
-from parties.errors import ConfigError, FlaimProtocolError
-from parties.flaim.client import ClientReport
-from parties.flaim.messages import Message, MessageKind, pack_task, unpack_reason
-from parties.flaim.roster import (
+from parties.federation.flaim_parameters import is_malicious, policy, session, settings_of
+from parties.federation.key_directory import (
     Card,
     Own,
     Roster,
@@ -29,11 +26,13 @@ from parties.flaim.roster import (
     session_id,
     unpack_cards,
 )
-from parties.flaim.session import ClientSession
-from parties.flaim.sums import is_malicious, policy, session, settings_of
-from parties.ledger import LEDGER, DurableLedger
-from parties.signing import Issuer
-from parties.tls import make_certificates, pinned_in
+from parties.federation.messages import Message, MessageKind, pack_task, unpack_reason
+from parties.foundation.errors import ConfigError, FlaimProtocolError
+from parties.identity.signing import Issuer
+from parties.identity.tls import make_certificates, pinned_in
+from parties.methods.flaim.client import ClientReport, ClientSession
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from secagg import Parameters, SecAggServer, wire
 from secagg.boxes import open_revealed
 from secagg.client import SecAggClient

@@ -5,25 +5,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parties.errors import FlaimProtocolError
-from parties.flaim.messages import (
+from parties.federation.key_directory import CARD_BYTES, Card
+from parties.federation.messages import (
     HEADER_BYTES,
     VERSION,
     Hello,
     Message,
     MessageKind,
+    Refusal,
+    Refused,
     Welcome,
     is_secagg,
     pack_plain,
     pack_reason,
     pack_task,
+    sent_away,
     unpack_plain,
     unpack_reason,
     unpack_task,
 )
-from parties.flaim.refusals import Refusal, Refused, sent_away
-from parties.flaim.roster import CARD_BYTES, Card
-from parties.statuses import Status
+from parties.foundation.errors import FlaimProtocolError
+from parties.foundation.exit_codes import Status
 from secagg.keys import IDENTITY_BYTES
 
 digests = st.binary(min_size=32, max_size=32)

@@ -14,26 +14,25 @@ import pytest
 from mechanisms.accounting import LedgerEntry
 from mechanisms.errors import BudgetExceeded, RoundLost
 from mechanisms.events import GaussianEvent
-from parties.board import About, Board
 from parties.config import CertificateFiles
-from parties.database import Database
-from parties.errors import (
+from parties.federation.flaim_parameters import settings_of
+from parties.federation.messages import Message, MessageKind, Refusal, Refused
+from parties.federation.tls_members import Connections
+from parties.foundation.errors import (
     CertificateError,
     ConfigError,
     RoundConnectError,
     RoundPeerClosed,
 )
-from parties.flaim.client import ClientReport, run_client
-from parties.flaim.connections import Connections
-from parties.flaim.messages import Message, MessageKind
-from parties.flaim.refusals import Refusal, Refused
-from parties.flaim.server import run_server
-from parties.flaim.sums import settings_of
-from parties.ledger import LEDGER, DurableLedger
-from parties.operate.past import past_status
-from parties.secagg.frames import read_frame, write_frame
-from parties.statuses import FlaimRefused, Status, TooFewClients
-from parties.tls import client_context, make_certificates
+from parties.foundation.exit_codes import FlaimRefused, Status, TooFewClients
+from parties.identity.tls import client_context, make_certificates
+from parties.methods.flaim.client import ClientReport, run_client
+from parties.methods.flaim.server import run_flaim_server
+from parties.network.frames import read_frame, write_frame
+from parties.observability.status import About, Board
+from parties.service.offline_status import past_status
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.fields import decode
 from tests.parties.flaim_support import (
     EVERY_STAGE,
@@ -305,7 +304,7 @@ async def test_server_killed_after_the_last_round_makes_the_model_without_client
     for name in ("result.json", "synthetic.csv"):
         (folder / name).unlink()
     events = Events()
-    await run_server(config, folder, progress=events, closed=asyncio.Event())
+    await run_flaim_server(config, folder, progress=events, closed=asyncio.Event())
     second = result(tmp_path)
     # Who was there is who was there, whoever has come back to a server that only had the model left to make.
     assert second["clients"] == first["clients"] == 6
@@ -341,7 +340,7 @@ async def test_server_started_again_after_its_end_changes_nothing(
     await play(config, certificates, tmp_path)
     before = transcript(tmp_path)
     events = Events()
-    await run_server(config, tmp_path / "server", progress=events, closed=asyncio.Event())
+    await run_flaim_server(config, tmp_path / "server", progress=events, closed=asyncio.Event())
     assert [name for name, _ in events.seen] == ["finished"]
     assert transcript(tmp_path) == before
 
@@ -358,7 +357,7 @@ async def test_server_refuses_to_begin_where_the_budget_is_spent(
             while True:
                 ledger.charge(0, "measure", settings.sum_noise(settings.schedule(3).sigma).event)
     with pytest.raises(BudgetExceeded):
-        await run_server(config, folder, progress=events, closed=asyncio.Event())
+        await run_flaim_server(config, folder, progress=events, closed=asyncio.Event())
     assert events.seen == []
     assert not (folder / "transcript.jsonl").exists()
 
@@ -481,7 +480,7 @@ async def test_client_of_a_server_that_is_stopped_ends_with_its_status(
     (tmp_path / "server").mkdir()
     arrivals = Arrivals()
     running = asyncio.create_task(
-        run_server(config, tmp_path / "server", progress=arrivals, closed=asyncio.Event())
+        run_flaim_server(config, tmp_path / "server", progress=arrivals, closed=asyncio.Event())
     )
     client = asyncio.create_task(
         run_client(config, codes_of(0), certificates[NAMES[0]], tmp_path / "c", progress=Events())
@@ -500,7 +499,7 @@ async def test_client_tells_nothing_to_a_server_of_another_name(
     config = flaim_config(certificates, {"flaim.server": "other", "timeouts.connect_s": 2.0})
     honest = config.override({"flaim.server": SERVER})
     serving = asyncio.create_task(
-        run_server(honest, tmp_path, progress=Events(), closed=asyncio.Event())
+        run_flaim_server(honest, tmp_path, progress=Events(), closed=asyncio.Event())
     )
     try:
         with pytest.raises(RoundConnectError, match="expected 'other'"):
@@ -526,7 +525,7 @@ async def test_server_that_ends_hangs_up_on_clients_that_have_not_greeted(
     assert address is not None
     (tmp_path / "server").mkdir()
     running = asyncio.create_task(
-        run_server(config, tmp_path / "server", progress=Events(), closed=asyncio.Event())
+        run_flaim_server(config, tmp_path / "server", progress=Events(), closed=asyncio.Event())
     )
 
     async def end() -> None:
@@ -621,7 +620,7 @@ async def test_server_says_what_is_wrong_before_it_listens(
     ):
         config = flaim_config(certificates, overrides)
         with pytest.raises(error, match=said):
-            await run_server(config, tmp_path, progress=Events(), closed=closed)
+            await run_flaim_server(config, tmp_path, progress=Events(), closed=closed)
     listener.close()
 
 
@@ -630,4 +629,4 @@ async def test_server_gives_up_where_too_few_clients_come(
 ) -> None:
     config = flaim_config(certificates, {"clients.wait_s": 0.5})
     with pytest.raises(TooFewClients, match="0 of 6 clients came within"):
-        await run_server(config, tmp_path, progress=Events(), closed=asyncio.Event())
+        await run_flaim_server(config, tmp_path, progress=Events(), closed=asyncio.Event())

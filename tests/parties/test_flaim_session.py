@@ -14,11 +14,13 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from mechanisms.model import Model
 from parties.config import Config
-from parties.database import Database
-from parties.errors import FlaimProtocolError
-from parties.flaim.messages import (
+from parties.federation.flaim_parameters import session as session_parameters
+from parties.federation.flaim_parameters import settings_of
+from parties.federation.messages import (
     Message,
     MessageKind,
+    Refusal,
+    Refused,
     open_answer,
     pack_asked,
     pack_plain,
@@ -28,12 +30,11 @@ from parties.flaim.messages import (
     unpack_plain,
     unpack_reason,
 )
-from parties.flaim.refusals import Refusal, Refused
-from parties.flaim.session import ClientSession
-from parties.flaim.sums import session as session_parameters
-from parties.flaim.sums import settings_of
-from parties.ledger import LEDGER, DurableLedger
-from parties.statuses import FlaimRefused
+from parties.foundation.errors import FlaimProtocolError
+from parties.foundation.exit_codes import FlaimRefused
+from parties.methods.flaim.client import ClientSession
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.sealing import BoxKey
 from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused

@@ -15,7 +15,7 @@ from mechanisms.errors import BudgetExceeded, EstimationError, FlaimError, Round
 from mechanisms.flaim_settings import FLAIM_VARIANTS, FlaimSettings
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.workload import Workload, draw_workload
-from parties.flaim.simulation import FlaimOutcome, simulate
+from parties.local.flaim_simulation import FlaimOutcome, simulate
 from secagg import Stage, ThreatModel
 from secagg.parameters import Encoding
 from tests.mechanisms.tables import domain_of, random_codes

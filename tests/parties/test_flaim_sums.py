@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mechanisms.flaim_messages import Layout
 from parties.config import Config
-from parties.errors import ConfigError
-from parties.flaim.sums import frame_bytes, policy, session, settings_of
+from parties.federation.flaim_parameters import frame_bytes, policy, session, settings_of
+from parties.foundation.errors import ConfigError
 from secagg import Parameters, wire
 from secagg.errors import ParameterError, ParametersRefused
 from secagg.graph import strength

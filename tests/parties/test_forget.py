@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import parties.distaim.forget
-import parties.distaim.server
-from parties.audit.run import audit_folder
-from parties.commands.main import cli
+import parties.mpc.outputs
+import parties.mpc.server
+from parties.audit.runner import audit_folder
+from parties.cli.main import cli
 from parties.config import CertificateFiles, Config
-from parties.distaim.computation import ComputeServer
-from parties.distaim.forget import STORE, forget_run
-from parties.distaim.server import run_party
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.errors import CertificateError, StoreError
-from parties.ledger import DurableLedger
+from parties.foundation.errors import CertificateError, StoreError
+from parties.mpc.computation import ComputeServer
+from parties.mpc.outputs import STORE, forget_run
+from parties.mpc.records import Total
+from parties.mpc.server import run_party
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolError
 from protocols.pairing import Seals
 from protocols.sealing import BoxKey
@@ -61,7 +61,7 @@ def secrets_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
     monkeypatch.setattr(Store, "read_submission", reading)
     monkeypatch.setattr(Store, "save_total", saving)
     monkeypatch.setattr(Store, "commitment_key", keyed)
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     return seen
 
 
@@ -93,7 +93,7 @@ async def test_nothing_secret_is_left_when_all_three_are_done(
 ) -> None:
     with monkeypatch.context() as patch:
         # The control: what would be found.
-        patch.setattr(parties.distaim.server, "discard", lambda *_, **__: None)
+        patch.setattr(parties.mpc.server, "discard", lambda *_, **__: None)
         assert await cluster.run(owners=EVERYONE) == [None] * 3
         assert found_in(cluster.folder, secrets_seen) == {"body", "total", "key", "seal"}
     texts = Recording()
@@ -126,7 +126,7 @@ async def test_servers_that_have_ended_meet_again_and_the_audit_passes(cluster: 
 async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_have_ended(
     cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = parties.distaim.server.discard
+    real = parties.mpc.server.discard
 
     def all_but_one(store: Store, *args: object, **kwargs: object) -> None:
         if store.directory.parent == cluster.directory(1):
@@ -135,7 +135,7 @@ async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_h
             real(store, *args, **kwargs)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(parties.distaim.server, "discard", all_but_one)
+        patch.setattr(parties.mpc.server, "discard", all_but_one)
         assert await cluster.run(owners=EVERYONE) == [None] * 3
     assert "total" in found_in(cluster.directory(1), secrets_seen)
     assert await cluster.run() == [None] * 3
@@ -212,14 +212,14 @@ async def test_nothing_is_computed_with_a_server_that_offers_another_sealing_key
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that have ended offer one, and are met; who has it and is to compute is refused, and named."""
-    real = parties.distaim.server._seals
+    real = parties.mpc.server._seals
 
     def another(server: ComputeServer, files: CertificateFiles) -> Seals:
         seals = real(server, files)
         return replace(seals, own=BoxKey.generate()) if server.pid == 1 else seals
 
     with monkeypatch.context() as patch:
-        patch.setattr(parties.distaim.server, "_seals", another)
+        patch.setattr(parties.mpc.server, "_seals", another)
         ended = await cluster.run(owners=EVERYONE)
     for pid in (0, 2):
         assert isinstance(ended[pid], ProtocolError)

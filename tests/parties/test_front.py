@@ -14,13 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parties.config import Address
-from parties.errors import ConfigError
-from parties.inlets import INGEST, MESH, Handed, Inlets, Waiting, hand_over, study_name
-from parties.operate import front as front_module
-from parties.operate.front import Front
-from parties.operate.hello import MOST_BYTES, Hello, Seen
-from parties.tls import client_context, explain, pinned_in, server_context
-from parties.trial.ports import free_ports
+from parties.foundation.errors import ConfigError
+from parties.identity.tls import client_context, explain, pinned_in, server_context
+from parties.local.children import free_ports
+from parties.network import sni_router as front_module
+from parties.network.client_hello import MOST_BYTES, Hello, Seen
+from parties.network.port_sharing import (
+    INGEST,
+    MESH,
+    Handed,
+    Inlets,
+    Waiting,
+    hand_over,
+    study_name,
+)
+from parties.network.sni_router import Front
 from tests.parties.support import PARTIES, certificates
 
 NAMES = tuple(study_name(f"{number}" * 64) for number in (1, 2))

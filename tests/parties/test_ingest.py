@@ -16,20 +16,27 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles, Config
-from parties.distaim import incoming, ingest, listener
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.incoming import Incoming
-from parties.distaim.ingest import Api
-from parties.distaim.link import passes
-from parties.distaim.listener import start_ingest
-from parties.distaim.receipts import check_receipt, receipts_in
-from parties.distaim.sealed import PARTS_HEADER, SIGNATURE_HEADER, SealedUpload, SignedUpload
-from parties.distaim.store import Store
-from parties.distaim.stored import Standing
-from parties.distaim.submission import Submission
-from parties.errors import CertificateError, ConfigError
-from parties.tls import client_context, pinned_in
-from parties.version import INGEST_HEADER, INGEST_VERSION, ingest_headers, version
+from parties.foundation.errors import CertificateError, ConfigError
+from parties.foundation.version import INGEST_HEADER, INGEST_VERSION, ingest_headers, version
+from parties.identity.tls import client_context, pinned_in
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.intake import http, listener
+from parties.mpc.intake.http import Api
+from parties.mpc.intake.listener import start_ingest
+from parties.mpc.records import Standing
+from parties.mpc.storage import incoming
+from parties.mpc.storage.incoming import Incoming
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.http_api import passes
+from parties.mpc.submission.messages import Submission
+from parties.mpc.submission.sealed_upload import (
+    PARTS_HEADER,
+    SIGNATURE_HEADER,
+    SealedUpload,
+    SignedUpload,
+    check_receipt,
+    receipts_in,
+)
 from protocols.upload import component_digests, parse_upload
 from tests.parties.support import (
     Ready,
@@ -214,7 +221,7 @@ async def test_put_opens_no_more_at_once_than_there_is_memory_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An upload of 130 MB takes 370 MB while it is opened; 1,000 owners may send theirs at once."""
-    monkeypatch.setattr(ingest, "_TOGETHER_BYTES", together)
+    monkeypatch.setattr(http, "_TOGETHER_BYTES", together)
     real, inside, most = Api._keep_upload, 0, 0
 
     def slow(self: Api, upload: SignedUpload, whole: Incoming) -> bool:

@@ -12,15 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 from parties.config import CELLS, NO_CHECK, TOTALS
-from parties.database import Database
-from parties.distaim.inputs import Added, Batch, InputForm, Limit, input_form, input_forms
-from parties.distaim.inputs.counts import Counts
-from parties.distaim.listing import Page
-from parties.distaim.roll import TABLES as ROLL_TABLES
-from parties.distaim.roll import Roll
-from parties.distaim.settled import Final
-from parties.distaim.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, Checked
-from parties.distaim.stored import Standing, StoredSubmission, Total
+from parties.mpc.inputs import Added, Batch, InputForm, Limit, input_form, input_forms
+from parties.mpc.inputs.counts import Counts
+from parties.mpc.participants.finalized import Final
+from parties.mpc.participants.listing import Page
+from parties.mpc.participants.registry import TABLES as ROLL_TABLES
+from parties.mpc.participants.registry import Roll
+from parties.mpc.records import Standing, StoredSubmission, Total
+from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, Checked
+from parties.storage.database import Database
 from protocols import base
 from protocols.context import Context
 from protocols.shares import Share
@@ -187,7 +187,7 @@ def test_batches_have_everyone_once_in_order(
 ) -> None:
     form = input_form(SEEDED, WORKLOAD)
     monkeypatch.setattr(
-        "parties.distaim.inputs.counts._BATCH_BYTES", 2 * form.common_size(CAPACITY) + 1
+        "parties.mpc.inputs.counts._BATCH_BYTES", 2 * form.common_size(CAPACITY) + 1
     )
     bodies = bodies_of(form, [f"clinic-{number}" for number in range(rows)])
     due = batch_at(form, 0, bodies).submissions

@@ -10,9 +10,9 @@ import pytest
 
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.distaim.kept_bits import KeptBits
+from parties.mpc.aim_backend import KeptBits
 from protocols.context import Context
 from protocols.costs import Cost
 from protocols.ring import R32

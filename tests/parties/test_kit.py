@@ -11,14 +11,14 @@ import yaml
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from parties.cards import own_card, words
-from parties.ceremony import merge
-from parties.commands.main import cli
+from parties.cli.main import cli
 from parties.config import Address, load_config
-from parties.errors import CertificateError, ConfigError, PartyError, StoreError
-from parties.operate.identity import make_identity
-from parties.operate.kit import make_kits
-from parties.tls import Authority, load_key, public_pem, self_signed
+from parties.foundation.errors import CertificateError, ConfigError, PartyError, StoreError
+from parties.identity.join_documents import own_card, words
+from parties.identity.study_setup import merge
+from parties.identity.tls import Authority, load_key, public_pem, self_signed
+from parties.service.identity import make_identity
+from parties.service.kit import make_kits
 from tests.parties.commands import ROOT
 from tests.parties.hosts import OWNERS, SERVERS, three_hosts
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from parties.audit.run import audit_folder
-from parties.statuses import ChildFailed, Status
-from parties.trial import launcher
-from parties.trial.processes import Child
+from parties.audit.runner import audit_folder
+from parties.foundation.exit_codes import ChildFailed, Status
+from parties.local import launcher
+from parties.local.processes import Child
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
 from tests.until import count_of, nothing_runs, process_of

@@ -26,9 +26,9 @@ from mechanisms.events import (
     GaussianEvent,
     event_to_dict,
 )
-from parties.database import Database
-from parties.errors import StoreError
-from parties.ledger import LEDGER, DurableLedger, adopt_charges
+from parties.foundation.errors import StoreError
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger, adopt_charges
 from protocols.errors import CheckFailed
 from protocols.transcript import Value, canonical
 from tests.parties.support import file_size_limit
@@ -356,8 +356,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from mechanisms.events import GaussianEvent
-from parties.database import Database
-from parties.ledger import LEDGER, DurableLedger
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
 with Database(Path(sys.argv[1]), "c0" * 32, LEDGER) as database:
     ledger = DurableLedger(database, 1.0)

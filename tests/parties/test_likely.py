@@ -24,7 +24,7 @@ from mechanisms.plaintext import PlaintextBackend
 from mechanisms.sampling import public_generator
 from mechanisms.workload import draw_workload
 from parties.config import ANNEALED
-from parties.distaim.planning import make_plan, noise_kind
+from parties.mpc.planning.budget import make_plan, noise_kind
 from parties.report.likely import likely_in_words
 from parties.report.quality import aim_quality, with_truth
 from tests.mechanisms.tables import domain_of, random_stream

@@ -11,28 +11,27 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import parties.distaim.server
+import parties.mpc.server
 from mechanisms.errors import DataError
 from mechanisms.linking import LIMBS
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload, count_marginals
 from parties.audit.replay import replay_folder
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles, Config
-from parties.distaim import computation
-from parties.distaim.inputs import InputForm, form_for, input_forms, own
-from parties.distaim.notes import COUNTING
-from parties.distaim.offers import Offer
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.distaim.submit import submit
-from parties.errors import ConfigError, SubmissionRefused
-from parties.linkage import source_codes
-from parties.owner import Owner, Table
-from parties.report.content import ReportPictures
+from parties.foundation.errors import ConfigError, SubmissionRefused
+from parties.foundation.exit_codes import TooFewClients
+from parties.mpc import computation
+from parties.mpc.inputs import InputForm, form_for, input_forms, own
+from parties.mpc.planning.upload_size import Offer
+from parties.mpc.records import Total
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.submit import submit
+from parties.mpc.transcript_schema import COUNTING
 from parties.report.html import render_html
-from parties.statuses import TooFewClients
+from parties.report.model import ReportPictures
+from parties.session.owner import Owner, Table, source_codes
 from protocols.fields import encode
 from protocols.steps import COMPARISONS, OF_LINKING
 from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
@@ -285,7 +284,7 @@ def test_private_bins_are_of_the_join(tmp_path: Path, certificates: Certificates
     ]
     changes = {"column": columns, "run.epsilon": 20.0, "run.record_replay": False}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("parties.distaim.server.make_estimator", make_uniform)
+        patch.setattr("parties.mpc.server.make_estimator", make_uniform)
         run = finish(tmp_path, certificates, changes)
     own = [run.totals[f"server-{pid}"].share.own for pid in range(3)]
     sums = sum(own, np.zeros_like(own[0]))
@@ -314,7 +313,7 @@ async def test_run_ends_where_a_source_has_no_owner(
     monkeypatch.setattr(computation, "close_enrolment", closed.append)
     config = make_config(LINKED | {"clients.minimum": 1, "clients.wait_s": 1.0})
     cluster = Cluster(config, tmp_path, certificates, tables(config))
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     ended = await cluster.run(owners=CLINICS, capacities=CAPACITIES)
     assert all(isinstance(error, TooFewClients) for error in ended)
     assert "no data owner of source 'registry'" in str(ended[0])
@@ -393,7 +392,7 @@ async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_
             sending.append(asyncio.create_task(send(shared["clinic-b"])))
 
     monkeypatch.setattr(own, "form_for", form_of)
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     records = {0: Recording(on_event)}
     there = ("clinic-a", "clinic-c")
     ended = await cluster.run(owners=there, capacities=CAPACITIES, records=records)

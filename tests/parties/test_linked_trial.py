@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from mechanisms.errors import DataError
 from mechanisms.linking import LIMBS
 from mechanisms.text_table import TextTable
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import Config, load_config
-from parties.errors import ConfigError
-from parties.progress import Lines
-from parties.statuses import Status
-from parties.trial.assemble import finish_trial
-from parties.trial.methods import open_method_folder, run_method
-from parties.trial.request import Request, Trial, load_linked_trial
-from parties.trial.sources import Located
+from parties.foundation.errors import ConfigError
+from parties.foundation.exit_codes import Status
+from parties.local.assemble import finish_trial
+from parties.local.methods import open_method_folder, run_method
+from parties.local.request import Request, Trial, load_linked_trial
+from parties.local.sources import Located
+from parties.observability.events import Lines
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
 

@@ -12,16 +12,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-import parties.distaim.server
-from parties.board import About
-from parties.commands.main import cli
-from parties.commands.running import guarded
+import parties.mpc.server
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import CertificateFiles
-from parties.distaim.server import run_party
-from parties.operate.logs import JsonLog, board_of
-from parties.progress import WORKING
-from parties.statuses import Status
-from parties.tls import client_context, pinned_in
+from parties.foundation.exit_codes import Status
+from parties.identity.tls import client_context, pinned_in
+from parties.mpc.server import run_party
+from parties.observability.events import WORKING
+from parties.observability.logs import JsonLog, board_of
+from parties.observability.status import About
 from protocols.runtime import PartyRuntime
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import PARTIES, make_config, sealed_upload
@@ -152,7 +152,7 @@ async def test_a_run_with_refused_uploads_logs_them_and_no_secret(
     stream: io.StringIO,
 ) -> None:
     """Of all levels of all loggers: no key of a server, of a pair of them or of a store, no body that was refused."""
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     secrets = {CANARY}
     keys_of_pairs = PartyRuntime.component_key
 

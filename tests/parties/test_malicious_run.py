@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import parties.audit.costs
-import parties.distaim.server
+import parties.audit.checks.costs
+import parties.mpc.server
 from parties.audit.replay import replay_folder
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.distaim.circumstances import Circumstances
-from parties.distaim.notes import COUNTING, RECOUNTING, TOTAL
-from parties.distaim.steps import CLIENTS_VERIFY, COUNT_VERIFY, SELECT_VERIFY
+from parties.mpc.replay.effects import Circumstances
+from parties.mpc.steps import CLIENTS_VERIFY, COUNT_VERIFY, SELECT_VERIFY
+from parties.mpc.transcript_schema import COUNTING, RECOUNTING, TOTAL
 from protocols.context import Payload, StepCost, Transport
 from protocols.errors import CheckFailed, PeerClosed
 from protocols.galois import DEGREE
@@ -28,7 +28,7 @@ from tests.parties.test_private_bins_run import PRIVATE
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 
                 return inner
             return DeviatingTransport(inner, step, number, counts)
 
-    monkeypatch.setattr(parties.distaim.server, "Circumstances", Deviating)
+    monkeypatch.setattr(parties.mpc.server, "Circumstances", Deviating)
 
 
 def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:
@@ -125,7 +125,7 @@ async def test_fewer_rows_proved_than_were_counted_fail_the_audit(
         # The control: nothing else tells it from a run.
         with monkeypatch.context() as patch:
             for check in ("counted_problem", "gates_problem"):
-                patch.setattr(parties.audit.costs, check, lambda *_: None)
+                patch.setattr(parties.audit.checks.costs, check, lambda *_: None)
             assert failed(audit_folder(copy)) == set(), number
 
 

@@ -15,10 +15,10 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from parties.board import About, Board, Owner, OwnerState, Phase, Spent, StepSum
-from parties.operate.app import Orders, application
-from parties.operate.metrics import render
-from parties.operate.serving import Listening, answering
+from parties.observability.status import About, Board, Owner, OwnerState, Phase, Spent, StepSum
+from parties.service.admin_listener import Listening, answering
+from parties.service.metrics import render
+from parties.service.run_api import Orders, application
 from tests.parties.support import make_config
 
 DASHBOARDS = sorted((Path(__file__).parents[2] / "deploy" / "grafana").glob("*.json"))

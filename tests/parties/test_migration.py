@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from parties.database import FILE, Database
-from parties.distaim import incoming
-from parties.distaim.outbox import Outbox
-from parties.distaim.store import Store
-from parties.errors import StoreError
-from parties.ledger import LEDGER, DurableLedger
-from parties.migration import lacks
-from parties.shared import SharedDatabase
-from parties.version import STORE_VERSION, version
+from parties.foundation.errors import StoreError
+from parties.foundation.version import STORE_VERSION, version
+from parties.mpc.storage import incoming
+from parties.mpc.storage.outbox import Outbox
+from parties.mpc.storage.store import Store
+from parties.storage.database import FILE, Database, lacks
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
+from parties.storage.shared_database import SharedDatabase
 from tests.parties.support import make_submission
 from tests.parties.test_store import put
 

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-import parties.distaim.server
+import parties.mpc.server
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
-from parties.audit.run import audit_folder
-from parties.board import About, Board
-from parties.commands.main import cli
+from parties.audit.runner import audit_folder
+from parties.cli.main import cli
 from parties.config import CertificateFiles
-from parties.database import Database
-from parties.distaim.server import run_party
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.operate.asking import ask
-from parties.operate.shown import orders_of, shown
-from parties.operate.sockets import NAME
-from parties.orders import Asked, Orders
-from parties.statuses import TooFewClients
+from parties.foundation.exit_codes import TooFewClients
+from parties.mpc.records import Total
+from parties.mpc.server import run_party
+from parties.mpc.storage.store import Store
+from parties.observability.status import About, Board
+from parties.service.admin_listener import NAME
+from parties.service.exposed_run import orders_of, shown
+from parties.service.status_client import ask
+from parties.session.operator_commands import Asked, Orders
+from parties.storage.database import Database
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import bodies_in, make_codes, make_config
@@ -38,7 +38,7 @@ A, B, C = EVERYONE
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
 
 
 class Operated:

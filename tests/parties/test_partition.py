@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from parties.trial.partition import (
+from parties.local.partition import (
     PARTITIONS,
     Partition,
     clustering,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parties.report.content import Associations, ColumnShares, ExpectedError, QueryError
-from parties.report.pictures import (
+from parties.report.figures import (
     MAX_COLUMNS_DRAWN,
     MAX_COLUMNS_NUMBERED,
     MAX_QUERIES_NAMED,
@@ -23,6 +22,7 @@ from parties.report.pictures import (
     plain_label,
     to_svg,
 )
+from parties.report.model import Associations, ColumnShares, ExpectedError, QueryError
 
 HARMLESS_ELEMENTS = """
     svg metadata RDF Work type format creator title Agent

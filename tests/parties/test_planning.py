@@ -16,16 +16,16 @@ from mechanisms.events import NOISE_KINDS, Event, GaussianEvent
 from mechanisms.scores import AIM, RULES
 from mechanisms.units import row_budget
 from parties.config import Config
-from parties.distaim.planning import (
+from parties.foundation.errors import ConfigError
+from parties.mpc.planning.budget import (
     _divided,
+    distaim_release,
     make_plan,
     noise_kind,
-    release_of,
     sampling_distance,
     security_bits,
     unit_budget,
 )
-from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import release_distance
 from protocols.select_spec import SELECTION_DISTANCE
@@ -98,7 +98,7 @@ def test_sampling_distance_grows_with_the_rows_of_a_person(noise: str) -> None:
         workload = config.build_workload()
         assert security_bits(config, workload) == SECURITY_BITS
         distance = sampling_distance(config, workload)
-        assert release_of(config, workload).distance == distance
+        assert distaim_release(config, workload).distance == distance
         found[rows] = distance
     assert found[1] == pytest.approx(7 * release_distance(noise), abs=0)
     assert found[5] == pytest.approx(5 * found[1], abs=0)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from parties.trial import ports
-from parties.trial.ports import LOOPBACK, free_ports
+from parties.local import children
+from parties.local.children import LOOPBACK, free_ports
 
-_ASKS = "from parties.trial import ports; ports._LOWEST, ports._HIGHEST = {}, {}; print(*ports.free_ports({}))"
+_ASKS = "from parties.local import ports; ports._LOWEST, ports._HIGHEST = {}, {}; print(*ports.free_ports({}))"
 
 
 def test_ports_are_different_and_can_be_listened_on() -> None:
@@ -28,8 +28,8 @@ def test_another_process_is_not_given_a_port_that_this_one_was_given_and_does_no
 ) -> None:
     first = free_ports(1)[0]
     low, high = first - 20, first + 20
-    monkeypatch.setattr(ports, "_LOWEST", low)
-    monkeypatch.setattr(ports, "_HIGHEST", high)
+    monkeypatch.setattr(children, "_LOWEST", low)
+    monkeypatch.setattr(children, "_HIGHEST", high)
     given = {first, *free_ports(10)}
     asked = subprocess.run(
         [sys.executable, "-c", _ASKS.format(low, high, 10)],
@@ -47,12 +47,12 @@ def test_too_few_ports_are_an_error_and_old_ones_are_given_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = free_ports(1)[0]
-    monkeypatch.setattr(ports, "_LOWEST", first)
-    monkeypatch.setattr(ports, "_HIGHEST", first)
+    monkeypatch.setattr(children, "_LOWEST", first)
+    monkeypatch.setattr(children, "_HIGHEST", first)
     with pytest.raises(OSError, match="1 free ports between"):
         free_ports(1)
-    monkeypatch.setattr(ports, "_KEPT", 0)
-    monkeypatch.setattr(ports, "_given", deque())
+    monkeypatch.setattr(children, "_KEPT", 0)
+    monkeypatch.setattr(children, "_given", deque())
     assert free_ports(1) == [first]
 
 
@@ -68,10 +68,10 @@ def test_a_register_that_is_somebody_elses_keeps_nobody_from_ports(
     monkeypatch.setattr(
         tempfile, "tempdir", str(tmp_path if what != "nothing can be made" else tmp_path / "none")
     )
-    monkeypatch.setattr(ports, "_given", deque())
-    ports._register.cache_clear()
+    monkeypatch.setattr(children, "_given", deque())
+    children._register.cache_clear()
     try:
         assert len(set(free_ports(3))) == 3
-        assert ports._register() is None
+        assert children._register() is None
     finally:
-        ports._register.cache_clear()
+        children._register.cache_clear()

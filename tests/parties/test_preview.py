@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from parties.budget import Budget
-from parties.commands import submit as command
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli import submit as command
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import CertificateFiles, Config
-from parties.distaim import revise
-from parties.distaim.taking_back import TakenBack
-from parties.statuses import Status
+from parties.foundation.exit_codes import Status
+from parties.mpc.submission import resubmit
+from parties.mpc.submission.withdrawal_client import TakenBack
+from parties.storage.owner_budget import Budget
 from tests.parties.commands import snapshot
 from tests.parties.support import PARTIES, make_config, running_servers
 
@@ -160,12 +160,12 @@ def test_command_replaces_and_withdraws(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ingest alone, so that the servers never meet: everything waits for that, and is said so."""
-    take_back = revise.take_back
+    take_back = resubmit.take_back
 
     async def hasty(*given: Any, **named: Any) -> TakenBack:
         return await take_back(*given, **{**named, "limit_s": 0.0})
 
-    monkeypatch.setattr(revise, "take_back", hasty)
+    monkeypatch.setattr(resubmit, "take_back", hasty)
     assert place.submit() == Status.DONE
     assert place.submit("--replace", "--withdraw") == Status.USAGE
     assert place.submit("--status", "--check") == Status.USAGE

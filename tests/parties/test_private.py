@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles
-from parties.database import Database
-from parties.distaim.incoming import Outgoing
-from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint
-from parties.distaim.tape import Tape
-from parties.errors import CertificateError
-from parties.ledger import LEDGER
-from parties.tls import load_identity, make_certificates, signer
+from parties.foundation.errors import CertificateError
+from parties.identity.tls import load_identity, make_certificates, signer
+from parties.mpc.records import Checkpoint
+from parties.mpc.replay.log import Tape
+from parties.mpc.storage.incoming import Outgoing
+from parties.mpc.storage.store import Store
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER
 from tests.parties.support import make_submission, make_total, make_upload
 
 CONFIG = "c0" * 32
@@ -76,8 +76,8 @@ def test_private_keys_that_others_can_read_are_refused(tmp_path: Path, mode: int
 
 ATTEMPT = """
 import ctypes, resource, sys
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 
 _, hard = resource.getrlimit(resource.RLIMIT_CORE)
 resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))

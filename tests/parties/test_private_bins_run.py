@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import parties.distaim.server
+import parties.mpc.server
 from mechanisms.model import Model
 from mechanisms.resolving import coarse_codes
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.distaim.estimation import make_estimator
-from parties.distaim.feasible import check_feasible
-from parties.distaim.notes import COUNTING, RECOUNTING
-from parties.distaim.report import write_lead_report
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.errors import ConfigError
+from parties.foundation.errors import ConfigError
+from parties.methods.distaim import write_lead_report
+from parties.mpc.estimation import make_estimator
+from parties.mpc.planning.validation import check_feasible
+from parties.mpc.records import Total
+from parties.mpc.storage.store import Store
+from parties.mpc.transcript_schema import COUNTING, RECOUNTING
 from protocols.fields import encode
 from tests.parties.audit_runs import Lines, collect, copy_run, make_run, read_lines
 from tests.parties.mesh import EVERYONE, Cluster
@@ -126,7 +126,7 @@ def test_owner_of_a_later_round_is_counted_by_the_bins_of_round_0(
     changes = {"run.rounds": 3, "clients.participation": 0.5, "clients.minimum": 1}
     cluster = Cluster(make_config(PRIVATE | changes), tmp_path, certificates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parties.distaim.server, "make_estimator", make_estimator)
+        patch.setattr(parties.mpc.server, "make_estimator", make_estimator)
         ended = asyncio.run(
             cluster.run(owners=EVERYONE, first_rounds={EVERYONE[2]: 2}, capacities=CAPACITIES)
         )

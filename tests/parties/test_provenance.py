@@ -10,18 +10,18 @@ import pytest
 
 from mechanisms.draft import draft_domain
 from mechanisms.reading import read_table
-from parties.cards import own_card, own_request
-from parties.ceremony import CERTIFICATES, admit, merge
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import Address, load_config
-from parties.drafting import draft_text
-from parties.progress import Lines
-from parties.statuses import Status
-from parties.tls import Authority
-from parties.trial.assemble import finish_trial
-from parties.trial.methods import open_method_folder, run_method
-from parties.trial.request import Request, load_trial
+from parties.foundation.exit_codes import Status
+from parties.identity.join_documents import own_card, own_request
+from parties.identity.study_setup import CERTIFICATES, admit, merge
+from parties.identity.tls import Authority
+from parties.local.assemble import finish_trial
+from parties.local.methods import open_method_folder, run_method
+from parties.local.request import Request, load_trial
+from parties.observability.events import Lines
+from parties.session.draft_config import draft_text
 from tests.parties.commands import ROOT, snapshot
 
 STUDIES = {

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import parties.progress
-import parties.pulse
-from parties.distaim.doing import doing
-from parties.distaim.planning import make_plan
-from parties.distaim.steps import CLIENTS_AGREE, ESTIMATE, STEPS
-from parties.progress import WORKING, FieldValue, Lines
-from parties.pulse import QUIET_S, Pulse, duration
+import parties.observability.events
+import parties.observability.heartbeat
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.progress_text import doing
+from parties.mpc.steps import CLIENTS_AGREE, ESTIMATE, STEPS
+from parties.observability.events import WORKING, FieldValue, Lines
+from parties.observability.heartbeat import HEARTBEAT_AFTER_S, Pulse, duration
 from protocols.context import Costs, StepCost
 from tests.parties.support import make_config
 
@@ -47,7 +47,7 @@ def make_pulse(rounds: int = 10) -> tuple[Pulse, Heard, Clock]:
 
 def test_look_says_nothing_until_it_was_quiet_for_a_while() -> None:
     pulse, heard, clock = make_pulse()
-    clock.now += QUIET_S - 0.1
+    clock.now += HEARTBEAT_AFTER_S - 0.1
     pulse.look()
     assert heard.events == []
     clock.now += 0.2
@@ -119,8 +119,8 @@ def test_look_makes_no_guess_without_two_rounds_or_with_none_left() -> None:
 async def test_beating_looks_at_intervals_and_leaves_no_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parties.pulse, "BEAT_S", 0.01)
-    monkeypatch.setattr(parties.pulse, "QUIET_S", 0.0)
+    monkeypatch.setattr(parties.observability.heartbeat, "BEAT_S", 0.01)
+    monkeypatch.setattr(parties.observability.heartbeat, "QUIET_S", 0.0)
     heard = Heard()
     pulse = Pulse(heard, rounds=3, doing=lambda: "at work")
     async with pulse.beating(), asyncio.timeout(10):
@@ -160,7 +160,7 @@ def test_lines_on_a_terminal_take_the_place_of_one_another() -> None:
 
 def test_lines_elsewhere_come_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(), io.StringIO()
-    monkeypatch.setattr(parties.progress.time, "monotonic", clock)
+    monkeypatch.setattr(parties.observability.events.time, "monotonic", clock)
     lines = Lines("", stream)
     written: list[float] = []
     for _ in range(200):

@@ -24,12 +24,12 @@ from mechanisms.private_bins import PrivateBins
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload, draw_workload
 from parties.config import Config
-from parties.distaim.planning import make_plan, noise_kind
-from parties.errors import StoreError
-from parties.flaim.simulation import simulate
+from parties.foundation.errors import StoreError
+from parties.local.flaim_simulation import simulate
+from parties.mpc.planning.budget import make_plan, noise_kind
 from parties.report.claims import claims_with_truth, column_claims, truth_in_words
-from parties.report.content import NOT_PRIVATE, ReportPictures
 from parties.report.html import render_html
+from parties.report.model import NOT_PRIVATE, ReportPictures
 from parties.report.quality import (
     QUALITY,
     aim_quality,

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-import parties.distaim.server
+import parties.mpc.server
 from parties.config import CertificateFiles
-from parties.distaim.server import run_party
-from parties.distaim.store import Store
-from parties.distaim.submit import submit
-from parties.errors import StoreError, StudyReleased, SubmissionRefused
-from parties.files import write_whole
-from parties.flaim.server import run_server
-from parties.ledger import DurableLedger
-from parties.register import Register, Registered, Study
-from parties.statuses import FlaimRefused, Status, describe
-from parties.tls import make_certificates
+from parties.foundation.errors import StoreError, StudyReleased, SubmissionRefused
+from parties.foundation.exit_codes import FlaimRefused, Status, describe
+from parties.identity.tls import make_certificates
+from parties.methods.flaim.server import run_flaim_server
+from parties.mpc.server import run_party
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.submit import submit
+from parties.storage.files import write_whole
+from parties.storage.privacy_ledger import DurableLedger
+from parties.storage.release_registry import Register, Registered, Study
 from tests.parties.flaim_support import NAMES, SERVER, Events, flaim_config, play
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.small import write_small
@@ -43,7 +43,7 @@ def register(tmp_path: Path) -> Register:
 
 @pytest.fixture
 def cluster(tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     return Cluster(make_config({"run.rounds": 2}), tmp_path / "run", certificates)
 
 
@@ -287,7 +287,7 @@ async def test_run_server_refuses_a_fresh_folder_and_clients_of_another_release(
     await play(config, flaim_certificates, tmp_path, register=register)
     for name in ("fresh", "fresh again"):
         with pytest.raises(StudyReleased, match=rf"released from {tmp_path / 'server'}"):
-            await run_server(
+            await run_flaim_server(
                 config,
                 tmp_path / name,
                 progress=Events(),

@@ -10,11 +10,10 @@ import aiohttp
 import pytest
 
 from parties.config import CertificateFiles, Config
-from parties.distaim.listener import start_ingest
-from parties.distaim.store import Store
-from parties.progress import FieldValue
-from parties.rejections import Rejection, of_status
-from parties.tls import client_context, make_certificates, pinned_in
+from parties.identity.tls import client_context, make_certificates, pinned_in
+from parties.mpc.intake.listener import start_ingest
+from parties.mpc.storage.store import Store
+from parties.observability.events import FieldValue, Rejection, of_status
 from tests.parties.support import make_config, sealed_upload
 
 Told = list[tuple[str, str, dict[str, FieldValue]]]

@@ -15,23 +15,26 @@ import pytest
 from aiohttp import web
 
 from parties.config import CertificateFiles, Config
-from parties.distaim import relay, sealed
-from parties.distaim.outbox import Outbox
-from parties.distaim.receipts import ReceiptMaker, check_receipt, receipts_in
-from parties.distaim.sealed import (
+from parties.crypto.hpke import SealKey
+from parties.foundation.errors import SealError
+from parties.identity.tls import certificate_bytes, client_context, make_certificates, pinned_in
+from parties.mpc.intake import forwarder
+from parties.mpc.storage.outbox import Outbox
+from parties.mpc.storage.store import Store
+from parties.mpc.submission import sealed_upload as sealed
+from parties.mpc.submission.sealed_upload import (
     CERTIFICATE_HEADER,
     CLIENT_HEADER,
     SIGNATURE_HEADER,
+    ReceiptMaker,
     Received,
     SealedUpload,
     SignedUpload,
+    check_receipt,
     open_part,
+    receipts_in,
     seal_boxes,
 )
-from parties.distaim.store import Store
-from parties.errors import SealError
-from parties.sealing import SealKey
-from parties.tls import certificate_bytes, client_context, make_certificates, pinned_in
 from protocols.errors import CheckFailed
 from protocols.upload import check_component
 from tests.parties.support import (
@@ -141,7 +144,7 @@ async def test_an_upload_to_any_server_reaches_all_three(
 async def test_parts_for_a_server_that_is_away_wait_and_survive_a_restart(
     asker: Asker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "LONGEST_PAUSE_S", 0.3)
+    monkeypatch.setattr(forwarder, "LONGEST_PAUSE_S", 0.3)
     config, certificates = asker.config, asker.certificates
     ready = sealed_upload(config)
     async with running_servers(config, tmp_path, certificates, (0, 1)) as stores:
@@ -166,17 +169,17 @@ async def test_more_parts_wait_for_a_server_that_is_away_than_are_queued(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two are queued, four wait in the outbox; all are passed on, in one life of the server and in the next."""
-    monkeypatch.setattr(relay, "LONGEST_PAUSE_S", 0.3)
-    monkeypatch.setattr(relay, "QUEUED", 2)
+    monkeypatch.setattr(forwarder, "LONGEST_PAUSE_S", 0.3)
+    monkeypatch.setattr(forwarder, "QUEUED", 2)
     asker = Asker(make_config({"timeouts.submit_s": 3.0, "clients.expected": 4}), certificates)
     config, clients, queued = asker.config, list(OWNERS), list[int]()
-    add = relay._Peer.add
+    add = forwarder._Peer.add
 
-    def counted(peer: relay._Peer, *arguments: Any) -> None:
+    def counted(peer: forwarder._Peer, *arguments: Any) -> None:
         add(peer, *arguments)
         queued.append(len(peer._tries))
 
-    monkeypatch.setattr(relay._Peer, "add", counted)
+    monkeypatch.setattr(forwarder._Peer, "add", counted)
     async with running_servers(config, tmp_path, certificates, (0,)) as stores:
         for client in clients[:3]:
             status, answer = await asker.upload(0, sealed_upload(config, client))
@@ -200,8 +203,8 @@ async def test_why_parts_wait_is_logged_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(relay, "FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(relay, "LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr(forwarder, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(forwarder, "LONGEST_PAUSE_S", 0.05)
     async with running_servers(asker.config, tmp_path, asker.certificates, (0, 1)):
         await asker.upload(0, sealed_upload(asker.config))
         await asyncio.sleep(0.5)

@@ -11,10 +11,10 @@ import pytest
 
 from mechanisms.accounting import LedgerEntry
 from mechanisms.events import ExponentialEvent, GaussianEvent
-from parties.commands.run import closing_lines
-from parties.errors import StoreError
-from parties.report.about import About, ColumnAbout
-from parties.report.content import (
+from parties.cli.run import closing_lines
+from parties.foundation.errors import StoreError
+from parties.report.html import render_html
+from parties.report.model import (
     NOT_PRIVATE,
     Associations,
     ColumnShares,
@@ -32,7 +32,7 @@ from parties.report.content import (
     check_report,
     excluded_text,
 )
-from parties.report.html import render_html
+from parties.report.privacy_text import About, ColumnAbout
 from parties.report.writing import write_report
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{$ \x07"
@@ -386,7 +386,7 @@ def test_write_report_keeps_the_old_file_when_the_new_one_fails(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("parties.files.os.replace", full)
+    monkeypatch.setattr("parties.storage.files.os.replace", full)
     with pytest.raises(StoreError, match="No space left on device"):
         write_report(tmp_path, example("other").to_dict(), pictures=ReportPictures())
     assert path.read_text(encoding="utf-8") == before

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mechanisms.accounting import LedgerEntry
-from parties.distaim.stored import Checkpoint, Inputs, Total
-from parties.ledger import DurableLedger
+from parties.mpc.records import Checkpoint, Inputs, Total
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import NoiseKeys
 from protocols.errors import ChannelError, CheckFailed, ProtocolViolation
 from protocols.ring import R32

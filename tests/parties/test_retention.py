@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from parties.commands.main import cli
+from parties.cli.main import cli
 from parties.config import CertificateFiles
-from parties.database import Database
-from parties.distaim import server
-from parties.distaim.store import Store
-from parties.errors import ConfigError, StoreError
-from parties.ledger import LEDGER, DurableLedger
-from parties.operate import retention
-from parties.operate.past import past_status
-from parties.operate.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, sweep, tidying
-from parties.operate.settings import FILE, KeepSection, load_settings
+from parties.foundation.errors import ConfigError, StoreError
+from parties.mpc import server
+from parties.mpc.storage.store import Store
+from parties.service import retention
+from parties.service.offline_status import past_status
+from parties.service.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, sweep, tidying
+from parties.service.settings import FILE, KeepSection, load_settings
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
 

@@ -11,21 +11,21 @@ from typing import cast
 
 import pytest
 
-import parties.database
-import parties.distaim.arrivals
-import parties.distaim.listing
-import parties.distaim.paging
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.inputs.counts import Counts
-from parties.distaim.listing import MOST_VERSIONS, Listed, Listing, Whose
-from parties.distaim.roll import Entry
-from parties.distaim.roll_call import Heard, call_roll
-from parties.distaim.settled import Final, Settlements
-from parties.distaim.store import Store
-from parties.distaim.stored import Standing, StoredSubmission
-from parties.distaim.waiting import Waiting
-from parties.orders import Asked
-from parties.signing import Issuer
+import parties.mpc.participants.admission
+import parties.mpc.participants.listing
+import parties.mpc.storage.queries
+import parties.storage.database
+from parties.identity.signing import Issuer
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.inputs.counts import Counts
+from parties.mpc.participants.finalized import Final, Settlements
+from parties.mpc.participants.listing import MOST_VERSIONS, Listed, Listing, Whose
+from parties.mpc.participants.registry import Entry
+from parties.mpc.participants.sync import Heard, call_roll
+from parties.mpc.participants.waiting_text import Waiting
+from parties.mpc.records import Standing, StoredSubmission
+from parties.mpc.storage.store import Store
+from parties.session.operator_commands import Asked
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from protocols.upload import PLAIN
@@ -48,9 +48,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten uploads a page."""
-    for module in (parties.distaim.listing, parties.distaim.paging):
+    for module in (parties.mpc.participants.listing, parties.mpc.storage.queries):
         monkeypatch.setattr(module, "PAGE", SMALL)
-    monkeypatch.setattr("parties.distaim.roll._PAGE", SMALL)
+    monkeypatch.setattr("parties.mpc.participants.registry._PAGE", SMALL)
 
 
 def put(store: Store, client: str, *, version: int = 1, form: str = PLAIN) -> None:
@@ -306,8 +306,8 @@ async def test_memory_does_not_grow_with_the_owners_that_are_counted_or_held(
 
     An upload's record alone takes 700 bytes, as a test within this one sees.
     """
-    monkeypatch.setattr(parties.database, "sync_content", lambda path: None)
-    monkeypatch.setattr(parties.distaim.arrivals, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(parties.storage.database, "sync_content", lambda path: None)
+    monkeypatch.setattr(parties.mpc.participants.admission, "_FIRST_PAUSE_S", 0.02)
     mesh, watch, grown = ForgetfulMesh(1), Watched(), []
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store(tmp_path / str(p), "c0" * 32)) for p in range(3)]

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from mechanisms.domain import Categorical, Domain
 from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
-from parties.compute import local_products
 from parties.config import (
     MALICIOUS,
     NO_CHECK,
@@ -25,19 +24,19 @@ from parties.config import (
     CertificateFiles,
     ComputeSection,
 )
-from parties.distaim.drafts import drafted_offers
-from parties.distaim.effort import Effort, effort_text
-from parties.distaim.feasible import check_feasible
-from parties.distaim.inputs import Batch, Limit, form_for, input_form, input_forms
-from parties.distaim.inputs import rows as inputs_rows
-from parties.distaim.inputs.own import OwnInput
-from parties.distaim.inputs.rows import Rows, counting_plan
-from parties.distaim.offers import Offer
-from parties.distaim.sealed import Sizes
-from parties.distaim.steps import CLIENTS_COUNT, STEPS
-from parties.distaim.stored import StoredSubmission, Total
-from parties.distaim.submit import prepare, send, submit
-from parties.errors import ConfigError, SubmissionRefused
+from parties.foundation.errors import ConfigError, SubmissionRefused
+from parties.mpc.inputs import Batch, Limit, form_for, input_form, input_forms
+from parties.mpc.inputs import rows as inputs_rows
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.inputs.rows import Rows, counting_plan
+from parties.mpc.planning.counting_cost import Effort, effort_text
+from parties.mpc.planning.upload_size import Offer, drafted_offers
+from parties.mpc.planning.validation import check_feasible
+from parties.mpc.records import StoredSubmission, Total
+from parties.mpc.steps import CLIENTS_COUNT, STEPS
+from parties.mpc.submission.sealed_upload import Sizes
+from parties.mpc.submission.submit import prepare, send, submit
+from parties.session.compute_pool import local_products
 from protocols.context import Context
 from protocols.products import LocalProducts
 from protocols.row_plan import SEGMENT_ROWS
@@ -246,7 +245,7 @@ def test_form_for_is_what_takes_fewer_bytes() -> None:
 
 def test_form_for_spares_the_servers_what_takes_them_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three owners of 100 rows and 56 cells are 16,800 products."""
-    monkeypatch.setattr("parties.distaim.inputs.MOST_PRODUCTS", 16_799)
+    monkeypatch.setattr("parties.mpc.inputs.MOST_PRODUCTS", 16_799)
     assert form_for(CONFIG, WORKLOAD, 100).name == SEEDED
     assert form_for(CONFIG, WORKLOAD, 99).name == ROWS
     assert form_for(CONFIG.override({"run.input": "rows"}), WORKLOAD, 100).name == ROWS
@@ -320,7 +319,7 @@ def adult_bits(workload: Workload) -> int:
 def test_rows_are_refused_where_servers_cannot_count_so_many_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("parties.distaim.inputs", "parties.distaim.feasible"):
+    for module in ("parties.mpc.inputs", "parties.mpc.planning.validation"):
         monkeypatch.setattr(f"{module}.MAX_CELLS", 55)
     assert list(input_forms(CONFIG, WORKLOAD)) == [SEEDED]
     check_feasible(CONFIG, WORKLOAD)

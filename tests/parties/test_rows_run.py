@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import parties.distaim.server
+import parties.mpc.server
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.distaim.notes import COUNTING
-from parties.distaim.steps import CLIENTS_COUNT, PASSED
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
+from parties.mpc.records import Total
+from parties.mpc.steps import CLIENTS_COUNT, PASSED
+from parties.mpc.storage.store import Store
+from parties.mpc.transcript_schema import COUNTING
 from protocols.steps import OF_COUNTING
 from tests.parties.audit_runs import Lines, collect, copy_run, make_run, read_lines
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
@@ -117,7 +117,7 @@ def test_later_rounds_count_who_is_new(tmp_path: Path, certificates: Certificate
     cluster = Cluster(make_config(BOTH | changes), tmp_path, certificates)
     first_rounds = {EVERYONE[2]: 2}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+        patch.setattr(parties.mpc.server, "make_estimator", make_uniform)
         ended = asyncio.run(
             cluster.run(owners=EVERYONE, first_rounds=first_rounds, capacities=CAPACITIES)
         )

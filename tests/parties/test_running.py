@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from parties.commands.running import make_private, postponed
-from parties.errors import StoreError
-from parties.operate.logs import JsonLog
-from parties.progress import Lines, Progress
-from parties.statuses import Status
+from parties.cli.runtime import make_private, postponed
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import Status
+from parties.observability.events import Lines, Progress
+from parties.observability.logs import JsonLog
 from tests.parties.commands import ROOT
 
 

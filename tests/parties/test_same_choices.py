@@ -17,13 +17,13 @@ from mechanisms.annealing import AnnealedPlan
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import ScoreSpec, plain_scores
 from mechanisms.workload import Workload
-from parties.distaim import backend as backend_module
-from parties.distaim.backend import MpcBackend, server_ledger
-from parties.distaim.openings import Openings
-from parties.distaim.planning import make_plan
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.ledger import DurableLedger
+from parties.mpc import aim_backend as backend_module
+from parties.mpc.aim_backend import MpcBackend, server_ledger
+from parties.mpc.openings import Openings
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.records import Total
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of
 from protocols.ring import R32, R64

@@ -10,12 +10,12 @@ import pytest
 from mechanisms.model import Model
 from mechanisms.reading import read_table
 from mechanisms.table import encode
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import Config
-from parties.distaim.outputs import write_synthetic
-from parties.report.result import read_table_of
-from parties.statuses import Status
+from parties.foundation.exit_codes import Status
+from parties.mpc.outputs import write_synthetic
+from parties.report.from_result import read_table_of
 from tests.parties.commands import ROOT
 from tests.parties.support import make_config
 

@@ -7,9 +7,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parties import sealing
-from parties.errors import CertificateError, SealError
-from parties.sealing import (
+from parties.crypto import hpke
+from parties.crypto.hpke import (
     OVERHEAD_BYTES,
     PUBLIC_BYTES,
     TAG_BYTES,
@@ -19,6 +18,7 @@ from parties.sealing import (
     encrypt_once,
     sealed_size,
 )
+from parties.foundation.errors import CertificateError, SealError
 
 KEY = SealKey.generate()
 
@@ -100,7 +100,7 @@ ONCE = bytes(range(32))
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of 100 bytes."""
-    monkeypatch.setattr(sealing, "SEGMENT_BYTES", SEGMENT)
+    monkeypatch.setattr(hpke, "SEGMENT_BYTES", SEGMENT)
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 250])

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles
-from parties.secagg.client import take_part
-from parties.secagg.record import SessionRecord
-from parties.secagg.server import Deadlines, RoundServer
-from parties.tls import make_certificates, pinned_in
+from parties.federation.secagg_client import take_part
+from parties.federation.secagg_server import Deadlines, RoundServer
+from parties.federation.transcript import SessionRecord
+from parties.identity.tls import make_certificates, pinned_in
 from protocols.fields import decode
 from protocols.transcript import Record
 from secagg import SecAggClient, SecAggServer

@@ -17,20 +17,20 @@ import numpy as np
 import pytest
 import trustme
 
-from parties import tls
 from parties.config import CertificateFiles
-from parties.errors import (
+from parties.crypto.pinned_key import Pinned
+from parties.federation.secagg_client import frame_limit, take_part
+from parties.federation.secagg_server import Deadlines, RoundServer
+from parties.foundation.errors import (
     FrameTooLarge,
     RoundConnectError,
     RoundPeerClosed,
     RoundTimeout,
     RoundTransportError,
 )
-from parties.pins import Pinned
-from parties.secagg.client import frame_limit, take_part
-from parties.secagg.frames import close, read_frame, read_little, write_frame
-from parties.secagg.server import Deadlines, RoundServer
-from parties.tls import make_certificates
+from parties.identity import tls
+from parties.identity.tls import make_certificates
+from parties.network.frames import close, read_frame, read_little, write_frame
 from secagg import wire
 from secagg.client import SecAggClient
 from secagg.errors import MalformedMessage, PeerAborted, TooFewSurvivors

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from parties import cards
-from parties.ceremony import CERTIFICATES, admit, merge
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import load_config
-from parties.operate.identity import Identity
-from parties.statuses import Status
+from parties.foundation.exit_codes import Status
+from parties.identity import join_documents
+from parties.identity.study_setup import CERTIFICATES, admit, merge
+from parties.service.identity import Identity
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.commands import ROOT
 from tests.parties.serving import OWNERS, Cluster, cluster, syncret
@@ -219,7 +219,7 @@ def test_an_operator_approves_and_follows_a_study_in_a_browser(
         page.get_by_role("link", name="looked-at").click()
         page.get_by_text("proposed by beta").wait_for()
         page.get_by_role("link", name="Approve").click()
-        page.get_by_text(cards.words(digest)).wait_for()
+        page.get_by_text(join_documents.words(digest)).wait_for()
         page.get_by_role("button", name="Approve").click()
         page.get_by_text("Approved here.").wait_for()
         assert alpha.get(f"/studies/{digest}")["state"] == "approved"

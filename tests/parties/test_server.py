@@ -15,11 +15,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-import parties.distaim.computation
-import parties.distaim.inputs.counts
-import parties.distaim.server
-import parties.distaim.submit
-import parties.sealing
+import parties.crypto.hpke
+import parties.mpc.computation
+import parties.mpc.inputs.counts
+import parties.mpc.server
+import parties.mpc.submission.submit
 import protocols.cells
 import protocols.frames
 from mechanisms.accounting import LedgerEntry, rho
@@ -27,23 +27,23 @@ from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent, GaussianEvent
 from mechanisms.gaussian_privacy import gaussian_budget
 from mechanisms.workload import count_marginals
+from parties.audit.checks.identity import completeness
 from parties.audit.evidence import Attempt, Evidence, Session
 from parties.audit.findings import Failed
-from parties.audit.identity import completeness
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import CHECKS, CertificateFiles, Config
-from parties.distaim.agreement import save_selection
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.planning import make_plan
-from parties.distaim.server import run_party
-from parties.distaim.steps import PASSED
-from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint, Total, answer_to
-from parties.distaim.submit import submit
-from parties.errors import CertificateError, ConfigError, PartialSubmission, StoreError
-from parties.ledger import DurableLedger
-from parties.statuses import TooFewClients
-from parties.tls import make_certificates
+from parties.foundation.errors import CertificateError, ConfigError, PartialSubmission, StoreError
+from parties.foundation.exit_codes import TooFewClients
+from parties.identity.tls import make_certificates
+from parties.mpc.agreement import save_selection
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.records import Checkpoint, Total, answer_to
+from parties.mpc.server import run_party
+from parties.mpc.steps import PASSED
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.submit import submit
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import (
     CheckFailed,
     ConfigurationError,
@@ -61,7 +61,7 @@ from tests.parties.support import OWNERS, PARTIES, keys_of, make_codes, make_con
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def totals(monkeypatch: pytest.MonkeyPatch) -> dict[str, Total]:
             kept[store.directory.parent.name] = store.load_total(max(rounds), pid)
         real(store, *args, **kwargs)
 
-    real = parties.distaim.server.discard
-    monkeypatch.setattr(parties.distaim.server, "discard", keep)
+    real = parties.mpc.server.discard
+    monkeypatch.setattr(parties.mpc.server, "discard", keep)
     return kept
 
 
@@ -121,7 +121,7 @@ async def test_run_in_small_parts_is_the_same_run_to_owners_and_auditor(
     monkeypatch.setattr(protocols.cells, "MANY", 1)
     monkeypatch.setattr(protocols.cells, "_kernels", None)
     monkeypatch.setattr(protocols.frames, "PART_BYTES", 16)
-    monkeypatch.setattr(parties.sealing, "SEGMENT_BYTES", 50)
+    monkeypatch.setattr(parties.crypto.hpke, "SEGMENT_BYTES", 50)
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     found = audit_folder(collect(cluster, cluster.folder / "run"))
     assert [check for check in found.checks if check.status == "fail"] == []
@@ -512,13 +512,13 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
     cluster = Cluster(config, tmp_path, certificates)
     running = asyncio.create_task(cluster.run(owners=EVERYONE[:2]))
     await asyncio.sleep(0.8)
-    honest = parties.distaim.submit.seal_boxes
+    honest = parties.mpc.submission.submit.seal_boxes
 
     def cheat(*arguments: object, **named: object) -> tuple[bytes, bytes, bytes]:
         first, second, third = honest(*arguments, **named)  # type: ignore[arg-type]
         return first, second, bytes(len(third))
 
-    monkeypatch.setattr(parties.distaim.submit, "seal_boxes", cheat)
+    monkeypatch.setattr(parties.mpc.submission.submit, "seal_boxes", cheat)
     with pytest.raises(PartialSubmission) as caught:
         await submit(config, make_codes(20), certificates[OWNERS[3]])
     assert sorted(caught.value.reached) == ["party-0", "party-1"]
@@ -545,7 +545,7 @@ async def test_run_party_drops_a_client_whose_components_differ(
     certificates: dict[str, CertificateFiles],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = parties.distaim.inputs.counts.upload
+    honest = parties.mpc.inputs.counts.upload
 
     def cheat(counts: np.ndarray, form: str, seeds: object) -> UploadParts:
         parts = honest(counts, form, seeds)  # type: ignore[arg-type]
@@ -554,7 +554,7 @@ async def test_run_party_drops_a_client_whose_components_differ(
             second = second[:-1] + bytes([second[-1] ^ 1])
         return replace(parts, private=(first, second, third))
 
-    monkeypatch.setattr(parties.distaim.inputs.counts, "upload", cheat)
+    monkeypatch.setattr(parties.mpc.inputs.counts, "upload", cheat)
     for form in ("seeded", "plain"):
         config = make_config({"run.upload": form, "clients.minimum": 2})
         cluster = Cluster(config, tmp_path / form, certificates)
@@ -613,14 +613,14 @@ async def test_run_party_notices_a_silent_peer(
 ) -> None:
     config = make_config({"timeouts.receive_s": 1.0})
     cluster = Cluster(config, tmp_path, certificates)
-    real = parties.distaim.computation._aim
+    real = parties.mpc.computation._aim
 
     async def silent(place: object, *arguments: object, **named: object) -> object:
         if place.pid == 1:  # type: ignore[attr-defined]
             await asyncio.sleep(3)
         return await real(place, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parties.distaim.computation, "_aim", silent)
+    monkeypatch.setattr(parties.mpc.computation, "_aim", silent)
     ended = await cluster.run(owners=EVERYONE)
     for pid in (0, 2):
         assert isinstance(ended[pid], ReceiveTimeout | PeerClosed)

@@ -23,20 +23,26 @@ from aiohttp.test_utils import TestClient, TestServer
 from rich.console import Console
 from sqlalchemy.exc import OperationalError
 
-from parties.cards import load_card
-from parties.causes import Cause, Obstacle
-from parties.ceremony import CERTIFICATES, merge
 from parties.config import load_config
-from parties.errors import CertificateError, ConfigError, StoreError
-from parties.operate import serve as serve_module
-from parties.operate import service as service_module
-from parties.operate import statement as statement_module
-from parties.operate.afterword import said_of
-from parties.operate.book import Book, State, now
-from parties.operate.console.view import overview_values, render
-from parties.operate.exchange import Peer
-from parties.operate.identity import Identity, ServerFile, join
-from parties.operate.proposals import (
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.identity.join_documents import load_card
+from parties.identity.study_setup import CERTIFICATES, merge
+from parties.identity.tls import Authority
+from parties.observability.failure_causes import Cause, Obstacle
+from parties.observability.status_text import show
+from parties.service import main as serve_module
+from parties.service import peer_state as statement_module
+from parties.service import service as service_module
+from parties.service.api import service_application
+from parties.service.closed_studies import said_of
+from parties.service.console.view import overview_values, render
+from parties.service.database import database_errors, database_url, opened
+from parties.service.identity import Identity, ServerFile, join
+from parties.service.peer_state import Standing
+from parties.service.peer_sync import Peer
+from parties.service.service import NoStudy, NotNow, Service
+from parties.service.studies import Book, State, now
+from parties.service.study_intake import (
     MOST_BYTES,
     Proposal,
     Refused,
@@ -46,12 +52,6 @@ from parties.operate.proposals import (
     keep,
     new_card,
 )
-from parties.operate.service import NoStudy, NotNow, Service
-from parties.operate.service_app import service_application
-from parties.operate.service_database import database_errors, database_url, opened
-from parties.operate.statement import Standing
-from parties.operate.text import show
-from parties.tls import Authority
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small
 from tests.postgres import postgresql
@@ -1065,9 +1065,9 @@ def test_join_wants_three_different_servers_and_keeps_them(tmp_path: Path) -> No
 def test_cards_that_nobody_uses_do_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from parties.operate import proposals
+    from parties.service import study_intake
 
-    monkeypatch.setattr(proposals, "_MOST_CARDS", 3)
+    monkeypatch.setattr(study_intake, "_MOST_CARDS", 3)
     folder, *_ = make_identities(tmp_path)
     identity = Identity.load(folder)
     for _ in range(6):

@@ -17,12 +17,12 @@ from sqlalchemy import Engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import QueuePool
 
-from parties.errors import ConfigError, StoreError
-from parties.operate import service_database
-from parties.operate.book import Book, Entry, Proposed, State, Study, now
-from parties.operate.migrations import versions
-from parties.operate.service_database import VARIABLE, database_url, opened
-from parties.operate.tables import METADATA, REVISION
+from parties.foundation.errors import ConfigError, StoreError
+from parties.service import database
+from parties.service.database import VARIABLE, database_url, opened
+from parties.service.migrations import versions
+from parties.service.studies import Book, Entry, Proposed, State, Study, now
+from parties.service.tables import METADATA, REVISION
 from tests.postgres import postgresql
 
 SERVER = "ab" * 32
@@ -144,7 +144,7 @@ def test_a_database_whose_making_was_interrupted_is_made_at_the_next_start(
     """All of its tables, or none: a kill leaves what a failure does."""
     url = database_url(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(service_database, "_check_owner", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(database, "_check_owner", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt), opened(url, SERVER):
             pytest.fail("opened")
     with opened(url, SERVER) as engine:

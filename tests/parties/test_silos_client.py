@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from parties.commands.main import cli
-from parties.commands.running import guarded
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import load_config
-from parties.errors import ConfigError
-from parties.operate.identity import Identity
-from parties.operate.proposals import Refused, check_proposal
-from parties.statuses import Status
-from parties.tls import make_certificates, pinned_in
-from parties.trial.ports import free_ports
+from parties.foundation.errors import ConfigError
+from parties.foundation.exit_codes import Status
+from parties.identity.tls import make_certificates, pinned_in
+from parties.local.children import free_ports
+from parties.service.identity import Identity
+from parties.service.study_intake import Refused, check_proposal
 from tests.parties.small import write_small
 
 SILOS = ("north", "south", "west")

@@ -13,17 +13,17 @@ from mechanisms.accounting import Ledger
 from mechanisms.errors import DataError
 from mechanisms.fixed_point import pack_arrays
 from mechanisms.text_table import TextTable
-from parties.board import SILOS_SERVER, About, Board
 from parties.config import CertificateFiles, Config
-from parties.errors import ConfigError, StoreError
-from parties.flaim.result import RESULT
-from parties.operate.past import past_status
-from parties.silos.algorithm import Place
-from parties.silos.algorithms import plan_of
-from parties.silos.client import SiloReport, run_silo
-from parties.silos.mtl import MEAN, PERSONAL, STATE, MtlPlan
-from parties.silos.server import run_server
-from parties.tls import make_certificates
+from parties.federation.algorithm import Place
+from parties.federation.client import SiloReport, run_silo
+from parties.federation.result import RESULT
+from parties.federation.server import run_federated_server
+from parties.foundation.errors import ConfigError, StoreError
+from parties.identity.tls import make_certificates
+from parties.methods.mtl import MEAN, PERSONAL, STATE, MtlPlan
+from parties.methods.registry import plan_of
+from parties.observability.status import SILOS_SERVER, About, Board
+from parties.service.offline_status import past_status
 from tests.parties.flaim_support import Events
 from tests.parties.silos_support import NAMES, SERVER, silos_config
 
@@ -86,6 +86,7 @@ async def play(
             table_of(index),
             certificates[NAMES[index]],
             folder / NAMES[index],
+            plan=plan_of(config),
             progress=Events(),
             epsilon=2.0 if index == 0 else None,
         )
@@ -98,8 +99,13 @@ async def play(
         await asyncio.wait([first])
         return await one(index)
 
-    server = run_server(
-        config, folder / "server", progress=Events(), closed=asyncio.Event(), board=board
+    server = run_federated_server(
+        config,
+        folder / "server",
+        plan=plan_of(config),
+        progress=Events(),
+        closed=asyncio.Event(),
+        board=board,
     )
     silos = (twice(i) if i == dies else one(i) for i in range(len(NAMES)))
     for ended in await asyncio.gather(server, *silos, return_exceptions=True):
@@ -233,7 +239,7 @@ def test_answer_is_kept_before_it_is_given(
     def full(*_: object, **__: object) -> None:
         raise StoreError(tmp_path, "is full")
 
-    monkeypatch.setattr("parties.silos.mtl.write_whole", full)
+    monkeypatch.setattr("parties.methods.mtl.write_whole", full)
     with pytest.raises(StoreError, match="full"):
         silo.answer(request)
 

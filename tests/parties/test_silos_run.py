@@ -11,16 +11,16 @@ import pytest
 
 from mechanisms.errors import RoundLost
 from parties.config import CertificateFiles, Config
-from parties.database import Database
-from parties.errors import ConfigError, StudyReleased
-from parties.flaim.result import RESULT
-from parties.ledger import LEDGER, DurableLedger
-from parties.silos.client import SiloReport, run_silo
-from parties.silos.history import SUMS as SUM_TABLE
-from parties.silos.history import History
-from parties.silos.server import run_server
-from parties.silos.sums import check_silos, honest
-from parties.tls import make_certificates
+from parties.federation.client import SiloReport, run_silo
+from parties.federation.journal import SUMS as SUM_TABLE
+from parties.federation.journal import History
+from parties.federation.result import RESULT
+from parties.federation.server import run_federated_server
+from parties.federation.sum_parameters import check_silos, honest
+from parties.foundation.errors import ConfigError, StudyReleased
+from parties.identity.tls import make_certificates
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.flaim_support import Events
 from tests.parties.silos_support import (
     MALICIOUS,
@@ -113,7 +113,7 @@ async def test_run_that_charges_nothing_is_released_once_all_the_same(
     plan = Tails(config, noisy=False)
     await play(config, certificates, tmp_path, plan)
     with pytest.raises(StudyReleased):
-        await run_server(
+        await run_federated_server(
             config, tmp_path / "again", progress=Events(), closed=asyncio.Event(), plan=plan
         )
 
@@ -153,7 +153,9 @@ async def until_done(
     )
     (folder / "server").mkdir()
     server = asyncio.create_task(
-        run_server(config, folder / "server", progress=events, closed=asyncio.Event(), plan=plan)
+        run_federated_server(
+            config, folder / "server", progress=events, closed=asyncio.Event(), plan=plan
+        )
     )
     silos = [
         asyncio.create_task(

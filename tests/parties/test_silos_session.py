@@ -16,13 +16,13 @@ from mechanisms.errors import BudgetExceeded, RequestRefused
 from mechanisms.events import DiscreteGaussianEvent
 from mechanisms.silos import Noise, Request
 from parties.config import CertificateFiles, Config
-from parties.errors import FlaimProtocolError
-from parties.flaim.messages import Message, MessageKind, pack_task
-from parties.silos.algorithm import Place
-from parties.silos.requests import Task, head_of, request_of
-from parties.silos.session import SiloSession
-from parties.silos.sums import session as session_of
-from parties.tls import make_certificates
+from parties.federation.algorithm import Place
+from parties.federation.client_session import SiloSession
+from parties.federation.journal import Task, head_of, request_of
+from parties.federation.messages import Message, MessageKind, pack_task
+from parties.federation.sum_parameters import session as session_of
+from parties.foundation.errors import FlaimProtocolError
+from parties.identity.tls import make_certificates
 from secagg.errors import ParametersRefused
 from secagg.keys import PUBLIC_BYTES
 from secagg.wire import SERVER as FROM_SERVER

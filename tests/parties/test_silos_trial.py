@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from parties.commands.main import cli
-from parties.commands.running import guarded
-from parties.statuses import Status
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
+from parties.foundation.exit_codes import Status
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
 from tests.until import nothing_runs, process_of

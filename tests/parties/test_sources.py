@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from parties.config import Config, config_from_dict
-from parties.config.differences import differences
-from parties.distaim.link_needs import link_seconds
-from parties.distaim.needs import server_memory
-from parties.distaim.planning import make_plan, release_of
-from parties.errors import ConfigError
-from parties.flaim.feasible import check_flaim
-from parties.report.units import unit_in_words, unit_trust
+from parties.config.diff import differences
+from parties.foundation.errors import ConfigError
+from parties.methods.flaim.settings import check_flaim
+from parties.mpc.planning.budget import distaim_release, make_plan
+from parties.mpc.planning.counting_cost import link_seconds
+from parties.mpc.planning.resources import server_memory
+from parties.report.privacy_text import unit_in_words, unit_trust
 from tests.parties.support import document
 
 CLINICS = {"name": "clinics", "columns": ["sex", "age"], "key": ["number"]}
@@ -182,9 +182,9 @@ def test_unit_scales_noise_and_selections_and_charges_owners_for_the_person() ->
     one, three = make_plan(row, workload), make_plan(person, workload)
     assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-6)
     assert three.epsilon == pytest.approx(one.epsilon / 3, rel=1e-3)
-    assert release_of(person, workload).rho == pytest.approx(9 * three.rho)
-    assert release_of(row, workload).rho == one.rho
-    assert [release_of(config, workload).unit for config in (row, person)] == [
+    assert distaim_release(person, workload).rho == pytest.approx(9 * three.rho)
+    assert distaim_release(row, workload).rho == one.rho
+    assert [distaim_release(config, workload).unit for config in (row, person)] == [
         "row",
         "person with up to 3 rows",
     ]

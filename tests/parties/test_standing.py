@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parties.commands.main import cli
-from parties.commands.running import guarded
-from parties.commands.submit_texts import submitted_text
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
+from parties.cli.submit import submitted_text
 from parties.config import CertificateFiles, Config
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.standing import Told, ask_standings
-from parties.distaim.stored import Standing
-from parties.distaim.submit import Submitted, status, submit
-from parties.statuses import Status
+from parties.foundation.exit_codes import Status
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.records import Standing
+from parties.mpc.submission.status import Told, ask_standings
+from parties.mpc.submission.submit import Submitted, status, submit
 from tests.parties.support import (
     PARTIES,
     make_codes,
@@ -119,8 +119,8 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
     async def known_status(*_: object) -> Submitted:
         return Submitted(config.run.id, OWNER, None, "seeded", 100, 56)
 
-    monkeypatch.setattr("parties.commands.submit.status", known_status)
-    monkeypatch.setattr("parties.commands.submit.ask_standings", nothing)
+    monkeypatch.setattr("parties.cli.submit.status", known_status)
+    monkeypatch.setattr("parties.cli.submit.ask_standings", nothing)
     arguments = ["submit", str(path), "--data", str(table), "--state", str(state), "--status"]
     assert guarded(cli, [*arguments, *(["--json"] if as_json else [])]) == Status.DONE
     output = capsys.readouterr().out

@@ -14,29 +14,28 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import parties.distaim.server
-from parties.board import About, Board, Owner, OwnerState, Phase
-from parties.commands.main import cli
-from parties.commands.running import guarded
+import parties.mpc.server
+from parties.cli.main import cli
+from parties.cli.runtime import guarded
 from parties.config import CertificateFiles
-from parties.distaim.server import run_party
-from parties.errors import StoreError
-from parties.operate.app import Orders, application
-from parties.operate.asking import NotRunning, ask, events, order
-from parties.operate.past import past_status
-from parties.operate.serving import Listening, answering
-from parties.operate.shown import orders_of, shown
-from parties.operate.sockets import NAME, listen
-from parties.orders import Asked
-from parties.orders import Orders as Asking
-from parties.statuses import Status
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import Status
+from parties.mpc.server import run_party
+from parties.observability.status import About, Board, Owner, OwnerState, Phase
+from parties.service.admin_listener import NAME, Listening, answering, listen
+from parties.service.exposed_run import orders_of, shown
+from parties.service.offline_status import past_status
+from parties.service.run_api import Orders, application
+from parties.service.status_client import NotRunning, ask, events, order
+from parties.session.operator_commands import Asked
+from parties.session.operator_commands import Orders as Asking
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
 
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
 
 
 @pytest.fixture
@@ -297,7 +296,7 @@ def test_events_end_when_the_api_is_closed(tmp_path: Path, board: Board) -> None
 def test_listeners_are_limited(
     tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parties.operate.app._MOST_LISTENERS", 1)
+    monkeypatch.setattr("parties.service.run_api._MOST_LISTENERS", 1)
     with at(tmp_path, board):
         stream = events(tmp_path)
         next(stream)

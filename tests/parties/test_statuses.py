@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from mechanisms.errors import BudgetExceeded, DataError, EstimationError
-from parties.enrolment import Enrolment
-from parties.errors import (
+from parties.federation.attendance import Attendance
+from parties.federation.messages import Refusal, Refused, refusal_of, sent_away
+from parties.federation.tls_members import Connections
+from parties.foundation.errors import (
     CertificateError,
     ConfigError,
     FlaimProtocolError,
@@ -17,12 +19,17 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
-from parties.flaim.attendance import Attendance
-from parties.flaim.connections import Connections
-from parties.flaim.refusals import Refusal, Refused, refusal_of, sent_away
-from parties.orders import Orders
-from parties.progress import Silent
-from parties.statuses import Failure, FlaimRefused, Status, Stopped, TooFewClients, describe
+from parties.foundation.exit_codes import (
+    Failure,
+    FlaimRefused,
+    Status,
+    Stopped,
+    TooFewClients,
+    describe,
+)
+from parties.observability.events import Silent
+from parties.session.enrollment import Enrolment
+from parties.session.operator_commands import Orders
 from protocols.errors import CheckFailed, ConfigurationError, PeerClosed, ProtocolViolation
 from secagg.errors import TooFewSurvivors
 from tests.parties.support import make_config

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-import parties.distaim.steps
+import parties.mpc.steps
 import protocols.steps
 from mechanisms import accounting
-from parties.distaim.steps import DONE, OPENED_IN, PASSED, STEPS, WORKING, Batches, Messages
+from parties.mpc.steps import DONE, OPENED_IN, PASSED, STEPS, WORKING, Batches, Messages
 from protocols.costs import Cost
 from protocols.steps import CHOICE, COMPARISONS, COUNTS, Step
 
 ROOT = Path(__file__).resolve().parents[2]
-VOCABULARY = {"protocols/steps.py", "parties/distaim/steps.py"}
+VOCABULARY = {"protocols/steps.py", "parties/mpc/steps.py"}
 TAKE_A_STEP = {"step", "charge", "Opened", "opened", "_add_seconds"}
 """What is called with a step's name, so that a plain word is one there."""
 
@@ -85,7 +85,7 @@ def test_spelt_finds_names_where_they_can_only_be_steps(source: str, names: list
 
 
 def test_every_declared_step_is_in_the_table() -> None:
-    modules = (protocols.steps, parties.distaim.steps)
+    modules = (protocols.steps, parties.mpc.steps)
     declared = [s for module in modules for s in vars(module).values() if isinstance(s, Step)]
     assert {step.name for step in declared} == set(STEPS)
     assert all(STEPS[step.name] is step for step in declared)

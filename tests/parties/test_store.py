@@ -19,17 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechanisms.accounting import ExponentialEvent, LedgerEntry
-from parties import database
-from parties.distaim import incoming
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.incoming import Outgoing
-from parties.distaim.outbox import Outbox, Whereabouts
-from parties.distaim.receipts import Receipt
-from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint, Standing, Total
-from parties.distaim.submission import Submission
-from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
-from parties.ledger import DurableLedger
+from parties.foundation.errors import RunClosed, RunFull, StoreError, SubmissionConflict
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.records import Checkpoint, Standing, Total
+from parties.mpc.storage import incoming
+from parties.mpc.storage.incoming import Outgoing
+from parties.mpc.storage.outbox import Outbox, Whereabouts
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.messages import Submission
+from parties.mpc.submission.sealed_upload import Receipt
+from parties.storage import database
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.ring import R64
 from protocols.shares import Share
 from tests.parties.support import (
@@ -494,12 +494,12 @@ WRITER = """
 import sys
 import numpy as np
 from pathlib import Path
-from parties.distaim.stored import Checkpoint
-from parties.distaim.outbox import Outbox
-from parties.distaim.receipts import Receipt
-from parties.distaim.incoming import Outgoing
-from parties.distaim.store import Store
-from parties.ledger import DurableLedger
+from parties.mpc.records import Checkpoint
+from parties.mpc.storage.outbox import Outbox
+from parties.mpc.submission.sealed_upload import Receipt
+from parties.mpc.storage.incoming import Outgoing
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 from mechanisms.events import ExponentialEvent
 from tests.parties.support import make_submission, make_total, make_upload
 

@@ -21,16 +21,23 @@ from numpy.typing import NDArray
 from mechanisms.errors import BudgetExceeded, DataError
 from mechanisms.table import decode
 from mechanisms.workload import count_marginals
-from parties.budget import Account, Budget, Source
 from parties.config import CertificateFiles, Config
-from parties.distaim import relay
-from parties.distaim import submit as submit_module
-from parties.distaim.inputs.own import OwnInput
-from parties.distaim.outbox import Outbox, Whereabouts
-from parties.distaim.planning import release_of
-from parties.distaim.receipts import ReceiptMaker
-from parties.distaim.relay import Relay
-from parties.distaim.submit import (
+from parties.foundation.errors import (
+    CertificateError,
+    PartialSubmission,
+    StoreError,
+    SubmissionRefused,
+    SubmitError,
+)
+from parties.identity.tls import make_certificates
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.intake import forwarder
+from parties.mpc.intake.forwarder import Relay
+from parties.mpc.planning.budget import distaim_release
+from parties.mpc.storage.outbox import Outbox, Whereabouts
+from parties.mpc.submission import submit as submit_module
+from parties.mpc.submission.sealed_upload import ReceiptMaker
+from parties.mpc.submission.submit import (
     Prepared,
     draw_first_round,
     prepare,
@@ -39,14 +46,7 @@ from parties.distaim.submit import (
     submit,
     submit_table,
 )
-from parties.errors import (
-    CertificateError,
-    PartialSubmission,
-    StoreError,
-    SubmissionRefused,
-    SubmitError,
-)
-from parties.tls import make_certificates
+from parties.storage.owner_budget import Account, Budget, Source
 from protocols.upload import upload_components
 from tests.parties.support import (
     PARTIES,
@@ -205,7 +205,7 @@ async def test_submit_table_sends_as_much_of_a_table_without_rows_as_of_any_othe
 async def test_submit_says_who_has_it_and_who_will_get_it_when_one_server_is_away(
     tmp_path: Path, certificates: Certificates, away: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "LONGEST_PAUSE_S", 0.3)
+    monkeypatch.setattr(forwarder, "LONGEST_PAUSE_S", 0.3)
     config = make_config()
     state, owner = tmp_path / "state.json", certificates["clinic-a"]
     there = tuple(pid for pid in range(3) if pid != away)
@@ -274,7 +274,7 @@ async def test_submit_sends_nothing_that_is_not_paid_for_and_pays_once_for_a_ret
     account = Account(
         Budget(tmp_path / "budget.sqlite"),
         Source("stays"),
-        release_of(config, config.build_workload()),
+        distaim_release(config, config.build_workload()),
     )
 
     def broke(submission: str) -> None:

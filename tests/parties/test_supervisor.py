@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from parties.progress import Silent
-from parties.supervisor import DECLARED, SOCKET, Told, beating, supervised, tell
+from parties.observability.events import Silent
+from parties.observability.systemd import DECLARED, SOCKET, Told, beating, supervised, tell
 from tests.parties.commands import ROOT, Run
 from tests.parties.hosts import three_hosts
 

@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from parties import tls
 from parties.config import CertificateFiles
-from parties.errors import CertificateError, StoreError
-from parties.pins import Pinned
-from parties.tls import (
+from parties.crypto.pinned_key import Pinned
+from parties.foundation.errors import CertificateError, StoreError
+from parties.identity import tls
+from parties.identity.tls import (
     check_holder,
     client_context,
     explain,

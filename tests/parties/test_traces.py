@@ -12,15 +12,15 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-import parties.distaim.server
-from parties.board import About, Board
+import parties.mpc.server
 from parties.config import CertificateFiles
-from parties.distaim.server import run_party
-from parties.errors import ExtraMissing
-from parties.operate.app import Orders
-from parties.operate.shown import shown
-from parties.operate.traces import traced
-from parties.trial.ports import free_ports
+from parties.foundation.errors import ExtraMissing
+from parties.local.children import free_ports
+from parties.mpc.server import run_party
+from parties.observability.status import About, Board
+from parties.observability.traces import traced
+from parties.service.exposed_run import shown
+from parties.service.run_api import Orders
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
 
@@ -136,7 +136,7 @@ def test_a_step_that_fails_says_its_errors_class_and_no_more(
 def test_a_collector_that_is_away_costs_little(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parties.operate.traces._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("parties.observability.traces._TIMEOUT_S", 0.3)
     began = time.monotonic()
     with (
         traced(board, f"http://127.0.0.1:{free_ports(1)[0]}/v1/traces"),
@@ -172,7 +172,7 @@ async def test_a_run_is_traced_step_by_step_and_sends_what_it_sent(
     collector: Collector,
 ) -> None:
     """One of three servers traces its run: the others neither know nor differ, and its bytes are those of its costs."""
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     cluster = Cluster(make_config(), tmp_path, certificates)
     configs = cluster.with_own_certificates()
     boards = [Board(About.of_party(config, pid)) for pid, config in enumerate(configs)]

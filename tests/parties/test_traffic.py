@@ -29,15 +29,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import parties.distaim.server
+import parties.mpc.server
 import protocols.base
 import protocols.measure
 import protocols.select
 import protocols.upload
 from mechanisms.workload import count_marginals
 from parties.config import CertificateFiles
-from parties.distaim.store import Store
-from parties.distaim.submit import submit
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.submit import submit
 from protocols.context import Context, Payload, StepCost
 from protocols.keystream import Keystream
 from protocols.ring import Ring, RingArray
@@ -101,8 +101,8 @@ async def kept_from(
 
         return opening
 
-    patch.setattr(parties.distaim.server, "PartyRuntime", KeepingRuntime)
-    patch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    patch.setattr(parties.mpc.server, "PartyRuntime", KeepingRuntime)
+    patch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     for module in (protocols.select, protocols.measure):
         patch.setattr(module, "open_value", marked(protocols.base.open_value))
     config = make_config({"run.rounds": 1, "run.noise": "discrete-gaussian"})

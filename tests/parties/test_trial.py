@@ -8,17 +8,17 @@ import pytest
 from mechanisms.model import Model
 from mechanisms.reading import read_table
 from parties.config import load_config
-from parties.errors import ConfigError, StoreError
-from parties.fitted import write_drawn
-from parties.flaim.sums import settings_of
-from parties.progress import Lines
-from parties.trial.assemble import finish_trial
-from parties.trial.folder import Folder
-from parties.trial.jobs import OwnersJob
-from parties.trial.launcher import prepare
-from parties.trial.methods import open_method_folder, run_method
-from parties.trial.owners import trial_capacity
-from parties.trial.request import Request, Trial, load_trial
+from parties.federation.flaim_parameters import settings_of
+from parties.foundation.errors import ConfigError, StoreError
+from parties.local.assemble import finish_trial
+from parties.local.folder import Folder
+from parties.local.jobs import OwnersJob
+from parties.local.launcher import prepare
+from parties.local.methods import open_method_folder, run_method
+from parties.local.participants import trial_capacity
+from parties.local.request import Request, Trial, load_trial
+from parties.observability.events import Lines
+from parties.session.model_files import write_drawn
 from tests.parties.small import write_small
 from tests.parties.support import file_size_limit
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from parties.commands.main import cli
+from parties.cli.main import cli
 
 ROWS = 1200
 Write = Callable[[random.Random], str]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parties import vault
-from parties.errors import SealError
-from parties.sealing import SealKey
-from parties.vault import MAGIC, Locked, Opener, Passphrase, Sink, Source
+from parties.crypto import encrypted_file
+from parties.crypto.encrypted_file import MAGIC, Locked, Opener, Passphrase, Sink, Source
+from parties.crypto.hpke import SealKey
+from parties.foundation.errors import SealError
 
 KEY = SealKey.generate()
 OWN = Locked(KEY.public, KEY)
@@ -20,8 +20,8 @@ SEGMENT = 64
 def small() -> object:
     """Segments of 64 bytes, and a derivation that takes no memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vault, "SEGMENT_BYTES", SEGMENT)
-        patch.setattr(vault, "_SCRYPT", {"n": 1 << 4, "r": 8, "p": 1})
+        patch.setattr(encrypted_file, "SEGMENT_BYTES", SEGMENT)
+        patch.setattr(encrypted_file, "_SCRYPT", {"n": 1 << 4, "r": 8, "p": 1})
         yield
 
 

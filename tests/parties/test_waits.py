@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import parties.distaim.meeting
-import parties.distaim.server
+import parties.mpc.progress_text
+import parties.mpc.server
 from parties.config import CertificateFiles
-from parties.config.differences import agreed_bytes, differences_text
-from parties.distaim.preview import ServerState
-from parties.distaim.standing import ask_servers
-from parties.distaim.submit import submit
-from parties.errors import RoundConnectError, SubmissionRefused, SubmitError
-from parties.flaim.client import run_client
-from parties.reminder import Reminder, saying
+from parties.config.diff import agreed_bytes, differences_text
+from parties.foundation.errors import RoundConnectError, SubmissionRefused, SubmitError
+from parties.methods.flaim.client import run_client
+from parties.mpc.submission.preview import ServerState
+from parties.mpc.submission.status import ask_servers
+from parties.mpc.submission.submit import submit
+from parties.observability.heartbeat import Reminder, saying
 from protocols.errors import CheckFailed, ConnectTimeout
 from tests.parties.flaim_support import Events, codes_of
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -30,7 +30,7 @@ A, B, C = EVERYONE
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
 
 
 def test_reminder_is_due_at_once_and_then_at_growing_intervals() -> None:
@@ -60,7 +60,7 @@ async def test_saying_is_silent_where_the_wait_is_short() -> None:
 async def test_server_without_peers_says_which_and_where(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parties.distaim.meeting, "_FIRST_S", 0.3)
+    monkeypatch.setattr(parties.mpc.progress_text, "_FIRST_S", 0.3)
     cluster = Cluster(make_config(), tmp_path, certificates)
     record = Recording()
     (ended,) = await cluster.run(pids=(0,), records={0: record})

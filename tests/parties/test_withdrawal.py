@@ -13,18 +13,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import parties.distaim.inputs.rows
-import parties.distaim.server
-import parties.distaim.taking_back
+import parties.mpc.inputs.rows
+import parties.mpc.server
+import parties.mpc.submission.withdrawal_client
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
-from parties.audit.run import audit_folder
-from parties.budget import Account, Budget, Source
-from parties.commands.submit_texts import withdrawn_text
+from parties.audit.runner import audit_folder
+from parties.cli.submit import withdrawn_text
 from parties.config import CertificateFiles, PartySection
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.inputs.own import OwnInput
-from parties.distaim.listing import (
+from parties.foundation.errors import StoreError, SubmissionConflict, SubmitError, TooLate
+from parties.foundation.exit_codes import Status, describe
+from parties.identity.signing import Issuer
+from parties.identity.tls import certificate_bytes, signer
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.participants.finalized import Final, Settlements
+from parties.mpc.participants.listing import (
     Incomplete,
     Listed,
     Listing,
@@ -34,24 +38,20 @@ from parties.distaim.listing import (
     concluded,
     lost,
 )
-from parties.distaim.owner_state import State
-from parties.distaim.planning import release_of
-from parties.distaim.receipts import Receipt, ReceiptMaker, Settled
-from parties.distaim.revise import follow_up, made_in, replace_submission, withdraw
-from parties.distaim.server import run_party
-from parties.distaim.settled import Final, Settlements
-from parties.distaim.standing import Heard, ask_standings
-from parties.distaim.store import Store
-from parties.distaim.stored import Standing, Total
-from parties.distaim.submission import MAX_VERSION
-from parties.distaim.submit import Submitted, submit
-from parties.distaim.taking_back import TakenBack, sign_withdrawal, versions_there
-from parties.distaim.withdrawal import SignedWithdrawal, Withdrawal
-from parties.errors import StoreError, SubmissionConflict, SubmitError, TooLate
-from parties.ledger import DurableLedger
-from parties.signing import Issuer
-from parties.statuses import Status, describe
-from parties.tls import certificate_bytes, signer
+from parties.mpc.planning.budget import distaim_release
+from parties.mpc.records import Standing, Total
+from parties.mpc.server import run_party
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.messages import MAX_VERSION
+from parties.mpc.submission.resubmit import follow_up, made_in, replace_submission, withdraw
+from parties.mpc.submission.sealed_upload import Receipt, ReceiptMaker, Settled
+from parties.mpc.submission.state import State
+from parties.mpc.submission.status import Heard, ask_standings
+from parties.mpc.submission.submit import Submitted, submit
+from parties.mpc.submission.withdrawal import SignedWithdrawal, Withdrawal
+from parties.mpc.submission.withdrawal_client import TakenBack, sign_withdrawal, versions_there
+from parties.storage.owner_budget import Account, Budget, Source
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolViolation
 from protocols.ring import R32
 from protocols.shares import Share
@@ -77,7 +77,7 @@ A, B, C = EVERYONE
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ class Who:
         self.state, self.budget = folder / "state", Budget(folder / "budget")
 
     def spend(self, digest: str, replaced: Sequence[str] = ()) -> None:
-        release = release_of(self.config, self.config.build_workload())
+        release = distaim_release(self.config, self.config.build_workload())
         Account(self.budget, Source(self.name), release).spend(digest, replaced)
 
     def give_back(self, digests: Sequence[str], proof: str) -> None:
@@ -257,7 +257,7 @@ async def test_rows_that_were_counted_are_counted_again_to_take_them_back(
     totals: dict[tuple[str, int], Total],
 ) -> None:
     """a's batch is full when b comes, and is in the total when a withdraws; costs are those of two countings."""
-    monkeypatch.setattr(parties.distaim.inputs.rows, "SEGMENT_ROWS", 100)
+    monkeypatch.setattr(parties.mpc.inputs.rows, "SEGMENT_ROWS", 100)
     config = make_config({"run.input": "rows", "run.rounds": 1, "clients.minimum": 1})
     going = Going(Cluster(config, tmp_path, certificates))
     await asyncio.sleep(0.3)
@@ -726,7 +726,7 @@ async def test_no_server_alone_keeps_an_owner_without_its_state_file_from_withdr
     async def answer(_: object, party: PartySection, *rest: object, **named: object) -> Heard:
         return Heard(party, {"stored": said if party.name == "party-1" else 2, "asked": 0})
 
-    monkeypatch.setattr(parties.distaim.taking_back, "ask_server", answer)
+    monkeypatch.setattr(parties.mpc.submission.withdrawal_client, "ask_server", answer)
     there = await versions_there(config, support.certificates()[A])
     assert there == {"party-0": 2, "party-1": 0, "party-2": 2}
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-import parties.operate.attempts
-from parties.causes import Cause, Obstacle
-from parties.operate import workers
-from parties.operate.attempts import MOST_FAILURES
-from parties.operate.book import DISTAIM, State
-from parties.operate.clocks import Clocks
-from parties.operate.workers import Worker
-from parties.trial import processes as processes_module
+import parties.service.attempts
+from parties.local import processes as processes_module
+from parties.observability.clocks import Clocks
+from parties.observability.failure_causes import Cause, Obstacle
+from parties.service import workers
+from parties.service.attempts import MOST_FAILURES
+from parties.service.studies import DISTAIM, State
+from parties.service.workers import Worker
 
 PROGRAM = Path("/bin/sh")
 
@@ -70,7 +70,7 @@ async def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         return start([str(PROGRAM), "-c", made.command()], **options)
 
     monkeypatch.setattr(processes_module.subprocess, "Popen", popen)
-    monkeypatch.setattr(parties.operate.attempts, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(parties.service.attempts, "LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr(workers.asyncio, "sleep", _hasty(asyncio.sleep))
     yield made
     if made.worker is not None:

@@ -18,7 +18,7 @@ import trustme
 from cryptography import x509
 from numpy.typing import NDArray
 
-from parties.sealing import SealKey
+from parties.crypto.hpke import SealKey
 from protocols.errors import ProtocolError
 from protocols.keystream import Keystream
 from protocols.mesh import TlsFiles, key_hash

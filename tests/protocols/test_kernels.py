@@ -95,7 +95,7 @@ def test_sums_of_signs_are_multiplied_and_folded_as_integers(
 @pytest.mark.parametrize(
     "code",
     [
-        "import parties.commands.main",
+        "import parties.cli.main",
         "import protocols.verify",
         "from protocols import cells; cells.load_for(cells.MANY - 1)",
     ],

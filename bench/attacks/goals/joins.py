@@ -20,9 +20,9 @@ from bench.attacks.judge import MALICIOUS, SEMI_HONEST
 from mechanisms.text_table import TextTable
 from mechanisms.workload import count_marginals
 from parties.config import Config
-from parties.distaim.store import Store
-from parties.distaim.stored import Total
-from parties.linkage import source_codes
+from parties.mpc.records import Total
+from parties.mpc.storage.store import Store
+from parties.session.owner import source_codes
 from protocols import shuffle
 from protocols.context import Payload, StepCost
 from protocols.runtime import PartyRuntime

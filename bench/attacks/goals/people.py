@@ -16,9 +16,9 @@ from bench.attacks.goals.restarts import DEVIATING, Document, Rushing, finished_
 from bench.attacks.goals.results import BOTH, Goal, Got, Way
 from bench.attacks.goals.study import OWNERS, SERVERS, Ended, Study
 from parties.audit.findings import FAIL, Check
-from parties.audit.run import audit_folder
-from parties.distaim.exclusions import Exclusion
-from parties.distaim.steps import (
+from parties.audit.runner import audit_folder
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.steps import (
     AGREE,
     CLIENTS_AGREE,
     CLIENTS_COMPARE,

@@ -20,12 +20,12 @@ from bench.attacks.goals.results import Goal, Got, Way
 from bench.attacks.goals.study import ROUNDS, SERVERS, Ended, Study
 from mechanisms.accounting import Accountant, LedgerEntry
 from mechanisms.events import event_from_dict
-from parties.distaim import agreement, backend
-from parties.distaim.estimation import KeptModels
-from parties.distaim.openings import Openings
-from parties.distaim.planning import make_plan, security_bits
-from parties.distaim.steps import AGREE
-from parties.distaim.stored import Inputs
+from parties.mpc import agreement, aim_backend
+from parties.mpc.estimation import KeptModels
+from parties.mpc.openings import Openings
+from parties.mpc.planning.budget import make_plan, security_bits
+from parties.mpc.records import Inputs
+from parties.mpc.steps import AGREE
 from protocols.context import Payload, StepCost
 from protocols.measure import noise_of
 from protocols.ring import R32, RingArray
@@ -195,7 +195,7 @@ def _forgetful_lead() -> AbstractContextManager[object]:
     stack = ExitStack()
     for name in ("everywhere", "own"):
         stack.enter_context(changed(KeptModels, name, lambda *_: None))
-    stack.enter_context(changed(backend, "commit", committed))
+    stack.enter_context(changed(aim_backend, "commit", committed))
     return stack
 
 

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-import parties.distaim.server
+import parties.mpc.server
 from bench.attacks.goals.attacker import Attacker, deviating, hooked, is_deviating
 from mechanisms.accounting import LedgerEntry, Schedule
 from mechanisms.aim import Estimate, Measurement
@@ -26,16 +26,16 @@ from mechanisms.errors import MechanismError
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MALICIOUS, CertificateFiles, Config, config_from_dict
-from parties.distaim.forget import STORE
-from parties.distaim.server import run_party
-from parties.distaim.store import Store
-from parties.distaim.submit import submit
-from parties.errors import StoreError
-from parties.ledger import DurableLedger
-from parties.progress import FieldValue
-from parties.statuses import TooFewClients
-from parties.tls import make_certificates, public_keys
-from parties.trial.ports import LOOPBACK, free_ports
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import TooFewClients
+from parties.identity.tls import make_certificates, public_keys
+from parties.local.children import LOOPBACK, free_ports
+from parties.mpc.outputs import STORE
+from parties.mpc.server import run_party
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.submit import submit
+from parties.observability.events import FieldValue
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolError
 
 SERVERS = ("server-0", "server-1", "server-2")
@@ -167,7 +167,7 @@ class _Said:
     texts: list[str] = field(default_factory=list)
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``parties.progress.Progress``."""
+        """See ``parties.observability.events.Progress``."""
         self.texts.append(text)
 
 
@@ -241,7 +241,7 @@ class Study:
         def estimator(config: Config, workload: Workload, plan: Schedule) -> Uniform:
             return Uniform(workload, turn if is_deviating() else 0)
 
-        with hooked(), patch.object(parties.distaim.server, "make_estimator", estimator):
+        with hooked(), patch.object(parties.mpc.server, "make_estimator", estimator):
             return asyncio.run(self._run(attacker, pid, owners))
 
     async def _run(self, attacker: Attacker | None, pid: int, owners: Sequence[str]) -> Ended:

@@ -14,15 +14,15 @@ import tomli_w
 from numpy.typing import NDArray
 
 from mechanisms.workload import Workload
-from parties.ceremony import CERTIFICATES, merge
 from parties.config import Address, CertificateFiles, Config, config_from_dict
-from parties.distaim.inputs.own import OwnInput
-from parties.distaim.submit import Prepared, prepare
-from parties.operate.book import DISTAIM
-from parties.operate.identity import Identity, join, make_identity
-from parties.operate.proposals import new_card
-from parties.tls import Authority, make_certificates, pinned_in, public_keys
-from parties.trial.ports import free_ports
+from parties.identity.study_setup import CERTIFICATES, merge
+from parties.identity.tls import Authority, make_certificates, pinned_in, public_keys
+from parties.local.children import free_ports
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.submission.submit import Prepared, prepare
+from parties.service.identity import Identity, join, make_identity
+from parties.service.studies import DISTAIM
+from parties.service.study_intake import new_card
 
 PARTIES = ("party-0", "party-1", "party-2")
 SERVER = "flaim-server"
@@ -182,7 +182,7 @@ class Corpus:
         return self._finished("flaim")
 
     def _finished(self, method: str) -> Path:
-        from parties.api.runs import synthesize
+        from parties.api.run import synthesize
 
         table, out = self.path(f"{method}/table.csv"), self.folder / method / "run"
         table.write_bytes(self.table)

@@ -26,33 +26,33 @@ from mechanisms.draft import draft_domain
 from mechanisms.reading import read_text
 from mechanisms.table import encode
 from parties.audit.bundle import public_files, unpacked, write_bundle
-from parties.audit.run import audit_folder
-from parties.budget import Budget, Release, Source
-from parties.cards import load_card, load_request, own_card, own_request
+from parties.audit.runner import audit_folder
 from parties.config import Address, load_config
-from parties.database import FILE
-from parties.distaim.completed import (
+from parties.crypto.encrypted_file import Locked, Opener, Sink
+from parties.crypto.hpke import SealKey
+from parties.identity.join_documents import load_card, load_request, own_card, own_request
+from parties.identity.tls import load_certificate, load_key
+from parties.mpc.replay.log import Tape, read_tape
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.state import (
     Key,
+    State,
     Withdrawn,
     completed,
     mark_complete,
     mark_withdrawn,
     withdrawn_by,
 )
-from parties.distaim.owner_state import State
-from parties.distaim.store import Store
-from parties.distaim.tape import Tape, read_tape
-from parties.fitted import load_model
-from parties.ledger import DurableLedger
-from parties.operate.backup import manifest_of
-from parties.operate.identity import ServerFile
-from parties.operate.past import past_status
-from parties.operate.settings import load_settings
-from parties.register import Register
-from parties.report.result import read_result
-from parties.sealing import SealKey
-from parties.tls import load_certificate, load_key
-from parties.vault import Locked, Opener, Sink
+from parties.report.from_result import read_result
+from parties.service.backup import manifest_of
+from parties.service.identity import ServerFile
+from parties.service.offline_status import past_status
+from parties.service.settings import load_settings
+from parties.session.model_files import load_model
+from parties.storage.database import FILE
+from parties.storage.owner_budget import Budget, Release, Source
+from parties.storage.privacy_ledger import DurableLedger
+from parties.storage.release_registry import Register
 from protocols.transcript import START, canonical, chain, read
 
 

@@ -27,31 +27,37 @@ from mechanisms.flaim_messages import Brief, Layout, decode_choices, encode_choi
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.config.differences import differences_text
-from parties.distaim.computation import read_traffic
-from parties.distaim.inputs import input_forms
-from parties.distaim.link import refusal_text
-from parties.distaim.listing import Listed, Listing, Whose, parse_resumed
-from parties.distaim.receipts import ReceiptMaker, check_receipt, receipts_in
-from parties.distaim.restart import document_of, read_held
-from parties.distaim.sealed import SignedUpload, Sizes, open_part
-from parties.distaim.submission import FieldError
-from parties.distaim.taking_back import TakenBack, sign_withdrawal
-from parties.distaim.withdrawal import SignedWithdrawal
-from parties.flaim import messages as flaim
-from parties.flaim.refusals import Refusal, Refused
-from parties.flaim.roster import Own, pack_cards, pack_members, unpack_members
-from parties.flaim.session import ClientSession
-from parties.flaim.sums import settings_of
-from parties.operate.book import State
-from parties.operate.hello import Hello
-from parties.operate.proposals import check_proposal
-from parties.operate.statement import Standing, Statement
-from parties.published import Published
-from parties.sealing import SealKey
-from parties.signing import Issuer
-from parties.tls import certificate_bytes
-from parties.version import version
+from parties.config.diff import differences_text
+from parties.crypto.hpke import SealKey
+from parties.federation import messages as flaim
+from parties.federation.flaim_parameters import settings_of
+from parties.federation.key_directory import Own, pack_cards, pack_members, unpack_members
+from parties.federation.messages import Refusal, Refused
+from parties.foundation.version import version
+from parties.identity.signing import Issuer
+from parties.identity.tls import certificate_bytes
+from parties.methods.flaim.client import ClientSession
+from parties.mpc.computation import read_traffic
+from parties.mpc.inputs import input_forms
+from parties.mpc.participants.listing import Listed, Listing, Whose, parse_resumed
+from parties.mpc.restart import document_of, read_held
+from parties.mpc.submission.http_api import refusal_text
+from parties.mpc.submission.messages import FieldError
+from parties.mpc.submission.sealed_upload import (
+    ReceiptMaker,
+    SignedUpload,
+    Sizes,
+    check_receipt,
+    open_part,
+    receipts_in,
+)
+from parties.mpc.submission.withdrawal import SignedWithdrawal
+from parties.mpc.submission.withdrawal_client import TakenBack, sign_withdrawal
+from parties.network.client_hello import Hello
+from parties.service.peer_state import Standing, Statement
+from parties.service.studies import State
+from parties.service.study_intake import check_proposal
+from parties.session.result_digests import Published
 from protocols.exchanger import PeerExchanger
 from protocols.frames import HEADER
 from protocols.keystream import KEY_BYTES
@@ -462,7 +468,7 @@ _CHARGE = {
 def _state(corpus: Corpus) -> Target:
     """What a server says of where the run stands; it is compared and kept by `agreement.agree`."""
     noisy = np.arange(6, dtype="<f8").tobytes()
-    from parties.distaim.stored import Checkpoint
+    from parties.mpc.records import Checkpoint
 
     checkpoint = Checkpoint(0, 0, 4.0, 3, np.frombuffer(noisy, "<f8").astype(np.float64))
     document = {

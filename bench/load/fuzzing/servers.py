@@ -25,19 +25,18 @@ from bench.load.fuzzing.messages import flaim_seeds
 from bench.load.fuzzing.mutate import Mutator
 from bench.load.fuzzing.target import Find, where
 from bench.process_memory import memory
-from parties import tls
-from parties.board import About, Board
-from parties.distaim.link import run_path, submission_path, withdrawal_path
-from parties.distaim.server import run_party
-from parties.distaim.submit import submit
-from parties.errors import RoundTransportError
-from parties.flaim.client import run_client
-from parties.flaim.server import run_server
-from parties.operate.app import Orders, application
-from parties.operate.serving import Listening, answering
-from parties.operate.sockets import NAME, listen
-from parties.progress import Silent
-from parties.secagg.frames import SIZE_BYTES
+from parties.foundation.errors import RoundTransportError
+from parties.identity import tls
+from parties.methods.flaim.client import run_client
+from parties.methods.flaim.server import run_flaim_server
+from parties.mpc.server import run_party
+from parties.mpc.submission.http_api import run_path, submission_path, withdrawal_path
+from parties.mpc.submission.submit import submit
+from parties.network.frames import SIZE_BYTES
+from parties.observability.events import Silent
+from parties.observability.status import About, Board
+from parties.service.admin_listener import NAME, Listening, answering, listen
+from parties.service.run_api import Orders, application
 
 SHARE = 10.0
 """Of a thousand inputs in all, those of each scene: connections take milliseconds."""
@@ -309,7 +308,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
     section = config.require_flaim()
     port = section.address.port if section.address else 0
     server = asyncio.create_task(
-        run_server(
+        run_flaim_server(
             config,
             folder / "server",
             progress=Silent(),

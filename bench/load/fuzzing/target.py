@@ -17,9 +17,9 @@ from types import FrameType
 from bench.load.fuzzing.mutate import Mutator
 from bench.process_memory import memory
 from mechanisms.errors import MechanismError
-from parties.errors import PartyError
-from parties.statuses import describe
-from parties.texts import LONGEST
+from parties.foundation.errors import PartyError
+from parties.foundation.exit_codes import describe
+from parties.foundation.untrusted_text import LONGEST
 from protocols.errors import ProtocolError
 from secagg.errors import SecAggError
 

@@ -27,11 +27,11 @@ from bench.load.kills.judging import Finished
 from bench.load.kills.network import Network
 from bench.load.kills.outcome import Case, Outcome
 from parties.config import CertificateFiles, Config
-from parties.distaim.server import run_party
-from parties.distaim.submit import submit
-from parties.progress import Silent
-from parties.statuses import Status, describe
-from parties.trial.ports import free_ports
+from parties.foundation.exit_codes import Status, describe
+from parties.local.children import free_ports
+from parties.mpc.server import run_party
+from parties.mpc.submission.submit import submit
+from parties.observability.events import Silent
 
 LIMIT_S = 60.0
 _RECEIVE_S = 4.0

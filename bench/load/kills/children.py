@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from parties.commands.running import postponed
+from parties.cli.runtime import postponed
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _imported = list[str]()

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parties.audit.run import audit_folder
+from parties.audit.runner import audit_folder
 from parties.config import Config
-from parties.distaim.forget import STORE
-from parties.distaim.planning import make_plan
-from parties.distaim.store import Store
-from parties.ledger import DurableLedger
+from parties.mpc.outputs import STORE
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.load.services import SERVICES, Trio
-from parties.cards import SEAL
 from parties.config import Config
-from parties.database import FILE
-from parties.distaim.forget import STORE
-from parties.operate.proposals import StudyFolder
-from parties.sealing import SealKey
-from parties.trial.ports import LOOPBACK
+from parties.crypto.hpke import SealKey
+from parties.identity.join_documents import SEAL
+from parties.local.children import LOOPBACK
+from parties.mpc.outputs import STORE
+from parties.service.study_intake import StudyFolder
+from parties.storage.database import FILE
 
 _FOLDERS = ("submissions", "incoming", "totals", "outbox")
 """Of a store, for what is secret."""

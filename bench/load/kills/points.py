@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import parties.distaim.computation
-import parties.enrolment
-import parties.tls
+import parties.identity.tls
+import parties.mpc.computation
+import parties.session.enrollment
 from bench.load.services import children
-from parties.distaim.outbox import Outbox
-from parties.distaim.store import Store
-from parties.ledger import DurableLedger
+from parties.mpc.storage.outbox import Outbox
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
 from protocols.transcript import Transcript
 
@@ -48,7 +48,10 @@ OF_SERVICES = {
 }
 """What is otherwise where the server is a service."""
 _CLOCK_S = 3 * 3600.0
-_CLOCKS: Sequence[tuple[Any, str]] = ((parties.tls, "_now"), (parties.enrolment, "now"))
+_CLOCKS: Sequence[tuple[Any, str]] = (
+    (parties.identity.tls, "_now"),
+    (parties.session.enrollment, "now"),
+)
 
 
 class Point:
@@ -158,5 +161,5 @@ def watch(number: int, fault: str, hit: Path) -> Point:
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")
     point.watch(Transcript, "seal", lambda _, reason: f"seal {reason}")
     point.watch(Context, "step", lambda _, name, round=None: f"step {name} {round}")
-    point.watch(parties.distaim.computation, "write_json", lambda path, *_, **__: path.name)
+    point.watch(parties.mpc.computation, "write_json", lambda path, *_, **__: path.name)
     return point

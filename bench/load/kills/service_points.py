@@ -9,24 +9,24 @@ it, hearing its studies' processes) has a point when it is done with something n
 from pathlib import Path
 from typing import Any
 
-import parties.enrolment
-import parties.operate.exchange
-import parties.operate.proposals
-import parties.operate.service
-import parties.operate.service_database
-import parties.operate.workers
-import parties.tls
+import parties.identity.tls
+import parties.service.database
+import parties.service.peer_sync
+import parties.service.service
+import parties.service.study_intake
+import parties.service.workers
+import parties.session.enrollment
 from bench.load.kills.points import Point
-from parties.operate.afterword import Afterword
-from parties.operate.book import Book
-from parties.operate.exchange import Exchange, Peer
-from parties.operate.service import Service
-from parties.operate.workers import Worker
+from parties.service.closed_studies import Afterword
+from parties.service.peer_sync import Exchange, Peer
+from parties.service.service import Service
+from parties.service.studies import Book
+from parties.service.workers import Worker
 
 _CLOCKS = (
-    (parties.tls, "_now"),
-    (parties.enrolment, "now"),
-    (parties.operate.service, "now"),
+    (parties.identity.tls, "_now"),
+    (parties.session.enrollment, "now"),
+    (parties.service.service, "now"),
 )
 
 
@@ -41,9 +41,9 @@ def watch(number: int, fault: str, hit: Path) -> Point:
 
 def _watch_files(point: Point) -> None:
     """Book, folders, keys."""
-    service, proposals = parties.operate.service, parties.operate.proposals
-    point.watch(parties.operate.service_database, "_migrate", lambda *_: "database's tables")
-    point.watch(parties.operate.service_database, "_check_owner", lambda *_: "database's owner")
+    service, proposals = parties.service.service, parties.service.study_intake
+    point.watch(parties.service.database, "_migrate", lambda *_: "database's tables")
+    point.watch(parties.service.database, "_check_owner", lambda *_: "database's owner")
     point.watch(Book, "add", lambda _, study, *rest: f"book {study.run} added")
     point.watch(Book, "change", lambda _, study, entry: f"book {study.run} {entry.what}")
     point.watch(Book, "note", lambda _, entry: f"book {entry.what}")
@@ -88,7 +88,7 @@ def _told(service: Service) -> str:
 
 def _watch_studies(point: Point) -> None:
     """Studies' processes."""
-    workers = parties.operate.workers
+    workers = parties.service.workers
     point.watch(Service, "_work", lambda _, study: f"process of {study.run}")
     point.watch(Service, "_end", lambda _, study, state, *rest: f"end of {study.run}: {state}")
     point.watch(Worker, "_arguments", lambda worker, _: f"arguments {worker.study.run}")

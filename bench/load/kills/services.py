@@ -26,7 +26,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import parties.operate.service
+import parties.service.service
 from bench.load.kills import judging, points, service_points
 from bench.load.kills.children import continue_stopped, imported, started
 from bench.load.kills.judging import Finished
@@ -42,18 +42,18 @@ from bench.load.services import (
     study_config,
     study_of,
 )
-from parties.ceremony import CERTIFICATES
-from parties.commands.main import cli
-from parties.commands.running import guarded, leave
+from parties.cli.main import cli
+from parties.cli.runtime import guarded, leave
 from parties.config import Config, load_config
-from parties.distaim.submit import submit
-from parties.errors import PartyError, StoreError
-from parties.operate.asking import NotRunning
-from parties.operate.book import ACTIVE, State
-from parties.operate.exchange import FRESH_S
-from parties.operate.proposals import StudyFolder
-from parties.operate.service_database import FILE
-from parties.statuses import Status
+from parties.foundation.errors import PartyError, StoreError
+from parties.foundation.exit_codes import Status
+from parties.identity.study_setup import CERTIFICATES
+from parties.mpc.submission.submit import submit
+from parties.service.database import FILE
+from parties.service.peer_sync import FRESH_S
+from parties.service.status_client import NotRunning
+from parties.service.studies import ACTIVE, State
+from parties.service.study_intake import StudyFolder
 
 LIMIT_S = 240.0
 _STOP_S, _HANG_S, _ROOM_S = 0.3, FRESH_S + 1, 2.0
@@ -67,7 +67,7 @@ _TRIES = 3
 _RUN = "small"
 _PROPOSES, _CANCELS = {FINISHED: "gamma", CANCELLED: "beta"}, "alpha"
 """Whose operator does it: each service is once who decides, and once who hears of it."""
-imported(__name__, "parties.commands.serve", "parties.commands.study", "parties.operate.serve")
+imported(__name__, "parties.cli.serve", "parties.cli.study", "parties.service.main")
 
 
 class _WrongEnd(Exception):
@@ -83,7 +83,7 @@ def _command(arguments: Sequence[str], log: Path, case: Case | None) -> None:
     os.dup2(into, 1)
     os.dup2(into, 2)
     logging.getLogger().handlers.clear()
-    service = parties.operate.service
+    service = parties.service.service
     service.POLL_S, service._FORGET_AGAIN_S, service._FETCH_AGAIN_S = _POLL_S, _AGAIN_S, _AGAIN_S
     hit = log.parent / "hit"
     point = service_points.watch(case.number, case.fault, hit) if case else None

@@ -1,5 +1,5 @@
 """The names that Flower asks for."""
 
-from parties.flaim.flower.app import client, server
+from parties.methods.flaim.flower_app import client, server
 
 __all__ = ["client", "server"]

@@ -1,0 +1,314 @@
+"""Runs from programs: made on this machine, or read from where they are.
+
+Provides ``synthesize``, ``load``, ``Run`` and ``Report``. Secret: the table that is synthesized, which is in the run
+folder until the run is finished, as in every trial. Public: what a run has left, but for the figures of a trial that
+its report says were computed from the real table.
+
+A run on this machine, prepared by method: what is run, where, and how.
+
+Provides ``prepare``. Secret: the trial's table.
+
+Coroutines run to their end from any program, a notebook among them, whose own event loop is running already.
+
+Provides ``run_anywhere`` and ``Callback``, which passes progress on. Nothing here is secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mechanisms.errors import DataError
+from mechanisms.model import Model
+from parties.api.config import ConfigLike, TableLike, config_of, tables_of, types_of
+from parties.api.notebook import embedded
+from parties.audit.bundle import unpacked
+from parties.config import Config, overrides
+from parties.foundation.errors import StoreError
+from parties.foundation.process import need_server
+from parties.foundation.untrusted_text import json_of
+from parties.local.flaim import OF_THE_TRIAL, flaim_request, open_flaim_folder, run_flaim
+from parties.local.folder import Folder
+from parties.local.methods import open_method_folder, run_method, trial_on
+from parties.local.partition import PARTITIONS
+from parties.local.request import METHODS, Request, Trial
+from parties.observability.events import FieldValue, Progress, Silent
+from parties.report.model import RunReport
+from parties.session.model_files import load_model
+from parties.session.owner import Table, name_of
+from parties.session.result_digests import TABLE
+from parties.storage.files import disk_errors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+FLAIM = "flaim"
+
+
+def prepare(
+    table: Table | Mapping[str, Table],
+    config: Config,
+    method: str,
+    *,
+    place: Path,
+    clients: int | None,
+    partition: str,
+    label: str | None,
+    seed: int,
+) -> tuple[Trial, Folder, Callable[[Progress], Awaitable[RunReport]]]:
+    """The trial, its folder ``place``, and what runs it there.
+
+    Raises ConfigError, DataError, StoreError, WorkloadError; ValueError for an unknown method or partition.
+    """
+    if method not in (*METHODS, FLAIM):
+        raise ValueError(f"method = {method!r}; expected one of {', '.join((*METHODS, FLAIM))}")
+    if partition not in PARTITIONS:
+        raise ValueError(f"partition = {partition!r}; expected one of {', '.join(PARTITIONS)}")
+    dataset = name_of(table)
+    if method == FLAIM:
+        config = config.override(OF_THE_TRIAL)
+        request = flaim_request(
+            config, dataset, clients, partition=partition, label=label, seed=seed
+        )
+        trial = trial_on(table, config, request)
+        folder = open_flaim_folder(trial, place)
+        return trial, folder, partial(run_flaim, trial, folder)
+    trial = trial_on(table, config, Request(method, dataset, clients, partition, label, seed))
+    folder = open_method_folder(trial, place)
+    return trial, folder, partial(run_method, trial, folder)
+
+
+Result = TypeVar("Result")
+_START_S = 5.0
+"""How long a thread may take to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """Gives each event's sentence to ``hear``, which is called in another thread than the one that waits."""
+
+    hear: Callable[[str], object]
+
+    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+        """Pass on the sentence."""
+        self.hear(text)
+
+
+def progress_to(hear: Callable[[str], object] | None) -> Progress:
+    """Events for a function that takes sentences, such as ``print``; None is silence."""
+    return Silent() if hear is None else Callback(hear)
+
+
+def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
+    """What ``main`` returns, run on an event loop of its own in a thread of its own.
+
+    Raises what ``main`` raises. Ctrl-C (KeyboardInterrupt) cancels ``main`` and is raised when that has cleaned up.
+    """
+    place: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[object] | None]] = Future()
+    ended: Future[Result] = Future()
+
+    async def whole() -> None:
+        place.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        try:
+            ended.set_result(await main())
+        except BaseException as error:  # noqa: BLE001  # It is raised where it is waited for.
+            ended.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(whole()), name="syncret", daemon=True)
+    try:
+        thread.start()
+        result = ended.result()
+    except KeyboardInterrupt:
+        # Without a place there is nothing to clean up: the thread was not even started.
+        with contextlib.suppress(TimeoutError):
+            loop, task = place.result(_START_S)
+            if task is not None and not ended.done():
+                loop.call_soon_threadsafe(task.cancel)
+            # Processes and folders are gone then; a thread that still computes for nobody is not waited for.
+            ended.exception()
+        raise
+    thread.join()
+    return result
+
+
+_SEED_BITS = 64
+
+
+class Report(Mapping[str, Any]):
+    """A run's report: what report.json has, and ``html``, the page, which notebooks show."""
+
+    def __init__(self, document: Mapping[str, Any], html: str) -> None:
+        self._document = document
+        self.html = html
+
+    def __getitem__(self, key: str) -> Any:
+        return self._document[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._document)
+
+    def __len__(self) -> int:
+        return len(self._document)
+
+    def __repr__(self) -> str:
+        return f"Report({', '.join(self)})"
+
+    def _repr_html_(self) -> str:
+        return embedded(self.html)
+
+
+class Run:
+    """A finished run in ``folder``: its table, its report, and a model to draw more rows from.
+
+    Of a run that was given no place the folder is gone when nobody has the run any more.
+    """
+
+    def __init__(
+        self, folder: Path, model: Model, *, types: Mapping[str, object] | None = None
+    ) -> None:
+        self.folder = folder
+        self._model = model
+        self._types = types or {}
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The synthetic table, in the columns' types. Raises DataError, StoreError, ExtraMissing."""
+        need_server("a DataFrame")
+        from mechanisms.reading import read_drawn
+
+        if not (self.folder / TABLE).exists():
+            raise StoreError(self.folder, f"has no {TABLE}; expected a finished run")
+        return self._typed(read_drawn(self.folder / TABLE, self._model.domain).frame())
+
+    @cached_property
+    def report(self) -> Report:
+        """What was opened, what it cost, how good it is. Raises StoreError."""
+        with disk_errors(self.folder, "read"):
+            text, html = (
+                (self.folder / name).read_text(encoding="utf-8")
+                for name in ("report.json", "report.html")
+            )
+        try:
+            return Report(json_of(text), html)
+        except ValueError as error:
+            raise StoreError(self.folder / "report.json", f"is no report: {error}") from error
+
+    def sample(self, rows: int, *, seed: int | None = None) -> pd.DataFrame:
+        """More rows, drawn from the model, which costs no privacy; the same ``seed`` draws the same ones.
+
+        Raises ValueError unless ``rows`` is positive, ExtraMissing.
+        """
+        need_server("a DataFrame")
+        import pandas as pd
+
+        from mechanisms.synthetic import synthetic_parts
+
+        chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
+        parts = synthetic_parts(self._model, rows, seed=chosen)
+        return self._typed(pd.concat(parts, ignore_index=True))
+
+    def _typed(self, text: pd.DataFrame) -> pd.DataFrame:
+        from mechanisms.typed import as_types, typed_table
+
+        try:
+            return as_types(
+                typed_table(self._model.domain, text.reset_index(drop=True)), self._types
+            )
+        except (KeyError, ValueError) as error:
+            raise DataError(f"{self.folder}: {TABLE} is no table of the model's columns") from error
+
+
+def load(run: str | Path) -> Run:
+    """A finished run of any method: its folder, that of server 0 or of FLAIM's server, or a bundle.
+
+    Raises StoreError where there is none, or no model in it, EstimationError where that is damaged.
+    """
+    opened = contextlib.ExitStack()
+    folder = opened.enter_context(unpacked(Path(run)))
+    with contextlib.ExitStack() as failing:
+        failing.push(opened)
+        found = Run(folder, load_model(folder, named=Path(run)))
+        failing.pop_all()
+    # What was unpacked stays for as long as the run is held.
+    weakref.finalize(found, opened.close)
+    return found
+
+
+def synthesize(
+    table: TableLike | Mapping[str, TableLike],
+    config: ConfigLike,
+    clients: int | None = None,
+    *,
+    method: str = "distaim",
+    epsilon: float | None = None,
+    rounds: int | None = None,
+    partition: str = "iid",
+    label: str | None = None,
+    seed: int = 1,
+    changes: Mapping[str, object] | None = None,
+    ignore_extra: bool = False,
+    out: str | Path | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> Run:
+    """Split one table among ``clients`` data owners and run on this machine, as `syncret run` and `flaim` do.
+
+    ``method`` is "distaim" (three servers and the owners as processes, over mutual TLS), "flaim" (a server and
+    clients, likewise) or "aim" (central, in this process). ``changes`` are other values of the config by dotted key,
+    such as {"run.noise": "distributed"}. In the folder ``out`` the same call takes up an interrupted run; without it
+    the folder is a temporary one. ``progress`` hears sentences, in another thread. Ctrl-C ends all processes.
+
+    With [[source]] tables in the config ``table`` has one for each, by name, and ``clients`` are so many of each.
+
+    Raises ExtraMissing, ConfigError, DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown
+    method or partition.
+    """
+    need_server("synthesize")
+    pass
+    from parties.local.assemble import finish_trial
+
+    given = {"run.epsilon": epsilon, "run.rounds": rounds, **(changes or {})}
+    loaded = config_of(config, overrides(given))
+    with contextlib.ExitStack() as undone:
+        # Also of a run that fails, or is stopped, nothing is left where nobody would look for it.
+        temporary = None if out else tempfile.mkdtemp(prefix="syncret-run-")
+        if temporary is not None:
+            undone.callback(shutil.rmtree, temporary, ignore_errors=True)
+        read = tables_of(table, ignore_extra=ignore_extra)
+        trial, folder, work = prepare(
+            read,
+            loaded,
+            method,
+            place=Path(temporary or out or ""),
+            clients=clients,
+            partition=partition,
+            label=label,
+            seed=seed,
+        )
+
+        async def run() -> None:
+            finish_trial(trial, folder, await work(progress_to(progress)))
+
+        run_anywhere(run)
+        found = Run(folder.path, load_model(folder.path), types=types_of(table))
+        undone.pop_all()
+    if temporary is not None:
+        weakref.finalize(found, shutil.rmtree, temporary, ignore_errors=True)
+    return found

@@ -1,0 +1,1 @@
+"""The checks of the auditor, by subject."""

@@ -1,0 +1,516 @@
+"""Rounds and bytes of every step against what the protocol costs, computed from the configuration and public choices.
+
+Provides the checks ``traffic`` (each server's own account of its steps against the messages in its transcript) and
+``costs`` (the messages against the formulas in the vocabulary of steps), and ``expected``, the formulas'
+result by step and round. Steps that carry lists of names or states have no formula for their size; there the number of
+messages is checked, and that both peers were sent the same amount. Public: everything.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from mechanisms.accounting import Schedule
+from mechanisms.scores import AIM, build_spec
+from parties.audit.checks.linkage import capacities_of, is_linked, linked_facts
+from parties.audit.checks.privacy import Terms, candidates_of, rounds_of
+from parties.audit.checks.proofs import (
+    counted_problem,
+    gates_problem,
+    is_proof,
+    problem_of,
+    sizes_problem,
+)
+from parties.audit.evidence import Attempt, Entry, Evidence, Session
+from parties.audit.findings import require
+from parties.config import CELLS, MALICIOUS
+from parties.mpc.estimation import LEAD, estimate_bytes
+from parties.mpc.inputs.rows import counting_plan, row_recoding
+from parties.mpc.planning.budget import rule_of, security_bits
+from parties.mpc.steps import (
+    CLIENTS_COMPARE,
+    COUNT_VERIFY,
+    OF_BATCHES,
+    OF_CHECKS,
+    OF_MESSAGES,
+    PASSED,
+    STEPS,
+    Batches,
+    Checked,
+    Messages,
+)
+from parties.mpc.transcript_schema import (
+    AGREED,
+    COUNTING,
+    RECOUNTING,
+    REPLACED,
+    SELECTING,
+    WITHDRAWN,
+)
+from protocols.costs import Cost, dearest_counts, is_verified, with_verifier
+from protocols.measure import noise_of
+from protocols.proof_sizes import Tables, count_checks
+from protocols.select_spec import bounds
+from protocols.steps import (
+    CHOICE,
+    COUNTS,
+    LINK_ALIGN,
+    LINK_SORT,
+    MEASURE_NOISE,
+    OF_COUNTING,
+    OF_LINKING,
+    OF_MEASUREMENT,
+    OF_RECODING,
+    OF_SELECTION,
+    SELECT_BITS,
+    Aligned,
+    Counting,
+    Linked,
+    Measurement,
+    Selection,
+    Step,
+)
+from protocols.supply import AT_ONCE
+
+Facts = TypeVar("Facts")
+
+
+class StepInRound(NamedTuple):
+    """A step, by name, and its round, -1 where it has none."""
+
+    step: str
+    round: int
+
+    def __str__(self) -> str:
+        return f"step {self.step}" + (f" of round {self.round}" if self.round >= 0 else "")
+
+
+_BY_MESSAGES = {step.name: step for step in OF_MESSAGES}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one server's messages of one step and round add up to."""
+
+    sent: int = 0
+    received: int = 0
+    messages: int = 0
+    sizes: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+def step_in_round(entry: Entry) -> StepInRound:
+    """Where a message, an opening or an account belongs."""
+    return StepInRound(entry.text("step"), entry.number("round"))
+
+
+def tallies(attempt: Attempt) -> dict[StepInRound, Tally]:
+    """The messages of an attempt, by step and round."""
+    sums: dict[StepInRound, Tally] = defaultdict(Tally)
+    for entry in attempt.of("sent", "received"):
+        tally, size = sums[step_in_round(entry)], entry.number("bytes")
+        if entry.kind == "sent":
+            tally.sent += size
+            tally.messages += 1
+            tally.sizes[entry.number("peer")].append(size)
+        else:
+            tally.received += size
+    return dict(sums)
+
+
+def steps_of(attempt: Attempt) -> dict[StepInRound, list[Entry]]:
+    """A server's own account of its finished steps, by step and round."""
+    accounts: dict[StepInRound, list[Entry]] = defaultdict(list)
+    for entry in attempt.of("step"):
+        accounts[step_in_round(entry)].append(entry)
+    return dict(accounts)
+
+
+def settled(place: StepInRound, session: Session) -> bool:
+    """Whether all three have written down everything of a step: the mesh did not break down in its round."""
+    if session.clean:
+        return True
+    step = STEPS.get(place.step)
+    return (step is None or step.in_round) and place.round < session.sealed_round
+
+
+def traffic(evidence: Evidence) -> str:
+    """Every server's account of what its steps cost is what its messages add up to."""
+    count = 0
+    for session in evidence.sessions:
+        for attempt in session.present:
+            steps, sums = steps_of(attempt), tallies(attempt)
+            for place in sorted(steps.keys() | sums.keys()):
+                if settled(place, session):
+                    _account(place, steps.get(place, []), sums.get(place, Tally()), attempt)
+                    count += 1
+    return f"The accounts of {count} steps are what the messages add up to."
+
+
+def _account(place: StepInRound, steps: list[Entry], tally: Tally, attempt: Attempt) -> None:
+    where = f"server {attempt.pid}, {place}"
+    require(bool(steps), f"{where}: there are messages and no account of the step")
+    totals = {"sent": tally.sent, "received": tally.received, "messages": tally.messages}
+    for name, total in totals.items():
+        said = sum(entry.number(name) for entry in steps)
+        require(
+            said == total, f"{where}: {name} is said to be {said}; the messages add up to {total}"
+        )
+
+
+def costs(evidence: Evidence, terms: Terms) -> str:
+    """Every step took the rounds and the bytes that its formula says."""
+    with with_verifier(terms.config.run.security == MALICIOUS):
+        return _costs(evidence, terms)
+
+
+def _costs(evidence: Evidence, terms: Terms) -> str:
+    exact = 0
+    for session in evidence.sessions:
+        _proofs(session)
+        _counted_proofs(session, terms)
+        for attempt in session.present:
+            wanted, sums = expected(attempt, evidence, terms), tallies(attempt)
+            steps = steps_of(attempt)
+            _gates(session, attempt, wanted)
+            for place in sorted(wanted.keys() | sums.keys()):
+                step = STEPS.get(place.step)
+                if step is not None and step.contains:
+                    continue
+                tally, done = sums.get(place, Tally()), steps.get(place, [])
+                where = f"server {attempt.pid}, {place}"
+                if not settled(place, session):
+                    _at_most(where, place, tally, attempt, terms, wanted.get(place))
+                elif place in wanted:
+                    _exactly(where, wanted[place], tally, done, attempt.pid)
+                    exact += 1
+                else:
+                    _public(where, place, tally, done, attempt, terms)
+    return f"Rounds and bytes of {exact} steps are what the formulas say; the others have the messages they should."
+
+
+def _proofs(session: Session) -> None:
+    """What the three sent to prove something has the sizes of proofs."""
+    attempts = list(session.present)
+    places = {step_in_round(entry) for attempt in attempts for entry in attempt.of("sent")}
+    for place in sorted(place for place in places if is_proof(place.step)):
+        if settled(place, session):
+            problem = sizes_problem(attempts, place.step, place.round)
+            require(problem is None, f"{place}: {problem}")
+
+
+def _counted_proofs(session: Session, terms: Terms) -> None:
+    """With a verifier, what counting each round's rows multiplied was proved, all of it."""
+    if not is_verified():
+        return
+    for attempt in session.present:
+        wanted = defaultdict[int, list[Tables]](list)
+        for note in filter(_counts_rows, attempt.entries):
+            number, (_, rows) = note.number("round"), _joined(note, attempt, terms)
+            wanted[number] += count_checks(_counted_rows(rows, terms, number).plan, rows)
+        rounds = {place.round for place in tallies(attempt) if place.step == COUNT_VERIFY.name}
+        for number in sorted(wanted.keys() | rounds):
+            place = StepInRound(COUNT_VERIFY.name, number)
+            if settled(place, session):
+                problem = counted_problem(attempt, number, wanted[number])
+                require(problem is None, f"server {attempt.pid}, {place}: {problem}")
+
+
+def _gates(session: Session, attempt: Attempt, wanted: Mapping[StepInRound, Cost]) -> None:
+    """With a verifier, so many ANDs can have been proved in each round as its steps have."""
+    if not is_verified():
+        return
+    rounds = defaultdict[int, dict[str, int]](dict)
+    for place, cost in wanted.items():
+        if settled(place, session):
+            rounds[place.round][place.step] = cost.gates
+    for number, gates in sorted(rounds.items()):
+        problem = gates_problem(attempt, number, gates)
+        require(problem is None, f"server {attempt.pid}, round {number}: {problem}")
+
+
+def _counts_rows(entry: Entry) -> bool:
+    return entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what)
+
+
+def _joined(note: Entry, attempt: Attempt, terms: Terms) -> tuple[Linked | Aligned | None, int]:
+    """What a batch's rows take to be joined, if they are of several sources, and how many are counted."""
+    if is_linked(note):
+        return linked_facts(note, attempt, terms.config)
+    return None, sum(capacities_of(note).values())
+
+
+def _exactly(where: str, cost: Cost, tally: Tally, done: list[Entry], pid: int) -> None:
+    require(
+        tally.sent == cost.sent[pid],
+        f"{where}: {tally.sent} bytes were sent; the protocol sends {cost.sent[pid]}",
+    )
+    rounds = sum(entry.number("rounds") for entry in done)
+    require(rounds == cost.rounds, f"{where}: {rounds} rounds; the protocol has {cost.rounds}")
+
+
+def expected(attempt: Attempt, evidence: Evidence, terms: Terms) -> dict[StepInRound, Cost]:
+    """What the formulas say of an attempt's steps that were finished."""
+    wanted: dict[StepInRound, Cost] = defaultdict(Cost)
+    for place, cost in _released(attempt, evidence, terms):
+        wanted[place] += cost
+    wanted.update(_counted_in(attempt, terms))
+    return dict(wanted)
+
+
+def _released(
+    attempt: Attempt, evidence: Evidence, terms: Terms
+) -> Iterator[tuple[StepInRound, Cost]]:
+    """The costs of what an attempt chose and measured, and of the noise that it made ahead of time."""
+    plans = {number: plan for number, _, plan in rounds_of(attempt, terms)}
+    chosen_from = _ChosenFrom(terms)
+    for entry in attempt.entries:
+        number = entry.number("round") if "round" in entry.record else -1
+        chosen_from.see(entry)
+        if _counts_rows(entry):
+            facts, rows = _joined(entry, attempt, terms)
+            if isinstance(facts, Aligned):
+                yield from _priced([LINK_ALIGN], facts, number)
+            elif facts is not None and rows:
+                yield from _priced(OF_LINKING, facts, number)
+            counting = _counted_rows(rows, terms, number)
+            if counting.recoding is not None:
+                yield from _priced(OF_RECODING, counting, number)
+            yield from _priced(OF_COUNTING, counting, number)
+        elif entry.kind != "opened" or number not in plans:
+            continue
+        elif entry.record["what"] == CHOICE.what:
+            selection = chosen_from.selection(plans[number])
+            yield from _priced(OF_SELECTION, selection, number)
+        elif entry.record["what"] == COUNTS.what:
+            measurement = _measurement(entry.number("count"), plans[number], terms, number)
+            # Round 0 has all its noise from one batch.
+            steps = [step for step in OF_MEASUREMENT if number > 0 or step is not MEASURE_NOISE]
+            yield from _priced(steps, measurement, number)
+        elif entry.record["what"] == PASSED.what:
+            yield from _priced(OF_CHECKS, _checked(entry.number("count"), terms), number)
+    if (pending := _pending_cells(attempt, terms)) and 0 in plans:
+        yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms, 0), 0)
+
+
+class _ChosenFrom:
+    """What the next selection is among, and by which way: read from the notes of one attempt, in their order.
+
+    Bits of counts are kept while the total is the same, and noise until it is used; a selection that goes by bits which
+    were never made, or of another total, or by noise that was never made, raises Failed.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._candidates: list[int] = []
+        self._made: list[int] = []
+        self._with_bits: set[int] = set()
+        self._kept = False
+        self._samples = self._unused = 0
+
+    def see(self, entry: Entry) -> None:
+        """Take notice of an entry."""
+        if entry.kind == "client" or any(entry.is_note(note.what) for note in _OTHER_TOTAL):
+            self._with_bits.clear()
+        elif entry.is_note(SELECTING.what):
+            count = len(self._terms.workload.candidates)
+            self._candidates = candidates_of(entry.text("candidates"), count)
+            self._made = candidates_of(entry.text("made"), count)
+            self._kept = bool(entry.record["kept"])
+            self._with_bits |= set(self._made)
+            missing = set(self._candidates) - self._with_bits if self._kept else set(self._made)
+            require(
+                not missing,
+                f"the selection noted in line {entry.line} goes by bits of counts that were not made, or needs none",
+            )
+            self._samples = entry.number("samples")
+            if entry.number("skip"):
+                # Made again after a restart, with those that were used before it.
+                self._unused = 0
+            self._unused += self._samples - entry.number("skip") - len(self._candidates)
+            require(
+                self._unused >= 0,
+                f"the selection noted in line {entry.line} uses noise that was not made, or was used before",
+            )
+
+    def selection(self, plan: Schedule) -> Selection:
+        """Its facts."""
+        direct = _selection(self._candidates, plan, self._terms, self._samples)
+        made = [self._terms.size(i) for i in self._made]
+        return replace(direct, kept=self._kept, made=made)
+
+
+# What comes before a total that is not the one of the selection before.
+_OTHER_TOTAL = (AGREED, WITHDRAWN, REPLACED, RECOUNTING)
+
+
+def _priced(
+    steps: Sequence[Step[Facts]], facts: Facts, number: int
+) -> Iterator[tuple[StepInRound, Cost]]:
+    return (
+        (StepInRound(step.name, number), step.cost(facts))
+        for step in steps
+        if step.cost is not None
+    )
+
+
+def _pending_cells(attempt: Attempt, terms: Terms) -> int:
+    """Cells of the one-way marginals where an attempt has still to measure some: the noise of all is made at once."""
+    agreed = attempt.notes(AGREED.what)
+    first = agreed[0].number("initial") if agreed else 0
+    if first == len(terms.workload.one_way):
+        return 0
+    return sum(terms.first_size(i) for i in terms.workload.one_way)
+
+
+def _selection(candidates: list[int], plan: Schedule, terms: Terms, samples: int) -> Selection:
+    spec = build_spec(
+        terms.workload,
+        candidates,
+        np.zeros(terms.workload.cells, np.uint32),
+        total=1,
+        sigma=plan.noise_sigma,
+        epsilon=plan.epsilon,
+        max_rows=terms.config.max_rows,
+        # Of no rows noise leaves no error.
+        left=None if rule_of(terms.config) == AIM else dict.fromkeys(candidates, 0),
+    )
+    return Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
+
+
+def _checked(owners: int, terms: Terms) -> Checked:
+    workload = terms.workload
+    cells = workload.maximal_cells if terms.config.run.check == CELLS else 0
+    return Checked(owners, len(workload.maximal), cells)
+
+
+def _counted_rows(rows: int, terms: Terms, number: int) -> Counting:
+    """A batch whose owners sent rows: ``owners.limits`` looks at the capacities."""
+    if number == 0:
+        return Counting(counting_plan(terms.first or terms.workload), rows)
+    recoding = row_recoding(terms.workload, terms.config.domain)
+    return Counting(counting_plan(terms.workload), rows, recoding)
+
+
+def _measurement(cells: int, plan: Schedule, terms: Terms, number: int) -> Measurement:
+    """Of round ``number``."""
+    sigma = plan.sigma if number > 0 else plan.initial_sigma
+    noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
+    return Measurement(cells, lambda count: noise.cost(count, sigma))
+
+
+def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, Cost]]:
+    """Digests of components passed on, and no problem told of."""
+    steps = {step.name: step for step in OF_BATCHES}
+    capacity = terms.config.clients.rows_per_client
+    for (name, number), done in steps_of(attempt).items():
+        if name not in steps:
+            continue
+        entries = [e for e in attempt.of("client") if e.number("round") == number]
+        # Who accuses whom has no size known beforehand.
+        if name == CLIENTS_COMPARE.name and not all(entry.record["accepted"] for entry in entries):
+            continue
+        capacities = [capacity] * len(entries)
+        yield from _priced([steps[name]], Batches(capacities, len(done)), number)
+
+
+def _public(
+    where: str, place: StepInRound, tally: Tally, done: list[Entry], attempt: Attempt, terms: Terms
+) -> None:
+    """Steps without a formula for their bytes: the number of messages, and the same to both peers."""
+    if place.step == CLIENTS_COMPARE.name:
+        return
+    sizes = [sorted(tally.sizes.get(peer, [])) for peer in {0, 1, 2} - {attempt.pid}]
+    if is_proof(place.step):
+        for each in sizes:
+            problem = problem_of(place.step, each, len(done))
+            require(problem is None, f"{where}: {problem}")
+        return
+    require(sizes[0] == sizes[1], f"{where}: the two peers were not told the same amount")
+    step = _BY_MESSAGES.get(place.step)
+    if step is not None and step.problem is not None:
+        rounds = sum(entry.number("rounds") for entry in done)
+        is_lead, model = attempt.pid == LEAD, estimate_bytes(terms.workload)
+        problem = step.problem(Messages(sizes[0], len(done), rounds, is_lead, model))
+        require(problem is None, f"{where}: {problem}")
+
+
+def _at_most(
+    where: str,
+    place: StepInRound,
+    tally: Tally,
+    attempt: Attempt,
+    terms: Terms,
+    wanted: Cost | None,
+) -> None:
+    """In the round in which a mesh broke down no more was sent than its steps may send in all."""
+    limit = _limit(place, attempt, terms)
+    if place.step in [step.name for step in (*_OF_LINKING_BEFORE, *OF_RECODING, *OF_COUNTING)]:
+        # A batch says what it is before it begins.
+        limit = 0 if wanted is None else wanted.sent[attempt.pid]
+    require(
+        limit is None or tally.sent <= limit,
+        f"{where}: {tally.sent} bytes were sent before the interruption; the whole step has {limit}",
+    )
+
+
+# How long a sort is its own openings say, of which the last may be missing.
+_OF_LINKING_BEFORE = tuple(step for step in (*OF_LINKING, LINK_ALIGN) if step is not LINK_SORT)
+
+
+def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
+    """The most that a server sends in a step of a selection or a measurement, whatever is chosen; None for others."""
+    workload, plan = terms.workload, terms.plan
+    sizes = [terms.first_size(i) for i in workload.one_way]
+    if place.step == MEASURE_NOISE.name:
+        sizes = [sum(sizes)]
+    if place.round > 0:
+        sizes = [max(terms.size(i) for i in range(len(workload.candidates)))]
+    measuring = [step for step in OF_MEASUREMENT if step.name == place.step]
+    costs = [
+        c
+        for n in sizes
+        for c in _priced(measuring, _measurement(n, plan, terms, place.round), place.round)
+    ]
+
+    def sent(costs: Sequence[tuple[StepInRound, Cost]]) -> int:
+        return sum(cost.sent[attempt.pid] for _, cost in costs)
+
+    if selecting := [step for step in OF_SELECTION if step.name == place.step]:
+        every = [i for i, weight in enumerate(workload.weights) if weight > 0]
+        direct = _selection(every, plan, terms, max(len(every), AT_ONCE))
+        for count in dearest_counts(len(every)):
+            facts = replace(direct, sizes=sorted(direct.sizes)[-count:])
+            if place.step == SELECT_BITS.name:
+                facts = replace(facts, made=facts.sizes)
+            costs = max(costs, list(_priced(selecting, facts, place.round)), key=sent)
+    return sent(costs) * _margin(plan) if costs else None
+
+
+def _margin(plan: Schedule) -> int:
+    """An annealed round may need finer scores and other samplers than the first."""
+    return 4 if plan.adaptive else 1
+
+
+def by_step(
+    evidence: Evidence, terms: Terms | None
+) -> Mapping[str, tuple[list[int], list[int] | None, int]]:
+    """For the page: bytes sent by each server, by formula (None without one), and rounds at server 0, by step."""
+    sent: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    wanted: dict[str, list[int]] = {}
+    rounds: Counter[str] = Counter()
+    for session in evidence.sessions:
+        for attempt in session.present:
+            for (step, _), tally in tallies(attempt).items():
+                sent[step][attempt.pid] += tally.sent
+            if attempt.pid == 0:
+                for (step, _), done in steps_of(attempt).items():
+                    rounds[step] += sum(entry.number("rounds") for entry in done)
+            if terms is not None and session.clean:
+                with with_verifier(terms.config.run.security == MALICIOUS):
+                    formulas = expected(attempt, evidence, terms)
+                for (step, _), cost in formulas.items():
+                    wanted.setdefault(step, [0, 0, 0])[attempt.pid] += cost.sent[attempt.pid]
+    return {step: (sent[step], wanted.get(step), rounds[step]) for step in sorted(sent)}

@@ -1,0 +1,378 @@
+"""Documents of a bundle for its readers: schema, model card, terms of use, and a package that lists all files.
+
+Provides ``documents`` (the files by name, made from a configuration and a report), ``datapackage`` and
+``DEFAULT_TERMS``. Public: everything; of a trial's report nothing that its real table was needed for is repeated.
+Source: Frictionless Data (Table Schema, Data Package); Mitchell et al., "Model Cards for Model Reporting", 2019.
+Known limits: the servers' seals bind table and model, and the configuration with its terms; these texts follow from
+those, but are their writer's words.
+
+The model card of a bundle, in Markdown: what a table is, what it is good for, and who vouches for what.
+
+Provides ``model_card``. Public: everything that comes in but the errors of a trial's report, which it leaves out. Names
+of columns and categories are the users' own: they are written as text, whatever Markdown would make of them.
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mechanisms.origins import counted, counted_in_words
+from mechanisms.schema import table_schema
+from mechanisms.text_format import TextFormat
+from parties.config import Config
+from parties.identity.join_documents import grouped, words
+from parties.report.claimed import CLAIM_HEADS, CLAIMS_SAID, claim_rows
+from parties.report.likely import likely_in_words
+from parties.report.privacy_text import about, in_words, method_name, privacy_in_words
+from parties.report.quality import NOISE
+from parties.session.result_digests import TABLE
+
+_SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
+_SHOWN_QUERIES = 20
+_FARTHEST = 2.0
+"""The largest L1 distance there is; a bound like that says nothing."""
+_INTENDED = (
+    "To explore what the real tables hold, to teach, to write and test programs, to plan a study; for shares and "
+    "cross-tables of the queries below, within the noise that stands beside them.",
+    "More rows of the same kind: `syncret sample BUNDLE -n 10000 --out more.csv`. They cost no further privacy.",
+)
+_LIMITS = (
+    "Dependencies of columns that no query below holds are the model's guess, at best by way of other columns.",
+    "Values that are rare come with noise as large as they are. Within a cell (a bin of numbers) every value is as "
+    "likely as every other one, but for those that have a cell of their own.",
+    "Rows are drawn from a model: they are nobody's, and an analysis of many of them is no more certain than the noise "
+    "of the counts behind them. Confidence intervals computed as if they were real rows are too narrow.",
+    "A person with several rows in the real tables is protected once per row, not once.",
+)
+
+
+def model_card(config: Config, report: Mapping[str, object]) -> str:
+    """The card of the study that ``config`` is of; ``report`` is its report.json, empty where there is none."""
+    report = report or _without_report(config)
+    parts = [
+        f"# Model card: {_text(config.run.id)}",
+        f"{_text(in_words(report))} Every row was drawn from a model of noisy counts; none is a person's.",
+        _warning(report),
+        "## What it is for",
+        _list([*_INTENDED, *_verdict(report, "good_for")]),
+        "## What it is not good for",
+        _list([*_LIMITS, *_verdict(report, "not_for")]),
+        _quality(report),
+        _claims(report),
+        "## How it was made",
+        _method(config, report),
+        "## Privacy",
+        "\n\n".join(map(_text, privacy_in_words(report))),
+        _list(map(_text, _strings(report.get("trust")))),
+        "## Who ran it",
+        _operators(config),
+        "## Columns",
+        _columns(config),
+        "## How to check it",
+        _checks(config),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _without_report(config: Config) -> Mapping[str, object]:
+    """What the configuration alone says of a run."""
+    run = config.run
+    return {
+        "method": "flaim-" + config.flaim.variant if config.flaim is not None else "distaim",
+        "parameters": {
+            "epsilon": run.epsilon,
+            "delta": run.delta,
+            "clients": config.clients.expected,
+            "noise": run.noise if config.flaim is None else config.flaim.noise,
+        },
+    }
+
+
+def _warning(report: Mapping[str, object]) -> str:
+    if not (report.get("not_private") or report.get("utility")):
+        return ""
+    return (
+        "**This was a trial on one machine.** report.json and report.html hold figures that were computed from the "
+        "real table without noise: take them out before you publish anything."
+    )
+
+
+def _verdict(report: Mapping[str, object], key: str) -> list[str]:
+    """What the report makes of the intervals, in sentences."""
+    quality = report.get("quality")
+    found = quality.get("verdict") if isinstance(quality, Mapping) else None
+    return [_text(line) for line in _strings(found.get(key))] if isinstance(found, Mapping) else []
+
+
+def _quality(report: Mapping[str, object]) -> str:
+    """How far each query may be off, as what was opened says; never what only a trial's real table knows."""
+    quality = report.get("quality")
+    if not isinstance(quality, Mapping):
+        return ""
+    queries = [m for m in _tables(quality.get("marginals")) if m["query"]]
+    known = [m for m in queries if m["high"] < _FARTHEST]
+    # Older reports, and those of other methods, have none.
+    has_likely = bool(known) and all("likely" in m for m in known)
+    rows = [
+        (
+            " × ".join(map(_text, _strings(m["columns"]))),
+            ("" if m["expected_is"] == NOISE else "up to ") + f"{50 * m['expected']:.3g} %",
+            *([f"{50 * m['likely']:.3g} %"] if has_likely else []),
+            f"{50 * m['high']:.3g} %",
+        )
+        for m in sorted(known, key=lambda m: m["high"])[:_SHOWN_QUERIES]
+    ]
+    if not rows:
+        return (
+            "## How good it is\n\nOf no query is it known, with some confidence, how far it is off."
+        )
+    left_out = len(queries) - len(rows)
+    said = (
+        "How many of the rows are in a wrong cell of each query: expected, and at most. That no marginal at all is "
+        f"further off holds with {quality['confidence']:.0%} confidence. It follows from what was opened, and is as "
+        "private as the table."
+    )
+    if likely := likely_in_words(quality):
+        said += f" {likely}"
+    more = (
+        f"\n\nOf {left_out} more queries less is known, or nothing; report.json has them."
+        if left_out > 0
+        else ""
+    )
+    heads = ("query", "expected", *(["likely"] if has_likely else []), "at most")
+    return f"## How good it is\n\n{said}\n\n{_table(heads, rows)}{more}"
+
+
+def _claims(report: Mapping[str, object]) -> str:
+    """Claims on each column in its values; nothing that only a trial's real table tells."""
+    quality = report.get("quality")
+    claims = _tables(quality.get("columns")) if isinstance(quality, Mapping) else []
+    if not claims:
+        return ""
+    rows = [tuple(map(_text, row)) for row in claim_rows(claims)]
+    return f"## What holds of each column\n\n{CLAIMS_SAID}\n\n{_table(CLAIM_HEADS, rows)}"
+
+
+def _method(config: Config, report: Mapping[str, object]) -> str:
+    run, asked = config.run, report["parameters"]
+    noise = asked["noise"] if isinstance(asked, Mapping) else run.noise
+    name, done = method_name(report.get("method")), report.get("rounds_done", run.rounds)
+    rounds = f"{done} {'round' if done == 1 else 'rounds'}"
+    said = (
+        f"By {_text(name)}: every column by itself was measured, then in {rounds} queries were chosen and "
+        f"measured, all with noise ({_text(str(noise))}). A graphical model (Private-PGM) was fitted to all noisy "
+        "counts, and the rows are drawn from it."
+    )
+    chosen: dict[str, list[Mapping[str, Any]]] = {}
+    for item in _tables(report.get("selected")):
+        chosen.setdefault(" × ".join(map(_text, _strings(item["query"]))), []).append(item)
+    rows = [
+        (query, ", ".join(str(item["round"]) for item in times), _least_noise(times))
+        for query, times in chosen.items()
+    ]
+    heads = ("query", "chosen in round", "noise of a cell, in rows (least deviation)")
+    return f"{said}\n\n{_table(heads, rows)}" if rows else said
+
+
+def _least_noise(times: Sequence[Mapping[str, Any]]) -> str:
+    return f"{min(item['sigma'] for item in times):.4g}"
+
+
+def _operators(config: Config) -> str:
+    """The servers by name and pinned key; who has the key that was agreed on is who it is."""
+    servers = [(party.name, party.key) for party in config.parties]
+    if not servers and config.flaim is not None and config.flaim.key is not None:
+        servers = [(config.flaim.server, config.flaim.key)]
+    digest = config.digest()
+    study = f"The configuration that all agreed on has the digest `{grouped(digest)}`, in words: *{words(digest)}*."
+    if not servers:
+        return f"One process on one machine, which held the whole table. {study}"
+    rows = [(_text(name), f"`{grouped(key)}`", words(key)) for name, key in servers]
+    return f"{study}\n\n{_table(('server', 'key (SHA-256)', 'in words'), rows)}"
+
+
+def _columns(config: Config) -> str:
+    told = about(config, ended=0.0)
+    rows = [
+        (
+            _text(item.name),
+            item.kind,
+            item.cells or "",
+            _text(item.values),
+            _text(item.provenance),
+        )
+        for item in told.columns
+    ]
+    missing = config.domain.missing_values[:1]
+    spelt = f"\n\nA missing value is written `{missing[0]}`." if missing and missing[0] else ""
+    if missing == ("",):
+        spelt = "\n\nA missing value is an empty cell."
+    optional = any(column.missing for column in config.domain.columns)
+    said = f"{counted_in_words(told.provenance)}\n\n"
+    heads = ("column", "kind", "cells", "values", "from")
+    return said + _table(heads, rows) + (spelt if optional else "")
+
+
+def _checks(config: Config) -> str:
+    """What of the bundle is signed, and by which command it is verified."""
+    if not config.parties and (config.flaim is None or config.flaim.key is None):
+        return "There are no transcripts of such a run, and nothing is signed; datapackage.json has the files' hashes."
+    return (
+        "The servers signed the digests of synthetic.csv and of the model, and everything that led to them, in "
+        "transcripts/. `syncret audit BUNDLE` verifies this with certificates/ and the keys above; compare the words "
+        "above with those that were agreed on. schema.json, terms.txt and this card follow from the configuration and "
+        "report.json; datapackage.json has the hashes of all files."
+    )
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _text(value: str) -> str:
+    """Text in one line, Markdown's signs as themselves."""
+    shown = "".join(c if c.isprintable() else " " for c in value)
+    return _SIGNS.sub(r"\\\1", html.escape(shown, quote=False))
+
+
+def _strings(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list | tuple) else []
+
+
+def _tables(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+SCHEMA, CARD, TERMS, PACKAGE = "schema.json", "model-card.md", "terms.txt", "datapackage.json"
+DEFAULT_TERMS = """Terms of use
+
+This table is synthetic: no row of it is a person's. It was drawn from a model of noisy counts, which are differentially
+private; the model card says by how much, and of whom.
+
+1. Use it to explore, to teach, to write and test programs, to plan studies, and for statistics that the model card
+   calls it good for. Check what a decision or a publication rests on against the real tables, at their owners.
+2. Do not decide about a person by it, and do not take its rows for people.
+3. Do not try to find out whom it was made of, alone or with other data. It is of no use: with or without any one row
+   of the real tables nearly the same would have come out, so that whatever is found is chance.
+4. Whoever passes it on, or rows drawn from its model, passes on these terms and the model card.
+5. Name the study and the digest of its configuration wherever results are published.
+6. It comes without any warranty.
+"""
+"""What a table may be used for, where the study has not agreed on terms of its own."""
+_DESCRIPTIONS = {
+    TABLE: ("synthetic-table", "The synthetic table"),
+    "model/model.json": ("model-tree", "The model: columns and junction tree"),
+    "model/marginals.npz": ("model-marginals", "The model: marginals, NumPy arrays"),
+    "report.json": ("report", "What was done, opened and spent, for programs"),
+    "report.html": ("report-page", "The same for people"),
+    "config.toml": ("configuration", "What all agreed on; its digest is signed by the servers"),
+    SCHEMA: ("schema", "The table's columns, types and values (Table Schema)"),
+    CARD: ("model-card", "What the table is, and what it is good for"),
+    TERMS: ("terms", "What it may be used for"),
+}
+_MEDIA_TYPES = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "jsonl": "application/jsonl",
+    "html": "text/html",
+    "toml": "application/toml",
+    "md": "text/markdown",
+    "txt": "text/plain",
+    "npz": "application/zip",
+    "crt": "application/x-pem-file",
+    "pem": "application/x-pem-file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A file of a bundle: its name, its size, and the hex SHA-256 of its content."""
+
+    name: str
+    size: int
+    digest: str
+
+
+def documents(
+    config: Config, report: Mapping[str, object] | None, *, terms: str | None = None
+) -> dict[str, bytes]:
+    """Schema, model card and terms by their names; ``terms`` where the configuration has none of its own.
+
+    The same configuration and report make the same bytes.
+    """
+    schema = json.dumps(table_schema(config.domain), indent=2, ensure_ascii=False) + "\n"
+    said = config.run.terms or terms or DEFAULT_TERMS
+    card = model_card(config, report or {})
+    return {
+        SCHEMA: schema.encode(),
+        CARD: card.encode(),
+        TERMS: (said if said.endswith("\n") else f"{said}\n").encode(),
+    }
+
+
+def datapackage(
+    config: Config, report: Mapping[str, object] | None, files: Iterable[Packed]
+) -> bytes:
+    """The Data Package over all ``files``: what each is, its size and its hash."""
+    about = (report or {}).get("about")
+    ended = about.get("ended") if isinstance(about, Mapping) else None
+    document = {
+        "profile": "data-package",
+        "name": _plain(config.run.id),
+        "id": f"sha256:{config.digest()}",
+        "title": f"Synthetic table of the study {config.run.id}",
+        "description": f"Differentially private; see {CARD}. The id is the digest of the configuration.",
+        **({"created": ended} if ended else {}),
+        **({"provenance": counted(config.domain)} if config.domain.provenance else {}),
+        "licenses": [{"path": TERMS, "title": "Terms of use"}],
+        "resources": [
+            _resource(file, config.domain.format)
+            for file in sorted(files, key=lambda file: file.name)
+        ],
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _resource(file: Packed, form: TextFormat) -> dict[str, object]:
+    ending = file.name.rpartition(".")[2]
+    name, title = _DESCRIPTIONS.get(file.name, (_plain(file.name), ""))
+    resource: dict[str, object] = {
+        "name": name,
+        # Without it, validators guess from the ending, and take report.json for a report of their own.
+        "type": "table" if file.name == TABLE else "file",
+        **({"title": title} if title else {}),
+        "path": file.name,
+        "format": ending,
+        "mediatype": _MEDIA_TYPES.get(ending, "application/octet-stream"),
+        "bytes": file.size,
+        "hash": f"sha256:{file.digest}",
+    }
+    if file.name == TABLE:
+        resource |= {
+            "profile": "tabular-data-resource",
+            "encoding": "utf-8" if form.encoding == "utf-8-sig" else form.encoding,
+            "schema": SCHEMA,
+        }
+        if dialect := _dialect(form):
+            resource["dialect"] = dialect
+    return resource
+
+
+def _dialect(form: TextFormat) -> dict[str, str]:
+    """The parts of a format that are not the standard's default."""
+    written = {"delimiter": form.delimiter, "quoteChar": form.quote}
+    usual = {"delimiter": ",", "quoteChar": '"'}
+    return {key: value for key, value in written.items() if value != usual[key]}
+
+
+def _plain(name: str) -> str:
+    """A name as the standard has it: small letters, digits, and a few signs."""
+    return re.sub(r"[^-a-z0-9._/]+", "-", name.lower()).replace("/", "-")

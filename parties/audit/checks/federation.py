@@ -1,0 +1,412 @@
+"""The audit of a silos' server's transcript: what was asked for, charged and opened, and who was in each sum.
+
+Provides ``RULES``, named like those of FLAIM, and ``limits_of``. The plan is made anew from the configuration: each
+sum has to be of a kind that it has, with its length, bounds, noise and cost, paid for before anybody was asked, and
+opened once, of as many silos as its session needs, each of whom sent one masked vector of the right size. Known limit:
+one server writes the only transcript, and silos keep none. With noise by the server it sees every sum before the noise.
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from mechanisms.accounting import rho
+from mechanisms.silos import Request
+from parties.audit.checks import identity
+from parties.audit.checks.flaim import clocks, messages, same_certificate
+from parties.audit.checks.report import charges_of, openings_of, read
+from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
+from parties.audit.findings import SERVER_LIMITS, Failed, NotApplicable, require
+from parties.audit.rules import READABLE, Need, Rule
+from parties.config import Config
+from parties.federation import secagg_steps as secagg
+from parties.federation.algorithm import Plan, plan_digest
+from parties.federation.flaim_parameters import is_malicious
+from parties.federation.journal import head_of, request_of
+from parties.federation.sum_parameters import check_silos, session, silos_section
+from parties.federation.sums_schema import (
+    ASKED,
+    FILES,
+    FINISHED,
+    JOINED,
+    LEFT,
+    OPENED,
+    PROTOCOL,
+    STEPS,
+    SUM,
+)
+from parties.foundation.errors import ConfigError
+from parties.methods.registry import plan_of
+from protocols.transcript import round_ended
+from secagg import Parameters, wire
+from secagg.errors import ParameterError
+from secagg.masks import packed_bytes
+
+_RESULTS = {
+    "tda": "It cannot show that model and table were made of the sums; it shows which files the server made.",
+    "mtl": "It cannot show that the mean of the models is that of the sums; it shows which file the server made. The "
+    "silos' own models are with the silos, and are not judged.",
+}
+_EXACT = "The sums had no noise: whatever is made of them has no privacy guarantee."
+_OWN_NOISE = (
+    "It cannot show that silos noised what they sent: each makes its answers private by its own noise and epsilon "
+    "before they leave, and the sums get no other."
+)
+_PARTS = (
+    "It cannot show that silos added their parts of the noise: all but the share that the configuration assumes to be "
+    "corrupt are taken to have done so."
+)
+_BY_SERVER = (
+    "It cannot show what the server did besides: it adds the noise, and saw every sum before it."
+)
+_OWN_LEDGERS = (
+    "Each silo keeps what it spent to itself: no charge is in the transcript to be compared."
+)
+
+_STEPS = {*STEPS.values(), *secagg.STEPS.values(), secagg.UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SilosTerms:
+    """What the configuration says, computed by the auditor."""
+
+    config: Config
+    plan: Plan
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The silos."""
+        return silos_section(self.config).clients
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSum:
+    """One sum that was asked for: its ``number``, over how many silos, the ``request``, and the entries that follow."""
+
+    number: int
+    silos: int
+    request: Request
+    line: int
+    entries: Sequence[Entry]
+
+    @property
+    def opened(self) -> list[Entry]:
+        """What was opened of it."""
+        return [entry for entry in self.entries if entry.kind == "opened"]
+
+
+def limits_of(terms: SilosTerms) -> tuple[str, ...]:
+    """What an audit of such a run cannot show: of its noise, of what it makes, and of who is charged."""
+    plan = terms.plan
+    if not plan.private:
+        noise = _EXACT
+    elif plan.private_answers:
+        noise = _OWN_NOISE
+    else:
+        noise = _PARTS if silos_section(terms.config).noise == "distributed" else _BY_SERVER
+    wrote, whose, _, _, ledgers, truth = SERVER_LIMITS
+    name = "" if terms.config.algorithm is None else terms.config.algorithm[0]
+    charged = _OWN_LEDGERS if plan.private_answers else ledgers
+    return (wrote, whose, noise, _RESULTS[name], charged, truth)
+
+
+def terms_of(evidence: Evidence) -> SilosTerms:
+    """The terms of the configuration in the transcript. Raises Failed."""
+    transcript = evidence.transcripts[0]
+    require(transcript.protocol == PROTOCOL, "the transcript is not of a silos' server")
+    config = identity.rebuild_config(transcript)
+    try:
+        plan = plan_of(config)
+        check_silos(config, plan)
+    except ConfigError as error:
+        raise Failed(f"the configuration in the transcript cannot be used: {error}") from error
+    return SilosTerms(config, plan)
+
+
+def sums_of(attempt: Attempt) -> Iterator[AskedSum]:
+    """The sums of an attempt. Raises Failed."""
+    starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note(ASKED)]
+    for start, end in pairwise([*starts, len(attempt.entries)]):
+        note = attempt.entries[start]
+        try:
+            request = request_of(note.text("head").encode(), b"")
+        except ValueError as error:
+            raise Failed(f"line {note.line} asks for nothing: {error}") from error
+        yield AskedSum(
+            note.number("round"),
+            note.number("clients"),
+            request,
+            note.line,
+            attempt.entries[start + 1 : end],
+        )
+
+
+def _all_sums(evidence: Evidence) -> list[AskedSum]:
+    return [asked for attempt in evidence.transcripts[0].attempts for asked in sums_of(attempt)]
+
+
+def completeness(evidence: Evidence) -> str:
+    """From the header to the closing seal of a finished run, with a seal after every sum that was opened."""
+    transcript = evidence.transcripts[0]
+    require_whole(transcript)
+    last = transcript.attempts[-1]
+    require(last.clean, "the transcript does not end with the closing seal of a finished run")
+    finished = last.notes(FINISHED)
+    require(len(finished) == 1, "the transcript does not say once that the run was finished")
+    numbers = [asked.number for asked in _all_sums(evidence)]
+    require(numbers == sorted(set(numbers)), "sums repeat, or go back")
+    opened = 0
+    for attempt in transcript.attempts:
+        sealed = [entry.text("reason") for entry in attempt.of("seal")]
+        for asked in sums_of(attempt):
+            opened += len(asked.opened)
+            whole = not asked.opened or sealed.count(round_ended(asked.number)) == 1
+            require(whole, f"there is not one seal for sum {asked.number}")
+    said = finished[0].number("sums")
+    # A server that was killed between a sum's opening and its keeping goes on without it.
+    interrupted = len(transcript.attempts) - 1
+    require(
+        said <= opened <= said + interrupted,
+        f"{said} sums are said to be done; {opened} were opened",
+    )
+    return "The transcript reaches from its header to the closing seal of a finished run."
+
+
+def configuration(evidence: Evidence, terms: SilosTerms) -> str:
+    """The digests in the transcript are those of the configuration in it, of its plan, and of the auditor's own."""
+    identity.configured(evidence, terms.config)
+    header = evidence.transcripts[0].header
+    require(
+        plan_digest(terms.plan) == header.text("plan_sha256"),
+        "the configuration describes another plan than server and silos agreed on",
+    )
+    named = "" if terms.config.algorithm is None else terms.config.algorithm[0]
+    require(named == header.text("algorithm"), "the header names another algorithm")
+    private = "" if terms.plan.private else " The run has no privacy guarantee."
+    return f"The configuration in the transcript has the digest and the plan that were agreed on.{private}"
+
+
+def requests(evidence: Evidence, terms: SilosTerms) -> str:
+    """Every sum that was asked for is one of the plan's kinds, and there are no more of each than it has."""
+    kinds = {head_of(request): most for request, most in terms.plan.kinds}
+    found = Counter(head_of(asked.request) for asked in _all_sums(evidence))
+    for head, count in found.items():
+        step = request_of(head, b"").step
+        require(head in kinds, f"the plan has no sum {step[:40]!r} of this length, noise and cost")
+        require(
+            count <= kinds[head],
+            f"{count} sums {step!r} were asked for; the plan has {kinds[head]}",
+        )
+    return f"{found.total()} sums were asked for, each of a kind that the plan has."
+
+
+def clients(evidence: Evidence, terms: SilosTerms) -> str:
+    """Silos are the run's, each with one certificate; in each sum enough of them, with one masked vector each.
+
+    In malicious mode each of them signed who had survived.
+    """
+    certificates: dict[str, str] = {}
+    for attempt in evidence.transcripts[0].attempts:
+        for note in (JOINED, LEFT):
+            for entry in attempt.notes(note):
+                same_certificate(entry, "certificate", certificates, terms.names)
+        for asked in sums_of(attempt):
+            for entry in (entry for entry in asked.entries if entry.kind == "client"):
+                same_certificate(entry, "digest", certificates, terms.names)
+            if asked.opened:
+                _check_survivors(asked, terms)
+    return f"{len(certificates)} of the run's {len(terms.names)} silos took part, each with one certificate."
+
+
+def _check_survivors(asked: AskedSum, terms: SilosTerms) -> None:
+    where = f"line {asked.line}, sum {asked.number}"
+    parameters = _session(asked, terms)
+    here: set[str] = set()
+    for entry in (entry for entry in asked.entries if entry.kind == "client"):
+        name = entry.text("client")
+        require(entry.number("round") == asked.number, f"line {entry.line} is of another sum")
+        if entry.record["accepted"]:
+            require(name not in here, f"line {entry.line} counts {name!r} twice")
+            here.add(name)
+        else:
+            here.discard(name)
+    size = wire.OVERHEAD_BYTES + packed_bytes(parameters.length, parameters.bits)
+    sent = Counter(
+        terms.names[entry.number("peer")]
+        for entry in asked.entries
+        if entry.kind == "received"
+        and entry.text("step") == secagg.MASKED
+        and entry.number("bytes") == size
+    )
+    silent = [name for name in here if sent[name] != 1]
+    require(
+        not silent,
+        f"{where}: {min(silent, default='')!r} is counted without one masked vector of {size} bytes",
+    )
+    signed = {
+        terms.names[entry.number("peer")]
+        for entry in asked.entries
+        if entry.kind == "received" and entry.text("step") == secagg.SIGNATURE
+    }
+    require(
+        not is_malicious(terms.config) or here <= signed,
+        f"{where}: somebody is counted who has not signed who survived",
+    )
+    require(
+        len(here) >= parameters.min_survivors,
+        f"{where}: a sum over {len(here)} silos was opened; {parameters.min_survivors} are the least",
+    )
+
+
+def _session(asked: AskedSum, terms: SilosTerms) -> Parameters:
+    try:
+        return session(terms.config, asked.request, asked.silos, random_bytes=bytes)
+    except ParameterError as error:
+        raise Failed(f"no session takes sum {asked.number}: {error}") from error
+
+
+def openings(evidence: Evidence) -> str:
+    """Only sums were opened, each once, of the length that was asked for; those without noise are not written down."""
+    count = 0
+    for attempt in evidence.transcripts[0].attempts:
+        early = any(entry.kind == "opened" for entry in attempt.before(ASKED))
+        require(not early, "something was opened before the first sum was asked for")
+        for asked in sums_of(attempt):
+            require(len(asked.opened) <= 1, f"sum {asked.number} was opened twice")
+            for entry in asked.opened:
+                where = f"line {entry.line}"
+                fits = (entry.text("what"), entry.text("step"), entry.number("round")) == (
+                    OPENED,
+                    SUM,
+                    asked.number,
+                )
+                require(fits, f"{where}: {entry.text('what')[:40]!r} may not be opened here")
+                length, size = entry.number("count"), len(entry.bytes("value"))
+                require(
+                    length == asked.request.length,
+                    f"{where}: a sum of {length} numbers, not {asked.request.length}",
+                )
+                sizes = (0,) if asked.request.noise is None else (4 * length, 8 * length)
+                require(size in sizes, f"{where}: the opened sum has another length than its count")
+                count += 1
+    require(count > 0, "no sum was opened")
+    return f"Nothing was opened but {count} sums, each of the length that was asked for."
+
+
+def ledger(evidence: Evidence, terms: SilosTerms) -> str:
+    """Each sum was paid for before it was asked for, at what its noise costs, and all are within the budget."""
+    costs: list[float] = []
+    for attempt in evidence.transcripts[0].attempts:
+        paid: dict[int, Entry] = {}
+        wanted = {asked.number: asked for asked in sums_of(attempt)}
+        for entry in attempt.of("ledger"):
+            event, number = event_of(entry), entry.number("round")
+            cost = rho(event)
+            require(
+                entry.real("rho") == cost,
+                f"line {entry.line}: the charge is {entry.real('rho')}, its event costs {cost}",
+            )
+            costs.append(cost)
+            require(
+                math.isclose(entry.real("spent"), math.fsum(costs), rel_tol=1e-12),
+                f"line {entry.line}: {entry.real('spent')} is said to be spent; charges add up to {math.fsum(costs)}",
+            )
+            require(number not in paid, f"line {entry.line}: sum {number} is charged twice")
+            paid[number] = entry
+        for number, asked in wanted.items():
+            due, charge = asked.request.event, paid.get(number)
+            if due is None:
+                require(charge is None, f"sum {number} is charged, and costs nothing")
+                continue
+            fits = (
+                charge is not None
+                and charge.line < asked.line
+                and (charge.text("step"), event_of(charge)) == (asked.request.step, due)
+            )
+            require(fits, f"line {asked.line}: sum {number} was asked for before it was paid for")
+    said = evidence.transcripts[0].header.real("rho_total")
+    require(terms.plan.rho == said, "the header has another budget")
+    within = sum(map(Fraction, costs), Fraction(0)) <= Fraction(terms.plan.rho)
+    require(within, f"{math.fsum(costs)} was spent of a budget of {terms.plan.rho}")
+    if not costs:
+        raise NotApplicable("The run charges nothing to a budget in zCDP.")
+    return f"{len(costs)} charges, recomputed, add up to rho = {math.fsum(costs):.6g} of {terms.plan.rho:.6g}."
+
+
+def files(evidence: Evidence) -> str:
+    """The files that the server said it made are those in the folder."""
+    notes = evidence.transcripts[0].attempts[-1].notes(FILES)
+    require(len(notes) == 1, "the transcript does not say once which files were made")
+    said = notes[0].record["sha256"]
+    digests = said if isinstance(said, dict) else {}
+    for name, digest in digests.items():
+        path = evidence.directory / str(name)
+        require(path.parent == evidence.directory, f"a file {str(name)[:60]!r} in another folder")
+        require(path.exists(), f"{path.name} is missing")
+        same = hashlib.sha256(path.read_bytes()).hexdigest() == digest
+        require(same, f"{path.name} is not the file that the server made")
+    return f"{', '.join(map(str, digests)) or 'No file'} has the digest in the transcript."
+
+
+def report(evidence: Evidence, terms: SilosTerms) -> str:
+    """report.json has the parameters, charges, openings and the guarantee of the run."""
+    document, transcript = read(evidence), evidence.transcripts[0]
+    run, section = terms.config.run, silos_section(terms.config)
+    charged = charges_of(transcript)
+    made: dict[str, object] = {
+        "private": terms.plan.private,
+        "guarantee": terms.plan.guarantee,
+        "opened": [
+            {"round": o.round, "step": o.step, "what": o.what, "count": o.count}
+            for o in openings_of(transcript)
+        ],
+    }
+    for name, value in made.items():
+        require(document.get(name) == value, f"report.json has another {name!r} than the run")
+    parameters, privacy = _table(document, "parameters"), _table(document, "privacy")
+    for name, value in (
+        ("epsilon", run.epsilon),
+        ("delta", run.delta),
+        ("clients", terms.config.clients.expected),
+        ("minimum", section.minimum),
+        ("noise", section.noise),
+        ("security", run.security),
+    ):
+        require(parameters.get(name) == value, f"report.json has another {name!r} than the run")
+    same = privacy.get("ledger") == [entry.to_dict() for entry in charged]
+    require(same, "report.json has other charges than the transcript")
+    require(privacy.get("rho_total") == terms.plan.rho, "report.json has another budget")
+    return (
+        f"report.json has the parameters, {len(charged)} charges, the openings and the guarantee of the run; its "
+        "seconds, bytes, errors and results, and report.html, are its writer's word alone."
+    )
+
+
+def _table(document: object, name: str) -> dict[str, object]:
+    value = document.get(name) if isinstance(document, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+RULES: tuple[Rule[SilosTerms], ...] = (
+    *READABLE,
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
+    Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
+    Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
+    Rule("configuration", lambda case: configuration(case.evidence, case.terms), Need.FORM),
+    Rule(
+        "messages",
+        lambda case: messages(case.evidence, _STEPS, len(case.terms.names)),
+        Need.CONFIGURATION,
+    ),
+    Rule("requests", lambda case: requests(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("clients", lambda case: clients(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("openings", lambda case: openings(case.evidence), Need.FORM),
+    Rule("ledger", lambda case: ledger(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("files made", lambda case: files(case.evidence), Need.FORM),
+    Rule("report", lambda case: report(case.evidence, case.terms), Need.CONFIGURATION),
+)

@@ -1,0 +1,527 @@
+"""The audit of a FLAIM server's transcript: what was opened, what was charged for it, and who took part.
+
+Provides ``RULES``, named like those of a run of three servers. The budget, its division over the rounds, every charge
+and the length of every sum are computed anew from the configuration and the choices in the transcript. Known limit: one
+server writes the only transcript, and clients keep none: what it leaves out, nobody else shows. With server noise it
+sees every sum before the noise (README of `mechanisms`, FLAIM).
+"""
+
+import copy
+import math
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from mechanisms.accounting import LOCAL, MEASURE, SELECT, Schedule, rho
+from mechanisms.events import DiscreteGaussianEvent, Event
+from mechanisms.flaim_messages import Layout
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.workload import Workload
+from parties.audit.checks import identity, publication
+from parties.audit.checks.quality import check_claims, check_columns, check_verdict, written_table
+from parties.audit.checks.report import (
+    FIGURES,
+    UNJUDGED,
+    charges_of,
+    compare,
+    judge_about,
+    openings_of,
+    read,
+)
+from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
+from parties.audit.findings import Failed, require
+from parties.audit.rules import READABLE, Case, Need, Rule
+from parties.config import Config
+from parties.federation import secagg_steps as secagg
+from parties.federation.flaim_parameters import is_malicious, section_of, settings_of
+from parties.federation.transcript_schema import (
+    CHOICES,
+    FINISHED,
+    JOINED,
+    LEFT,
+    OPENED,
+    PROTOCOL,
+    ROUND,
+    SELECTED,
+    STEPS,
+    SUMS,
+)
+from parties.foundation.errors import ConfigError
+from parties.methods.flaim.report import parameters_of
+from parties.report.from_result import workload_size
+from parties.report.model import Privacy, RunReport
+from protocols.transcript import round_ended
+
+_STEPS = {*STEPS.values(), *secagg.STEPS.values(), secagg.UNKNOWN}
+_CHOICE = struct.Struct(">IH")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlaimTerms:
+    """What the configuration says, computed by the auditor."""
+
+    config: Config
+    workload: Workload
+    settings: FlaimSettings
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients."""
+        return section_of(self.config).clients
+
+    @property
+    def schedule(self) -> Schedule:
+        """The division of the budget, of an attempt that has not begun."""
+        return self.settings.schedule(len(self.workload.domain.columns))
+
+
+def terms_of(evidence: Evidence) -> FlaimTerms:
+    """The terms of the configuration in the transcript. Raises Failed."""
+    transcript = evidence.transcripts[0]
+    require(transcript.protocol == PROTOCOL, "the transcript is not of a FLAIM server")
+    config = identity.rebuild_config(transcript)
+    try:
+        return FlaimTerms(config, config.build_workload(), settings_of(config))
+    except ConfigError as error:
+        raise Failed(f"the configuration in the transcript cannot be used: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of an attempt: its number, the note that begins it, what follows, and the schedule as it was then."""
+
+    number: int
+    note: Entry
+    entries: Sequence[Entry]
+    plan: Schedule
+
+
+def completeness(evidence: Evidence) -> str:
+    """From the header to the closing seal of a finished run, with a seal after every round that was begun."""
+    transcript = evidence.transcripts[0]
+    require_whole(transcript)
+    last = transcript.attempts[-1]
+    require(last.clean, "the transcript does not end with the closing seal of a finished run")
+    finished = last.notes(FINISHED)
+    require(len(finished) == 1, "the transcript does not say once that the run was finished")
+    for attempt in transcript.attempts:
+        sealed = [entry.text("reason") for entry in attempt.of("seal")]
+        begun = [entry.number("round") for entry in attempt.notes(ROUND)]
+        require(begun == sorted(set(begun)), "the transcript has rounds that repeat or go back")
+        for number in begun if attempt.clean else begun[:-1]:
+            require(
+                sealed.count(round_ended(number)) == 1, f"there is not one seal for round {number}"
+            )
+    # A server that was killed after its last round makes the table in an attempt without one.
+    begun = [number for attempt in transcript.attempts for number in _rounds_begun(attempt)]
+    done = begun[-1] if begun else 0
+    said = finished[0].number("rounds")
+    require(said == done, f"{said} rounds are said to be done; the last one is {done}")
+    return "The transcript reaches from its header to the closing seal of a finished run."
+
+
+def _rounds_begun(attempt: Attempt) -> list[int]:
+    """Their numbers, but for one that an interrupted attempt had not paid for: it is taken again, or never."""
+    begun = [entry.number("round") for entry in attempt.notes(ROUND)]
+    paid = {entry.number("round") for entry in attempt.of("ledger")}
+    interrupted = not attempt.clean and begun and begun[-1] not in paid
+    return begun[:-1] if interrupted else begun
+
+
+def clocks(evidence: Evidence) -> str:
+    """The server's time never goes back."""
+    before = 0.0
+    for entry in evidence.transcripts[0].entries:
+        require(
+            entry.time >= before - 0.002,
+            f"time goes back by {before - entry.time:.3f} s in line {entry.line}",
+        )
+        before = entry.time
+    return "The server's time never goes back."
+
+
+def messages(evidence: Evidence, kinds: Collection[str], clients: int) -> str:
+    """Messages are of the protocol's ``kinds``, with ``clients`` of the run, and numbered without a gap."""
+    total = size = 0
+    for attempt in evidence.transcripts[0].attempts:
+        for number, entry in enumerate(attempt.of("sent", "received"), start=1):
+            where = f"line {entry.line}"
+            require(
+                entry.text("step") in kinds,
+                f"{where}: the protocol has no message {entry.text('step')[:40]!r}",
+            )
+            require(entry.number("peer") < clients, f"{where}: the run has no such client")
+            require(
+                entry.text("label") == f"{number:016x}",
+                f"{where}: message number {number} of the attempt is missing or out of its place",
+            )
+            total, size = total + 1, size + entry.number("bytes")
+    require(total > 0, "there is no message")
+    return (
+        f"{total} messages, {size} bytes, are of the protocol's kinds and numbered without a gap."
+    )
+
+
+def rounds_of(attempt: Attempt, terms: FlaimTerms) -> Iterator[Round]:
+    """The rounds of an attempt; an annealed schedule is followed by what was charged. Raises Failed."""
+    plan = terms.schedule
+    starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note(ROUND)]
+    for start, end in pairwise([*starts, len(attempt.entries)]):
+        note, entries = attempt.entries[start], attempt.entries[start + 1 : end]
+        number = note.number("round")
+        if plan.adaptive and number > 0:
+            plan = _advanced(plan, number, entries, terms)
+        yield Round(number, note, entries, plan)
+
+
+def _advanced(plan: Schedule, number: int, entries: Sequence[Entry], terms: FlaimTerms) -> Schedule:
+    """The schedule in round ``number``: finer or not, as the charges say."""
+    charged = next((event_of(entry) for entry in entries if entry.kind == "ledger"), None)
+    choices = []
+    for settled in (False, True):
+        then = copy.deepcopy(plan)
+        try:
+            then.advance(number, settled=settled)
+        except ValueError as error:
+            raise Failed(f"round {number} is not in the plan: {error}") from error
+        choices.append(then)
+    for choice in choices:
+        if charged in [event for _, event in due(number, choice, terms)]:
+            return choice
+    return choices[0]
+
+
+def due(number: int, plan: Schedule, terms: FlaimTerms) -> list[tuple[str, Event]]:
+    """What round ``number`` is charged, in its order, with the step of each charge."""
+    settings = terms.settings
+    charges: list[tuple[str, Event]] = []
+    if number > 0 and settings.selects:
+        charges += [(SELECT, plan.selection)] * settings.local_rounds
+        charges += [(LOCAL, DiscreteGaussianEvent(plan.sigma))] * settings.local_measurements
+    marginals = settings.chosen * (number > 0) + len(terms.workload.one_way) * _one_way(
+        number, terms
+    )
+    return charges + [(MEASURE, settings.sum_noise(plan.sigma).event)] * marginals
+
+
+def _one_way(number: int, terms: FlaimTerms) -> bool:
+    return number == 0 or (terms.settings.one_way_each_round and number > 1)
+
+
+def chosen_in(entry: Entry, terms: FlaimTerms) -> dict[int, tuple[int, ...]]:
+    """The candidates that each client chose, from an opening of choices. Raises Failed."""
+    data, offset, chosen = entry.bytes("value"), 0, {}
+    where = f"line {entry.line}"
+    while offset < len(data):
+        require(offset + _CHOICE.size <= len(data), f"{where}: the choices break off")
+        client, count = _CHOICE.unpack_from(data, offset)
+        offset += _CHOICE.size
+        require(offset + 2 * count <= len(data), f"{where}: the choices break off")
+        candidates = struct.unpack_from(f">{count}H", data, offset)
+        offset += 2 * count
+        known = client < len(terms.names) and client not in chosen
+        require(known, f"{where}: client {client} chose twice, or is none")
+        fits = count == terms.settings.chosen and len(set(candidates)) == count
+        require(
+            fits, f"{where}: client {client} chose {count} queries, not {terms.settings.chosen}"
+        )
+        require(
+            all(c < len(terms.workload.candidates) for c in candidates), f"{where}: no such query"
+        )
+        chosen[client] = candidates
+    total = sum(map(len, chosen.values()))
+    require(
+        total == entry.number("count"), f"{where}: {total} choices, not {entry.number('count')}"
+    )
+    return chosen
+
+
+def openings(evidence: Evidence, terms: FlaimTerms) -> str:
+    """Only choices and noisy sums were opened, once a round, of the lengths that the choices make."""
+    choices = sums = 0
+    for attempt in evidence.transcripts[0].attempts:
+        early = any(entry.kind == "opened" for entry in attempt.before(ROUND))
+        require(not early, "something was opened before the first round")
+        for round_ in rounds_of(attempt, terms):
+            chosen: set[int] = set()
+            opened = [entry for entry in round_.entries if entry.kind == "opened"]
+            for entry in opened:
+                what, where = entry.text("what"), f"line {entry.line}"
+                require(what in OPENED, f"{where}: {what[:40]!r} may not be opened")
+                fits = (entry.text("step"), entry.number("round")) == (
+                    OPENED[what],
+                    round_.number,
+                )
+                require(fits, f"{where}: {what} was opened in another step or round")
+                if what == CHOICES:
+                    choices += 1
+                    chosen = {c for picks in chosen_in(entry, terms).values() for c in picks}
+            lists = [entry for entry in opened if entry.record["what"] == CHOICES]
+            require(
+                len(lists) <= (round_.number > 0 and terms.settings.chosen > 0),
+                f"round {round_.number} opened choices {len(lists)} times",
+            )
+            sums += _sums(round_, [e for e in opened if e.record["what"] == SUMS], chosen, terms)
+    require(sums > 0, "no sum was opened")
+    return f"Nothing was opened but {choices} lists of choices and {sums} noisy sums of the lengths that these make."
+
+
+def _sums(round_: Round, opened: Sequence[Entry], chosen: set[int], terms: FlaimTerms) -> int:
+    """The sums of a round: one over everything, or one for each query, some of which may have been given up."""
+    one_way, number = _one_way(round_.number, terms), max(round_.number, 0)
+    candidates = tuple(sorted(chosen))
+    parts = [(one_way, candidates)] if one_way or candidates else []
+    if terms.settings.grouping == "query":
+        parts = [(True, ())] * one_way + [(False, (c,)) for c in candidates]
+    layouts = [Layout(number, 0, 1, 1.0, flag, some) for flag, some in parts]
+    left = iter([layout.cells(terms.workload) for layout in layouts])
+    for entry in opened:
+        count = entry.number("count")
+        require(
+            any(length == count for length in left),
+            f"line {entry.line}: a sum of {count} numbers, which the round's choices do not make",
+        )
+        require(
+            len(entry.bytes("value")) in (4 * count, 8 * count),
+            f"line {entry.line}: the opened sum has another length than its count",
+        )
+    return len(opened)
+
+
+def charges(evidence: Evidence, terms: FlaimTerms) -> str:
+    """Before anything of a round was opened, all that it is charged for it was entered."""
+    count = 0
+    for attempt in evidence.transcripts[0].attempts:
+        for round_ in rounds_of(attempt, terms):
+            wanted = [step for step, _ in due(round_.number, round_.plan, terms)]
+            needed = {CHOICES: len([s for s in wanted if s != MEASURE]), SUMS: len(wanted)}
+            made = 0
+            for entry in round_.entries:
+                made += entry.kind == "ledger"
+                if entry.kind == "opened":
+                    require(
+                        made >= needed.get(entry.text("what"), 0),
+                        f"line {entry.line}: an opening after {made} charges of its round, before the rest",
+                    )
+                    count += 1
+    return f"Each of the {count} openings follows the charges that pay for it."
+
+
+def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
+    """Every charge is one of the plan, costs what its event costs, and the sum is within the budget."""
+    costs: list[float] = []
+    for attempt in evidence.transcripts[0].attempts:
+        for entry in attempt.of("ledger"):
+            cost = rho(event_of(entry))
+            require(
+                entry.real("rho") == cost,
+                f"line {entry.line}: the charge is {entry.real('rho')}, its event costs {cost}",
+            )
+            costs.append(cost)
+            spent = math.fsum(costs)
+            require(
+                math.isclose(entry.real("spent"), spent, rel_tol=1e-12),
+                f"line {entry.line}: {entry.real('spent')} is said to be spent; the charges add up to {spent}",
+            )
+        planned = 0
+        for round_ in rounds_of(attempt, terms):
+            made = [entry for entry in round_.entries if entry.kind == "ledger"]
+            for entry, (step, event) in zip(
+                made, due(round_.number, round_.plan, terms), strict=False
+            ):
+                fits = entry.number("round") == round_.number and entry.text("step") == step
+                require(
+                    fits and event_of(entry) == event,
+                    f"line {entry.line} charges {event_of(entry)} as {entry.text('step')}, where the plan has {event} "
+                    f"as {step} of round {round_.number}",
+                )
+            most = len(due(round_.number, round_.plan, terms))
+            require(
+                len(made) <= most,
+                f"round {round_.number} has {len(made)} charges; the plan has {most}",
+            )
+            planned += len(made)
+        entered = len(list(attempt.of("ledger")))
+        require(planned == entered, f"{entered - planned} charges belong to no round")
+    require(
+        terms.settings.rho == evidence.transcripts[0].header.real("rho_total"),
+        "the header has another budget",
+    )
+    within = sum(map(Fraction, costs), Fraction(0)) <= Fraction(terms.settings.rho)
+    require(within, f"{math.fsum(costs)} was spent of a budget of {terms.settings.rho}")
+    total = f"rho = {math.fsum(costs):.6g} of {terms.settings.rho:.6g}"
+    return f"{len(costs)} charges, recomputed from the plan, add up to {total}."
+
+
+def clients(evidence: Evidence, terms: FlaimTerms) -> str:
+    """Those who take part are clients of the run with one certificate round_, enough of them where a sum was opened.
+
+    Where it was taken over everybody, each of them sent a masked vector, and in malicious mode its signature of who
+    had survived.
+    """
+    certificates: dict[str, str] = {}
+    seen: set[str] = set()
+    for attempt in evidence.transcripts[0].attempts:
+        for note in (JOINED, LEFT):
+            for entry in attempt.notes(note):
+                same_certificate(entry, "certificate", certificates, terms.names)
+                seen.add(entry.text("client"))
+        for round_ in rounds_of(attempt, terms):
+            here: set[str] = set()
+            masked: set[int] = set()
+            signed: set[int] = set()
+            for entry in round_.entries:
+                if entry.kind == "client":
+                    same_certificate(entry, "digest", certificates, terms.names)
+                    name, number = entry.text("client"), entry.number("round")
+                    require(
+                        number == round_.number,
+                        f"line {entry.line} is of another round than {round_.number}",
+                    )
+                    if entry.record["accepted"]:
+                        require(name not in here, f"line {entry.line} counts {name!r} twice")
+                        here.add(name)
+                    else:
+                        here.discard(name)
+                elif entry.kind == "received" and entry.text("step") == secagg.MASKED:
+                    masked.add(entry.number("peer"))
+                elif entry.kind == "received" and entry.text("step") == secagg.SIGNATURE:
+                    signed.add(entry.number("peer"))
+                elif entry.kind == "opened" and entry.record["what"] == SUMS:
+                    union = terms.settings.grouping == "union"
+                    # By query a client may have dropped out of one sum before another.
+                    silent = here - {n for i, n in enumerate(terms.names) if i in masked}
+                    require(
+                        not (union and silent),
+                        f"line {entry.line}: {min(silent, default='')!r} is counted without a masked vector",
+                    )
+                    unsigned = here - {n for i, n in enumerate(terms.names) if i in signed}
+                    require(
+                        not (is_malicious(terms.config) and unsigned),
+                        f"line {entry.line}: {min(unsigned, default='')!r} is counted and has not signed who survived",
+                    )
+                    least = terms.settings.min_participants if union else 1
+                    require(
+                        len(here) >= least,
+                        f"line {entry.line}: a sum over {len(here)} clients was opened; {least} is the least",
+                    )
+            said = round_.note.number("clients")
+            started = sum(
+                e.kind == "client" and e.record["accepted"] is True for e in round_.entries
+            )
+            require(
+                started <= said <= round_.note.number("present") <= len(terms.names),
+                f"round {round_.number} is said to have {said} clients; {started} are listed",
+            )
+    require(seen <= set(terms.names), "somebody who is no client of the run joined")
+    return (
+        f"{len(seen)} of the run's {len(terms.names)} clients took part, each with one certificate."
+    )
+
+
+def same_certificate(
+    entry: Entry, field: str, certificates: dict[str, str], names: Collection[str]
+) -> None:
+    """Raises Failed unless the client of ``entry`` is one of ``names``, with the certificate that it had before."""
+    name = entry.text("client")
+    require(name in names, f"line {entry.line}: {name[:60]!r} is no client of the run")
+    known = certificates.setdefault(name, entry.text(field))
+    require(known == entry.text(field), f"line {entry.line}: {name!r} has another certificate")
+
+
+def traffic(evidence: Evidence) -> str:
+    """The accounts of the steps do not claim more than was sent and received meanwhile."""
+    count = 0
+    for attempt in evidence.transcripts[0].attempts:
+        steps = list(attempt.of("step"))
+        first = next((e.line for e in attempt.notes(ROUND)), math.inf)
+        last = next((e.line for e in attempt.notes(FINISHED)), math.inf)
+        for name in ("sent", "received"):
+            said = sum(entry.number(name) for entry in steps)
+            total = sum(e.number("bytes") for e in attempt.of(name) if first < e.line < last)
+            require(
+                said <= total,
+                f"{said} bytes are said to be {name}; the messages of all rounds have {total}",
+            )
+        count += len(steps)
+    return f"The accounts of {count} steps are within what the messages add up to."
+
+
+def _report(evidence: Evidence, terms: FlaimTerms) -> str:
+    """report.json has the parameters, the budget, the charges, openings and rows of the run, and no other choices."""
+    document, transcript = read(evidence), evidence.transcripts[0]
+    config, settings, ledger = terms.config, terms.settings, charges_of(transcript)
+    rows = publication.said_published(evidence).rows
+    figures = RunReport(
+        method=f"flaim-{settings.variant}",
+        dataset="",
+        parameters=parameters_of(config),
+        privacy=Privacy(settings.rho, ledger),
+        workload=workload_size(terms.workload),
+        communication=UNJUDGED,
+        time_s={"total": 0.0},
+        opened=openings_of(transcript),
+        seed=config.run.seed,
+        synthetic_rows=rows,
+        rounds_done=transcript.attempts[-1].notes(FINISHED)[-1].number("rounds"),
+    )
+    compare(document, figures, FIGURES)
+    judge_about(document, config, evidence.directory / "transcripts" / "server.jsonl")
+    if isinstance(said := document.get("quality"), dict):
+        check_verdict(said, config.domain)
+    if (table := written_table(config, evidence.directory)) is not None:
+        check_columns(document, config.domain, table.values)
+        if isinstance(said, dict):
+            check_claims(said, config.domain, table)
+    noted = {
+        (note.number("round"), candidate)
+        for attempt in transcript.attempts
+        for note in attempt.notes(SELECTED)
+        for candidate in note.items("candidates")
+    }
+    queries = [list(query) for query in terms.workload.candidates]
+    selected = document.get("selected")
+    for choice in selected if isinstance(selected, list) else []:
+        require(
+            (choice["round"], queries.index(choice["query"])) in noted,
+            f"report.json says that round {str(choice['round'])[:20]} measured what the transcript does not have",
+        )
+    return (
+        f"report.json has the figures that the transcript makes: epsilon = {config.run.epsilon:g}, delta = "
+        f"{config.run.delta:g}, {len(ledger)} charges, the openings and {rows} rows; its verdict follows from "
+        "its intervals, and its columns' figures are the table's. Intervals, seconds, bytes, errors and other "
+        "sentences, and report.html, are its writer's word alone."
+    )
+
+
+def _configuration(case: Case[FlaimTerms]) -> str:
+    return identity.configuration(case.evidence, case.terms.config, case.terms.workload, None)
+
+
+RULES: tuple[Rule[FlaimTerms], ...] = (
+    *READABLE,
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
+    Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
+    Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
+    Rule("configuration", _configuration, Need.FORM),
+    Rule(
+        "messages",
+        lambda case: messages(case.evidence, _STEPS, len(case.terms.names)),
+        Need.CONFIGURATION,
+    ),
+    Rule("clients", lambda case: clients(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("openings", lambda case: openings(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("charges", lambda case: charges(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("ledger", lambda case: ledger(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("traffic", lambda case: traffic(case.evidence), Need.CONFIGURATION),
+    Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
+    Rule(
+        "table",
+        lambda case: publication.table(case.evidence, case.terms.config, case.terms.workload),
+        Need.CONFIGURATION,
+    ),
+    Rule("report", lambda case: _report(case.evidence, case.terms), Need.CONFIGURATION),
+)

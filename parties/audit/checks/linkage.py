@@ -1,0 +1,86 @@
+"""Joins in transcripts: what a batch of several sources comes to, and whether what its sort opened is an order alone.
+
+Provides ``capacities_of``, ``link_of``, ``linked_facts`` and ``Sorting``. Public: capacities, and the order of rows
+that nobody knows the order of. Source: `protocols.link`, `protocols.sort`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parties.audit.evidence import Attempt, Entry, table
+from parties.audit.findings import Failed, require
+from parties.config import Config
+from parties.mpc.inputs.linked import LINKED, Link
+from parties.mpc.transcript_schema import COUNTING, RECOUNTING
+from protocols.bitslice import to_bits, words_for
+from protocols.errors import CheckFailed
+from protocols.sort import Parts
+from protocols.steps import COMPARISONS, Aligned, Linked
+
+
+def capacities_of(note: Entry) -> Mapping[str, int]:
+    """The owners of a batch that servers count, and how many rows each may have. Raises Failed."""
+    capacities = table(note.record["capacities"])
+    rows = {client: value for client, value in capacities.items() if type(value) is int}
+    right = bool(rows) and len(rows) == len(capacities) and min(rows.values()) > 0
+    require(right, f"line {note.line}: a batch does not say how many rows its owners may have")
+    return rows
+
+
+def is_linked(entry: Entry) -> bool:
+    """Whether an entry is the note of a batch of several sources."""
+    batch = entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what)
+    return batch and entry.text("form") == LINKED
+
+
+def linked_facts(note: Entry, attempt: Attempt, config: Config) -> tuple[Linked | Aligned, int]:
+    """What joining a batch takes, and how many rows may come of it."""
+    link, declared = Link.of(config), capacities_of(note)
+    if not link.by_key:
+        rows = link.rows(declared)[0]
+        return Aligned(rows, len(config.sources)), rows
+    facts, levels = link.linking(declared), list[int]()
+    for entry in attempt.entries:
+        if entry.line <= note.line:
+            continue
+        if is_linked(entry):
+            break
+        if entry.kind == "opened" and entry.record["what"] == COMPARISONS.what:
+            levels.append(entry.number("count"))
+    return Linked(facts, tuple(levels)), facts.candidates
+
+
+@dataclass(slots=True)
+class Sorting:
+    """The sort of the join that goes on: each opening has to be of the comparisons that the ones before it leave."""
+
+    config: Config
+    _parts: Parts | None = None
+
+    def begin(self, note: Entry) -> None:
+        """A batch of several sources is joined from here on."""
+        link = Link.of(self.config)
+        self._parts = None
+        if link.by_key:
+            facts = link.linking(capacities_of(note))
+            self._parts = Parts.of(facts.total if facts.candidates else 0)
+
+    def size(self, entry: Entry, where: str) -> int:
+        """How many words an opening of comparisons is to have; takes notice of what they say. Raises Failed."""
+        if self._parts is None or not self._parts.unsorted:
+            raise Failed(f"{where}: comparisons are opened where no rows are sorted")
+        left, right = self._parts.pairs()
+        words = np.frombuffer(entry.bytes("value"), "<u8").astype(np.uint64)
+        expected = words_for(len(left))
+        require(
+            words.size == expected, f"{where}: {words.size} words of comparisons, not {expected}"
+        )
+        bits = to_bits(words, expected * 64).astype(np.bool_)
+        require(not bits[len(left) :].any(), f"{where}: bits that are no comparison are opened")
+        try:
+            self._parts = self._parts.split(left, right, bits[: len(left)])
+        except CheckFailed as error:
+            raise Failed(f"{where}: {error}") from error
+        return expected

@@ -1,0 +1,245 @@
+"""The messages between the servers: each sent one received as it was, in the steps of the protocol, in their order.
+
+Provides the checks ``messages``, ``steps``, ``order`` and ``clocks``. Digests are keyed by what the two ends of a link
+have in common, so that equal digests mean equal messages, and the digests of another mesh never fit. Where a run was
+interrupted, the last messages of the broken mesh may lack their counterpart: what a killed process had not yet
+written, or a dead one never took in.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from parties.audit.evidence import Attempt, Entry, Evidence, Session
+from parties.audit.findings import Failed, require
+from parties.mpc.steps import AGREE, ESTIMATE, FINISH, STEPS
+from parties.mpc.transcript_schema import NOTES, ROUND
+from protocols.steps import Phase
+from protocols.transcript import ended_round
+
+CLOCK_TOLERANCE_S = 60.0
+"""A process may be stopped between sending a message and writing it down; nothing else moves its times."""
+MAX_SKEW_S = 3600.0
+"""How far the clocks of two hosts may be apart."""
+
+
+class Key(NamedTuple):
+    """What the two ends of a message have to say alike."""
+
+    label: str
+    digest: str
+    size: int
+    step: str
+    round: int
+
+
+def _key(entry: Entry) -> Key:
+    size, round = entry.number("bytes"), entry.number("round")
+    return Key(entry.text("label"), entry.text("digest"), size, entry.text("step"), round)
+
+
+def _between(
+    evidence: Evidence, sender: int, receiver: int
+) -> tuple[list[tuple[Entry, Attempt]], ...]:
+    """The messages from one server to another, as each of the two wrote them down."""
+
+    def noted(pid: int, kind: str, peer: int) -> list[tuple[Entry, Attempt]]:
+        return [
+            (entry, attempt)
+            for attempt in evidence.transcripts[pid].attempts
+            for entry in attempt.of(kind)
+            if entry.record["peer"] == peer
+        ]
+
+    return noted(sender, "sent", receiver), noted(receiver, "received", sender)
+
+
+def messages(evidence: Evidence, first: int, second: int) -> str:
+    """Every message between two servers is in both transcripts, with the same digest, size, step, round and label."""
+    sessions = {session.name: session for session in evidence.sessions}
+    total = lost = size = 0
+    for sender, receiver in ((first, second), (second, first)):
+        sent, received = _between(evidence, sender, receiver)
+        there = Counter(_key(entry) for entry, _ in received)
+        for entry, attempt in sent:
+            total, size = total + 1, size + entry.number("bytes")
+            if there[_key(entry)] > 0:
+                there[_key(entry)] -= 1
+                continue
+            lost += 1
+            require(
+                _may_be_lost(entry, attempt, sessions),
+                f"{_describe(entry, sender, receiver)} has no counterpart at server {receiver}: "
+                f"it was not received, or not as it was sent (line {entry.line} of server {sender}'s transcript)",
+            )
+        for entry, attempt in received:
+            if there[_key(entry)] > 0:
+                there[_key(entry)] -= 1
+                lost += 1
+                require(
+                    _may_be_lost(entry, attempt, sessions),
+                    f"{_describe(entry, sender, receiver)} has no counterpart at server {sender}: it was not sent, or "
+                    f"not as it was received (line {entry.line} of server {receiver}'s transcript)",
+                )
+    require(total > 0, f"servers {first} and {second} exchanged no message")
+    broken = f"; {lost} of an interrupted mesh have none" if lost else ""
+    return f"All {total} messages, {size} bytes, were received as they were sent, digest by digest{broken}."
+
+
+def _describe(entry: Entry, sender: int, receiver: int) -> str:
+    number = entry.number("round")
+    when = f" of round {number}" if number >= 0 else ""
+    return f"a message from server {sender} to server {receiver} in step {entry.text('step')}{when}"
+
+
+def _may_be_lost(entry: Entry, attempt: Attempt, sessions: Mapping[str, Session]) -> bool:
+    """Whether the mesh broke down in the round of this message, or before the servers had agreed on anything."""
+    step = entry.text("step")
+    if attempt.session is None:
+        return step == AGREE.name and not attempt.clean
+    session = sessions[attempt.session]
+    if session.clean:
+        return False
+    return step == FINISH.name or entry.number("round") >= session.sealed_round
+
+
+def steps(evidence: Evidence, rounds: int) -> str:
+    """Messages belong to the protocol's steps and to rounds that there are; no label was used twice."""
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
+            used: set[tuple[str, int, str]] = set()
+            for entry in attempt.of("sent", "received", "step"):
+                _step_known(entry, transcript.pid, rounds)
+                if entry.kind != "step":
+                    label = entry.kind, entry.number("peer"), entry.text("label")
+                    require(
+                        label not in used,
+                        f"line {entry.line} of server {transcript.pid}'s transcript uses a label again",
+                    )
+                    used.add(label)
+    return f"Every message belongs to one of the protocol's {len(STEPS)} steps and to a round, and has its own label."
+
+
+def _step_known(entry: Entry, pid: int, rounds: int) -> None:
+    name, number = entry.text("step"), entry.number("round")
+    where = f"line {entry.line} of server {pid}'s transcript"
+    step = STEPS.get(name)
+    if step is None:
+        raise Failed(f"{where}: the protocol has no step {name[:40]!r}")
+    fits = step.first_round <= number <= rounds if step.in_round else number == -1
+    require(
+        fits, f"{where}: step {name} does not belong to round {number if number >= 0 else None}"
+    )
+
+
+def order(evidence: Evidence) -> str:
+    """What a server received, charged, opened and sealed follows in the protocol's order."""
+    count = 0
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
+            reached = -1
+            for entry, place in _places(attempt):
+                # The model is estimated before a round, and once more after the last one that took place.
+                if _is_estimate(entry) and entry.number("round") >= reached // _PHASES - 1:
+                    place = max(place, reached)
+                require(
+                    place >= reached,
+                    f"line {entry.line} of server {transcript.pid}'s transcript ({_name(entry)}) comes too late",
+                )
+                reached, count = place, count + 1
+    return f"{count} records of messages received, charges, openings and seals are in the protocol's order."
+
+
+def _is_estimate(entry: Entry) -> bool:
+    return entry.kind == "received" and entry.text("step") == ESTIMATE.name
+
+
+def _name(entry: Entry) -> str:
+    for field in ("step", "what", "reason", "client"):
+        if field in entry.record:
+            return f"{entry.kind} {entry.text(field)[:40]}"
+    return entry.kind
+
+
+_PHASES = 10
+_BEFORE, _AFTER = -1, 1 << 40
+
+
+def _place(round: int, phase: Phase) -> int:
+    """Where a phase of a round stands in the order of the whole run."""
+    return {Phase.START: _BEFORE, Phase.END: _AFTER}.get(phase, _PHASES * round + phase)
+
+
+def _places(attempt: Attempt) -> Iterator[tuple[Entry, int]]:
+    """Entries that have a place in the order of the protocol, and that place."""
+    begun = False
+    for entry in attempt.entries:
+        begun = begun or entry.is_note(ROUND.what)
+        # Before the first round of an attempt, charges are taken over from other servers.
+        if entry.kind == "ledger" and not begun:
+            continue
+        if entry.kind == "seal":
+            ended = ended_round(entry.text("reason"))
+            if ended is not None:
+                yield entry, _place(ended, Phase.MEASUREMENT)
+            continue
+        phase = _phase_of(entry)
+        if phase is not None:
+            yield entry, _place(entry.number("round"), phase)
+
+
+def _phase_of(entry: Entry) -> Phase | None:
+    """The phase that a record other than a seal belongs to, None where it has no place."""
+    if entry.kind == "note":
+        return NOTES[entry.text("what")].phase
+    if entry.kind == "client":
+        return Phase.ARRIVALS
+    if entry.kind not in ("received", "ledger", "opened"):
+        return None
+    step = STEPS.get(entry.text("step"))
+    if step is None:
+        return Phase.MODEL
+    return step.phase_in(entry.number("round")) if entry.kind == "received" else step.phase
+
+
+def clocks(evidence: Evidence) -> str:
+    """No server's time goes back, and no message arrives before it was sent, however far apart the clocks are."""
+    for transcript in evidence.transcripts:
+        before = 0.0
+        for entry in transcript.entries:
+            require(
+                entry.time >= before - 0.002,
+                f"time goes back by {before - entry.time:.3f} s in line {entry.line} of server {transcript.pid}'s "
+                "transcript",
+            )
+            before = entry.time
+    worst = 0.0
+    for session in evidence.sessions:
+        for first, second in ((0, 1), (0, 2), (1, 2)):
+            there, back = _least_lag(session, first, second), _least_lag(session, second, first)
+            if there is None or back is None:
+                continue
+            require(
+                there + back >= -CLOCK_TOLERANCE_S,
+                f"by servers {first}'s and {second}'s clocks messages arrived {-there - back:.0f} s before they left",
+            )
+            worst = max(worst, abs(there - back) / 2)
+            require(
+                worst <= MAX_SKEW_S,
+                f"the clocks of servers {first} and {second} are {worst:.0f} s apart, more than {MAX_SKEW_S:.0f} s",
+            )
+    return f"Nobody's time goes back and no message arrived before it was sent; clocks differed by {worst:.1f} s."
+
+
+def _least_lag(session: Session, sender: int, receiver: int) -> float | None:
+    """The least time from sending to receiving, by the two hosts' clocks, of messages that both wrote down."""
+    one, other = session.attempts[sender], session.attempts[receiver]
+    if one is None or other is None:
+        return None
+    sent = {_key(e): e.time for e in one.of("sent") if e.record["peer"] == receiver}
+    lags = [
+        e.time - sent[_key(e)]
+        for e in other.of("received")
+        if e.record["peer"] == sender and _key(e) in sent
+    ]
+    return min(lags, default=None)

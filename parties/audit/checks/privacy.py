@@ -1,0 +1,524 @@
+"""What was opened, and what was charged for it.
+
+Provides the checks ``openings``, ``values`` and ``ledger``; ``charges`` has a module of its own. The budget, its
+division, the cost of every charge and the sizes of everything that may be opened are computed anew from the
+configuration.
+Source: FLAIM paper, Algorithm 3.
+"""
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Schedule
+from mechanisms.events import Event, ExponentialEvent, event_to_dict
+from mechanisms.workload import Workload
+from parties.audit.checks import identity
+from parties.audit.checks.charges import opened_names, openings_by_name
+from parties.audit.checks.linkage import Sorting, is_linked
+from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
+from parties.audit.findings import Failed, require
+from parties.config import Config
+from parties.foundation.errors import ConfigError
+from parties.mpc.planning.budget import make_plan, released_costs
+from parties.mpc.private_bins import first_workload, released_config, resolved_workload
+from parties.mpc.records import Checkpoint
+from parties.mpc.steps import OPENED_IN, PASSED
+from parties.mpc.transcript_schema import (
+    AGREED,
+    COUNTED,
+    FINISHED,
+    INCOMPLETE,
+    REPEATED,
+    ROUND,
+    SELECTED,
+    SELECTING,
+)
+from protocols.measure import noise_of
+from protocols.ring import R32
+from protocols.select_spec import chosen_index
+from protocols.steps import CHOICE, COMPARISONS, COUNTS, MEASURE, SELECT
+
+_Charge: TypeAlias = tuple[int, str, str, float, str]
+"""A charge as it is compared: round, step, event, cost, and the name of the opening."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What the configuration says, computed by the auditor."""
+
+    config: Config
+    workload: Workload
+    plan: Schedule
+    first: Workload | None = None
+    """What round 0 counts and measures where that chooses bins: ``workload`` follows from it."""
+
+    @property
+    def released(self) -> Config:
+        """The configuration with the bins that round 0 has chosen."""
+        return released_config(self.config, self.workload)
+
+    def size(self, candidate: int) -> int:
+        """Cells of a candidate."""
+        return self.workload.offsets[candidate + 1] - self.workload.offsets[candidate]
+
+    def first_size(self, column: int) -> int:
+        """Cells of a column as round 0 measures it."""
+        return (self.first or self.workload).domain.columns[column].size
+
+    def counts(self, entry: Entry) -> NDArray[np.float64]:
+        """Opened numbers as noisy counts; ``protocols.measure``."""
+        words = np.frombuffer(entry.bytes("value"), "<u4").astype(np.uint32)
+        counts = R32.decode(words).astype(np.float64)
+        return np.ldexp(counts, -noise_of(self.config.run.noise).fraction_bits)
+
+
+def terms_of(evidence: Evidence) -> Terms:
+    """The terms of the configuration in the transcripts. Raises Failed."""
+    config = identity.rebuild_config(evidence.transcripts[0])
+    try:
+        workload = config.build_workload()
+        terms = Terms(config, workload, make_plan(config, workload), first_workload(config))
+        return terms if terms.first is None else _resolved(evidence, terms)
+    except ConfigError as error:
+        raise Failed(f"the configuration in the transcripts cannot be used: {error}") from error
+
+
+def _resolved(evidence: Evidence, terms: Terms) -> Terms:
+    """The terms with the workload that follows from what round 0 opened; the largest there can be where that lacks."""
+    found: dict[int, Checkpoint] = {}
+    for session in evidence.sessions:
+        attempt = max(session.present, key=lambda a: len(list(a.of("opened"))))
+        agreed = attempt.notes(AGREED.what)
+        left = iter(terms.workload.one_way[agreed[0].number("initial") if agreed else 0 :])
+        sigma = next((plan.initial_sigma for n, _, plan in rounds_of(attempt, terms) if n == 0), 0)
+        for entry in attempt.of("opened"):
+            if entry.record["what"] == COUNTS.what and entry.number("round") == 0:
+                column = next(left, -1)
+                where = f"line {entry.line} of server {attempt.pid}'s transcript"
+                require(column >= 0 and sigma > 0, f"{where}: one marginal too many")
+                _of_size(entry, terms.first_size(column), where)
+                found[column] = Checkpoint(0, column, sigma, 1, terms.counts(entry))
+    if not found.keys() >= {*terms.workload.one_way}:
+        return terms
+    workload = resolved_workload(terms.config, list(found.values()))
+    return replace(terms, workload=workload)
+
+
+def candidates_of(mask: str, count: int) -> list[int]:
+    """The candidates in a note's mask. Raises Failed where it is not one of ``count`` bits."""
+    packed = np.frombuffer(bytes.fromhex(mask), np.uint8)
+    require(len(packed) == (count + 7) // 8, "a mask of candidates has another length")
+    bits = np.unpackbits(packed)
+    require(not bits[count:].any(), "a mask of candidates has bits beyond the workload")
+    return [int(index) for index in np.flatnonzero(bits[:count])]
+
+
+def openings(evidence: Evidence, terms: Terms) -> str:
+    """Only choices and noisy counts were opened, as many and as large as the configuration allows."""
+    totals: Counter[str] = Counter()
+    # A mesh opens nothing twice; what a restart repeats is counted once in the run.
+    most: Counter[str] = Counter()
+    for session in evidence.sessions:
+        # A server that was killed may lack the last one.
+        by_server = [_openings_of(attempt, terms) for attempt in session.present]
+        longest = max(by_server, key=len)
+        totals.update(longest)
+        most |= Counter(longest)
+        for attempt, opened in zip(session.present, by_server, strict=True):
+            if sum(len(other) >= len(opened) for other in by_server) < 2 and opened:
+                _really_opened(attempt)
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
+            stray = list(attempt.of("opened")) if attempt.session is None else []
+            require(not stray, f"server {transcript.pid} opened something outside a mesh of three")
+    lost = len(evidence.sessions) - 1
+    rounds = finished_rounds(evidence)
+    chosen, measured = rounds_opened(evidence, CHOICE.what), rounds_opened(evidence, COUNTS.what)
+    due = set(range(1, rounds + 1))
+    require(due <= chosen, f"round {min(due - chosen, default=0)} opened no choice")
+    require(due <= measured, f"round {min(due - measured, default=0)} opened no noisy counts")
+    later = (chosen | measured) - {0} - due
+    require(not later or lost > 0, f"round {max(later, default=0)} comes after the last one")
+    planned = {CHOICE.what: rounds, COUNTS.what: rounds + len(terms.workload.one_way)}
+    # One that a restart repeats is the same one.
+    different = Counter(entries[0].text("what") for entries in openings_by_name(evidence).values())
+    for what, number in planned.items():
+        require(
+            most[what] <= number + min(lost, 1),
+            f"{what} was opened {most[what]} times by one mesh; {rounds} rounds allow {number}",
+        )
+        require(
+            number <= different[what] <= number + lost,
+            f"{what} was opened with {different[what]} different inputs; {rounds} rounds and {lost} interruptions "
+            f"allow {number} to {number + lost}",
+        )
+    bits = f", and {totals[PASSED.what]} times a bit an owner" if totals[PASSED.what] else ""
+    if totals[COMPARISONS.what]:
+        bits += f", and {totals[COMPARISONS.what]} times comparisons of shuffled rows"
+    return (
+        f"Nothing was opened but {totals[CHOICE.what]} choices and {totals[COUNTS.what]} noisy marginals, each of "
+        f"the size of what was to be released in its round{bits}."
+    )
+
+
+def _held_by_one(session: Session) -> int:
+    """How many openings only one of the three wrote down: what is lost with the mesh."""
+    counts = sorted(sum(1 for _ in attempt.of("opened")) for attempt in session.present)
+    return counts[-1] - counts[-2] if len(counts) > 1 else 0
+
+
+def _really_opened(attempt: Attempt) -> None:
+    """Raises Failed unless both others sent what the last opening needs, which this server alone wrote down.
+
+    What they sent stands in their transcripts too (``messages``): a server cannot have opened what nobody opened to it.
+    """
+    last = [*attempt.of("opened")][-1]
+    step, number = last.text("step"), last.number("round")
+    senders = {
+        entry.number("peer")
+        for entry in attempt.of("received")
+        if entry.text("step") == step and entry.number("round") == number
+    }
+    missing = {0, 1, 2} - {attempt.pid} - senders
+    require(
+        not missing,
+        f"line {last.line} of server {attempt.pid}'s transcript: nobody else has this opening, and server "
+        f"{min(missing, default=0)} sent nothing for it",
+    )
+
+
+def rounds_opened(evidence: Evidence, what: str) -> set[int]:
+    """The rounds in which any server of any mesh opened such a value."""
+    entries = [e for s in evidence.sessions for a in s.present for e in a.of("opened")]
+    return {e.number("round") for e in entries if e.record["what"] == what}
+
+
+def finished_rounds(evidence: Evidence) -> int:
+    """How many rounds the run had, as server 0 says at the end; -1 where it does not."""
+    notes = evidence.transcripts[0].last.notes(FINISHED.what)
+    return notes[-1].number("rounds") if notes else -1
+
+
+def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
+    """What an attempt opened, after a look at each opening's step and size."""
+    where = f"of server {attempt.pid}'s transcript"
+    candidates: list[int] = []
+    chosen = first = -1
+    agreed = attempt.notes(AGREED.what)
+    pending = list(terms.workload.one_way)[agreed[0].number("initial") if agreed else 0 :]
+    opened, sorting = [], Sorting(terms.config)
+    for entry in attempt.entries:
+        if is_linked(entry):
+            sorting.begin(entry)
+        elif entry.is_note(SELECTING.what):
+            candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
+            require(bool(candidates), f"line {entry.line} {where}: a choice among no candidates")
+        elif entry.is_note(SELECTED.what):
+            chosen = entry.number("candidate")
+            require(
+                chosen < len(terms.workload.candidates), f"line {entry.line} {where}: no such query"
+            )
+            query = ", ".join(terms.workload.candidates[chosen])
+            require(
+                entry.text("query") == query, f"line {entry.line} {where}: the query is {query!r}"
+            )
+        elif entry.kind == "opened":
+            what = _permitted(entry, f"line {entry.line} {where}")
+            if what in (PASSED.what, COMPARISONS.what):
+                # How many bits there are, and whose they are, is for the check of owners.
+                size = entry.number("count")
+                if what == COMPARISONS.what:
+                    size = sorting.size(entry, f"line {entry.line} {where}")
+                _of_size(entry, size, f"line {entry.line} {where}")
+                opened.append(what)
+                continue
+            if what == CHOICE.what:
+                size = len(candidates)
+            elif entry.number("round") == 0:
+                first += 1
+                require(first < len(pending), f"line {entry.line} {where}: one marginal too many")
+                size = terms.first_size(pending[first])
+            else:
+                require(chosen >= 0, f"line {entry.line} {where}: counts without a choice")
+                size = terms.size(chosen)
+            _of_size(entry, size, f"line {entry.line} {where}")
+            opened.append(what)
+    return opened
+
+
+def _permitted(entry: Entry, where: str) -> str:
+    """What an opening opened, which may be opened in its step. Raises Failed."""
+    what = entry.text("what")
+    require(what in OPENED_IN, f"{where}: {what[:40]!r} may not be opened")
+    step, _ = OPENED_IN[what]
+    require(entry.text("step") == step.name, f"{where}: {what} belongs to step {step.name}")
+    return what
+
+
+def _of_size(entry: Entry, size: int, where: str) -> None:
+    """Raises Failed unless an opening is of ``size`` numbers and has the bytes for them."""
+    _, opening = OPENED_IN[entry.text("what")]
+    count = entry.number("count")
+    require(count == size, f"{where}: {count} numbers were opened where {size} were due")
+    require(
+        len(entry.bytes("value")) == opening.itemsize * size,
+        f"{where}: the opened value has another length than its count",
+    )
+
+
+def values(evidence: Evidence, terms: Terms) -> str:
+    """The three opened the same values and drew the same conclusions from them."""
+    count = 0
+    for session in evidence.sessions:
+        names = [note.what for note in (AGREED, SELECTING, SELECTED, ROUND, COUNTED, INCOMPLETE)]
+        alike = [
+            [_opened_values(attempt) for attempt in session.present],
+            *([_notes(attempt, name) for attempt in session.present] for name in names),
+        ]
+        for lists in alike:
+            _same_up_to_the_end(lists, session)
+        count += max((len(values) for values in alike[0]), default=0)
+        for attempt in session.present:
+            _choices_hold(attempt, terms)
+    return (
+        f"All {count} opened values are the same at all three, and the choices are what was opened."
+    )
+
+
+def _opened_values(attempt: Attempt) -> list[tuple[object, ...]]:
+    fields = ("round", "step", "what", "count", "value")
+    entries = (entry for entry in attempt.of("opened") if entry.record["what"] != PASSED.what)
+    return [entry.values(*fields) for entry in entries]
+
+
+def _notes(attempt: Attempt, what: str) -> list[tuple[object, ...]]:
+    return [
+        tuple(str(value) for name, value in e.record.items() if name != "t")
+        for e in attempt.notes(what)
+    ]
+
+
+def _same_up_to_the_end(lists: Sequence[Sequence[tuple[object, ...]]], session: Session) -> None:
+    """Where a mesh broke down, a server may not have come to the last of them, or not have kept it."""
+    longest = max(lists, key=len, default=[])
+    for attempt, own in zip(session.present, lists, strict=True):
+        for mine, theirs in zip(own, longest, strict=False):
+            require(
+                mine == theirs,
+                f"server {attempt.pid} and another one differ in {str(theirs[2])[:40]} of round {str(theirs[0])[:20]}",
+            )
+        missing = len(longest) - len(own)
+        require(
+            missing == 0 or (missing == 1 and not session.clean),
+            f"server {attempt.pid} lacks {missing} of what another one opened or noted",
+        )
+
+
+def _choices_hold(attempt: Attempt, terms: Terms) -> None:
+    """An opened choice is one of the candidates, and the noted query is that one."""
+    candidates: list[int] = []
+    opened: int | None = None
+    for entry in attempt.entries:
+        if entry.is_note(SELECTING.what):
+            candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
+        elif entry.kind == "opened" and entry.record["what"] == CHOICE.what:
+            words = np.frombuffer(entry.bytes("value"), "<u8")
+            known = len(words) == len(candidates) and np.count_nonzero(words == 0) == 1
+            require(
+                known,
+                f"the choice opened in line {entry.line} of server {attempt.pid}'s is not one of its candidates",
+            )
+            opened = candidates[chosen_index(words)]
+        elif entry.is_note(SELECTED.what):
+            require(
+                opened in (None, entry.number("candidate")),
+                f"server {attempt.pid} noted another query in line {entry.line} than the one that was opened",
+            )
+            opened = None
+
+
+def ledger(evidence: Evidence, terms: Terms) -> str:
+    """Every charge costs what its event costs and is one that the plan provides for; the sum is within the budget."""
+    budget, accountant = Fraction(terms.plan.rho), terms.plan.accountant
+    ledgers: list[Counter[_Charge]] = []
+    for transcript in evidence.transcripts:
+        costs: list[float] = []
+        entries: Counter[_Charge] = Counter()
+        for attempt in transcript.attempts:
+            for entry in attempt.of("ledger"):
+                where = f"line {entry.line} of server {transcript.pid}'s transcript"
+                event, cost = event_of(entry), entry.real("rho")
+                require(
+                    cost == accountant.cost(event),
+                    f"{where}: the charge is {cost}, its event costs {accountant.cost(event)}",
+                )
+                costs.append(cost)
+                spent = math.fsum(costs)
+                require(
+                    entry.real("spent") == spent,
+                    f"{where}: {entry.real('spent')} is said to be spent; the charges add up to {spent}",
+                )
+                left = budget - sum(map(Fraction, costs), Fraction(0))
+                require(
+                    left < 0 or Fraction(accountant.reserve(event)) <= left,
+                    f"{where}: too little was left after this charge for it to cost so little",
+                )
+                opening = entry.text("opening")
+                key = entry.number("round"), entry.text("step"), str(event_to_dict(event)), cost
+                entries[*key, opening] += 1
+                require(
+                    entries[*key, opening] == 1,
+                    f"{where}: the same opening is charged a second time",
+                )
+        total = sum(map(Fraction, costs), Fraction(0))
+        require(
+            total <= budget,
+            f"server {transcript.pid} spent {float(total)} of a budget of {float(budget)}",
+        )
+        ledgers.append(entries)
+    opened = opened_names(evidence)
+    for pid in (1, 2):
+        # What one alone has charged, and nothing was opened for, the others do not enter.
+        alone = ledgers[pid].keys() ^ ledgers[0].keys()
+        require(
+            not any(key[4] in opened for key in alone), f"the ledgers of servers 0 and {pid} differ"
+        )
+    for session in evidence.sessions:
+        for attempt in session.present:
+            _as_planned(attempt, evidence, terms)
+    _numbers_of_charges(evidence, ledgers[0], terms)
+    spent = math.fsum(key[3] * number for key, number in ledgers[0].items())
+    sum_ = f"rho = {spent:.6g} of {terms.plan.rho:.6g}"
+    return f"{ledgers[0].total()} charges, recomputed from the plan, add up to {sum_}."
+
+
+def _numbers_of_charges(evidence: Evidence, entries: Counter[_Charge], terms: Terms) -> None:
+    """One charge for each release of the finished rounds, and at most two for each interruption.
+
+    A choice whose measurement was lost, and not covered again, was a release after the last finished round.
+    """
+    rounds = finished_rounds(evidence)
+    planned = Counter({(0, MEASURE.name): len(terms.workload.one_way)})
+    for number in range(1, rounds + 1):
+        planned.update([(number, SELECT.name), (number, MEASURE.name)])
+    if rounds + 1 in rounds_opened(evidence, CHOICE.what):
+        planned[rounds + 1, SELECT.name] += 1
+    made: Counter[tuple[int, str]] = Counter()
+    for (number, step, _, _, _), times in entries.items():
+        made[number, step] += times
+    missing, extra = planned - made, made - planned
+    for number, step in missing:
+        raise Failed(f"round {number} has no charge for {step}")
+    # One charge that nothing was opened for, and the one before it where only one server held what was opened.
+    lost = len(evidence.sessions) - 1
+    explained = lost + sum(_held_by_one(session) for session in evidence.sessions)
+    require(
+        extra.total() <= explained,
+        f"there are {extra.total()} charges beyond the plan, such as {step_text(extra)}; {lost} interruptions explain "
+        f"{explained} at most",
+    )
+
+
+def step_text(charges: Counter[tuple[int, str]]) -> str:
+    """The first of some charges, for people."""
+    number, step = min(charges, default=(0, "none"))
+    return f"{step} of round {number}"
+
+
+def _as_planned(attempt: Attempt, evidence: Evidence, terms: Terms) -> None:
+    """The events that an attempt charged are those of the schedule, followed round by round."""
+    for number, entries, plan in rounds_of(attempt, terms):
+        for entry in entries:
+            event = event_of(entry)
+            step = SELECT.name if isinstance(event, ExponentialEvent) else MEASURE.name
+            measured = plan.measurement if number > 0 else plan.initial
+            planned = plan.selection if step == SELECT.name else measured
+            allowed = number > 0 or step == MEASURE.name
+            require(
+                allowed and event == planned and entry.text("step") == step,
+                f"line {entry.line} of server {attempt.pid}'s transcript charges {event} as {entry.text('step')} in "
+                f"round {number}, where the plan has {planned}",
+            )
+
+
+def rounds_of(attempt: Attempt, terms: Terms) -> Iterator[tuple[int, list[Entry], Schedule]]:
+    """Each round of an attempt with its charges and the schedule as it was then."""
+    plan = schedule_at(attempt, terms)
+    begun = False
+    entries: list[Entry] = []
+    number = -1
+    for entry in attempt.entries:
+        if entry.is_note(ROUND.what):
+            if begun:
+                yield number, entries, plan
+            number, entries, begun = entry.number("round"), [], True
+            charged = _next_charge(attempt, entry)
+            plan = _advanced(plan, number, charged, f"round {number} of server {attempt.pid}")
+        elif entry.kind == "ledger" and begun:
+            require(
+                entry.number("round") == number,
+                f"line {entry.line} of server {attempt.pid}'s transcript charges another round than {number}",
+            )
+            entries.append(entry)
+    if begun:
+        yield number, entries, plan
+
+
+def schedule_at(attempt: Attempt, terms: Terms) -> Schedule:
+    """The schedule with which an attempt began, told of what was released and lost before."""
+    plan = make_plan(terms.config, terms.workload)
+    agreed = attempt.notes(AGREED.what)
+    if not agreed:
+        return plan
+    initial = agreed[0].number("initial")
+    sigmas, wasted = (
+        [float(n) for n in agreed[0].items(name) if isinstance(n, int | float)]
+        for name in ("sigmas", "wasted")
+    )
+    try:
+        plan.write_off(
+            [*released_costs(plan, initial, sigmas), *wasted], initial=initial, sigmas=sigmas
+        )
+        plan.resume(sigmas)
+    except ValueError as error:
+        raise Failed(
+            f"server {attempt.pid} went on after rounds that no plan comes to: {error}"
+        ) from error
+    return plan
+
+
+def _next_charge(attempt: Attempt, start: Entry) -> Event | None:
+    for entry in attempt.entries:
+        if entry.line > start.line and entry.is_note(ROUND.what):
+            return None
+        charged = entry.kind == "ledger" or entry.is_note(REPEATED.what)
+        if entry.line > start.line and charged:
+            return event_of(entry)
+    return None
+
+
+def _advanced(plan: Schedule, number: int, charged: Event | None, where: str) -> Schedule:
+    """The schedule in round ``number``: an annealed one is finer or not, and the charges say which."""
+    if not plan.adaptive or number == 0:
+        return plan
+    choices = []
+    for settled in (False, True):
+        plan_then = copy.deepcopy(plan)
+        try:
+            plan_then.advance(number, settled=settled)
+        except ValueError as error:
+            raise Failed(f"{where} is not in the plan: {error}") from error
+        require(plan_then.rounds >= number, f"{where} is not in the plan: nothing is left for it")
+        choices.append(plan_then)
+    for choice in choices:
+        if charged is None or charged in (choice.selection, choice.measurement):
+            return choice
+    return choices[0]

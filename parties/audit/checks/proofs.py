@@ -1,0 +1,165 @@
+"""In malicious mode: what was opened was proved before, at every server; and what proofs send has their form.
+
+Provides the check ``proved``; ``problem_of`` and ``sizes_problem``, which judge the messages of a step of proofs: how
+many there are at one server, and their sizes by what all three sent; ``counted_problem``, whether all rows that were
+counted were proved; and ``gates_problem``, whether as many ANDs can have been proved as there were. Public: everything.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Never
+
+from parties.audit.checks.privacy import Terms
+from parties.audit.evidence import Attempt, Evidence
+from parties.audit.findings import require
+from parties.config import MALICIOUS
+from parties.mpc.steps import (
+    CLIENTS_VERIFY,
+    COUNT_VERIFY,
+    LINK_VERIFY,
+    MEASURE_VERIFY,
+    OF_CHECKS,
+    OF_PROOFS,
+    PASSED,
+    PREPARE_VERIFY,
+    SELECT_VERIFY,
+    Messages,
+)
+from protocols.proof_sizes import Tables, Told, most_gates, tables_of
+from protocols.proof_sizes import problem_of as sizes_of_proofs
+from protocols.steps import (
+    CHOICE,
+    COMPARISONS,
+    LINK_ALIGN,
+    OF_COUNTING,
+    OF_LINKING,
+    OF_MEASUREMENT,
+    OF_RECODING,
+    OF_SELECTION,
+    Step,
+)
+
+_BY_NAME = {step.name: step for step in OF_PROOFS}
+_LAST_WORD_BYTES = 1
+
+
+_PROVED_IN: tuple[tuple[Sequence[Step[Never]], Sequence[Step[Messages]]], ...] = (
+    (
+        (*OF_CHECKS, *OF_LINKING, LINK_ALIGN, *OF_RECODING, *OF_COUNTING),
+        (CLIENTS_VERIFY, LINK_VERIFY, COUNT_VERIFY),
+    ),
+    (OF_SELECTION, (SELECT_VERIFY,)),
+    (OF_MEASUREMENT, (MEASURE_VERIFY, PREPARE_VERIFY)),
+)
+"""In which steps it is proved what others have sent."""
+
+
+def is_proof(step: str) -> bool:
+    """Whether a step is one of proofs."""
+    return step in _BY_NAME
+
+
+def problem_of(step: str, sizes: list[int], times: int) -> str | None:
+    """What is wrong with the messages that a server sent to one peer in a step of proofs taken so many times."""
+    judged = _BY_NAME[step].problem
+    return judged(Messages(sizes, times, 0, False, 0)) if judged is not None else None
+
+
+def sizes_problem(attempts: Sequence[Attempt], step: str, number: int) -> str | None:
+    """What is wrong with the sizes of what all three servers sent in a step of proofs in a round."""
+    if len(attempts) < 3:
+        return None
+    checks = [_checks(attempt, step, number) for attempt in attempts]
+    if len({len(found) for found in checks}) > 1:
+        return "the servers took part in different numbers of checks"
+    told = sorted(zip(attempts, checks, strict=True), key=lambda item: item[0].pid)
+    return next(filter(None, map(sizes_of_proofs, zip(*(c for _, c in told), strict=True))), None)
+
+
+def counted_problem(attempt: Attempt, number: int, wanted: Sequence[Tables]) -> str | None:
+    """What is wrong with the proofs of what a server counted in a round, whose rows ask for these tables.
+
+    What the last of them leave is proved with the round's total, as is what owners' checks open.
+    """
+    found = [tables_of(told) for told in _checks(attempt, COUNT_VERIFY.name, number)]
+    if found != list(wanted):
+        return f"tables of {_shown(found)} were proved; the rows that were counted ask for {_shown(wanted)}"
+    opened = sum(
+        (entry.record["what"], entry.number("round")) == (PASSED.what, number)
+        for entry in attempt.of("opened")
+    )
+    totals = len(_checks(attempt, CLIENTS_VERIFY.name, number)) - opened
+    return "the round's total was not proved" if wanted and totals < 1 else None
+
+
+def gates_problem(attempt: Attempt, number: int, gates: Mapping[str, int]) -> str | None:
+    """What is wrong with a server's proofs of a round, whose steps have so many words of ``gates``, by name."""
+    for steps, proofs in _PROVED_IN:
+        made = sum(gates.get(step.name, 0) for step in steps)
+        checks = (told for proof in proofs for told in _checks(attempt, proof.name, number))
+        if sum(map(most_gates, checks)) < made:
+            names = ", ".join(proof.name for proof in proofs)
+            return f"{made} words of ANDs were sent, and too few proved in {names}"
+    return None
+
+
+def _shown(tables: Sequence[Tables]) -> str:
+    return ", ".join(f"{t.rows} x {t.entries}" for t in tables) or "no rows"
+
+
+def _checks(attempt: Attempt, step: str, number: int) -> list[Told]:
+    """What a server sent in each check of a step, which ends with a word to both."""
+    before, following = (attempt.pid - 1) % 3, (attempt.pid + 1) % 3
+    sizes: dict[int, list[list[int]]] = {before: [[]], following: [[]]}
+    for entry in attempt.of("sent"):
+        if (entry.text("step"), entry.number("round")) == (step, number):
+            to = sizes[entry.number("peer")]
+            to[-1].append(entry.number("bytes"))
+            if to[-1][-1] == _LAST_WORD_BYTES:
+                to.append([])
+    pairs = zip(sizes[before], sizes[following], strict=False)
+    return [Told(*pair) for pair in pairs if any(pair)]
+
+
+def proved(evidence: Evidence, terms: Terms) -> str:
+    """Both peers of a server had said that they found all right, before it opened anything."""
+    if terms.config.run.security != MALICIOUS:
+        return f"run.security = {terms.config.run.security}: the servers are assumed to follow the protocol."
+    count = sum(_opened(attempt) for session in evidence.sessions for attempt in session.present)
+    return (
+        f"Before each of {count} openings the two other servers had found right what it rests on."
+    )
+
+
+def _opened(attempt: Attempt) -> int:
+    """How many openings an attempt has, each after its proofs. Raises Failed."""
+    words: Counter[tuple[str, int, int]] = Counter()
+    opened: Counter[tuple[str, int]] = Counter()
+    for entry in attempt.of("received", "opened"):
+        number = entry.number("round")
+        if entry.kind == "received":
+            if is_proof(entry.text("step")) and entry.number("bytes") == _LAST_WORD_BYTES:
+                words[entry.text("step"), number, entry.number("peer")] += 1
+            continue
+        step = _proofs_before(str(entry.record["what"]), number)
+        # Noise for all of round 0 is proved once.
+        if step != PREPARE_VERIFY.name or not opened[step, number]:
+            opened[step, number] += 1
+        for peer in {0, 1, 2} - {attempt.pid}:
+            require(
+                words[step, number, peer] >= opened[step, number],
+                f"server {attempt.pid}, line {entry.line}: it opened {entry.record['what']} of round {number} before"
+                f" server {peer} had found right what it rests on",
+            )
+    return sum(1 for _ in attempt.of("opened"))
+
+
+def _proofs_before(what: str, number: int) -> str:
+    """The step of the proofs that come before an opening."""
+    if what == PASSED.what:
+        return CLIENTS_VERIFY.name
+    if what == COMPARISONS.what:
+        return LINK_VERIFY.name
+    if what == CHOICE.what:
+        return SELECT_VERIFY.name
+    return MEASURE_VERIFY.name if number > 0 else PREPARE_VERIFY.name

@@ -1,0 +1,254 @@
+"""The check ``quality``: what report.json says of the table's quality follows from what was opened.
+
+Provides ``quality``; ``check_verdict``, ``check_claims``, ``check_columns`` and ``written_table`` for FLAIM, of which
+no more is judged. The auditor computes every interval and estimate anew, with its own models, makes claims and verdict
+from the report's figures by the same rules, and takes the columns' figures from the table. Public: everything. Known
+limits: a bound may be said to be wider than it has to be; ``TOLERANCE`` is the lead's room; what only a trial knows of
+a real table is not judged.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mechanisms.accounting import Schedule
+from mechanisms.aim import AimResult, Chosen, Estimate, estimated_total
+from mechanisms.choosing import choice_spec
+from mechanisms.column_values import ColumnValues
+from mechanisms.domain import Domain
+from mechanisms.errors import MechanismError
+from mechanisms.pgm import CELLS_PER_MB, allowed_candidates
+from parties.audit.checks.model_fit import Estimated, Fits, fits_of
+from parties.audit.checks.privacy import Terms, rounds_of
+from parties.audit.checks.released import Released, released
+from parties.audit.checks.report import NAME, read
+from parties.audit.evidence import Evidence
+from parties.audit.findings import Failed, NotApplicable, require
+from parties.config import Config
+from parties.foundation.errors import PartyError
+from parties.mpc.planning.budget import make_plan, noise_kind, rule_of
+from parties.report.claims import column_claims
+from parties.report.columns import column_summaries
+from parties.report.from_result import SyntheticTable, read_table_of
+from parties.report.quality import NOISE, aim_quality
+from parties.report.verdict import verdict
+from parties.session.result_digests import MODEL, TABLE
+
+TOLERANCE = 1e-3
+"""How far, in L1, a bound may be below the auditor's own: models are the same on the machine of the run, and on
+another one their answers differ by some 10^-6."""
+
+
+def quality(evidence: Evidence, terms: Terms) -> str:
+    """No interval is narrower than what follows from the openings, and the verdict follows from the figures."""
+    document = read(evidence)
+    said = document.get("quality")
+    if not isinstance(said, Mapping):
+        raise NotApplicable(f"{NAME} says nothing of quality.")
+    check_verdict(said, terms.released.domain)
+    table = written_table(terms.released, evidence.directory)
+    if table is None or not (evidence.directory / MODEL).is_dir():
+        raise NotApplicable(f"There is no {TABLE} or no {MODEL}/ in the folder.")
+    try:
+        fits = fits_of(evidence, terms)
+    except MechanismError as error:
+        raise Failed(f"no model can be fitted to what was opened: {error}") from error
+    check_columns(document, terms.released.domain, table.values)
+    opened = released(evidence, terms)
+    problems = []
+    for each in fits:
+        own = aim_quality(
+            terms.config.run,
+            terms.workload,
+            _result(opened, evidence, terms, each),
+            noise=noise_kind(terms.config),
+            model=each.final,
+            codes=table.codes,
+        )
+        problems.append(next(_differences(said, own), ""))
+    require("" in problems, problems[0])
+    check_claims(said, terms.released.domain, table)
+    return (
+        f"No interval of {len(said['marginals'])} marginals is narrower than what follows from the openings; expected "
+        "and likely errors, dependencies, the verdict and the columns' figures follow, too. True errors, which only a "
+        "trial knows, are not judged."
+    )
+
+
+def written_table(config: Config, directory: Path) -> SyntheticTable | None:
+    """The synthetic table in a run's folder; None where there is none. Raises Failed."""
+    if not (directory / TABLE).exists():
+        return None
+    try:
+        return read_table_of(config, directory)
+    except (PartyError, MechanismError) as error:
+        raise Failed(f"{TABLE} is no table of the configuration's columns") from error
+
+
+def check_verdict(said: Mapping[str, Any], domain: Domain) -> None:
+    """Raises Failed unless the sentences are those that the rules make of the figures."""
+    require(
+        said.get("verdict") == verdict(said, domain),
+        f"{NAME} has a verdict that does not follow from its own figures",
+    )
+
+
+def check_claims(said: Mapping[str, Any], domain: Domain, table: SyntheticTable) -> None:
+    """Raises Failed unless what is claimed of each column follows from the report's intervals and the table."""
+    claims = said.get("columns")
+    if claims is None:
+        return
+    own = column_claims(said, domain, table.codes, table.values)
+    require(len(claims) == len(own), f"{NAME} has not exactly one claim for each column")
+    for claimed, follows in zip(claims, own, strict=True):
+        require(
+            _follows(claimed, follows),
+            f"{NAME} claims something else of the column {follows['column']} than follows from its intervals",
+        )
+
+
+def check_columns(
+    document: Mapping[str, Any], domain: Domain, values: Sequence[ColumnValues]
+) -> None:
+    """Raises Failed unless a report's figures of the synthetic columns are those of the table."""
+    said = document.get("columns")
+    if said is None:
+        return
+    own = column_summaries(domain, values)
+    require(len(said) == len(own), f"{NAME} has not exactly the columns of {TABLE}")
+    for claimed, follows in zip(said, own, strict=True):
+        shown = _synthetic(claimed)
+        for key, value in _synthetic(follows).items():
+            require(
+                _alike(shown.get(key), value),
+                f"{NAME} has another {key} of the column {follows['column']} than {TABLE}",
+            )
+
+
+def _synthetic(column: Mapping[str, Any]) -> dict[str, Any]:
+    """A column's figures of the synthetic table; which single values are listed depends on a real one."""
+    figures = {"name": column["column"]}
+    for key in ("missing", "zeros", "atoms", "mean"):
+        figures |= {key: column[key]["synthetic"]} if key in column else {}
+    quantiles = column.get("quantiles", {})
+    return figures | {f"quantile {q}": both["synthetic"] for q, both in quantiles.items()}
+
+
+def _result(opened: Released, evidence: Evidence, terms: Terms, fits: Fits) -> AimResult:
+    """The run as the transcripts have it, with the last choice where the model is known that it was made with."""
+    measurements = opened.measurements
+    rounds, clients = measurements[-1].round, max(m.clients for m in measurements)
+    total = estimated_total(measurements, clients, terms.config.max_rows)
+    last = None
+    if rounds > 0 and fits.last is not None:
+        last = _last_choice(opened, evidence, terms, fits.last)
+    nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
+    return AimResult(measurements, nothing, rounds, clients, total, last)
+
+
+def _last_choice(
+    opened: Released, evidence: Evidence, terms: Terms, estimated: Estimated
+) -> Chosen:
+    """What the last round chose among, as ``mechanisms.aim.run_aim`` has it. Raises Failed."""
+    config, workload, measured = terms.config, terms.workload, opened.measurements[-1]
+    before, plan = _plans(evidence, terms, measured.round)
+    spent = before.spent_after(measured.round) / before.rho
+    cells = config.run.max_model_mb * spent * CELLS_PER_MB
+    allowed = allowed_candidates(workload, estimated.model, estimated.potentials, cells)
+    until = [m for m in opened.measurements if m.round < measured.round]
+    spec = choice_spec(
+        workload,
+        plan,
+        estimated.model.answers_q32(workload.candidates),
+        allowed,
+        measured=[m.candidate for m in until],
+        round=measured.round,
+        total=estimated_total(until, measured.clients, config.max_rows),
+        max_rows=config.max_rows,
+        rule=rule_of(config),
+    )
+    require(
+        measured.candidate in spec.candidates,
+        f"round {measured.round} chose a query that was not to be chosen from",
+    )
+    return Chosen(spec, spec.candidates.index(measured.candidate), measured)
+
+
+def _plans(evidence: Evidence, terms: Terms, number: int) -> tuple[Schedule, Schedule]:
+    """The schedule when a round's model was made, and as it was in that round."""
+    plans = {0: make_plan(terms.config, terms.workload)}
+    for session in evidence.sessions:
+        for attempt in session.present:
+            plans |= {n: plan for n, _, plan in rounds_of(attempt, terms)}
+    return plans.get(number - 1, plans[0]), plans[number]
+
+
+def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """What ``said`` claims beyond ``own``, in sentences."""
+    if said["confidence"] != own["confidence"]:
+        yield f"{NAME} claims another confidence than {own['confidence']}"
+    if "likely" in said and said["likely"] != own["likely"]:
+        yield f"{NAME} claims that another share of the marginals is below what is likely, or other tables for it"
+    if said["dependencies"] != own["dependencies"]:
+        yield f"{NAME} has other dependencies than those of what was measured"
+    if not _follows(said.get("fine", []), own["fine"]):
+        yield f"{NAME} has other bounds on fine cells than those that follow from the openings"
+    if not _follows(said.get("shuffling"), own["shuffling"]):
+        yield f"{NAME} compares the pairs with independent columns otherwise than what was opened does"
+    if len(said["marginals"]) != len(own["marginals"]):
+        yield f"{NAME} has not exactly one interval for each marginal"
+    for claimed, follows in zip(said["marginals"], own["marginals"], strict=False):
+        where = f"the marginal of {', '.join(follows['columns'])}"
+        if any(claimed[key] != follows[key] for key in ("columns", "query", "cells")):
+            yield f"{NAME} has another marginal in the place of {where}"
+        if not _alike(claimed["noise"], follows["noise"]):
+            yield f"{NAME} has another noise for {where}"
+        if not _is_wider(claimed, follows):
+            yield f"{NAME} has a narrower interval for {where} than what follows from the openings"
+        if _expects_less(claimed, follows):
+            yield f"{NAME} expects another error of {where} than what follows from the openings"
+        if _claims_less_likely(claimed, follows):
+            yield f"{NAME} says of {where} that less is likely than what follows from the openings"
+
+
+def _is_wider(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
+    return bool(
+        0 <= claimed["low"] <= follows["low"] + TOLERANCE
+        and claimed["high"] >= follows["high"] - TOLERANCE
+    )
+
+
+def _expects_less(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
+    """Estimates are the same; what is likely at most may be said to be more, where the last choice was lost."""
+    if claimed["expected_is"] != follows["expected_is"]:
+        return True
+    if claimed["expected_is"] == NOISE:
+        return not _alike(claimed["expected"], follows["expected"])
+    return bool(claimed["expected"] < follows["expected"] - TOLERANCE)
+
+
+def _claims_less_likely(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
+    """Reports of earlier versions do not say what is likely."""
+    return "likely" in claimed and not claimed["likely"] >= follows["likely"] - TOLERANCE
+
+
+def _follows(claimed: object, follows: object) -> bool:
+    """Does a claim have what follows, in all of its parts? It may have more: what only a trial knows is not judged."""
+    if isinstance(follows, Mapping):
+        return isinstance(claimed, Mapping) and all(
+            _follows(claimed.get(key), value) for key, value in follows.items()
+        )
+    if isinstance(follows, list):
+        if not isinstance(claimed, list) or len(claimed) != len(follows):
+            return False
+        return all(map(_follows, claimed, follows))
+    return _alike(claimed, follows)
+
+
+def _alike(one: object, other: object) -> bool:
+    if isinstance(one, float | int) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=1e-6)
+    return one == other

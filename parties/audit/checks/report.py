@@ -1,0 +1,206 @@
+"""The check ``report``: the figures of report.json are those that the transcripts and the configuration make.
+
+Provides ``report``, and ``compare`` and ``judge_about``, which judge any report's figures. A trial writes its report
+after its servers have ended, with the table at hand; therefore none of it is sealed, and what follows from the
+computation is computed anew: parameters, budget and charges, workload, openings, choices, rounds, rows; and of which
+study it is, of which columns, and when it ended. Public: everything. Known limits: seconds, bytes, utility (which only
+a trial knows) and sentences are not judged; nor is report.html, which is drawn from report.json.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mechanisms.accounting import LedgerEntry
+from mechanisms.aim import AimResult, Estimate, estimated_total
+from parties.audit.checks.participants import counted_capacities, excluded
+from parties.audit.checks.privacy import Terms, finished_rounds
+from parties.audit.checks.publication import said_published
+from parties.audit.checks.released import released
+from parties.audit.evidence import Evidence, ServerTranscript, event_of
+from parties.audit.findings import Failed, NotApplicable, require
+from parties.config import Config
+from parties.foundation.untrusted_text import json_of
+from parties.methods.distaim import implementation_delta
+from parties.mpc.outputs import result_document
+from parties.report.from_result import parameters, selected, sources_of, workload_size
+from parties.report.model import Communication, Opened, Privacy, RunReport
+from parties.report.privacy_text import about, ended
+
+NAME = "report.json"
+UNJUDGED = Communication(0.0, 0.0, {}, 0.0)
+_TOLERANCE = 1e-9
+FIGURES = (
+    "method",
+    "seed",
+    "parameters",
+    "privacy",
+    "workload",
+    "opened",
+    "synthetic_rows",
+    "rounds_done",
+)
+"""What is judged of every report."""
+
+
+def report(evidence: Evidence, terms: Terms) -> str:
+    """report.json has the parameters, the budget, the charges, openings, choices and rows of the run."""
+    document = read(evidence)
+    config, workload = terms.config, terms.workload
+    measurements, rounds = released(evidence, terms).measurements, finished_rounds(evidence)
+    clients = max(m.clients for m in measurements)
+    total = estimated_total(measurements, clients, config.max_rows)
+    nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
+    ledger = charges_of(evidence.transcripts[0])
+    declared = counted_capacities(evidence)
+    result = result_document(
+        AimResult(measurements, nothing, rounds, clients, total),
+        workload,
+        config=config,
+        rho_total=terms.plan.rho,
+        ledger=ledger,
+    )
+    rows = said_published(evidence).rows
+    require(
+        rows == (config.run.rows or total), f"the table is said to have {rows} rows, not {total}"
+    )
+    # A trial says how many owners it had, whether or not all of them were counted.
+    there = _section(document, "parameters").get("clients") == config.clients.expected
+    figures = RunReport(
+        method="distaim",
+        dataset="",
+        parameters=parameters(config, config.clients.expected if there else clients),
+        privacy=Privacy(terms.plan.rho, ledger, implementation_delta(config, workload)),
+        workload=workload_size(
+            config.build_workload(), sum(declared.values()), sources_of(config, declared)
+        ),
+        communication=UNJUDGED,
+        time_s={"total": 0.0},
+        opened=openings_of(evidence.transcripts[0]),
+        selected=selected(result),
+        seed=config.run.seed,
+        synthetic_rows=rows,
+        rounds_done=rounds,
+        excluded=excluded(evidence),
+    )
+    compare(document, figures, (*FIGURES, "selected", "excluded"))
+    judge_about(document, config, evidence.directory / "transcripts" / "party-0.jsonl")
+    return (
+        f"report.json has the figures that the transcripts make: epsilon = {config.run.epsilon:g}, delta = "
+        f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows; "
+        "its seconds, bytes, errors and sentences, and report.html, are its writer's word alone."
+    )
+
+
+def judge_about(document: Mapping[str, object], config: Config, transcript: Path) -> None:
+    """Of which study a report says it is, of which columns, and when it ended. Raises Failed where it is otherwise.
+
+    Older reports do not say. Which version wrote it, and its words for columns and unit, are not judged.
+    """
+    said = document.get("about")
+    if said is None:
+        return
+    made, facts = about(config, ended=ended(transcript)).to_dict(), _section(document, "about")
+    for name in ("study", "configuration", "ended"):
+        _same(facts.get(name), made[name], f"about.{name}")
+    _same(_shapes(facts.get("columns")), _shapes(made["columns"]), "about.columns")
+    # Reports of configurations that say nothing of it may be older.
+    if config.domain.provenance or "provenance" in facts:
+        _same(facts.get("provenance"), made["provenance"], "about.provenance")
+
+
+def _shapes(columns: object) -> list[object]:
+    """Columns without the words for their values and provenance."""
+    listed = columns if isinstance(columns, list) else []
+    return [
+        {key: value for key, value in item.items() if key not in ("values", "provenance")}
+        if isinstance(item, dict)
+        else item
+        for item in listed
+    ]
+
+
+def read(evidence: Evidence) -> Mapping[str, object]:
+    """The report in the folder. Raises NotApplicable where there is none, Failed where it is none."""
+    path = evidence.directory / NAME
+    if not path.exists():
+        raise NotApplicable(f"There is no {NAME} in the folder.")
+    try:
+        document = json_of(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Failed(f"{NAME} is no report: {type(error).__name__}") from error
+    if not isinstance(document, dict):
+        raise Failed(f"{NAME} is no report: it is no table")
+    return document
+
+
+def _section(document: Mapping[str, object], name: str) -> Mapping[str, object]:
+    section = document.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def charges_of(transcript: ServerTranscript) -> tuple[LedgerEntry, ...]:
+    """The charges of a transcript. Raises Failed."""
+    entries = (entry for entry in transcript.entries if entry.kind == "ledger")
+    return tuple(
+        LedgerEntry(
+            e.number("round"),
+            e.text("step"),
+            event_of(e),
+            e.real("rho"),
+            e.text("opening") if "opening" in e.record else "",
+        )
+        for e in entries
+    )
+
+
+def openings_of(transcript: ServerTranscript) -> tuple[Opened, ...]:
+    """The openings of a transcript."""
+    entries = (entry for entry in transcript.entries if entry.kind == "opened")
+    return tuple(
+        Opened(e.number("round"), e.text("step"), e.text("what"), e.number("count"))
+        for e in entries
+    )
+
+
+def compare(document: Mapping[str, object], figures: RunReport, names: Sequence[str]) -> None:
+    """Raises Failed, with where, unless ``document`` has the figures ``names`` of a report."""
+    # As the report was written: lists instead of tuples, charges in one order.
+    expected = json.loads(json.dumps(figures.to_dict()))
+    for name in names:
+        _same(_sorted(document.get(name)), _sorted(expected.get(name)), name)
+
+
+def _sorted(value: object) -> object:
+    """Charges in any order: servers enter what they adopt from one another after their own."""
+    if isinstance(value, dict) and isinstance(value.get("ledger"), list):
+        return {**value, "ledger": sorted(value["ledger"], key=json.dumps)}
+    return value
+
+
+def _same(said: object, made: object, where: str) -> None:
+    if isinstance(said, dict) and isinstance(made, dict):
+        require(said.keys() == made.keys(), f"{NAME} does not have exactly the fields of {where}")
+        for name, value in made.items():
+            _same(said[name], value, f"{where}.{name}")
+    elif isinstance(said, list) and isinstance(made, list):
+        require(
+            len(said) == len(made),
+            f"{NAME} has {len(said)} entries in {where}, where the transcripts make {len(made)}",
+        )
+        for number, (one, other) in enumerate(zip(said, made, strict=True)):
+            _same(one, other, f"{where}[{number}]")
+    else:
+        require(
+            _equal(said, made),
+            f"{NAME} says that {where} is {str(said)[:60]}, where the transcripts make it {str(made)[:60]}",
+        )
+
+
+def _equal(said: object, made: object) -> bool:
+    if isinstance(said, float) and isinstance(made, float):
+        return math.isclose(said, made, rel_tol=_TOLERANCE)
+    return type(said) is type(made) and said == made

@@ -1,0 +1,215 @@
+"""The audit of a run folder: every check in its order.
+
+Provides ``audit_folder`` and what it returns. A folder has transcripts/ with party-{0,1,2}.jsonl, or server.jsonl of a
+FLAIM, SecAgg or silos' server, and certificates/ with ca.crt and the servers' certificates; config.toml and report.json
+are compared where they are there. Nothing is secret. Known limits: `parties.audit.findings.LIMITS`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from parties.audit.checks import (
+    charges,
+    costs,
+    federation,
+    flaim,
+    identity,
+    messages,
+    participants,
+    privacy,
+    proofs,
+    publication,
+    secure_sum,
+)
+from parties.audit.checks import participants as owners
+from parties.audit.checks.privacy import Terms
+from parties.audit.checks.quality import quality
+from parties.audit.checks.report import report
+from parties.audit.evidence import Evidence
+from parties.audit.findings import (
+    FAIL,
+    LIMITS,
+    PASS,
+    PROVED_LIMITS,
+    SERVER_LIMITS,
+    Check,
+    Failed,
+    make_check,
+)
+from parties.audit.replay import replay_folder, whose
+from parties.audit.rules import READABLE, Case, Need, Rule, judge
+from parties.config import MALICIOUS
+from parties.federation import sums_schema, transcript
+from parties.foundation.errors import StoreError
+from parties.mpc.agreement import identity_of
+from parties.mpc.planning.budget import security_bits
+
+FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
+SERVER_FILE = "server.jsonl"
+PAIRS = ((0, 1), (0, 2), (1, 2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Audit:
+    """All checks; ``evidence`` and ``terms`` are None where the transcripts did not even bear them.
+
+    ``servers`` is how many wrote transcripts: three, or the one of FLAIM; what its audit cannot show is in
+    ``server_limits``.
+    """
+
+    checks: tuple[Check, ...]
+    evidence: Evidence | None
+    terms: Terms | None
+    servers: int = 3
+    server_limits: tuple[str, ...] = SERVER_LIMITS
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed, and some passed."""
+        statuses = {check.status for check in self.checks}
+        return FAIL not in statuses and PASS in statuses
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What it cannot show, in sentences."""
+        if self.servers != len(FILES):
+            return self.server_limits
+        proved = self.terms is not None and self.terms.config.run.security == MALICIOUS
+        return PROVED_LIMITS if proved else LIMITS
+
+    def to_dict(self) -> dict[str, object]:
+        """The document that ``syncret audit --json`` prints."""
+        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
+
+
+def audit_folder(
+    directory: Path | None,
+    *,
+    certificates: Path | None = None,
+    replays: Sequence[Path] = (),
+    agreed: Path | None = None,
+) -> Audit:
+    """Make every check on the run in ``directory``, and judge the recordings in the servers' folders ``replays``.
+
+    ``certificates`` are in the run's own folder unless given. ``agreed`` is the configuration that the auditor knows to
+    be the right one. Without ``directory``, recordings are judged against the transcripts in their own folders.
+    Raises StoreError where ``directory`` holds no transcripts, or not those of who is said to have recorded something.
+    """
+    if directory is None:
+        return Audit(_replays(None, replays), None, None)
+    transcripts = directory / "transcripts"
+    if not transcripts.is_dir():
+        raise StoreError(transcripts, "is not a folder; expected a run's transcripts")
+    public = certificates or directory / "certificates"
+    if (transcripts / SERVER_FILE).exists():
+        if replays:
+            raise StoreError(
+                transcripts / SERVER_FILE, "is one server's, which records nothing; expected three"
+            )
+        return _one_server(directory, public, agreed)
+    case = Case(directory, FILES, public, privacy.terms_of, agreed=agreed)
+    checks = judge(case, THREE_SERVERS)
+    readable = _is_readable(checks)
+    return Audit(
+        (*checks, *_replays(transcripts, replays)),
+        case.evidence if readable else None,
+        case.terms if readable and case.has_terms() else None,
+    )
+
+
+def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Audit:
+    names = (SERVER_FILE,)
+    case = Case(directory, names, certificates, flaim.terms_of, agreed=agreed)
+    protocol = _protocol(case)
+    limits: tuple[str, ...] = SERVER_LIMITS
+    if protocol == transcript.PROTOCOL:
+        session = Case(directory, names, certificates, secure_sum.parameters_of, agreed=agreed)
+        checks = judge(session, secure_sum.RULES)
+    elif protocol == sums_schema.PROTOCOL:
+        sums = Case(directory, names, certificates, federation.terms_of, agreed=agreed)
+        checks = judge(sums, federation.RULES)
+        if sums.has_terms():
+            limits = federation.limits_of(sums.terms)
+    else:
+        checks = judge(case, flaim.RULES)
+    return Audit(checks, case.evidence if _is_readable(checks) else None, None, 1, limits)
+
+
+def _protocol(case: Case[object]) -> str:
+    """What the header says that was run; nothing where it cannot be read."""
+    try:
+        return case.evidence.transcripts[0].protocol
+    except Failed:
+        return ""
+
+
+def _is_readable(checks: Sequence[Check]) -> bool:
+    return any(check.name == Need.FORM.value and check.status == PASS for check in checks)
+
+
+def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, ...]:
+    owners = [(folder, whose(folder)) for folder in replays]
+    return tuple(
+        make_check(
+            f"replay {folder.name if pid is None else pid}",
+            partial(replay_folder, folder, transcripts),
+        )
+        for folder, pid in owners
+    )
+
+
+def _configuration(case: Case[Terms]) -> str:
+    # What was agreed on: before round 0 chose any bins.
+    config, workload = case.terms.config, case.terms.config.build_workload()
+    bits = security_bits(config, workload)
+    plan = identity_of(config, workload.digest(), case.terms.plan, bits).plan
+    return identity.configuration(case.evidence, config, workload, plan)
+
+
+def _between(first: int, second: int) -> Rule[object]:
+    return Rule(
+        f"messages {first}-{second}",
+        lambda case: messages.messages(case.evidence, first, second),
+        Need.FORM,
+    )
+
+
+THREE_SERVERS: tuple[Rule[Terms], ...] = (
+    *READABLE,
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
+    Rule("parties", lambda case: identity.parties(case.evidence), Need.FORM),
+    Rule("completeness", lambda case: identity.completeness(case.evidence), Need.FORM),
+    Rule("agreement", lambda case: identity.agreement(case.evidence), Need.FORM),
+    Rule("configuration", _configuration, Need.FORM),
+    *(_between(first, second) for first, second in PAIRS),
+    Rule("order", lambda case: messages.order(case.evidence), Need.FORM),
+    Rule("clocks", lambda case: messages.clocks(case.evidence), Need.FORM),
+    Rule("traffic", lambda case: costs.traffic(case.evidence), Need.FORM),
+    Rule(
+        "steps",
+        lambda case: messages.steps(case.evidence, case.terms.plan.rounds),
+        Need.CONFIGURATION,
+    ),
+    Rule(
+        "clients", lambda case: participants.clients(case.evidence, case.terms), Need.CONFIGURATION
+    ),
+    Rule("limits", lambda case: owners.limits(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("openings", lambda case: privacy.openings(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("proofs", lambda case: proofs.proved(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("values", lambda case: privacy.values(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("charges", lambda case: charges.charges(case.evidence), Need.CONFIGURATION),
+    Rule("ledger", lambda case: privacy.ledger(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("costs", lambda case: costs.costs(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
+    Rule(
+        "table",
+        lambda case: publication.table(case.evidence, case.terms.released, case.terms.workload),
+        Need.CONFIGURATION,
+    ),
+    Rule("model", lambda case: publication.model(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("report", lambda case: report(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("quality", lambda case: quality(case.evidence, case.terms), Need.CONFIGURATION),
+)

@@ -1,0 +1,119 @@
+"""The command `audit`: for a data-protection officer, who has the run folder, and for an auditor with a recording."""
+
+import contextlib
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from parties.audit.findings import FAIL, NOT_APPLICABLE, PASS, Check
+from parties.cli.runtime import common_options
+from parties.config import load_config
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import AuditFailed
+from parties.storage.files import write_whole
+
+_PATH = click.Path(path_type=Path)
+_MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
+
+
+@click.command(epilog="Example: syncret audit runs/adult")
+@click.argument("run", type=_PATH, required=False)
+@click.option(
+    "--certificates",
+    type=_PATH,
+    default=None,
+    help="Folder with ca.crt and the servers' certificates; by default RUN/certificates.",
+)
+@click.option(
+    "--config",
+    "agreed",
+    type=_PATH,
+    default=None,
+    help="The configuration that was agreed on, from a source of your own: the run has to be of it.",
+)
+@click.option(
+    "--replay",
+    "replays",
+    type=_PATH,
+    multiple=True,
+    help="A server's folder with what record_replay kept: its messages are recomputed. May be repeated.",
+)
+@click.option(
+    "--html",
+    type=_PATH,
+    default=None,
+    help="Where the page goes; by default RUN/audit.html, beside an archive RUN.audit.html.",
+)
+@common_options
+def audit(
+    run: Path | None,
+    certificates: Path | None,
+    agreed: Path | None,
+    replays: tuple[Path, ...],
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Verify the transcripts of a run: what was sent, opened and charged, and that what is published came of it.
+
+    RUN is the folder of a run of DistAIM, FLAIM or an algorithm between silos, with transcripts/ and certificates/,
+    nothing of it secret, or a bundle (syncret bundle) or other archive of one, .zip or .tar.gz. --replay alone judges
+    one server's recording against the transcript in its own folder. The exit status is 0 only if every check passes.
+    """
+    # The checks take a second to import, which no other command needs.
+    from parties.audit.bundle import unpacked
+    from parties.audit.html import render_audit
+    from parties.audit.runner import audit_folder
+
+    if run is None and not replays:
+        raise click.UsageError("give a run, a recording with --replay, or both")
+    if run is None and agreed is not None:
+        raise click.UsageError("--config is for a run; give one")
+    if agreed is not None:
+        # A wrong path says nothing of the run.
+        load_config(agreed)
+    for folder in replays:
+        if not folder.is_dir():
+            raise StoreError(folder, "is not a folder; expected a server's")
+    page = html or (None if run is None else _page_of(run))
+    with contextlib.nullcontext() if run is None else unpacked(run) as directory:
+        findings = audit_folder(
+            directory, certificates=certificates, replays=replays, agreed=agreed
+        )
+        if page is not None:
+            # In place of what is there: a stranger's folder may have a link there, to a file of the auditor's.
+            write_whole(page, render_audit(findings))
+    if as_json:
+        click.echo(json.dumps(findings.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        _print(findings.checks, findings.limits, page)
+    if not findings.ok:
+        failed = [check.name for check in findings.checks if check.status == FAIL]
+        raise AuditFailed(
+            f"the audit found something wrong: {', '.join(failed) or 'nothing to check'}"
+        )
+
+
+def _page_of(run: Path) -> Path:
+    if run.is_dir():
+        return run / "audit.html"
+    name = run.name
+    for suffix in (".zip", ".tar.gz", ".tgz", ".tar"):
+        name = name.removesuffix(suffix)
+    return run.with_name(f"{name}.audit.html")
+
+
+def _print(checks: Sequence[Check], limits: Sequence[str], page: Path | None) -> None:
+    """Every check with its sentence, what no audit shows, and where the page is."""
+    for check in checks:
+        first, *more = textwrap.wrap(check.detail, 92)
+        click.echo(f"{_MARKS[check.status]}  {check.name:<14}{first}")
+        for line in more:
+            click.echo(f"{'':<20}{line}")
+    click.echo("")
+    for sentence in limits:
+        click.echo(textwrap.fill(sentence, 110))
+    if page is not None:
+        click.echo(f"\n{page}")

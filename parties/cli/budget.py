@@ -1,0 +1,85 @@
+"""The command `budget`: what a data owner's tables have spent, and the one way to let them spend more."""
+
+import json
+from pathlib import Path
+
+import click
+
+from parties.cli.options import budget_option
+from parties.cli.runtime import common_options
+from parties.storage.owner_budget import REPLACED, ROW, Budget, Charged, Dataset
+from parties.storage.user_paths import budget_file
+
+
+@click.group(invoke_without_command=True, epilog="Example: syncret budget")
+@budget_option
+@common_options
+@click.pass_context
+def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
+    """Show what each of your tables has spent, in which runs, and what is left.
+
+    The first run of a table sets its lifetime limit; `syncret budget set` changes it, and nothing else does. There is
+    no command that forgets a run: what was released stays released. Keep the file, and keep a copy of it.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    path = budget_file(budget)
+    datasets = Budget(path).datasets() if path.exists() else []
+    if as_json:
+        click.echo(json.dumps({"datasets": [dataset.to_dict() for dataset in datasets]}, indent=2))
+        return
+    click.echo(f"{path}{'' if datasets else ': nothing was released yet'}")
+    for dataset in datasets:
+        click.echo("\n".join([f"{dataset.name}: {standing(dataset)}", *map(_line, dataset.runs)]))
+
+
+@budget.command("set", epilog="Example: syncret budget set stays --epsilon 2 --delta 1e-6")
+@click.argument("name")
+@click.option("--epsilon", type=float, required=True, help="Of all releases together, ever.")
+@click.option("--delta", type=float, required=True, help="Of all releases together, ever.")
+@budget_option
+@common_options
+def set_limit(name: str, epsilon: float, delta: float, budget: Path | None, as_json: bool) -> None:
+    """Set what all releases of dataset NAME together, past and to come, may reveal of a row: (epsilon, delta).
+
+    That is a promise to the people in the table. What is spent stays spent; a limit below it ends all further runs.
+    """
+    path = budget_file(budget)
+    try:
+        before, after = Budget(path).set_limit(name, epsilon, delta)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(after.to_dict(), indent=2))
+        return
+    click.echo(
+        f"{name}: all releases together, past and to come, may reveal of any one row no more than (epsilon = "
+        f"{epsilon:g}, delta = {delta:g})-differential privacy allows; before, that was epsilon = {before.epsilon:g}, "
+        f"delta = {before.delta:g}.\n{standing(after)}"
+    )
+
+
+def standing(dataset: Dataset) -> str:
+    """What is spent and left, in words."""
+    left = f"{dataset.left:.4g} is left" if dataset.left else "nothing is left"
+    return (
+        f"rho {float(dataset.spent):.4g} of {dataset.rho_limit:.4g} is spent, epsilon {dataset.epsilon_with():.4g} of "
+        f"{dataset.epsilon:g} at delta {dataset.delta:g}; {left}"
+    )
+
+
+def _back(run: Charged) -> str:
+    if run.returned is None:
+        return ""
+    if run.returned == REPLACED:
+        return "  replaced by another submission: not spent"
+    return "  withdrawn, and not counted as all three servers have signed: not spent"
+
+
+def _line(run: Charged) -> str:
+    release = run.release
+    unit = "" if release.unit == ROW else f", protecting a {release.unit}"
+    return (
+        f"  {run.when}  run {release.run} ({release.method})  rho {release.rho:.4g}  "
+        f"epsilon {release.epsilon:g}, delta {release.delta:g}{unit}  configuration {release.config[:12]}{_back(run)}"
+    )

@@ -1,0 +1,306 @@
+"""The command `domain`: drafts a config from a table.
+
+The command `sample`: more rows from a run's model.
+
+The command `bundle`: the public files of a run in one file, for who gets the table and for an auditor.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from mechanisms.draft import Draft, draft_domain
+from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
+from mechanisms.private_draft import private_draft
+from mechanisms.reading import read_recognised
+from parties.cli.options import plain_option, table_options
+from parties.cli.runtime import common_options
+from parties.config import Config, check_terms, load_config
+from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.untrusted_text import json_of
+from parties.mpc.planning.upload_size import text_with_offers
+from parties.session.owner import Table, name_of
+from parties.storage.files import disk_errors
+
+
+@click.command(epilog="Example: syncret domain stays.csv > stays.toml")
+@table_options(argument="table", several=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write here instead of standard output.",
+)
+@click.option(
+    "--private-bins",
+    is_flag=True,
+    help="Leave bins and values of their own to the run, which chooses them from noisy counts.",
+)
+@click.option(
+    "--private",
+    is_flag=True,
+    help="Write no value of the table at all: the run finds bins and bounds of numbers and dates from noisy counts, "
+    "and categories are left to be listed.",
+)
+@common_options
+def domain(
+    table: Table | Mapping[str, Table],
+    out: Path | None,
+    private_bins: bool,
+    private: bool,
+    as_json: bool,
+) -> None:
+    """Draft a config from a table: columns, kinds, categories, bounds, values with a cell of their own.
+
+    Everything that was read from the data is marked: a domain has to be public knowledge, so replace or confirm each
+    of them before a run in earnest. Columns that look like identifiers or free text are left out, with a note.
+
+    With --source NAME=TABLE for each of several tables the draft has [[source]] tables: what all of them have is the
+    key by which rows are linked, else what looks like an identifier.
+    """
+    sources: tuple[SourceDraft, ...] = ()
+    if private and isinstance(table, Mapping):
+        raise click.UsageError("--private is for one table; draft each source by itself")
+    if isinstance(table, Mapping):
+        draft, sources = draft_sources(_read(table), private_bins=private_bins)
+    else:
+        draft = draft_domain(table.source, private_bins=private_bins)
+    # Reasons and questions tell of the table: its owner sees them, and a private draft has none.
+    seen = draft
+    draft = private_draft(draft) if private else draft
+    text, offers = text_with_offers(name_of(table), draft, sources)
+    if as_json:
+        document = {
+            "domain": draft.domain.to_dict(),
+            "notes": list(draft.notes),
+            "left_out": list(draft.left_out),
+            "to_list": list(draft.to_list),
+            "questions": list(draft.questions),
+            "read_as": draft.read_as,
+            "skipped": list(draft.skipped),
+            "offers": [asdict(offer) for offer in offers],
+            "sources": [asdict(source) for source in sources],
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    _summarise(replace(seen, to_list=draft.to_list))
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise StoreError(out, "is there already; expected the name of a new file") from error
+    except OSError as error:
+        raise StoreError(
+            out,
+            f"cannot be written: {error.strerror or error}; expected a new file in a folder that can be written",
+        ) from error
+
+
+def _summarise(draft: Draft) -> None:
+    """Say on standard error what is left out and what has to be asked; nothing of it is a value of the table."""
+    for note in draft.skipped:
+        click.echo(f"read: {note}", err=True)
+    if draft.left_out:
+        drafted = len(draft.domain.columns)
+        columns = "column" if drafted == 1 else "columns"
+        click.echo(f"{drafted} {columns} drafted, {len(draft.left_out)} left out:", err=True)
+    for reason in draft.left_out:
+        click.echo(f"  {reason}", err=True)
+    if draft.to_list:
+        click.echo("To be listed from a code book, and ignored until then:", err=True)
+    for name in draft.to_list:
+        click.echo(f"  {name}", err=True)
+    if draft.questions:
+        click.echo("To be asked, since it can be read in two ways:", err=True)
+    for question in draft.questions:
+        click.echo(f"  {question}", err=True)
+
+
+def _read(tables: Mapping[str, Table]) -> dict[str, TableRead]:
+    """The tables of several sources, by name. Raises DataError."""
+    found = {}
+    for name, table in tables.items():
+        text, read_as = read_recognised(table.source)
+        found[name] = TableRead(text, table.source.shown, read_as)
+    return found
+
+
+_PATH = click.Path(path_type=Path)
+_SEED_BITS = 64
+
+
+@click.command(epilog="Example: syncret sample runs/stays -n 10000 --out more.csv")
+@click.argument("run", type=_PATH)
+@click.option("-n", "--rows", type=click.IntRange(1), required=True, help="How many rows to draw.")
+@click.option(
+    "--out",
+    type=_PATH,
+    required=True,
+    help="The file to make: .csv, .tsv (either with .gz), .parquet or .xlsx.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=None,
+    help="The same seed draws the same rows; by default another one each time, which is told.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the file that is there.")
+@plain_option
+@common_options
+def sample(
+    run: Path, rows: int, out: Path, seed: int | None, overwrite: bool, plain: bool, as_json: bool
+) -> None:
+    """Draw more rows from the model of the run RUN, in the columns, types and formats of its synthetic.csv.
+
+    RUN is the folder of a run of DistAIM, central AIM or FLAIM, that of server 0 or of FLAIM's server, or a bundle.
+    What is drawn follows from what was released already: it costs no further privacy, however many rows there are.
+    """
+    from parties.audit.bundle import unpacked
+    from parties.session.model_files import load_model, plainly, write_drawn
+
+    chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
+    with unpacked(run) as folder:
+        model = load_model(folder, named=run)
+    if plain:
+        model = plainly(model)
+    write_drawn(model, rows, out, seed=chosen, overwrite=overwrite)
+    if as_json:
+        click.echo(json.dumps({"out": str(out), "rows": rows, "seed": chosen}))
+    else:
+        click.echo(f"{rows} rows drawn from the model of {run} are in {out} (seed {chosen})")
+
+
+_CONFIG = "config.toml"
+
+
+@click.command(epilog="Example: syncret bundle runs/stays --out stays.zip")
+@click.argument("run", type=_PATH)
+@click.option("--out", type=_PATH, required=True, help="The file to make, a .zip.")
+@click.option(
+    "--terms",
+    type=_PATH,
+    default=None,
+    help="What the table may be used for, a text file; by default run.terms, else terms of this program's.",
+)
+@click.option(
+    "--config",
+    type=_PATH,
+    default=None,
+    help="The study's configuration; by default RUN/config.toml.",
+)
+@click.option(
+    "--certificates",
+    type=_PATH,
+    default=None,
+    help="Folder with ca.crt and the servers' certificates; by default RUN/certificates.",
+)
+@common_options
+def bundle(
+    run: Path,
+    out: Path,
+    terms: Path | None,
+    config: Path | None,
+    certificates: Path | None,
+    as_json: bool,
+) -> None:
+    """Put everything public of the run in folder RUN into one file.
+
+    In it are the synthetic table with its schema, a model card, terms of use and a data package that lists it all; the
+    model, to draw more rows from (syncret sample); the report; and what an audit reads (syncret audit): transcripts,
+    certificates and configuration. No keys. The servers' transcripts have to be in RUN/transcripts by then, as
+    party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. Of a run between
+    silos no bundle is made: an auditor takes its folder.
+    """
+    from parties.audit.bundle import public_files, write_bundle
+    from parties.audit.checks.documents import PACKAGE, Packed, datapackage, documents
+
+    loaded = load_config(config or _config_of(run))
+    if loaded.silos is not None:
+        raise ConfigError(
+            loaded.source,
+            "silos",
+            "is of a run between silos, whose folder is what an auditor reads: syncret audit takes it as it is; "
+            "expected a run of DistAIM or FLAIM",
+        )
+    report = _report_of(run)
+    files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
+    texts = documents(loaded, report, terms=_terms(terms, loaded))
+    # Where keys and certificates lie, and which cluster a server has, is nobody else's affair.
+    texts[_CONFIG] = loaded.override({"tls": None, "compute": None}).resolved_toml().encode()
+    packed = [
+        Packed(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()
+    ]
+    with disk_errors(run, "read"):
+        packed += [
+            Packed(name, path.stat().st_size, _digest(path))
+            for name, path in files.items()
+            if name not in texts
+        ]
+    texts[PACKAGE] = datapackage(loaded, report, packed)
+    names = write_bundle(files, out, documents=texts)
+    signed = any(name.startswith("transcripts/") for name in names)
+    if as_json:
+        click.echo(json.dumps({"bundle": str(out), "files": names}))
+    else:
+        check = f"check it with: syncret audit {out}" if signed else "nothing in it is signed"
+        click.echo(f"{len(names)} files are in {out}; {check}")
+
+
+def _config_of(run: Path) -> Path:
+    """Raises StoreError."""
+    if not (run / _CONFIG).is_file():
+        raise StoreError(
+            run, f"has no {_CONFIG}; expected a run's folder, or the study's file with --config"
+        )
+    return run / _CONFIG
+
+
+def _has_one_server(config: Config) -> bool:
+    return config.flaim is not None and not config.parties
+
+
+def _report_of(run: Path) -> Mapping[str, object] | None:
+    """The report in the folder, if there is one. Raises StoreError where it is none."""
+    path = run / "report.json"
+    if not path.exists():
+        return None
+    try:
+        document = json_of(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(path, f"is no report: {error}; expected what the run wrote") from error
+    if not isinstance(document, dict):
+        raise StoreError(path, "is no report; expected what the run wrote")
+    return document
+
+
+def _terms(path: Path | None, config: Config) -> str | None:
+    """The terms of a file. Raises StoreError, and ConfigError where all have agreed on others."""
+    if path is None:
+        return None
+    if config.run.terms is not None:
+        raise ConfigError(
+            config.source,
+            "run.terms",
+            f"has the terms that all agreed on; expected no --terms {path}",
+        )
+    with disk_errors(path, "read"):
+        data = path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise StoreError(path, "is not UTF-8 text; expected terms of use") from error
+    check_terms(text, str(path))
+    return text
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

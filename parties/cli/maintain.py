@@ -1,0 +1,378 @@
+"""The command `backup`: a copy of what a server keeps, encrypted, while it runs; and who opens it (`restore`, too).
+
+The command `restore`: a server's folder of a backup.
+
+The command `forget`: deletes what is secret of a run that will not be finished, and what is old of ended ones.
+
+The command `status`: what a server is at, or what it was at last.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from parties.cli.runtime import Command, common_options, register_option
+from parties.config import load_config
+from parties.crypto.encrypted_file import Locked, Opener, Passphrase
+from parties.crypto.hpke import SealKey, SealTo
+from parties.foundation.errors import CertificateError, StoreError
+from parties.foundation.exit_codes import Status
+from parties.foundation.process import no_core_dumps
+from parties.local.folder import Folder
+from parties.mpc.outputs import forget_run
+from parties.observability.events import JsonLines, Lines, Progress
+from parties.service.admin_listener import NAME
+from parties.service.backup import Manifest, back_up, manifest_of
+from parties.service.backup import restore as restore_folder
+from parties.service.offline_status import past_status
+from parties.service.retention import TRANSCRIPT
+from parties.service.status_client import NotRunning, ask, events
+from parties.storage.files import disk_errors
+from parties.storage.user_paths import register_file
+
+_PATH = click.Path(path_type=Path)
+
+
+def passphrase_option(command: Command) -> Command:
+    """Add --passphrase-file (as ``passphrase_file``)."""
+    return click.option(
+        "--passphrase-file",
+        type=_PATH,
+        default=None,
+        metavar="FILE",
+        help="The passphrase is its first line; in a terminal it is asked for.",
+    )(command)
+
+
+def passphrase(file: Path | None, *, new: bool) -> Passphrase:
+    """From a file, or asked for in a terminal; twice where it is ``new``. Raises StoreError, click.UsageError."""
+    if file is not None:
+        with disk_errors(file, "read"):
+            text = file.read_text().split("\n", 1)[0]
+    elif sys.stdin.isatty():
+        text = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
+    else:
+        other = "--for" if new else "--key"
+        raise click.UsageError(f"nobody to ask for a passphrase: give --passphrase-file or {other}")
+    try:
+        return Passphrase(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _closer_of(public: Path | None, file: Path | None) -> Opener:
+    if public is None:
+        return passphrase(file, new=True)
+    if file is not None:
+        raise click.UsageError("give --for or --passphrase-file: a backup opens in one way")
+    with disk_errors(public, "read"):
+        text = public.read_text()
+    try:
+        return Locked(SealTo.parse(text))
+    except ValueError as error:
+        raise CertificateError(
+            f"{public}: {error}; expected the .backup-pub that `syncret certs backup-key` made"
+        ) from error
+
+
+def described(manifest: Manifest) -> list[str]:
+    """What a backup is of, for people."""
+    lines = [f"of {manifest.folder}, made {manifest.made_at} by syncret {manifest.syncret}"]
+    lines += [
+        f"  {kept.path}: configuration {kept.config[:12]}, {kept.charges} charges in its ledger"
+        for kept in manifest.stores
+    ]
+    return [*lines, f"  keys: {'yes' if manifest.keys else 'none'}"]
+
+
+def show(manifest: Manifest, *, as_json: bool) -> None:
+    """On standard output."""
+    text = json.dumps(asdict(manifest), indent=2) if as_json else "\n".join(described(manifest))
+    click.echo(text)
+
+
+@click.command(
+    epilog="Example: syncret backup /var/lib/syncret --to /mnt/offsite/alpha.backup --for offsite.backup-pub"
+)
+@click.argument("directory", type=_PATH, metavar="DIR")
+@click.option("--to", type=_PATH, required=True, metavar="FILE", help="A new file.")
+@click.option(
+    "--for",
+    "public",
+    type=_PATH,
+    default=None,
+    metavar="PUB",
+    help="Whose key opens it: the .backup-pub of `syncret certs backup-key`.",
+)
+@passphrase_option
+@click.option(
+    "--keys", type=_PATH, default=None, metavar="DIR", help="Copy the server's keys (tls), too."
+)
+@register_option
+@common_options
+def backup(
+    directory: Path,
+    to: Path,
+    public: Path | None,
+    passphrase_file: Path | None,
+    keys: Path | None,
+    register: Path | None,
+    as_json: bool,
+) -> None:
+    """Copy DIR, what a server keeps (--dir of `serve`, `party`, `flaim-server`, `silos-server`), while it runs or not.
+
+    The copy is of one moment, and encrypted: it holds this server's shares. Keep it away from the other two servers'
+    copies, and delete it when its studies have ended: they delete their own shares, and cannot delete these.
+    """
+    no_core_dumps()
+    opener = _closer_of(public, passphrase_file)
+    show(
+        back_up(directory, to, opener, keys=keys, register=register_file(register)), as_json=as_json
+    )
+
+
+def _opener_of(key: Path | None, file: Path | None) -> Opener:
+    if key is None:
+        return passphrase(file, new=False)
+    if file is not None:
+        raise click.UsageError("give --key or --passphrase-file: a backup opens in one way")
+    private = SealKey.load(key)
+    return Locked(private.public, private)
+
+
+@click.command(
+    epilog="Example: syncret restore alpha.backup --to /var/lib/syncret --key offsite.backup-key"
+)
+@click.argument("file", type=_PATH)
+@click.option("--to", type=_PATH, default=None, metavar="DIR", help="A new folder.")
+@click.option(
+    "--key", type=_PATH, default=None, help="The .backup-key of `syncret certs backup-key`."
+)
+@passphrase_option
+@click.option(
+    "--keys", type=_PATH, default=None, metavar="DIR", help="Where the server's keys go (tls)."
+)
+@click.option(
+    "--behind",
+    is_flag=True,
+    help="Of a run that was charged more since: the two other servers have their folders, and the rest.",
+)
+@click.option("--list", "only_list", is_flag=True, help="Show what it is of, and restore nothing.")
+@register_option
+@common_options
+def restore(
+    file: Path,
+    to: Path | None,
+    key: Path | None,
+    passphrase_file: Path | None,
+    keys: Path | None,
+    behind: bool,
+    only_list: bool,
+    register: Path | None,
+    as_json: bool,
+) -> None:
+    """Make the folder of a server that `syncret backup` copied into FILE; start the server again on it.
+
+    It goes on as after a kill at the moment of the backup: what the other servers know more they bring along. Where
+    this server's register is still there it has the last word: a run that has ended is not brought back, and one that
+    was charged more since only --behind the other servers. What is there already is never replaced.
+    """
+    no_core_dumps()
+    if (to is None) != only_list:
+        raise click.UsageError("give --to DIR, or --list")
+    opener = _opener_of(key, passphrase_file)
+    if to is None:
+        show(manifest_of(file, opener), as_json=as_json)
+        return
+    place = register_file(register)
+    manifest = restore_folder(file, to, opener, keys=keys, register=place, behind=behind)
+    show(manifest, as_json=as_json)
+
+
+@click.command(
+    epilog="Example: syncret forget syncret.toml --pid 0 --dir /var/lib/syncret/stays-2026"
+)
+@click.argument("config", type=_PATH, required=False)
+@click.option("--pid", type=click.IntRange(0, 2), help="Which of the three servers.")
+@click.option("--dir", "directory", type=_PATH, required=True, help="This server's folder.")
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    default=None,
+    metavar="DAYS",
+    help="Without CONFIG: of all runs below --dir that ended so long ago.",
+)
+@click.option("--transcripts", is_flag=True, help="With --older-than: transcripts alone.")
+@click.option(
+    "--results", is_flag=True, help="With --older-than: tables, models and reports alone."
+)
+@click.option("--dry-run", "dry", is_flag=True, help="With --older-than: show what would go.")
+@register_option
+@common_options
+def forget(
+    config: Path | None,
+    pid: int | None,
+    directory: Path,
+    days: float | None,
+    transcripts: bool,
+    results: bool,
+    dry: bool,
+    register: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete the shares of a run that will not be finished, its sealing key and its recording, and close it for good.
+
+    A finished run needs this for its recording alone (record_replay): the rest it deletes by itself. Transcript, ledger
+    and what was released stay; what was charged stays spent, here and at the data owners.
+
+    With --older-than, and without CONFIG: delete transcripts (with recordings) and results of runs that have ended. The
+    ledger and the register are never deleted; removed.json says what was there.
+    """
+    if (config is None) != (days is not None) or (config is None) != (pid is None):
+        raise click.UsageError("give CONFIG and --pid, or --older-than DAYS")
+    if days is not None:
+        _sweep(directory, days, transcripts, results, dry=dry, as_json=as_json)
+        return
+    if config is None or pid is None or transcripts or results or dry:
+        raise click.UsageError("--transcripts, --results and --dry-run go with --older-than")
+    progress: Progress = JsonLines() if as_json else Lines(f"party {pid}")
+    forget_run(load_config(config), pid, directory, progress=progress, register=register)
+
+
+def _sweep(
+    directory: Path, days: float, transcripts: bool, results: bool, *, dry: bool, as_json: bool
+) -> None:
+    # Wanted by few, and it imports what FLAIM's server is made of.
+    from parties.service.retention import sweep, to_json
+    from parties.service.settings import KeepSection
+
+    both = transcripts == results
+    keep = KeepSection(days if transcripts or both else None, days if results or both else None)
+    removed = sweep(directory, keep, dry=dry)
+    if as_json:
+        click.echo(to_json(removed))
+        return
+    for item in removed:
+        would = "would go" if dry else "deleted"
+        click.echo(f"{item.folder}, ended {item.ended}: {would}: {', '.join(item.names)}")
+    if not removed:
+        click.echo("nothing is that old")
+
+
+Document = dict[str, Any]
+_PLACES = ("party-*", "parties/*", "run", "studies/*/run")
+"""Where servers' folders are below that of a trial, a study or a service."""
+
+
+@click.command(epilog="Example: syncret status /var/lib/syncret/stays-2026 --watch")
+@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
+@click.option("--watch", is_flag=True, help="Go on showing it until the server ends.")
+@common_options
+def status(directory: Path, watch: bool, as_json: bool) -> None:
+    """Show what the server that runs in DIR is at: owners, rounds, budget, peers, errors.
+
+    DIR is the folder of `syncret party`, `flaim-server` or `silos-server`, by default the one you are in, or a trial's,
+    which has several; of `syncret serve`, whose studies are listed, or of one of its studies. What runs is asked by the
+    socket in its folder, which only who may enter the folder can reach. Where nothing runs, it is shown how far the run
+    came. Exit status: 0 where every server runs or has finished, 16 where one does not run and is not done. With
+    --json, one line of JSON a server, and a line for each change with --watch.
+    """
+    if (done := _finished_trial(directory)) is not None:
+        click.echo(json.dumps(done) if as_json else f"finished; its report is {done['report']}")
+        return
+    folders = server_folders(directory)
+    show: Callable[[Document], None] = _print_json if as_json else _Screen(watch).show
+    if watch and len(folders) > 1:
+        names = " or ".join(str(folder) for folder in folders)
+        raise click.UsageError(f"--watch shows one server: give {names}")
+    unfinished = False
+    for folder in folders:
+        for document in _watched(folder) if watch else [current(folder)]:
+            show(document)
+            unfinished = unfinished or _is_unfinished(document)
+    if unfinished:
+        raise click.exceptions.Exit(int(Status.NOT_RUNNING))
+
+
+def _is_unfinished(document: Document) -> bool:
+    return "service" not in document and not document["running"] and document["phase"] != "finished"
+
+
+def _finished_trial(directory: Path) -> Document | None:
+    """What is left to say of a trial that is over: its servers' stores are gone by then."""
+    if not Folder(directory).finished:
+        return None
+    report = str(directory / "report.html")
+    return {"running": False, "phase": "finished", "report": report}
+
+
+def server_folders(directory: Path) -> list[Path]:
+    """The folders of servers that ``directory`` is or holds; a service that runs stands for all its studies.
+
+    Raises StoreError where there is none.
+    """
+    places = [directory, *(p for where in _PLACES for p in sorted(directory.glob(where)))]
+    found = [p for p in places if (p / NAME).exists() or (p / TRANSCRIPT).exists()]
+    if found and found[0] == directory and not (directory / TRANSCRIPT).exists():
+        try:
+            ask(directory)
+        except NotRunning:
+            # A service that was killed; its studies' folders say how far they came.
+            found = found[1:]
+    if not found:
+        raise StoreError(
+            directory,
+            "no server runs here, or ran; expected the --dir of syncret party, flaim-server, silos-server or serve, or "
+            "a trial's folder",
+        )
+    return found[:1] if found[0] == directory else found
+
+
+def current(folder: Path) -> Document:
+    """The status of the server in ``folder``, or of the run that was there. Raises StoreError."""
+    try:
+        return ask(folder)
+    except NotRunning:
+        return past_status(folder)
+
+
+def _watched(folder: Path) -> Iterator[Document]:
+    document = current(folder)
+    yield document
+    with contextlib.suppress(NotRunning):
+        for document in events(folder):
+            yield document
+    if "service" in document:
+        raise StoreError(folder, "the service has ended")
+    if document["running"]:
+        # It was killed.
+        yield past_status(folder)
+
+
+def _print_json(document: Document) -> None:
+    click.echo(json.dumps(document))
+
+
+class _Screen:
+    """Prints statuses; while ``watching`` on a terminal, each in the place of the one before."""
+
+    def __init__(self, watching: bool) -> None:
+        # Tables take a while to import.
+        from rich.console import Console
+
+        self._console = Console(highlight=False, soft_wrap=False)
+        self._watching = watching and self._console.is_terminal
+
+    def show(self, document: Document) -> None:
+        from parties.observability.status_text import show
+
+        if self._watching:
+            self._console.clear()
+        show(self._console, document)

@@ -1,0 +1,262 @@
+"""What every command of a data owner is given: the config, its table and its certificate.
+
+Provides ``owner_options``; ``budget_option`` by itself. Secret: what the private key's file holds.
+
+What the commands of a service have in common: its folder, and what its operator asks it.
+
+How commands are told where a table is and how it is written.
+
+Provides ``table_options``, which every command that reads a table has, and ``plain_option`` (with
+``PLAIN_FORMAT``) of those that write one. Secret: the
+password that a database's URL may hold; `mechanisms.source` keeps it out of messages.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mechanisms.dialect import Dialect
+from mechanisms.source import TableSource
+from parties.config import Address, load_config
+from parties.foundation.exit_codes import ServiceRefused, Status
+from parties.foundation.process import no_core_dumps
+from parties.service.status_client import NotRunning, call
+from parties.session.owner import Owner, Table
+
+_FILES = (
+    "text with a header (.csv, .tsv), Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, also compressed; with --sql a "
+    "database's URL"
+)
+_DELIMITERS = {
+    "tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "bar": "|", "blank": " ", "space": " ",
+}  # fmt: skip
+
+
+def table_options(
+    *, argument: str | None = None, help: str = "The table", several: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add --data (or the ``argument`` of that name), --ignore-extra, and options on how the table is written.
+
+    The command gets them as ``table``. --ignore-extra is only there beside a config, so not with an ``argument``.
+    With ``several`` there is --source besides, once for each of several tables: ``table`` is these by name then.
+    """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_table(
+            location: str | None,
+            sql: str | None,
+            delimiter: str | None,
+            decimal: str | None,
+            encoding: str | None,
+            header_line: int | None,
+            sheet: str | None,
+            ignore_extra: bool = False,
+            named: tuple[tuple[str, str], ...] = (),
+            **others: Any,
+        ) -> None:
+            sign = None if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
+
+            def table(place: str) -> Table:
+                dialect = Dialect(sign, decimal, encoding, header_line=header_line)
+                source = TableSource(place, sql, dialect, sheet)
+                return Table(source, ignore_extra, say=functools.partial(click.echo, err=True))
+
+            _check_one_of(argument, location, named, sql)
+            found = {name: table(place) for name, place in named}
+            command(table=found if location is None else table(location), **others)
+
+        required = not several
+        where = (
+            click.argument("location", metavar=argument.upper(), required=required)
+            if argument
+            else click.option("--data", "location", required=required, help=f"{help}: {_FILES}.")
+        )
+        options = [where, *_OPTIONS, *([] if argument else [_IGNORE_EXTRA])]
+        if several:
+            options.insert(1, _SOURCE)
+        for option in reversed(options):
+            with_table = option(with_table)
+        return with_table
+
+    return add
+
+
+def _check_one_of(
+    argument: str | None, location: str | None, named: tuple[tuple[str, str], ...], sql: str | None
+) -> None:
+    """Raises UsageError unless there is one table, or several by different names."""
+    one = argument.upper() if argument else "--data"
+    if (location is None) == (not named):
+        raise click.UsageError(f"give {one}, or --source NAME=TABLE for each of several sources")
+    names = [name for name, _ in named]
+    if len(set(names)) < len(names):
+        raise click.UsageError("--source: a name stands twice; give each source one table")
+    if named and sql is not None:
+        raise click.UsageError("--sql goes with one table; give files to --source")
+
+
+class _Named(click.ParamType[tuple[str, str]]):
+    """NAME=TABLE."""
+
+    name = "name=table"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, sign, place = str(value).partition("=")
+        if not (name and sign and place):
+            self.fail(f"{value!r} is not NAME=TABLE, such as registry=deaths.csv", param, ctx)
+        return name, place
+
+
+_SOURCE = click.option(
+    "--source",
+    "named",
+    type=_Named(),
+    metavar="NAME=TABLE",
+    multiple=True,
+    help="Instead, the table of one [[source]]; once for each.",
+)
+_OPTIONS = (
+    click.option(
+        "--sql", metavar="QUERY", default=None, help="A query to the database whose URL is given."
+    ),
+    click.option(
+        "--delimiter", default=None, help='Between values: ";", tab ...; by default recognised.'
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        default=None,
+        help="Decimal sign; by default recognised.",
+    ),
+    click.option(
+        "--encoding", default=None, help="utf-8, latin-1, utf-16 ...; by default recognised."
+    ),
+    click.option(
+        "--header-line",
+        type=click.IntRange(0),
+        metavar="N",
+        default=None,
+        help="The line with the columns' names, 0 if none has them; by default recognised.",
+    ),
+    click.option(
+        "--sheet",
+        metavar="NAME",
+        default=None,
+        help="The sheet of a workbook, or the file of an archive, that has the table.",
+    ),
+)
+PLAIN_FORMAT = {"format": None}
+"""What --plain changes in a configuration: no word on how the table is written."""
+plain_option = click.option(
+    "--plain",
+    is_flag=True,
+    help="Write text in UTF-8 with commas and points, whatever [format] says.",
+)
+_IGNORE_EXTRA = click.option(
+    "--ignore-extra", is_flag=True, help="Leave columns out that the config does not know."
+)
+
+
+_PATH = click.Path(path_type=Path)
+budget_option = click.option(
+    "--budget",
+    type=_PATH,
+    default=None,
+    metavar="FILE",
+    help="What your tables have spent, if not SYNCRET_BUDGET or its place in your home. Keep it.",
+)
+
+
+def owner_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add CONFIG, the options of a table, --dataset, --budget, --ca, --cert and --key, which make an ``owner``.
+
+    The command raises ConfigError, CertificateError.
+    """
+
+    @click.argument("config", type=_PATH)
+    @table_options()
+    @click.option(
+        "--dataset",
+        default=None,
+        metavar="NAME",
+        help="Whose budget pays; by default that of the table at this place or with this content.",
+    )
+    @budget_option
+    @click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
+    @click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
+    @click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
+    @functools.wraps(command)
+    def with_owner(
+        config: Path,
+        table: Table,
+        dataset: str | None,
+        budget: Path | None,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **others: Any,
+    ) -> None:
+        no_core_dumps()
+        owner = Owner.of(
+            load_config(config), table, dataset=dataset, budget=budget, ca=ca, cert=cert, key=key
+        )
+        command(owner=owner, **others)
+
+    return with_owner
+
+
+DEFAULT = Path("/var/lib/syncret")
+VARIABLE = "SYNCRET_DIR"
+_STATUSES: dict[int, Status] = {
+    HTTPStatus.UNPROCESSABLE_ENTITY: Status.CONFIG,
+    HTTPStatus.BAD_GATEWAY: Status.NETWORK,
+    HTTPStatus.SERVICE_UNAVAILABLE: Status.NETWORK,
+}
+
+folder_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=DEFAULT,
+    envvar=VARIABLE,
+    show_default=True,
+    show_envvar=True,
+    help="The service's folder. Keys and shares are in it: keep it to yourself.",
+)
+
+
+def an_address(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Address | None:
+    """HOST:PORT as an option's value."""
+    try:
+        return None if value is None else Address.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from error
+
+
+def asked(
+    folder: Path, method: str, target: str, document: Mapping[str, object] | None = None
+) -> dict[str, Any]:
+    """What the service in ``folder`` answers. Raises ServiceRefused, StoreError."""
+    try:
+        status, answer = call(folder, method, target, document)
+    except NotRunning as error:
+        raise ServiceRefused(
+            f"no service runs in {folder}; expected `syncret serve --dir {folder}`, or where it runs as --dir or "
+            f"in {VARIABLE}",
+            Status.NOT_RUNNING,
+        ) from error
+    if status >= HTTPStatus.BAD_REQUEST:
+        said = answer.get("error")
+        detail = said if isinstance(said, dict) else {}
+        text = f"{detail.get('what', status)}; expected {detail.get('expected', 'another order')}"
+        raise ServiceRefused(text, _STATUSES.get(status, Status.USAGE))
+    return answer

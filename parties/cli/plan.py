@@ -1,0 +1,425 @@
+"""The command `plan`: what a run takes and what noise it has, before anything is sent, charged or computed."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from mechanisms.columns import Categorical
+from mechanisms.discretising import widest_width
+from mechanisms.domain import Domain
+from mechanisms.events import noise_deviation
+from mechanisms.workload import Workload
+from parties.cli.runtime import common_options
+from parties.config import ANNEALED, Config, load_config
+from parties.foundation.errors import ConfigError
+from parties.foundation.process import memory_bytes
+from parties.methods.flaim.settings import check_flaim, flaim_noise
+from parties.mpc.inputs.own import capacity_for, declared_capacity
+from parties.mpc.planning.budget import composed_epsilon, zcdp_epsilon
+from parties.mpc.planning.counting_cost import effort_text, most_joined
+from parties.mpc.planning.resources import (
+    BASIS,
+    CellNoise,
+    Needs,
+    Network,
+    cell_noise,
+    needs_of,
+    server_memory,
+)
+from parties.mpc.planning.validation import check_feasible, check_memory, gigabytes
+from parties.observability.heartbeat import duration
+
+_SUBMIT_BITS_S = 10e6
+"""An upload that needs a faster line than this to be through in time is worth a warning."""
+_WIDE = 0.5
+"""Of a column's range: a cell that has more of it is worth a warning."""
+_QUIET_SHARE = 0.5
+"""Of timeouts.receive_s: a server that computes for longer by itself is worth a warning."""
+_QUIET_S_A_CELL = 150e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Of one method: its cells beside the noise in them. A sum is over ``members`` clients."""
+
+    method: str
+    members: int
+    cells: Sequence[CellNoise]
+
+    @property
+    def columns(self) -> Sequence[CellNoise]:
+        """The cells of single columns."""
+        return [cell for cell in self.cells if len(cell.query) == 1]
+
+    @property
+    def queries(self) -> Sequence[CellNoise]:
+        """The cells of queries of several columns; where there are none, of columns."""
+        return [cell for cell in self.cells if len(cell.query) > 1] or self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that the command says."""
+
+    config: Config
+    workload: Workload
+    rows: int
+    rows_given: bool
+    capacity: int
+    needs: Needs
+    counting: str | None
+    noise: Sequence[Noise]
+    warnings: Sequence[str]
+    tree_rounds: int
+    composed: float | None
+    plain: float | None
+
+
+@click.command(epilog="Example: syncret plan stays.toml --rows 48842")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    default=None,
+    help="Rows of all owners together, of several sources those of their join; by default as many as there may be. "
+    "Owners declare their even part of them, rounded up, unless --capacity says what.",
+)
+@click.option(
+    "--capacity",
+    type=click.IntRange(1),
+    default=None,
+    help="What owners declare, each at most so many rows; by default clients.rows_per_client, or less by "
+    "--rows. See submit --capacity.",
+)
+@click.option(
+    "--memory",
+    "memory_gb",
+    type=click.FloatRange(0, min_open=True),
+    default=None,
+    metavar="GB",
+    help="Memory of a compute server; by default this host's.",
+)
+@click.option(
+    "--bandwidth",
+    type=click.FloatRange(0, min_open=True),
+    default=1000.0,
+    show_default=True,
+    metavar="MBIT/S",
+    help="Between two servers.",
+)
+@click.option(
+    "--latency",
+    type=click.FloatRange(0),
+    default=0.2,
+    show_default=True,
+    metavar="MS",
+    help="Of a message between two servers.",
+)
+@common_options
+def plan(
+    config: Path,
+    rows: int | None,
+    capacity: int | None,
+    memory_gb: float | None,
+    bandwidth: float,
+    latency: float,
+    as_json: bool,
+) -> None:
+    """Say what a run takes: cells, bytes, memory, seconds, and the noise of a cell beside the count expected in it.
+
+    What cannot work is refused, with the key to change, as `run`, `party` and `submit` refuse it when they start. What
+    may not be worth it is a warning. Nothing is sent and no table is read; the counts expected are averages.
+    """
+    loaded = load_config(config)
+    if loaded.algorithm is not None:
+        name = loaded.algorithm[0]
+        raise ConfigError(
+            loaded.source,
+            name,
+            f"is of a run between silos; expected one of DistAIM or FLAIM. What it takes is in the report of syncret "
+            f"{name} with a table like the silos' (syncret demo --config {config} --table FILE invents one)",
+        )
+    memory = memory_bytes() if memory_gb is None else int(memory_gb * 1e9)
+    network = Network(bandwidth * 1e6 / 8, latency / 1e3)
+    made = make(loaded, rows=rows, capacity=capacity, memory=memory, network=network)
+    click.echo(json.dumps(document_of(made), indent=2) if as_json else "\n".join(lines_of(made)))
+
+
+def make(
+    config: Config,
+    *,
+    rows: int | None,
+    capacity: int | None,
+    memory: int | None,
+    network: Network,
+) -> Plan:
+    """Check the configuration, and work everything out. Raises ConfigError, DataError (a capacity beyond its bound)."""
+    workload = config.build_workload()
+    schedule = check_feasible(config, workload)
+    check_memory(config, server_memory(config, workload, 0), "compute server 0", memory=memory)
+    # What owners declare is what they send, and what servers count.
+    if capacity is None and rows is not None and not config.sources:
+        even = -(-rows // config.clients.expected)
+        capacity = capacity_for(even, config.clients.rows_per_client)
+    declares = declared_capacity(config, capacity)
+    declared = config.override({"clients.rows_per_client": declares})
+    needs = needs_of(declared, workload, schedule, network=network)
+    most = most_joined(declared) if config.sources else declared.max_rows
+    total = most if rows is None else rows
+    first = noise_deviation(schedule.noise, schedule.initial_sigma)
+    cells = cell_noise(workload, total, schedule.noise_sigma, initial_sigma=first)
+    noise = [Noise("distaim", 0, cells)]
+    if config.flaim is not None:
+        check_flaim(config, workload)
+        noise.append(Noise("flaim", *flaim_noise(config, workload, total)))
+    warnings = [
+        *_noise_warnings(noise),
+        *_wide_cells(config.domain),
+        *_warnings(config, workload, needs, memory),
+    ]
+    counting = effort_text(declared, workload)
+    given = rows is not None
+    joining = schedule.tree_rounds
+    epsilons = composed_epsilon(config, workload), zcdp_epsilon(config, workload)
+    return Plan(
+        config,
+        workload,
+        total,
+        given,
+        declares,
+        needs,
+        counting,
+        noise,
+        warnings,
+        joining,
+        *epsilons,
+    )
+
+
+def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
+    """Where the noise is larger than the counts."""
+    found = []
+    for each in noise:
+        drowned = [cell for cell in each.queries if cell.drowned]
+        where = f"{each.method}: " if len(noise) > 1 else ""
+        if len(drowned) == len(each.queries):
+            found.append(
+                f"{where}the noise (deviation {drowned[0].sigma:.3g}) drowns every query whose counts are even: "
+                "a larger run.epsilon, fewer run.rounds, fewer bins or queries of fewer columns, or more rows"
+            )
+        elif 2 * len(drowned) > len(each.queries):
+            found.append(
+                f"{where}the noise drowns {len(drowned)} of {len(each.queries)} queries if their counts are even; such "
+                "ones will be modelled by smaller sets of columns"
+            )
+        if lost := [cell.query[0] for cell in each.columns if cell.drowned]:
+            found.append(
+                f"{where}the noise drowns even columns: {', '.join(lost)}; fewer bins, or edges where the values are"
+            )
+    return found
+
+
+def _wide_cells(domain: Domain) -> list[str]:
+    """Columns of numbers or dates of which one bin has most of the range: where rows are in it nobody will know."""
+    wide = [
+        column.name
+        for column in domain.columns
+        if not isinstance(column, Categorical)
+        and len(column.cells.bins) > 1
+        and widest_width(column.cells.ranges) > _WIDE
+    ]
+    if not wide:
+        return []
+    return [
+        f"one cell has most of the range of {', '.join(wide)}: rows in it come out anywhere between its ends; expected "
+        "closer bounds, or atoms for values that stand for something else, unless few rows are there"
+    ]
+
+
+def _warnings(config: Config, workload: Workload, needs: Needs, memory: int | None) -> list[str]:
+    found, model = [], needs.model
+    if never := model.queries - model.fit_ever:
+        found.append(
+            f"{never} of {model.queries} queries can never be in the model, which has at most {model.limit_mb:g} MB: "
+            f"({', '.join(model.largest)}) takes {model.largest_mb:.3g}; expected a larger run.max_model_mb, or "
+            "smaller queries"
+        )
+    bits_s = 8 * needs.owner_sent_bytes[needs.owner_form] / config.timeouts.submit_s
+    if bits_s > _SUBMIT_BITS_S:
+        found.append(
+            f"an upload needs a line of {bits_s / 1e6:.0f} Mbit/s to be through in timeouts.submit_s = "
+            f"{config.timeouts.submit_s:g}: a larger one for slower lines"
+        )
+    quiet_s = workload.cells * _QUIET_S_A_CELL
+    if quiet_s > _QUIET_SHARE * config.timeouts.receive_s:
+        found.append(
+            f"a server may compute for {duration(quiet_s)} without a message: timeouts.receive_s = "
+            f"{config.timeouts.receive_s:g} is too short for that"
+        )
+    largest = needs.server_memory_bytes[0] + needs.model_memory_bytes
+    if memory is not None and largest > memory:
+        found.append(
+            f"party 0 may need {gigabytes(largest)} of memory where there are {gigabytes(memory)}, if the model grows "
+            "to its limit: a smaller run.max_model_mb"
+        )
+    return found
+
+
+def document_of(made: Plan) -> dict[str, object]:
+    """For --json."""
+    workload, config = made.workload, made.config
+    return {
+        "run": config.run.id,
+        "config": config.digest(),
+        "rows": made.rows,
+        "rows_given": made.rows_given,
+        "capacity": made.capacity,
+        "tree_rounds": made.tree_rounds,
+        "epsilon_composed": made.composed,
+        "epsilon_zcdp": made.plain,
+        "workload": {
+            "queries": len(workload.queries),
+            "candidates": len(workload.candidates),
+            "cells": workload.cells,
+            "maximal_queries": len(workload.maximal),
+            "maximal_cells": workload.maximal_cells,
+            "largest": list(made.needs.model.largest),
+            "largest_cells": workload.domain.size(made.needs.model.largest),
+        },
+        "needs": asdict(made.needs),
+        "basis": BASIS,
+        "noise": [
+            {"method": each.method, "cells": [asdict(cell) for cell in each.cells]}
+            for each in made.noise
+        ],
+        "warnings": list(made.warnings),
+    }
+
+
+def lines_of(made: Plan) -> list[str]:
+    """For people."""
+    config, workload, needs = made.config, made.workload, made.needs
+    largest, run = needs.model.largest, config.run
+    sent = " + ".join(gigabytes(size) for size in needs.server_sent_bytes)
+    memory = ", ".join(gigabytes(size) for size in needs.server_memory_bytes)
+    bound = "about" if run.schedule == ANNEALED else "at most"
+    lines = [
+        (
+            "run",
+            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_otherwise(made)}, delta {run.delta:g}",
+        ),
+        (
+            "cells",
+            f"{workload.maximal_cells:,} in {len(workload.maximal)} queries that are in no other",
+        ),
+        ("", f"{workload.cells:,} in {len(workload.candidates)} sets of columns to choose from"),
+        ("largest query", f"{', '.join(largest)}: {workload.domain.size(largest):,} cells"),
+        ("an owner sends", _sends(config, needs)),
+        ("", f"and needs {gigabytes(needs.owner_memory_bytes)} of memory beside its table"),
+        ("", f"and declares {made.capacity:,} rows at most (submit --capacity)"),
+        ("servers send", f"{bound} {sent}, in {needs.rounds_of_messages:,} rounds of messages"),
+        ("", f"and {gigabytes(needs.passed_on_bytes)} of uploads that they pass on to one another"),
+        ("servers need", f"{memory} of memory, {gigabytes(needs.server_disk_bytes)} on disk"),
+        (
+            "",
+            f"party 0 about {gigabytes(needs.usual_model_bytes)} more for a model that grows as most do, up to "
+            f"{gigabytes(needs.model_memory_bytes)}",
+        ),
+        *([("counting", made.counting)] if made.counting else []),
+        ("time", _times(needs)),
+        ("model", _model(needs)),
+        *(line for each in made.noise for line in _noise_lines(each, made)),
+        ("basis", BASIS),
+        *(("WARNING", text) for text in made.warnings),
+    ]
+    return [f"{name:<16}{text}" for name, text in lines]
+
+
+def _otherwise(made: Plan) -> str:
+    """The epsilon of the same release by another way of counting, in words."""
+    for epsilon, counted in ((made.plain, "by zCDP"), (made.composed, "composed numerically")):
+        if epsilon is not None:
+            return f" ({math.ceil(1000 * epsilon) / 1000:g} {counted})"
+    return ""
+
+
+def _rounds(made: Plan) -> str:
+    """How many there are, and what the first ones are for."""
+    if not made.tree_rounds:
+        return f"at most {made.config.run.rounds} rounds"
+    return f"{made.tree_rounds} rounds that join the columns by pairs, then finer ones while the budget lasts"
+
+
+def _sends(config: Config, needs: Needs) -> str:
+    """What an owner sends, or one of each source."""
+    if not config.sources:
+        return _forms(needs.owner_sent_bytes, needs.owner_form)
+    names = (source.name for source in config.sources)
+    sizes = (gigabytes(size) for size in needs.owner_sent_bytes.values())
+    each = ", ".join(f"{size} of {name}" for size, name in zip(sizes, names, strict=True))
+    return f"its rows: {each}; once, whatever its table has"
+
+
+def _forms(sizes: Mapping[str, int], form: str) -> str:
+    others = [f"{gigabytes(size)} as {name}" for name, size in sizes.items() if name != form]
+    beside = f" ({', '.join(others)})" if others else ""
+    return f"{gigabytes(sizes[form])} as {form}{beside}, once, whatever its table has"
+
+
+def _times(needs: Needs) -> str:
+    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in needs.seconds.items())
+    total = sum(needs.seconds.values())
+    most = total - needs.seconds["estimate"] + needs.estimate_most_s
+    return (
+        f"about {duration(total)} ({parts}); up to {duration(most)} if the model grows to its limit"
+    )
+
+
+def _model(needs: Needs) -> str:
+    model = needs.model
+    text = f"at most {model.limit_mb:g} MB, {model.least_mb:.2g} with single columns alone; "
+    if not model.queries:
+        return text + "no query has several columns"
+    return text + (
+        f"of {model.queries} queries {model.fit_first} fit in the first round and {model.fit_ever} in the last, the "
+        f"largest with {model.largest_mb:.3g} MB"
+    )
+
+
+def _noise_lines(noise: Noise, made: Plan) -> list[tuple[str, str]]:
+    whose = (
+        f"{made.rows:,} rows"
+        if made.rows_given
+        else f"as many rows as there may be, {made.rows:,} (--rows says how many there are)"
+    )
+    over = f", in sums over {noise.members} clients" if noise.members else ""
+    lines = [
+        (
+            f"noise {noise.method}",
+            f"in a cell, deviation {_sigmas(noise, made.config)}; with {whose}{over}, if counts are even, it leaves",
+        )
+    ]
+    for name, cells in (("columns", noise.columns), ("queries", noise.queries)):
+        ranked = sorted(cells, key=lambda cell: cell.left)
+        best, middle, worst = ranked[0], ranked[len(ranked) // 2], ranked[-1]
+        lines.append(
+            (
+                "",
+                f"of {len(cells)} {name} an error of {middle.left:.3f} in the middle, {best.left:.3f} "
+                f"({', '.join(best.query)}) to {worst.left:.3f} ({', '.join(worst.query)}), of at most 2",
+            )
+        )
+    return lines
+
+
+def _sigmas(noise: Noise, config: Config) -> str:
+    """The deviations of single columns and of others."""
+    first, other = noise.columns[0].sigma, noise.queries[0].sigma
+    finer = " at first" if config.run.schedule == ANNEALED and noise.method == "distaim" else ""
+    if first == other:
+        return f"{first:.4g}{finer}"
+    return f"{first:.4g} of single columns, {other:.4g} of others{finer}"

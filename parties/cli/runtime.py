@@ -1,0 +1,284 @@
+"""How a command runs: options that all commands have, event loops that can be stopped, one message on failure.
+
+How commands print: results on standard output, as lines or as JSON, and what they say of it on standard error.
+"""
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import Status, describe
+from parties.local.processes import HELD, Supervision, await_begin
+from parties.observability.events import CLEAR, All, JsonLines, Lines, Progress, unsaid
+from parties.observability.failure_causes import cause_of
+from parties.observability.systemd import Told
+from parties.storage.files import disk_errors
+from protocols.errors import ChannelError
+
+Command = Callable[..., None]
+Result = TypeVar("Result")
+
+TEXT = "text"
+_CANCEL_S = 1.0
+"""How long tasks that are left at the end may take to notice that they are cancelled."""
+
+
+class CommandState:
+    """What ``main`` has to know after a command has failed."""
+
+    def __init__(self) -> None:
+        self.debug = False
+        self.log: Progress | None = None
+        """Where a failure is written instead of on standard error."""
+
+
+def common_options(command: Command) -> Command:
+    """Add --json (as ``as_json``) and --debug."""
+
+    def set_debug(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        state = ctx.find_object(CommandState)
+        if state is not None and value:
+            state.debug = True
+
+    command = click.option(
+        "--json", "as_json", is_flag=True, help="For programs: JSON on standard output."
+    )(command)
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=set_debug,
+        help="Show where a failure came from.",
+    )(command)
+
+
+register_option = click.option(
+    "--register",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="What this server has released, if not SYNCRET_REGISTER or its place in your home. Keep it.",
+)
+
+
+def _log(ctx: click.Context, parameter: click.Parameter, value: str) -> Progress | None:
+    if value == TEXT:
+        return None
+    # Of servers, which import it anyway.
+    from parties.observability.logs import JsonLog
+
+    log = JsonLog()
+    ctx.with_resource(log.installed())
+    if (state := ctx.find_object(CommandState)) is not None:
+        state.log = log
+    return log
+
+
+log_option = click.option(
+    "--log-format",
+    "log",
+    type=click.Choice([TEXT, "json"]),
+    default=TEXT,
+    callback=_log,
+    help="Lines on standard error: for people, or JSON with time, party, study and event, and what was not let in.",
+)
+"""Gives the command a JSON log as ``log``, or None."""
+
+
+def _hold(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        await_begin()
+
+
+held_option = click.option(
+    HELD, is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_hold
+)
+
+
+def server_progress(prefix: str, log: Progress | None, *, as_json: bool) -> Progress:
+    """Where a server's events go: to the supervisor, and as JSON, into its ``log``, or else as lines with a prefix."""
+    places: list[Progress] = [JsonLines()] if as_json else []
+    if log is not None:
+        places.append(log)
+    return Told(All(*(places or [Lines(prefix)])))
+
+
+def make_private(directory: Path) -> None:
+    """Make a ``directory`` for secrets, or see that the one that is there is closed to others. Raises StoreError."""
+    with disk_errors(directory, "made"):
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = directory.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise StoreError(
+            directory,
+            f"others may enter it (mode {mode:o}); expected 700, as after: chmod 700 {directory}",
+        ) from PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def run_supervised(
+    main: Callable[[Supervision], Awaitable[Result]],
+    *,
+    watch_stdin: bool,
+    events: Progress | None,
+    again: str = "",
+) -> Result:
+    """Run ``main`` on an event loop until it ends, SIGINT or SIGTERM arrives, or (``watch_stdin``) the parent is gone.
+
+    Returns what ``main`` returns. Raises what ``main`` raises, Stopped when it was stopped, which says what doing it
+    ``again`` does; with ``events``, the failure is an event, too. After a failure threads may still be at work: the
+    caller ends the process without waiting for them (``leave``).
+    """
+
+    async def supervised() -> Result:
+        supervision = Supervision(watch_stdin=watch_stdin)
+        try:
+            return await main(supervision)
+        except asyncio.CancelledError:
+            if supervision.stopped is None:
+                raise
+            raise supervision.stopped.advising(again) from None
+
+    loop = asyncio.new_event_loop()
+    try:
+        result = loop.run_until_complete(supervised())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        return result
+    except BaseException as error:
+        if events is not None:
+            _tell_failure(events, error)
+        raise
+    finally:
+        if left := asyncio.all_tasks(loop):
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_S))
+        loop.close()
+
+
+def _tell_failure(events: Progress, error: BaseException) -> None:
+    failure, obstacle = describe(error), cause_of(error)
+    events.event(
+        "failed" if failure.status else "stopped",
+        failure.message,
+        status=int(failure.status),
+        peer=error.pid if isinstance(error, ChannelError) else None,
+        cause=obstacle.cause.value,
+        detail=obstacle.detail,
+    )
+
+
+def leave(status: int) -> None:
+    """End the process now; threads that still compute for nobody are not waited for."""
+    sys.stdout.flush()
+    with unsaid():
+        sys.stderr.flush()
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT ends what the block does, and what it starts, wherever this process was started.
+
+    A shell without job control starts what it puts in the background with SIGINT ignored, and children inherit that.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if before is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def postponed() -> Iterator[None]:
+    """SIGINT and SIGTERM that arrive while the block runs take effect at its end, even one that fails.
+
+    No child is started unrecorded.
+    """
+    arrived: list[int] = []
+    # Only the main thread is interrupted by them.
+    numbers = (
+        (signal.SIGINT, signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread()
+        else ()
+    )
+    before = {one: signal.signal(one, lambda number, _: arrived.append(number)) for one in numbers}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        for number in arrived:
+            signal.raise_signal(number)
+
+
+def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit status; a failure is one message on standard error."""
+    state = CommandState()
+    try:
+        with interruptible():
+            left = cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
+    except click.ClickException as error:
+        with unsaid():
+            error.show()
+        return int(Status.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        _print_failure("stopped by Ctrl-C")
+        return int(Status.INTERRUPTED)
+    except BrokenPipeError:
+        return int(Status.DEFECT)
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # Whatever it is: one message and a status.
+        return _failed(error, state)
+    # A command that chooses its status raises click's Exit, which comes back as a number.
+    return left if isinstance(left, int) else int(Status.DONE)
+
+
+def _failed(error: BaseException, state: CommandState) -> int:
+    if state.debug:
+        with unsaid():
+            traceback.print_exception(error)
+    failure = describe(error)
+    if state.log is not None:
+        name = "failed" if failure.status else "stopped"
+        state.log.event(name, failure.message, status=int(failure.status))
+    elif failure.status is Status.DONE:
+        with unsaid():
+            click.echo(f"syncret: {failure.message}", err=True)
+    else:
+        _print_failure(failure.message)
+    return int(failure.status)
+
+
+def _print_failure(message: str) -> None:
+    clear = CLEAR if sys.stderr.isatty() else ""
+    with unsaid():
+        click.echo(f"{clear}syncret: error: {message}", err=True)
+
+
+def print_json(document: Mapping[str, object]) -> None:
+    """One document, for programs."""
+    click.echo(json.dumps(document, indent=2))
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """A result, for people."""
+    click.echo("\n".join(lines))
+
+
+def say(text: str) -> None:
+    """What is no result: where it is, what to do next."""
+    click.echo(text, file=sys.stderr)

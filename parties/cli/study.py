@@ -1,0 +1,375 @@
+"""The command `study`: what an operator does with the studies of a running service."""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from parties.cli.options import DEFAULT, asked, folder_option
+from parties.cli.runtime import common_options, print_json, print_lines, say
+from parties.config import Config, load_config
+from parties.identity.join_documents import read_out
+from parties.identity.study_setup import merge
+from parties.storage.files import disk_errors, write_new
+
+_PATH = click.Path(path_type=Path)
+_STUDY = click.argument("study", metavar="STUDY")
+_SHORT = 12
+
+
+@click.group(epilog="Example: syncret study list --dir /var/lib/syncret")
+def study() -> None:
+    """Propose, look at, approve, close and end studies of the service that runs on this host (`syncret serve`).
+
+    STUDY is a digest, 8 of its digits or more, or the name of a run. All of them have --json.
+    """
+
+
+@study.command(epilog="Example: syncret study propose stays.toml --authority authority")
+@click.argument("config", type=_PATH)
+@folder_option
+@click.option(
+    "--authority",
+    type=_PATH,
+    default=Path("authority"),
+    show_default=True,
+    help="The folder of `syncret certs authority`, which admits this study's owners.",
+)
+@click.option(
+    "--out",
+    type=_PATH,
+    default=Path("study"),
+    show_default=True,
+    help="A new folder, for owners and auditors.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, max=36_500, min_open=True),
+    default=365,
+    show_default=True,
+    help="For how long the servers' certificates are valid.",
+)
+@common_options
+def propose(
+    config: Path, folder: Path, authority: Path, out: Path, days: float, as_json: bool
+) -> None:
+    """Propose a study to the three operators.
+
+    A CONFIG without servers gets these three, with new cards, and certificates of the authority; the result is in OUT,
+    to be handed to the data owners. One that `syncret certs merge` made is proposed as it is. The other two servers
+    fetch it from this one; nothing runs before all three operators have approved it.
+    """
+    from parties.service.study_intake import check_served
+
+    loaded, path = load_config(config), config
+    check_served(loaded, str(config))
+    if not loaded.parties and (loaded.flaim is None or loaded.flaim.key is None):
+        path = _merged(config, loaded, folder, authority=authority, out=out, days=days)
+        loaded = load_config(path)
+    answer = asked(folder, "POST", "/studies", _proposal(loaded))
+    if as_json:
+        print_json(answer | {"file": str(path)})
+        return
+    print_lines(_header(answer))
+    # The other operators have folders of their own.
+    here = "" if folder == DEFAULT else f" --dir {shlex.quote(str(folder))}"
+    say(
+        f"{path}: proposed. Each operator compares the words and approves; here: syncret study approve "
+        f"{answer['digest']}{here}"
+    )
+
+
+def _merged(
+    study: Path, config: Config, folder: Path, *, authority: Path, out: Path, days: float
+) -> Path:
+    """The configuration with these servers in it, in the folder ``out``. Raises PartyError."""
+    kind = "distaim" if config.flaim is None else "flaim"
+    texts = asked(folder, "POST", "/cards", {"kind": kind})["cards"]
+    with TemporaryDirectory() as place:
+        cards = []
+        for number, text in enumerate(texts):
+            cards.append(Path(place) / f"{number}.card")
+            write_new(cards[-1], text.encode())
+        merge(study, cards, authority=authority, out=out, valid_days=days)
+    return out / study.name
+
+
+def _proposal(config: Config) -> dict[str, object]:
+    """What the service is sent. Raises ConfigError, StoreError."""
+    names = [party.name for party in config.parties] or [config.require_flaim().server]
+    files = {"ca.crt": config.require_tls(name=names[0]).ca}
+    for pid, name in enumerate(names):
+        owner = config.require_tls(pid) if config.parties else config.require_tls(name=name)
+        files[f"{name}.crt"] = owner.cert
+    certificates = {}
+    for name, path in files.items():
+        with disk_errors(path, "read"):
+            certificates[name] = path.read_text(encoding="ascii", errors="replace")
+    return {"config": config.resolved_toml(), "certificates": certificates}
+
+
+@study.command(
+    short_help="Make a card of this server, to be merged by hand.",
+    epilog="Example: syncret study card --dir /var/lib/syncret",
+)
+@folder_option
+@click.option("--flaim", is_flag=True, help="Of FLAIM's server.")
+@common_options
+def card(folder: Path, flaim: bool, as_json: bool) -> None:
+    """Make a new card of this server for one study, NAME.card, for a coordinator who merges cards by hand."""
+    status = asked(folder, "GET", "/status")
+    kind = "flaim" if flaim else "distaim"
+    text = asked(folder, "POST", "/cards", {"kind": kind, "own": True})["cards"][0]
+    path = Path(f"{status['service']}.card")
+    write_new(path, text.encode())
+    if as_json:
+        print_json({"card": str(path)})
+        return
+    say(f"{path}: for one study; send it to the coordinator (`syncret certs merge`)")
+
+
+@study.command("list", epilog="Example: syncret study list --json")
+@folder_option
+@click.option("--state", default=None, help="Only those in this state.")
+@common_options
+def list_command(folder: Path, state: str | None, as_json: bool) -> None:
+    """List the studies, and whether the other two servers are there."""
+    target = "/studies" if state is None else f"/studies?state={quote(state)}"
+    studies, status = asked(folder, "GET", target)["studies"], asked(folder, "GET", "/status")
+    if as_json:
+        print_json(
+            {
+                "studies": studies,
+                "peers": status["peers"],
+                "troubles": status["troubles"],
+                "service": status["service"],
+            }
+        )
+        return
+    if studies:
+        heads = ("digest", "run", "state", "epsilon", "approved by", "")
+        _table([heads, *(_row(item) for item in studies)])
+    else:
+        print_lines(["no studies" if state is None else f"no studies are {state}"])
+    for text in _troubles(status):
+        print_lines([text])
+
+
+@study.command(
+    short_help="Show one study, its history and what differs.",
+    epilog="Example: syncret study show 3f1c9a55e0b7",
+)
+@_STUDY
+@folder_option
+@common_options
+def show(study: str, folder: Path, as_json: bool) -> None:
+    """Show one study: what it is, who has approved it, what happened, and what differs from others of its name."""
+    document = asked(folder, "GET", _target(study))
+    if as_json:
+        print_json(document)
+        return
+    print_lines(
+        [*_header(document), *_details(document), *_differences(document), *_history(document)]
+    )
+
+
+@study.command(
+    short_help="Approve a study, by its digest or its twelve words.",
+    epilog="Example: syncret study approve 3f1c9a55e0b7... (all 64 digits)",
+)
+@click.argument("digest")
+@folder_option
+@common_options
+def approve(digest: str, folder: Path, as_json: bool) -> None:
+    """Approve a study by its DIGEST, all of it, or its twelve words in quotes. It starts once all three have.
+
+    A study that has failed is tried again when all three approve it once more.
+    """
+    name = digest
+    if " " in digest.strip():
+        wanted = " ".join(digest.lower().split())
+        found = [s for s in asked(folder, "GET", "/studies")["studies"] if s["words"] == wanted]
+        name = found[0]["digest"] if found else digest
+    _ordered(asked(folder, "POST", f"{_target(name)}/approve", {"digest": digest}), as_json)
+
+
+@study.command(
+    short_help="End a study for all three servers, for good.",
+    epilog="Example: syncret study cancel 3f1c9a55e0b7 --reason 'wrong columns'",
+)
+@_STUDY
+@click.option("--reason", default="", help="What the others are told.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@folder_option
+@common_options
+def cancel(study: str, reason: str, yes: bool, folder: Path, as_json: bool) -> None:
+    """End a study for all three servers, for good. Shares and sealing key are deleted; what was released stays so."""
+    document = asked(folder, "GET", _target(study))
+    if not yes and sys.stdin.isatty():
+        click.confirm(
+            f"End {document['run']} ({document['digest'][:_SHORT]}) for good?", abort=True
+        )
+    target = f"/studies/{document['digest']}/cancel"
+    _ordered(asked(folder, "POST", target, {"reason": reason}), as_json)
+
+
+@study.command(
+    short_help="Take no more owners of a study that runs.",
+    epilog="Example: syncret study close 3f1c9a55e0b7",
+)
+@_STUDY
+@folder_option
+@common_options
+def close(study: str, folder: Path, as_json: bool) -> None:
+    """Take no more owners of a study that runs: it begins with those who are there, clients.minimum at least.
+
+    Done where the operators of all servers of the study ask it.
+    """
+    _tell(study, "close", folder, as_json)
+
+
+@study.command(
+    short_help="End a study that runs with the rounds that are done.",
+    epilog="Example: syncret study finish 3f1c9a55e0b7",
+)
+@_STUDY
+@folder_option
+@common_options
+def finish(study: str, folder: Path, as_json: bool) -> None:
+    """End a study that runs with the rounds that are done, where the operators of all its servers ask it."""
+    _tell(study, "finish", folder, as_json)
+
+
+@study.command(
+    short_help="Turn a data owner away from a study that runs.",
+    epilog="Example: syncret study revoke 3f1c9a55e0b7 north",
+)
+@_STUDY
+@click.argument("owner")
+@folder_option
+@common_options
+def revoke(study: str, owner: str, folder: Path, as_json: bool) -> None:
+    """Turn the data owner called OWNER in its certificate away from a study that runs, for good.
+
+    This server takes nothing of it any more; what it has sent is taken out where the operators of all servers ask it.
+    """
+    _tell(study, "revoke", folder, as_json, {"owner": owner})
+
+
+def _tell(
+    study: str, order: str, folder: Path, as_json: bool, body: Mapping[str, Any] | None = None
+) -> None:
+    answer = asked(folder, "POST", f"{_target(study)}/{order}", body or {})
+    if as_json:
+        print_json(answer)
+    else:
+        say(f"{study}: asked to {order}; it takes effect when all its operators have asked it")
+
+
+def _target(name: str) -> str:
+    return f"/studies/{quote(name.strip(), safe='')}"
+
+
+# What people read.
+
+
+def _ordered(document: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+    else:
+        print_lines([_sentence(document)])
+
+
+def _sentence(document: Mapping[str, Any]) -> str:
+    missing = [server["name"] for server in document["servers"] if not server["approved"]]
+    waits = document["state"] in ("proposed", "approved") and missing
+    after = f"; not approved yet by {' and '.join(missing)}" if waits else ""
+    reason = f": {document['reason']}" if document["reason"] else ""
+    return (
+        f"{document['run']} ({document['digest'][:_SHORT]}) is {document['state']}{reason}{after}"
+    )
+
+
+def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
+    approved = [server["name"] for server in item["servers"] if server["approved"]]
+    return (
+        item["digest"][:_SHORT],
+        item["run"],
+        item["state"],
+        "?" if item["epsilon"] is None else f"{item['epsilon']:g}",
+        ", ".join(approved) or "nobody",
+        item["why"],
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns by their widest entry; the last one is cut to what 100 columns leave."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    room = max(20, 100 - sum(widths) - 2 * len(widths))
+    for row in rows:
+        fixed = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False))
+        last = row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 3]}..."
+        click.echo(f"{fixed}  {last}".rstrip())
+
+
+def _header(document: Mapping[str, Any]) -> list[str]:
+    return [f"{document['run']}, proposed by {document['proposer']}", *read_out(document["digest"])]
+
+
+def _details(document: Mapping[str, Any]) -> list[str]:
+    owners = document["owners"]
+    reason = f": {document['reason']}" if document["reason"] else ""
+    lines = [
+        f"state     {document['state']}{reason}",
+        *(f"waits     {wait['name']}: {wait['text']}" for wait in document["waits"]),
+        f"method    {document['kind']}, {document['columns']} columns, {document['rounds']} rounds",
+        f"privacy   epsilon = {document['epsilon']:g}, delta = {document['delta']:g}",
+        f"owners    {owners['expected']} expected, {owners['minimum']} at least, "
+        f"{owners['rows_per_client']} rows each at most",
+    ]
+    for server in document["servers"]:
+        approved = "approved" if server["approved"] else "not approved"
+        problem = f" ({server['problem']})" if server["problem"] else ""
+        lines.append(f"server    {server['name']}: {approved}{problem}")
+    process = document["process"]
+    if process:
+        again = f", started again {process['restarts']} times" if process["restarts"] else ""
+        lines.append(f"process   {process['text']}{again}")
+    return [*lines, f"folder    {document['folder']}"]
+
+
+def _differences(document: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for other in document["alike"]:
+        lines.append(
+            f"another study of this name is {other['state']}, proposed by {other['proposer']}: "
+            f"{other['digest'][:_SHORT]}"
+        )
+        for item in other["differences"]:
+            here, there = (item[key] or "nothing" for key in ("here", "there"))
+            lines.append(f"  {item['key']}: {here[:40]} in this one, {there[:40]} in that")
+    return lines
+
+
+def _history(document: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{entry['at'][:19].replace('T', ' ')}  {entry['actor']}: {entry['what']}"
+        + (f", {entry['text']}" if entry["text"] else "")
+        for entry in document["history"]
+    ]
+
+
+def _troubles(status: Mapping[str, Any]) -> list[str]:
+    lines = [peer["problem"] for peer in status["peers"] if peer["problem"]]
+    lines += status["troubles"]
+    for peer in status["peers"]:
+        for digest, reason in peer["refused"].items():
+            lines.append(f"{peer['name']} does not take {digest[:_SHORT]}: {reason}")
+    for digest, reason in status["refused"].items():
+        lines.append(f"{digest[:_SHORT]} is not taken here: {reason}")
+    return lines

@@ -1,0 +1,452 @@
+"""The command `submit`: a data owner's part in a run of DistAIM.
+
+What the command `submit` says to people. Secret: a preview, which is for the screen of the table's owner.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from mechanisms.summary import ColumnSummary
+from parties.cli.options import owner_options
+from parties.cli.runtime import common_options, run_supervised
+from parties.config.provenance import check_confirmed
+from parties.foundation.errors import SubmitError
+from parties.foundation.exit_codes import Status, Stopped
+from parties.local.processes import Supervision
+from parties.mpc.planning.budget import distaim_release
+from parties.mpc.planning.validation import check_owner
+from parties.mpc.submission.participation import look_at, send_rows, state_of
+from parties.mpc.submission.preview import Preview
+from parties.mpc.submission.resubmit import (
+    Replaced,
+    follow_up,
+    made_in,
+    replace_submission,
+    withdraw,
+)
+from parties.mpc.submission.state import withdrawn_by
+from parties.mpc.submission.status import Told, ask_standings, counted_text, due_text
+from parties.mpc.submission.submit import Submitted, made_before, status
+from parties.mpc.submission.withdrawal_client import TakenBack
+from parties.observability.events import Lines
+from parties.session.owner import Owner
+from parties.storage.owner_budget import Budget, Quote
+
+_WIDTH = 40
+
+
+def preview_text(found: Preview) -> str:
+    """All that --check shows."""
+    width = max((len(column.name) for column in found.columns), default=0)
+    lines = [f"{_many(found.rows)}; the columns, for your eyes only:"]
+    lines += [f"  {column.name:<{width}}  {column_text(column)}" for column in found.columns]
+    lines += [f"to run {found.run}, as {found.client}: {sending_text(found)}", *_cost(found)]
+    lines += [f"{s.party} at {s.address}: {s.says}" for s in found.servers]
+    return "\n".join([*lines, "nothing was sent, and nothing was charged"])
+
+
+def question_text(found: Preview) -> str:
+    """In short, what is about to be sent, before the owner is asked."""
+    lines = [f"run {found.run}, as {found.client}: {_many(found.rows)}; {sending_text(found)}"]
+    away = [server for server in found.servers if not server.takes]
+    lines += [*_cost(found), *(f"{s.party} at {s.address}: {s.says}" for s in away)]
+    return "\n".join(lines)
+
+
+def column_text(column: ColumnSummary) -> str:
+    """What is in a column."""
+    parts = [column.kind]
+    if column.low is not None:
+        parts.append(f"{column.low} to {column.high}")
+    if column.frequent:
+        parts.append(", ".join(f"{_cut(value)} {count:,}" for value, count in column.frequent))
+        more = column.distinct - len(column.frequent)
+        parts += [f"and {more} more"] if more > 0 else []
+    parts += [f"{column.missing:,} missing"] if column.missing else []
+    return "; ".join(parts)
+
+
+def sending_text(found: Preview) -> str:
+    """What is sent to whom."""
+    if found.earlier:
+        return "this submission was made before; what is missing of it is sent, and nothing charged"
+    others = "".join(
+        f"; by {form} it would be {size:,}"
+        for form, size in found.sent_bytes_by_form.items()
+        if form != found.form
+    )
+    return (
+        f"{found.sent_bytes:,} bytes to one of {len(found.servers)} servers, sealed for each (form {found.form}, "
+        f"{found.cells:,} cells; as many for every table of at most {found.capacity:,} rows{others})"
+    )
+
+
+def _cost(found: Preview) -> list[str]:
+    cost = found.cost
+    if not cost.rho:
+        return [
+            f"dataset {cost.dataset}: the run is charged already, and once for all that you send of it"
+        ]
+    released = f"takes of your table's privacy epsilon {found.epsilon:g}, delta {found.delta:g} (rho {cost.rho:.4g})"
+    return [released, _left(cost)]
+
+
+def _left(cost: Quote) -> str:
+    if cost.new:
+        return f"dataset {cost.dataset}: new; this release sets its lifetime limit, and nothing is left of it then"
+    spent = f"dataset {cost.dataset}: rho {cost.spent:.4g} of {cost.limit:.4g} is spent"
+    if not cost.covered:
+        return f"{spent}; {cost.left:.4g} is left, which DOES NOT COVER this release: see syncret budget"
+    return f"{spent}; {cost.left:.4g} is left before, {max(0.0, cost.left - cost.rho):.4g} after this release"
+
+
+def _cut(value: str) -> str:
+    shown = repr(value) if not value.isprintable() or value != value.strip() or not value else value
+    return shown if len(shown) <= _WIDTH else shown[: _WIDTH - 3] + "..."
+
+
+def standings_text(told: Sequence[Told]) -> str:
+    """What each server says became of the submission."""
+    if not told:
+        return (
+            "no server answers whether it is counted; after the run's end its result.json and transcripts have the "
+            "digest"
+        )
+    return "\n".join(f"{each.party} says: {each.text}" for each in told)
+
+
+def withdrawn_text(found: TakenBack, run: str) -> str:
+    """How far it is that a submission is withdrawn."""
+    if found.complete:
+        return (
+            f"run {run}: the submission of {found.client} is withdrawn. All three servers have signed that nothing of "
+            "it was counted, or ever will be, and that their shares are deleted"
+        )
+    return (
+        f"run {run}: the withdrawal of {found.client} is on its way: {_far(found)}. It takes effect when the servers "
+        "meet over it, unless a round begins with the rows before; nothing is given back until all three have signed. "
+        "Run the same command again to ask"
+    )
+
+
+def returned_text(datasets: Sequence[str], budget: Path) -> str:
+    """Whose budget got back what was charged."""
+    if not datasets:
+        return f"{budget} has no charge for it: nothing was given back"
+    return f"what was charged for it is given back to dataset {' and '.join(datasets)}"
+
+
+def former_text(found: TakenBack) -> str:
+    """How far it is that a former submission is replaced."""
+    if found.complete:
+        return (
+            "the former submission is replaced: all three servers have signed that nothing of it was counted, and that "
+            "their shares are deleted"
+        )
+    return (
+        f"the former submission is not gone yet: {_far(found)}. The new one takes its place when the servers meet over "
+        "it, unless a round begins with the former one before: ask later with --status"
+    )
+
+
+def _far(found: TakenBack) -> str:
+    heard = (
+        (found.confirmed, "has signed", "have signed"),
+        (found.waiting, "knows of it", "know of it"),
+        (found.counted, "says that it is counted", "say that it is counted"),
+    )
+    parts = [
+        f"{' and '.join(sorted(who))} {one if len(who) == 1 else more}"
+        for who, one, more in heard
+        if who
+    ]
+    known = found.counted.keys()
+    parts += [f"{n}: {why}" for n, why in sorted(found.problems.items()) if n not in known]
+    return "; ".join(parts)
+
+
+def submitted_text(found: Submitted, told: Sequence[Told] = ()) -> str:
+    """What became of a submission; what servers have ``told`` of it since is left to ``standings_text``."""
+    if found.first_round is None:
+        return f"{found.client} was not drawn for any round of run {found.run}; nothing was sent"
+    lines = ["sent before; nothing was sent now"] if found.earlier else []
+    lines += [
+        f"run {found.run}: the submission of {found.client} {_where(found)}",
+        f"{_rows(found)}{_round(found, told)}",
+        f"{found.cells} cells, form {found.form}, {found.traffic.sent_bytes} bytes sent in "
+        f"{found.seconds:.1f} s",
+        f"digest {found.upload}",
+    ]
+    names = ", ".join(receipt.party for receipt in found.receipts)
+    return "\n".join([*lines, f"receipts signed by {names}"])
+
+
+def _rows(found: Submitted) -> str:
+    return "" if found.rows is None else f"{_many(found.rows)}, "
+
+
+def _many(rows: int) -> str:
+    return f"{rows:,} row{'s' * (rows != 1)}"
+
+
+def _round(found: Submitted, told: Sequence[Told]) -> str:
+    """From which round its rows count, as far as servers have said so."""
+    counted = {each.round for each in told if each.counted and each.upload == found.upload}
+    if counted:
+        return " or ".join(counted_text(number) for number in sorted(counted, key=str))
+    if found.counted_from is None:
+        return f"due in round {found.first_round} at the earliest; --status says when it is counted"
+    return f"{due_text(found.counted_from)}; --status says whether it is counted"
+
+
+def _where(found: Submitted) -> str:
+    if found.complete:
+        return "is at all three servers"
+    has = " and ".join(receipt.party for receipt in found.receipts)
+    if not found.kept_for:
+        return f"is at {has}; no other server confirms it. Send it again: what is there is kept"
+    away = " and ".join(found.kept_for)
+    verb = "is" if len(found.kept_for) == 1 else "are"
+    return (
+        f"is at {has} and, as {found.via} says, kept for {away}, who {verb} away. It counts when three receipts are "
+        "there: ask later with --status"
+    )
+
+
+@click.command(epilog="Example: syncret submit syncret.toml --data stays.csv")
+@owner_options
+@click.option(
+    "--capacity",
+    type=click.IntRange(1),
+    default=None,
+    help="Rows that the table may have at most; public, so choose it without looking at the data (beds, not patients). "
+    "By default clients.rows_per_client of the config.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="What sending the same submission again needs; by default beside the table. Secret, like the table.",
+)
+@click.option(
+    "--check",
+    "checks",
+    is_flag=True,
+    help="Send and charge nothing; show the table, what would be sent, what it costs, and whether servers answer.",
+)
+@click.option(
+    "--status",
+    "asks",
+    is_flag=True,
+    help="Send nothing; ask who has the submission, and from which round on it is counted.",
+)
+@click.option(
+    "--replace",
+    "replaces",
+    is_flag=True,
+    help="Send this table in the place of the one that was sent, as long as that one is not counted for good.",
+)
+@click.option(
+    "--withdraw",
+    "withdraws",
+    is_flag=True,
+    help="Take the submission back, as long as it is not counted for good; what was charged is given back then.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask. Nothing is asked but in a terminal.")
+@common_options
+def submit(
+    owner: Owner,
+    capacity: int | None,
+    state: Path | None,
+    checks: bool,
+    asks: bool,
+    replaces: bool,
+    withdraws: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Check a table against the config's domain, count, share, seal, send it to one server, print the receipts.
+
+    Each server can read its own part alone. One that is away gets its part from the server that took the submission.
+    Run again after a failure it sends the same submission, which counts once; when all three servers have it, nothing.
+    The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
+
+    Until a round begins with your rows, --replace and --withdraw take them back; after that nothing does, and the exit
+    status is 15.
+    """
+    if asks + withdraws + (checks or replaces) > 1:
+        raise click.UsageError(
+            "give one of --check, --replace, --withdraw and --status; --check may stand beside --replace"
+        )
+    path, may_ask = state_of(owner, state), not yes and _in_terminal()
+    if not (asks or withdraws):
+        check_confirmed(owner.config)
+        check_owner(owner.config, owner.config.build_workload())
+    if asks:
+        _ask(owner, path, as_json=as_json)
+    elif withdraws:
+        _withdraw(owner, path, asks=may_ask, as_json=as_json)
+    elif checks:
+        _check(owner, path, capacity, replaces=replaces, as_json=as_json)
+    elif replaces:
+        _replace(owner, path, capacity, asks=may_ask, as_json=as_json)
+    else:
+        _send(owner, path, capacity, asks=may_ask, as_json=as_json)
+
+
+def _in_terminal() -> bool:
+    """Whether there is somebody to ask, and a place to ask: questions are written to standard error."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _ask(owner: Owner, path: Path, *, as_json: bool) -> None:
+    config, files = owner.config, owner.files
+    gone = withdrawn_by(path, config.digest(), owner.name)
+
+    async def ask(supervision: Supervision) -> None:
+        told = await ask_standings(config, files)
+        former = await follow_up(config, files, state=path, told=told, give_back=_give_back(owner))
+        if gone is None:
+            found = await status(config, files, path)
+            document, text = found.to_dict(), submitted_text(found, told)
+        else:
+            signed = TakenBack.from_proof(gone.proof, gone.version)
+            document, text = signed.to_dict(), withdrawn_text(signed, config.run.id)
+        if former is not None:
+            document = document | {"former": former.to_dict()}
+            text = f"{text}\n{former_text(former)}"
+        document = {**document, "standings": [each.to_dict() for each in told]}
+        text = f"{text}\n{standings_text(told)}"
+        click.echo(json.dumps(document, indent=2) if as_json else text)
+
+    run_supervised(ask, watch_stdin=False, events=None)
+
+
+def _give_back(
+    owner: Owner, datasets: list[str] | None = None
+) -> Callable[[Sequence[str], str], None]:
+    """What gives charges back, to a budget that is there; ``datasets`` collects whose they were."""
+
+    def give_back(submissions: Sequence[str], proof: str) -> None:
+        if owner.budget.exists():
+            found = Budget(owner.budget).give_back(owner.config.digest(), submissions, proof)
+            if datasets is not None:
+                datasets.extend(found)
+
+    return give_back
+
+
+def _withdraw(owner: Owner, path: Path, *, asks: bool, as_json: bool) -> None:
+    config = owner.config
+    if asks:
+        _confirm(f"Withdraw the submission of {owner.name} from run {config.run.id}?")
+
+    datasets: list[str] = []
+    give_back = _give_back(owner, datasets)
+
+    async def take(supervision: Supervision) -> TakenBack:
+        return await withdraw(config, owner.files, state=path, give_back=give_back)
+
+    found = run_supervised(take, watch_stdin=False, events=None)
+    document = {"run": config.run.id, **found.to_dict(), "given_back_to": datasets}
+    text = withdrawn_text(found, config.run.id)
+    if found.complete:
+        text += f"\n{returned_text(datasets, owner.budget)}"
+    click.echo(json.dumps(document, indent=2) if as_json else text)
+
+
+def _confirm(question: str) -> None:
+    """Raises Stopped where the answer is no."""
+    if not click.confirm(question, err=True):
+        raise Stopped("not confirmed: nothing was sent or charged", Status.INTERRUPTED)
+
+
+def _check(
+    owner: Owner, path: Path, capacity: int | None, *, replaces: bool, as_json: bool
+) -> None:
+    """Show it all, and then fail where a submission would."""
+    config = owner.config
+    codes, columns = owner.looked_at()
+    config.check_rows(len(codes), capacity)
+    if replaces:
+        made, before = made_in(config, owner.name, path), None
+        paid = None if made is None else made.submission
+    else:
+        before = made_before(config, codes, owner.name, path, capacity=capacity)
+        paid = before[0] if before else None
+    found = _preview(owner, len(codes), capacity, columns, paid, earlier=before is not None)
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else preview_text(found))
+    if not found.cost.covered:
+        owner.account(distaim_release(config, config.build_workload())).require()
+    if not found.there:
+        raise SubmitError("no server would take the submission now; what each says is above")
+
+
+def _preview(
+    owner: Owner,
+    rows: int,
+    capacity: int | None,
+    columns: Sequence[ColumnSummary],
+    paid: str | None,
+    *,
+    earlier: bool = False,
+) -> Preview:
+    """Before anything is sent; ``paid`` is the submission whose charge is for this one, too."""
+
+    async def look(supervision: Supervision) -> Preview:
+        return await look_at(owner, rows, columns, capacity=capacity, paid=paid, earlier=earlier)
+
+    return run_supervised(look, watch_stdin=False, events=None)
+
+
+def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
+    config, progress = owner.config, Lines()
+    codes, columns = owner.looked_at()
+    config.check_rows(len(codes), capacity)
+    # What was confirmed once is only sent on.
+    if asks and made_before(config, codes, owner.name, path, capacity=capacity) is None:
+        click.echo(question_text(_preview(owner, len(codes), capacity, columns, None)), err=True)
+        _confirm("Send it?")
+
+    async def send(supervision: Supervision) -> Submitted:
+        return await send_rows(owner, codes, capacity=capacity, state=path, progress=progress)
+
+    found = run_supervised(send, watch_stdin=False, events=None)
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else submitted_text(found))
+
+
+def _replace(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
+    config, progress = owner.config, Lines()
+    codes, columns = owner.looked_at()
+    config.check_rows(len(codes), capacity)
+    if asks:
+        made = made_in(config, owner.name, path)
+        paid = None if made is None else made.submission
+        click.echo(question_text(_preview(owner, len(codes), capacity, columns, paid)), err=True)
+        _confirm("Send it in the place of the former submission?")
+
+    def spend(submission: str, replaced: Sequence[str]) -> None:
+        owner.account(distaim_release(config, config.build_workload())).spend(submission, replaced)
+
+    async def send(supervision: Supervision) -> Replaced:
+        return await replace_submission(
+            config,
+            codes,
+            owner.files,
+            state=path,
+            spend=spend,
+            give_back=_give_back(owner),
+            capacity=capacity,
+            on_retry=lambda text: progress.event("retry", text),
+        )
+
+    found = run_supervised(send, watch_stdin=False, events=None)
+    document, text = found.submitted.to_dict(), submitted_text(found.submitted)
+    if found.former is not None:
+        document = document | {"former": found.former.to_dict()}
+        text = f"{text}\n{former_text(found.former)}"
+    click.echo(json.dumps(document, indent=2) if as_json else text)

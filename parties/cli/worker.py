@@ -1,0 +1,142 @@
+"""The hidden command `worker`: one study of `syncret serve`, in a process of its own.
+
+The command `owners`, which `run` starts: plays all data owners of a trial.
+
+The command `flaim-clients`, which `flaim` starts: plays a share of a trial's clients.
+
+The command `silos-clients`, which a trial between silos starts: plays a share of its silos.
+"""
+
+import socket
+from pathlib import Path
+
+import click
+
+from parties.cli.runtime import (
+    common_options,
+    held_option,
+    log_option,
+    make_private,
+    register_option,
+    run_supervised,
+    server_progress,
+)
+from parties.config import load_config
+from parties.foundation.process import no_core_dumps
+from parties.foundation.process_limits import allow_files
+from parties.local.participants import play_clients, play_silos, run_owners
+from parties.local.processes import Supervision
+from parties.network.port_sharing import Inlets
+from parties.observability.events import JsonLines, Lines, Progress
+from parties.observability.logs import JsonLog
+from parties.service.exposed_run import orders_of
+from parties.service.workers import run_study
+from parties.session.operator_commands import Orders
+from protocols.memory import keep_freed_memory
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(hidden=True)
+@click.argument("config", type=_PATH)
+@click.option("--pid", type=click.IntRange(0, 2), default=None, help="None: FLAIM's server.")
+@click.option("--dir", "directory", type=_PATH, required=True)
+@click.option(
+    "--channel", type=int, required=True, help="Descriptor that connections come in over."
+)
+@register_option
+@log_option
+@common_options
+def worker(
+    config: Path,
+    pid: int | None,
+    directory: Path,
+    channel: int,
+    register: Path | None,
+    log: JsonLog | None,
+    as_json: bool,
+) -> None:
+    """Run one study's part of this server, for `syncret serve`, which hands over the connections.
+
+    Ends when standard input does. Events are JSON lines on standard output, whether --json or not.
+    """
+    no_core_dumps()
+    progress = server_progress("", log, as_json=True)
+    handed = socket.socket(fileno=channel)
+    handed.set_inheritable(False)
+
+    async def serve(supervision: Supervision) -> None:
+        loaded = load_config(config)
+        make_private(directory)
+        keep_freed_memory()
+        allow_files()
+        inlets, asked = Inlets(handed), Orders()
+        try:
+            await run_study(
+                loaded,
+                pid,
+                directory,
+                progress=progress,
+                closed=supervision.go,
+                register=register,
+                inlets=inlets,
+                orders=orders_of(supervision.cancel, asked),
+                asked=asked,
+                log=log,
+            )
+        finally:
+            inlets.close()
+
+    run_supervised(serve, watch_stdin=True, events=progress)
+
+
+@click.command(hidden=True)
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--watch-stdin", is_flag=True)
+@held_option
+@common_options
+def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
+    """Play all data owners of a trial; `syncret run` starts this, and says go once the servers listen."""
+    no_core_dumps()
+    progress: Progress = JsonLines() if as_json else Lines()
+
+    async def play(supervision: Supervision) -> None:
+        if watch_stdin:
+            await supervision.go.wait()
+        await run_owners(job, progress=progress)
+
+    run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
+
+
+@click.command("flaim-clients", hidden=True)
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--share", required=True, help="i/n: the clients whose number is i modulo n.")
+@click.option("--watch-stdin", is_flag=True, hidden=True)
+@common_options
+def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
+    """Play a share of a trial's clients; `syncret flaim` starts this."""
+    no_core_dumps()
+    progress: Progress = JsonLines() if as_json else Lines()
+    index, _, count = share.partition("/")
+
+    async def play(supervision: Supervision) -> None:
+        await play_clients(job, (int(index), int(count)), progress=progress)
+
+    run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
+
+
+@click.command("silos-clients", hidden=True)
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--share", required=True, help="i/n: the silos whose number is i modulo n.")
+@click.option("--watch-stdin", is_flag=True, hidden=True)
+@common_options
+def silos_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
+    """Play a share of a trial's silos; a command such as `syncret tda` starts this."""
+    no_core_dumps()
+    progress: Progress = JsonLines() if as_json else Lines()
+    index, _, count = share.partition("/")
+
+    async def play(supervision: Supervision) -> None:
+        await play_silos(job, (int(index), int(count)), progress=progress)
+
+    run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)

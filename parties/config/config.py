@@ -1,0 +1,346 @@
+"""A whole configuration: sections that fit together, what the parties agree on, and the way to TOML and back."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import tomli_w
+
+from mechanisms.annealing import CENTRAL_ROUNDS
+from mechanisms.column_parts import PRIVATE
+from mechanisms.domain import Domain
+from mechanisms.errors import DataError, MechanismError
+from mechanisms.resolving import stand_in, unmeasured
+from mechanisms.workload import Workload, draw_workload
+from parties.config import parsing
+from parties.config.limits import check
+from parties.config.schema import (
+    ANNEALED,
+    CertificateFiles,
+    ClientsSection,
+    ComputeSection,
+    FlaimSection,
+    PartySection,
+    RunSection,
+    SilosSection,
+    TimeoutsSection,
+    TlsSection,
+    WorkloadSection,
+)
+from parties.config.sources import SourceSection, check_sources, rows_of_unit
+from parties.foundation.errors import ConfigError
+
+PARTIES = 3
+_OWN = ("tls", "timeouts", "compute")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole run. ``parties`` is empty or has three entries; ``base`` is the folder that [tls] paths start from."""
+
+    run: RunSection
+    workload: WorkloadSection
+    clients: ClientsSection
+    domain: Domain
+    parties: tuple[PartySection, ...]
+    tls: TlsSection | None
+    timeouts: TimeoutsSection
+    base: Path
+    source: str = field(default="config", compare=False)
+    flaim: FlaimSection | None = None
+    compute: ComputeSection = field(default_factory=ComputeSection)
+    sources: tuple[SourceSection, ...] = ()
+    silos: SilosSection | None = None
+    algorithm: tuple[str, Mapping[str, object]] | None = None
+    """What is computed between silos: its name and its table, which the algorithm itself reads."""
+
+    def __post_init__(self) -> None:
+        check_sources(self.sources, self.run, self.clients, self.domain)
+        check(
+            not (self.parties and self.sources) or all(source.owners for source in self.sources),
+            "source.owners",
+            "is missing; where [[party]] names servers, expected the owners of each source by name",
+        )
+        check(
+            self.silos is None or not (self.flaim or self.parties),
+            "silos",
+            f"is there beside {'flaim' if self.flaim else 'party'}; expected one of them, whose servers owners meet",
+        )
+        for key, section in (("flaim", self.flaim), ("silos", self.silos)):
+            if section is None:
+                continue
+            expected, named = self.clients.expected, len(section.clients)
+            check(
+                named in (0, expected),
+                f"{key}.clients",
+                f"has {named} names; expected {expected}, as many as clients.expected",
+            )
+            check(
+                not (named and self.clients.names)
+                or set(self.clients.names) == set(section.clients),
+                "clients.names",
+                f"differs from {key}.clients; expected the same names, or one of the two lists",
+            )
+        check(
+            len(self.parties) in (0, PARTIES),
+            "party",
+            f"stands {len(self.parties)} times; expected exactly {PARTIES} [[party]] tables",
+        )
+        annealed = CENTRAL_ROUNDS * len(self.domain.names)
+        check(
+            self.run.schedule != ANNEALED or self.run.rounds == annealed,
+            "run.rounds",
+            f'is {self.run.rounds} beside schedule = "{ANNEALED}", which has {annealed} at most (16 a column) and '
+            "fewer as it goes; expected none",
+        )
+        keys = [party.key for party in self.parties]
+        check(len(set(keys)) == len(keys), "party.key", f"repeats in {keys}; expected three")
+        names = [party.name for party in self.parties]
+        check(len(set(names)) == len(names), "party.name", f"repeats in {names}; expected three")
+        ends = [str(end) for party in self.parties for end in (party.mesh, party.ingest)]
+        check(len(set(ends)) == len(ends), "party", f"addresses repeat in {ends}; expected six")
+
+    @property
+    def max_rows(self) -> int:
+        """Public bound on the rows of the whole table."""
+        return self.clients.max_rows
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """The data owners that may take part, by name; none where nobody is named: whoever has a certificate."""
+        section = self.silos or self.flaim
+        return frozenset(self.clients.names or (section.clients if section is not None else ()))
+
+    @property
+    def rows_of_unit(self) -> int:
+        """By how many rows of the whole table one unit of privacy can count, at most (run.unit)."""
+        return rows_of_unit(self.sources, self.run)
+
+    def source_of(self, owner: str) -> int:
+        """The number of the source that an owner has a table of. Raises ConfigError where it is in none."""
+        for number, source in enumerate(self.sources):
+            if owner in source.owners:
+                return number
+        raise ConfigError(
+            self.source,
+            "source.owners",
+            f"has no {owner!r}; expected every data owner in the source whose columns it has",
+        )
+
+    def resolved(self, domain: Domain) -> "Config":
+        """The same run on its domain after private bins were measured; not what the parties agreed on."""
+        return replace(self, domain=domain)
+
+    def check_bins(self) -> None:
+        """Raises ConfigError for private bins that are still to be measured, where nothing does that."""
+        if private := unmeasured(self.domain):
+            raise ConfigError(
+                self.source,
+                "column.bins",
+                f'is "{PRIVATE}" in column {self.domain.names[private[0]]!r}, which DistAIM and central AIM '
+                "measure and FLAIM does not; expected a number of bins, or edges",
+            )
+
+    def check_rows(self, rows: int, capacity: int | None = None) -> None:
+        """Raises DataError where an owner has more rows than its ``capacity``, or the bound; none are a table, too.
+
+        Its own program asks this, before anything is counted or sent: that an owner takes part says of its table that
+        it is not larger than all have agreed on, or than the owner has declared, and nothing else.
+        """
+        bound, where = self.clients.rows_per_client, f"clients.rows_per_client in {self.source}"
+        if capacity is not None:
+            bound, where = (
+                capacity,
+                "its capacity, which is to be chosen without looking at the data",
+            )
+        if rows > bound:
+            raise DataError(f"the table has {rows} rows; expected at most {bound} ({where})")
+
+    def require_parties(self) -> tuple[PartySection, ...]:
+        """The three parties. Raises ConfigError where the config has none."""
+        if not self.parties:
+            one = f"; with [{self.meeting}] it is syncret {self.meeting}-server and {self.meeting}-client"
+            raise ConfigError(
+                self.source,
+                "party",
+                "is missing; expected three [[party]] tables: name, mesh, ingest, key, seal"
+                + (one if self.silos or self.flaim else ""),
+            )
+        return self.parties
+
+    def require_flaim(self) -> FlaimSection:
+        """[flaim] with address, the server's key and the clients' names. Raises ConfigError where one is missing."""
+        if self.silos is not None:
+            raise ConfigError(
+                self.source,
+                "silos",
+                "is there, of a run between silos: it is syncret silos-server and silos-client; expected one of FLAIM",
+            )
+        self._check_meeting("flaim", self.flaim)
+        return self.flaim  # type: ignore[return-value]
+
+    def require_meeting(self) -> FlaimSection | SilosSection:
+        """[silos] where there is one, else [flaim], with address, key and names. Raises ConfigError."""
+        if self.silos is None:
+            return self.require_flaim()
+        self._check_meeting("silos", self.silos)
+        return self.silos
+
+    @property
+    def meeting(self) -> str:
+        """The section that ``require_meeting`` gives, by name."""
+        return "flaim" if self.silos is None else "silos"
+
+    def _check_meeting(self, name: str, section: FlaimSection | SilosSection | None) -> None:
+        for key in ("address", "key", "clients"):
+            if not getattr(section, key, None):
+                raise ConfigError(
+                    self.source,
+                    f"{name}.{key}",
+                    f"is missing; expected a [{name}] table with address (host:port of the server), key (the hash of "
+                    "its public key, from its card) and clients (the names in their certificates)",
+                )
+
+    def require_tls(self, pid: int | None = None, name: str | None = None) -> CertificateFiles:
+        """The certificate files of server ``pid``, of FLAIM's server ``name``, or (neither) of a data owner.
+
+        Raises ConfigError if there are none.
+        """
+        if self.tls is None:
+            raise ConfigError(
+                self.source, "tls", "is missing; expected ca, cert and key (PEM files)"
+            )
+        if pid is not None and self.parties:
+            name = self.parties[pid].name
+        return self.tls.files(self.base, pid, name)
+
+    def build_workload(self) -> Workload:
+        """The workload that [workload] describes. Raises ConfigError where it does not fit the domain.
+
+        Columns whose private bins are still to be measured have as many cells as they come to at most.
+        """
+        section, domain = self.workload, stand_in(self.domain)
+        try:
+            if section.queries is not None:
+                return Workload(domain, section.queries, section.target)
+            return draw_workload(
+                domain,
+                degree=section.degree,
+                count=section.count,
+                seed=section.seed,
+                targets=section.target,
+            )
+        except MechanismError as error:
+            raise ConfigError(self.source, "workload", str(error)) from error
+
+    def to_dict(self) -> dict[str, object]:
+        """The TOML document as a dictionary, every default filled in; [tls] paths absolute."""
+        document: dict[str, object] = {
+            "run": parsing.section_dict(self.run),
+            "workload": parsing.workload_dict(self.workload),
+            "clients": parsing.clients_dict(self.clients),
+            "timeouts": parsing.section_dict(self.timeouts),
+            "compute": parsing.section_dict(self.compute),
+        }
+        if self.tls is not None:
+            paths = {item.name: getattr(self.tls, item.name) for item in fields(self.tls)}
+            document["tls"] = {
+                key: str((self.base / path).absolute()) for key, path in paths.items()
+            }
+        if self.sources:
+            document["source"] = [parsing.source_dict(source) for source in self.sources]
+        document |= self.domain.to_dict()
+        if self.flaim is not None:
+            document["flaim"] = parsing.meeting_dict(self.flaim)
+        if self.silos is not None and self.algorithm is not None:
+            document["silos"] = parsing.meeting_dict(self.silos)
+            document[self.algorithm[0]] = dict(self.algorithm[1])
+        if self.parties:
+            document["party"] = [
+                {
+                    "name": party.name,
+                    "mesh": str(party.mesh),
+                    "ingest": str(party.ingest),
+                    "key": party.key,
+                    "seal": party.seal,
+                }
+                for party in self.parties
+            ]
+        return document
+
+    def resolved_toml(self) -> str:
+        """The config as TOML with every default filled in; loads to an equal Config from any folder."""
+        return tomli_w.dumps(self.to_dict())
+
+    def digest(self) -> str:
+        """Hex SHA-256 of ``agreed``."""
+        return agreed_digest(self.agreed())
+
+    def agreed(self) -> dict[str, object]:
+        """All that the parties of a run have to agree on: no addresses, [tls], [timeouts], [compute], record_replay."""
+        document = self.to_dict()
+        agreed = {key: value for key, value in document.items() if key not in _OWN}
+        run = parsing.section_dict(self.run)
+        agreed["run"] = {key: value for key, value in run.items() if key != "record_replay"}
+        agreed["party"] = [
+            {"name": party.name, "key": party.key, "seal": party.seal} for party in self.parties
+        ]
+        for name, section in (("flaim", self.flaim), ("silos", self.silos)):
+            if section is not None:
+                table = parsing.meeting_dict(section)
+                agreed[name] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
+        return agreed
+
+    def override(self, values: Mapping[str, object]) -> "Config":
+        """A copy with other values by dotted key ("run.rounds", "party"); None removes a key. Raises ConfigError."""
+        document = self.to_dict()
+        apply_overrides(document, values)
+        return config_from_dict(document, source=self.source, base=self.base)
+
+
+def agreed_digest(agreed: Mapping[str, object]) -> str:
+    """Hex SHA-256 of what ``Config.agreed`` gives, in canonical JSON."""
+    canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(b"syncret config 1\n" + canonical.encode()).hexdigest()
+
+
+def apply_overrides(document: dict[str, object], values: Mapping[str, object]) -> None:
+    """Set ``values`` by dotted key in a TOML ``document``; None removes the key."""
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        table = document.setdefault(section, {}) if name else document
+        if not isinstance(table, dict):
+            raise ConfigError("overrides", key, f"[{section}] is not a table")
+        if value is None:
+            table.pop(name or section, None)
+        else:
+            table[name or section] = value
+
+
+def config_from_dict(document: Mapping[str, object], *, source: str, base: Path) -> Config:
+    """A checked Config from a TOML document; ``source`` names it in errors. Raises ConfigError."""
+    try:
+        parsing.check_sections(document)
+        return Config(
+            run=parsing.read_run(document),
+            workload=parsing.read_workload(document),
+            clients=parsing.read_clients(document),
+            domain=parsing.read_domain(document),
+            parties=parsing.read_parties(document),
+            tls=parsing.read_tls(document),
+            timeouts=parsing.read_timeouts(document),
+            base=base,
+            source=source,
+            flaim=parsing.read_flaim(document),
+            compute=parsing.read_compute(document),
+            sources=parsing.read_sources(document),
+            silos=parsing.read_silos(document),
+            algorithm=parsing.read_algorithm(document),
+        )
+    except ConfigError as error:
+        if error.source:
+            raise
+        message = str(error).removeprefix(f": {error.key}: ")
+        raise ConfigError(source, error.key, message) from error.__cause__

@@ -1,0 +1,95 @@
+"""What two configurations do not have alike, key by key, for the people who have to agree on one.
+
+Provides ``differences``; ``agreed_bytes``, which a party shows another one whose digest differs, and
+``differences_text``, what the other makes of them. All of it is public (`Config.agreed`). What is shown is not
+believed: it is read within a limit, and shown without what would move a terminal's cursor.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from parties.config.config import Config, agreed_digest
+
+MAX_BYTES = 1 << 24
+"""Of a configuration as JSON."""
+_LONGEST, _LONGEST_KEY = 60, 120
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A dotted ``key`` and its two values as JSON; None where one has no such key."""
+
+    key: str
+    ours: str | None
+    theirs: str | None
+
+    def __str__(self) -> str:
+        shown = [
+            "nothing" if value is None else _short(value) for value in (self.ours, self.theirs)
+        ]
+        return f"{self.key}: {shown[0]} here, {shown[1]} there"
+
+
+def differences(ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[Difference]:
+    """Of two documents as ``Config.agreed`` gives; columns and servers go by their names."""
+    here, there = dict(_flat("", ours)), dict(_flat("", theirs))
+    keys = [*here, *(key for key in there if key not in here)]
+    return [
+        Difference(key, here.get(key), there.get(key))
+        for key in keys
+        if here.get(key) != there.get(key)
+    ]
+
+
+def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
+    elif isinstance(value, Sequence) and not isinstance(value, str) and _named(value):
+        yield f"{prefix} (their order)", json.dumps([item["name"] for item in value])
+        for item in value:
+            yield from _flat(f"{prefix}.{item['name']}", {k: item[k] for k in item if k != "name"})
+    else:
+        yield prefix, json.dumps(value, sort_keys=True)
+
+
+def _named(items: Sequence[object]) -> bool:
+    names = [item.get("name") for item in items if isinstance(item, Mapping)]
+    texts = {name for name in names if isinstance(name, str)}
+    return bool(items) and len(texts) == len(items)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def agreed_bytes(config: Config) -> bytes:
+    """What all parties have to agree on, as JSON."""
+    return json.dumps(config.agreed(), sort_keys=True).encode()
+
+
+def differences_text(config: Config, theirs: bytes, whose: str) -> str:
+    """Where ``theirs``, from the party ``whose`` name is given, differs from ``config``, in one line."""
+    unread = f"{whose} does not show its configuration"
+    try:
+        told = json.loads(theirs)
+        if not isinstance(told, dict):
+            return unread
+        found = differences(json.loads(agreed_bytes(config)), told)
+    except (ValueError, RecursionError):
+        return unread
+    if not found:
+        same = agreed_digest(told) == config.digest()
+        return f"{whose} shows the same configuration" + ("" if same else ", but for its form")
+    texts = [_plain(str(difference), whose) for difference in found[:_SHOWN]]
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(texts) + more
+
+
+def _plain(text: str, whose: str) -> str:
+    """Without control characters; "there" is a party with a name."""
+    text = text.removesuffix(" there") + f" at {whose}"
+    longest = _LONGEST_KEY + 2 * _LONGEST + len(whose) + 20
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])

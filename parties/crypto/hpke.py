@@ -1,0 +1,119 @@
+"""Sealing to a server's pinned key: what an owner sends to one server, and another one carries, only that one reads.
+
+Provides ``SealKey``, a server's own key, whose public half (``SealTo``) the configuration pins; ``read_private`` reads
+any private key's file. The boxes are those of `protocols.sealing`.
+
+``encrypt_once`` and ``decrypt_once`` are for content of any size under a key of its own: AES-256-GCM in segments, each
+with its number in its nonce and whether another one follows, so that none can be left out, moved or added.
+
+Secret: private keys, what boxes contain. Public: keys' public halves, boxes, sizes. A key file is two PEM blocks
+(PKCS #8), mode 0600.
+"""
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InternalError, InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from parties.foundation.errors import CertificateError, SealError
+from protocols.sealing import OVERHEAD_BYTES as OVERHEAD_BYTES
+from protocols.sealing import PUBLIC_BYTES as PUBLIC_BYTES
+from protocols.sealing import BoxKey
+from protocols.sealing import SealTo as SealTo
+
+KEY_BYTES = 32
+TAG_BYTES = 16
+SEGMENT_BYTES = 1 << 30
+"""AES-GCM takes less than 2^36 bytes in a call, the library that computes it less than 2^31."""
+_PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\s*", re.DOTALL)
+
+
+def read_private(path: Path, what: str, expected: str) -> bytes:
+    """A file of this side's alone. Raises CertificateError where it cannot be read, or others may read it too."""
+    try:
+        with path.open("rb") as file:
+            mode, data = os.fstat(file.fileno()).st_mode & 0o777, file.read()
+    except OSError as error:
+        raise CertificateError(
+            f"{path}: {what} cannot be read: {error.strerror or error}; expected {expected}"
+        ) from error
+    if mode & 0o077:
+        raise CertificateError(
+            f"{path}: others may read it (mode {mode:o}); expected 600, as after: chmod 600 {path}"
+        ) from PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    return data
+
+
+def sealed_size(size: int) -> int:
+    """The bytes that ``encrypt_once`` makes of ``size``."""
+    return size + TAG_BYTES * _segments(size)
+
+
+def encrypt_once(key: bytes, content: bytes, context: bytes) -> bytes:
+    """``content`` under ``key`` (32 bytes), which may serve nothing else; opens with the same ``context`` only."""
+    cipher, parts, count = AESGCM(key), memoryview(content), _segments(len(content))
+    if count == 1:
+        return cipher.encrypt(_nonce(0, last=True), content, context)
+    sealed = bytearray()
+    for number in range(count):
+        part = parts[number * SEGMENT_BYTES : (number + 1) * SEGMENT_BYTES]
+        sealed += cipher.encrypt(_nonce(number, last=number == count - 1), part, context)
+    return bytes(sealed)
+
+
+def decrypt_once(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    """The inverse of ``encrypt_once``. Raises SealError for another key or context, or altered segments."""
+    cipher, parts = AESGCM(key), memoryview(sealed)
+    step = SEGMENT_BYTES + TAG_BYTES
+    count = max(1, -(-len(sealed) // step))
+    opened: list[bytes] = []
+    try:
+        for number in range(count):
+            part = parts[number * step : (number + 1) * step]
+            opened.append(cipher.decrypt(_nonce(number, last=number == count - 1), part, context))
+    except (InvalidTag, ValueError) as error:
+        raise SealError("does not open with the key it is said to have") from error
+    return opened[0] if count == 1 else b"".join(opened)
+
+
+def _segments(size: int) -> int:
+    return max(1, -(-size // SEGMENT_BYTES))
+
+
+def _nonce(number: int, *, last: bool) -> bytes:
+    """96 bits: 1 where another segment follows, and the number. A key encrypts one content."""
+    return bytes([not last]) + number.to_bytes(11, "big")
+
+
+class SealKey(BoxKey):
+    """A server's own key, kept in a file. Secret; its repr shows nothing."""
+
+    __slots__ = ()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """From its file. Raises CertificateError where it is missing, no such key, or open to others."""
+        data = read_private(path, "sealing key", "the file that `syncret certs card` made")
+        try:
+            keys = [serialization.load_pem_private_key(block, None) for block in _PEM.findall(data)]
+        except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
+            keys = []
+        match keys:
+            case [MLKEM768PrivateKey() as mlkem, X25519PrivateKey() as x25519]:
+                return cls(mlkem, x25519)
+        raise CertificateError(
+            f"{path}: not a sealing key; expected two PEM blocks, ML-KEM-768 and X25519"
+        )
+
+    def pem(self) -> bytes:
+        """What belongs in its file."""
+        form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+        plain = serialization.NoEncryption()
+        return b"".join(key.private_bytes(*form, plain) for key in (self._mlkem, self._x25519))

@@ -1,1 +1,0 @@
-"""DistAIM: one compute server from start to end, and the data owners' uploads to it."""

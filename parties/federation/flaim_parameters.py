@@ -1,0 +1,286 @@
+"""Which SecAgg session takes a sum of FLAIM, computed alike by the server that announces it and the clients that check.
+
+Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``release_of`` (what it costs a client), ``session``
+(the parameters of one sum) and ``policy`` (what a client insists on). All public.
+
+A session of n clients withstands ceil(corrupt n) of them in league with the server, and one at least: a single client
+may always be the server's own. A run in which some sum would have fewer than two honest clients, and so show one's
+vector, is refused. The fraction is of the clients of each sum, not of the run: participants are a sample, and a small
+one can have more. With 5 corrupt of 100, a sum over 20 has more than the one that corrupt = 0.05 allows for one time in
+four; 0.25 covers all five. With distributed noise the honest survivors have to be as many as the noise was made for,
+however many corrupt ones survive: the minimum of survivors grows with n. Where no neighbour graph of n clients
+withstands the configured dropouts as well, everybody is everybody's neighbour and fewer dropouts are survived; that
+costs rounds, never secrets.
+
+With run.security = "malicious" the server may do anything: sessions are signed (`parties.federation.key_directory`), in
+a complete graph, and since such a server chooses who is in a sum, ``corrupt`` is a fraction of the run's clients then,
+all of whom may be in one sum. Every client adds noise: of exact sums over sets of a server's choice the difference of
+two is one client's counts. Source: `secagg` README.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from mechanisms.accounting import rho_from_epsilon_delta
+from mechanisms.flaim_messages import Layout
+from mechanisms.flaim_settings import FlaimSettings, SumNoise
+from mechanisms.workload import Workload
+from parties.config import ANNEALED, MALICIOUS, Config, FlaimSection, SilosSection
+from parties.foundation.errors import ConfigError
+from parties.storage.owner_budget import ROW, ROW_OF_KNOWN, Release
+from secagg import ClientPolicy, Parameters, ThreatModel, choose, wire
+from secagg.errors import ParameterError
+from secagg.graph import Adversary
+from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES
+from secagg.noise import NoiseKind, SessionNoise, server_noise
+from secagg.parameters import DIGEST_BYTES, SESSION_BYTES, roster_digest
+
+SMALLEST_SESSION = 3
+"""Of two clients each knows the other's vector from the sum."""
+
+
+def section_of(config: Config) -> FlaimSection:
+    """[flaim], or its defaults."""
+    return config.flaim or FlaimSection()
+
+
+def settings_of(config: Config) -> FlaimSettings:
+    """The run that ``config`` describes. Raises ConfigError where it cannot be carried out."""
+    run, section = config.run, section_of(config)
+    config.check_bins()
+    _check_malicious(config, section)
+    if section.minimum > config.clients.expected:
+        raise ConfigError(
+            config.source,
+            "flaim.minimum",
+            f"is {section.minimum}; expected at most clients.expected, {config.clients.expected}",
+        )
+    _check_honest(config, section)
+    try:
+        settings = FlaimSettings.preset(
+            section.variant,
+            rho=rho_from_epsilon_delta(run.epsilon, run.delta),
+            rounds=run.rounds,
+            local_rounds=section.local_rounds,
+            participation=config.clients.participation,
+            min_participants=section.minimum,
+            annealed=run.schedule == ANNEALED,
+            measure_share=run.measure_share,
+            grouping=section.grouping,
+            noise=section.noise,
+            corrupt=_corrupt(section, section.minimum, everybody(config)),
+            sizes=section.sizes,
+            max_client_rows=config.clients.rows_per_client,
+            iterations=run.iterations,
+            final_iterations=run.final_iterations,
+            max_model_mb=run.max_model_mb,
+        )
+        settings.schedule(len(config.domain.columns))
+    except ValueError as problem:
+        raise ConfigError(config.source, "flaim", f"cannot be carried out: {problem}") from problem
+    return settings
+
+
+def flaim_release(config: Config) -> Release:
+    """What taking part in the run may release of a table, at most: the whole run. Raises as ``settings_of``."""
+    known = section_of(config).sizes == "public"
+    return Release(
+        config=config.digest(),
+        run=config.run.id,
+        method="flaim",
+        rho=settings_of(config).rho,
+        epsilon=config.run.epsilon,
+        delta=config.run.delta,
+        unit=ROW_OF_KNOWN if known else ROW,
+    )
+
+
+def is_malicious(config: Config) -> bool:
+    """Whether the server may do anything (run.security)."""
+    return config.run.security == MALICIOUS
+
+
+def everybody(config: Config) -> int | None:
+    """The run's clients, where a server that may do anything chooses among them whom a sum is over; else None."""
+    return config.clients.expected if is_malicious(config) else None
+
+
+def _corrupt(section: FlaimSection | SilosSection, clients: int, everybody: int | None) -> int:
+    """The corrupt ones among the ``clients`` of a sum, rounded up; one at least."""
+    return ThreatModel(corrupt=section.corrupt).corrupt_clients(everybody or clients)
+
+
+def _check_malicious(config: Config, section: FlaimSection) -> None:
+    if is_malicious(config) and section.noise != "distributed":
+        raise ConfigError(
+            config.source,
+            "flaim.noise",
+            f"is {section.noise!r}: a server that may do anything would see exact sums over clients of its choice, and "
+            "subtract them; expected 'distributed' with run.security = 'malicious'",
+        )
+
+
+def _check_honest(config: Config, section: FlaimSection) -> None:
+    """Raises ConfigError if a sum over the minimum of clients, or more, would have fewer than two honest ones."""
+    for clients in range(section.minimum, config.clients.expected + 1):
+        corrupt = _corrupt(section, clients, everybody(config))
+        if clients - corrupt < 2:
+            of = f"of the {clients} clients of a sum"
+            if is_malicious(config):
+                of = f"of the run's clients, who may all be among the {clients} of a sum"
+            raise ConfigError(
+                config.source,
+                "flaim.corrupt",
+                f"is {section.corrupt:g}, which is {corrupt} {of}; expected two honest ones in every sum, or it shows "
+                "the vector of the only one: lower it, or raise flaim.minimum",
+            )
+
+
+def smallest_sum(section: FlaimSection, *, one_way: bool) -> int:
+    """The clients that a sum needs to be taken by SecAgg. Of a query by itself any three who chose it are enough."""
+    return SMALLEST_SESSION if section.grouping == "query" and not one_way else section.minimum
+
+
+def session(
+    config: Config,
+    workload: Workload,
+    layout: Layout,
+    noise: SumNoise,
+    *,
+    random_bytes: Callable[[int], bytes],
+    session_id: bytes | None = None,
+    roster: Sequence[bytes] | None = None,
+) -> Parameters:
+    """The session for a sum laid out as ``layout``, of ``layout.clients``; signed by those of a ``roster``.
+
+    Raises ParameterError.
+    """
+    return session_of(
+        section_of(config),
+        workload,
+        layout,
+        noise,
+        high=config.clients.rows_per_client,
+        random_bytes=random_bytes,
+        session_id=session_id,
+        roster=roster,
+        everybody=everybody(config),
+    )
+
+
+def session_of(
+    section: FlaimSection,
+    workload: Workload,
+    layout: Layout,
+    noise: SumNoise,
+    *,
+    high: int,
+    random_bytes: Callable[[int], bytes],
+    session_id: bytes | None = None,
+    roster: Sequence[bytes] | None = None,
+    everybody: int | None = None,
+) -> Parameters:
+    """As ``session``, of [flaim], the largest count and the run's clients. Raises ParameterError."""
+    clients = layout.clients
+    neighbours, threshold = graph(section, clients, everybody)
+    return Parameters(
+        session=session_id or random_bytes(SESSION_BYTES),
+        graph_seed=random_bytes(SESSION_BYTES),
+        clients=clients,
+        neighbours=neighbours,
+        threshold=threshold,
+        min_survivors=least_survivors(section, layout, neighbours, threshold, everybody),
+        length=layout.cells(workload),
+        low=0,
+        high=high,
+        scale=noise.scale,
+        noise=secagg_noise(noise),
+        roster_digest=bytes(DIGEST_BYTES) if roster is None else roster_digest(roster),
+    )
+
+
+def graph(
+    section: FlaimSection | SilosSection, clients: int, everybody: int | None
+) -> tuple[int, int]:
+    """Neighbours and threshold of a session of ``clients``. Raises ParameterError."""
+    corrupt = _corrupt(section, clients, everybody)
+    if everybody is not None:
+        # A sparse graph follows from a seed, which a server that chooses the clients could try until it likes one. In
+        # a complete one, c < 2t - k.
+        neighbours, threshold = clients - 1, (clients - 1 + corrupt) // 2 + 1
+        if threshold > neighbours:
+            raise ParameterError(f"{corrupt} corrupt clients among {clients} are too many")
+        return neighbours, threshold
+    try:
+        return choose(clients, ThreatModel(section.corrupt, section.dropouts))
+    except ParameterError:
+        # Everybody's neighbours; a threshold above the corrupt ones is secure with any number of dropouts.
+        threshold = corrupt + 1
+        if threshold > clients - 1:
+            raise
+        return clients - 1, threshold
+
+
+def least_survivors(
+    section: FlaimSection, layout: Layout, neighbours: int, threshold: int, everybody: int | None
+) -> int:
+    """The fewest survivors of ``layout.clients`` whose sum is opened."""
+    clients = layout.clients
+    least = max(smallest_sum(section, one_way=layout.one_way), threshold + 1)
+    if neighbours < clients - 1:
+        # A sparse graph was chosen for this many dropouts; of more it may fall apart.
+        dropped = ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
+        least = max(least, clients - dropped)
+    if section.noise == "distributed":
+        honest = section.minimum - _corrupt(section, section.minimum, everybody)
+        least = max(least, honest + _corrupt(section, clients, everybody))
+    return least
+
+
+def secagg_noise(noise: SumNoise) -> SessionNoise:
+    """The noise in SecAgg's terms."""
+    if noise.variance:
+        return SessionNoise(NoiseKind.DISTRIBUTED, noise.variance)
+    return server_noise(noise.sigma)
+
+
+def policy(
+    config: Config,
+    workload: Workload,
+    layout: Layout,
+    noise: SumNoise,
+    *,
+    session_id: bytes | None = None,
+) -> ClientPolicy:
+    """What a client insists on in the session for ``layout``, from its own config.
+
+    The threat model's fraction of corrupt clients is checked on the announced numbers; dropouts endanger a sum, not
+    a vector, unless the graph is sparse, where they are checked as well. Raises ParameterError.
+    """
+    section, clients, among = section_of(config), layout.clients, everybody(config)
+    neighbours, threshold = graph(section, clients, among)
+    complete = neighbours == clients - 1
+    threat = ThreatModel(section.corrupt, 0.0 if complete else section.dropouts)
+    if among is not None:
+        corrupt = _corrupt(section, clients, among)
+        threat = ThreatModel(corrupt / clients, 0.0, Adversary.MALICIOUS)
+    return ClientPolicy(
+        length=layout.cells(workload),
+        low=0,
+        high=config.clients.rows_per_client,
+        min_clients=max(clients, smallest_sum(section, one_way=layout.one_way)),
+        min_survivors=least_survivors(section, layout, neighbours, threshold, among),
+        min_neighbours=neighbours,
+        min_threshold=threshold,
+        scale=noise.scale,
+        noise=secagg_noise(noise),
+        max_clients=clients,
+        threat=threat,
+        session=session_id,
+    )
+
+
+def frame_bytes(clients: int) -> int:
+    """More than any message down has in a session of ``clients``: everybody's keys."""
+    keys = 4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES
+    return wire.OVERHEAD_BYTES + wire.ANNOUNCE_BYTES + keys * clients + math.ceil(clients / 8)

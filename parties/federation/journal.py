@@ -1,0 +1,179 @@
+"""The sums that a run has taken, on its server's disk: one that is started again goes on after the last of them.
+
+Provides ``History`` and ``SUMS``, the table that its database needs. The server's algorithm runs from its beginning
+again and is given the sums that are here for the requests that it makes, which have to be the same ones. A sum that was
+being taken when the server ended is lost, as one is that loses its silos: it was charged and may have been seen.
+Public: sums with their noise; without any, as public as the run makes them. Trusted as the ledger beside it is.
+
+Requests of `mechanisms.silos` as bytes: what a REQUEST says after the client's place.
+
+Provides ``Task`` (a request, the run's number of the sum, over how many silos) with ``pack`` and ``unpack``, and
+``head_of``, a request without its payload. Public: all of it. A task is
+
+    number 4 | silos 4 | size of head 4 | head (JSON) | payload
+
+where the head has the request's step, length, bounds, noise and event; there is one way to write each.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+
+from mechanisms.events import event_from_dict, event_to_dict
+from mechanisms.silos import MAX_PAYLOAD_BYTES, Noise, Request, Sum
+from parties.foundation.errors import FlaimProtocolError, StoreError
+from parties.storage.database import Database
+
+MAX_HEAD_BYTES = 4096
+MAX_TASK_BYTES = 12 + MAX_HEAD_BYTES + MAX_PAYLOAD_BYTES
+_SIZE_BYTES = 4
+
+
+def head_of(request: Request) -> bytes:
+    """A request without its payload."""
+    noise, event = request.noise, request.event
+    document = {
+        "step": request.step,
+        "length": request.length,
+        "low": request.low,
+        "high": request.high,
+        "noise": None if noise is None else [noise.maker, *noise.variance.as_integer_ratio()],
+        "event": None if event is None else event_to_dict(event),
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def request_of(head: bytes, payload: bytes) -> Request:
+    """The inverse of ``head_of``. Raises ValueError for anything that it does not write."""
+    try:
+        document: dict[str, Any] = json.loads(head)
+        noise, event = document["noise"], document["event"]
+        numbers = [document[name] for name in ("length", "low", "high")]
+        numbers += [] if noise is None else noise[1:]
+        if not all(type(number) is int for number in numbers):
+            raise ValueError("a request's head has other numbers than whole ones")
+        request = Request(
+            document["step"],
+            payload,
+            document["length"],
+            document["low"],
+            document["high"],
+            None if noise is None else Noise(noise[0], Fraction(noise[1], noise[2])),
+            None if event is None else event_from_dict(event),
+        )
+        same = head_of(request) == head
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise ValueError("a request's head lacks something") from error
+    if not same:
+        raise ValueError("a request's head is not written as it should be")
+    return request
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Sum ``number`` of a run, over ``silos`` of them, asks for ``request``."""
+
+    number: int
+    silos: int
+    request: Request
+
+    def pack(self) -> bytes:
+        """See the module."""
+        head = head_of(self.request)
+        sizes = (self.number, self.silos, len(head))
+        return b"".join(
+            [*(size.to_bytes(_SIZE_BYTES, "big") for size in sizes), head, self.request.payload]
+        )
+
+    @classmethod
+    def unpack(cls, body: bytes, peer: str) -> Self:
+        """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``."""
+        ends = range(_SIZE_BYTES, 4 * _SIZE_BYTES, _SIZE_BYTES)
+        number, silos, size = (int.from_bytes(body[e - _SIZE_BYTES : e], "big") for e in ends)
+        start = 3 * _SIZE_BYTES
+        if len(body) < start + size or not 0 < size <= MAX_HEAD_BYTES:
+            raise FlaimProtocolError(peer, f"a request of {len(body)} bytes that breaks off")
+        try:
+            request = request_of(body[start : start + size], body[start + size :])
+        except ValueError as error:
+            raise FlaimProtocolError(peer, f"a request that is none: {error}") from error
+        return cls(number, silos, request)
+
+
+SUMS = """
+CREATE TABLE IF NOT EXISTS sum (
+    number INTEGER PRIMARY KEY, request TEXT NOT NULL, total BLOB, survivors TEXT) STRICT
+"""
+
+
+def request_digest(request: Request) -> str:
+    """Hex SHA-256 of all of a request."""
+    return hashlib.sha256(head_of(request) + b"\n" + request.payload).hexdigest()
+
+
+class History:
+    """The sums in ``database``, numbered from 1; ``total`` NULL is one that was lost, or is under way.
+
+    All methods may raise StoreError.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def asked(self) -> int:
+        """The number of the last sum that was asked for, 0 before the first."""
+        row = self._database.row("SELECT max(number) FROM sum")
+        return 0 if row is None or row[0] is None else int(row[0])
+
+    @property
+    def survivors(self) -> int:
+        """How many silos were in the last sum that was taken; 0 before."""
+        row = self._database.row(
+            "SELECT survivors FROM sum WHERE total IS NOT NULL ORDER BY number DESC LIMIT 1"
+        )
+        return 0 if row is None else len(json.loads(row[0]))
+
+    def begin(self, number: int, request: Request) -> None:
+        """Sum ``number`` is about to be asked for; lost until it is kept."""
+        self._database.enter(
+            "INSERT INTO sum (number, request) VALUES (?, ?)", [(number, request_digest(request))]
+        )
+
+    def keep(self, number: int, sum: Sum) -> None:
+        """What came of sum ``number``; on the disk when this returns."""
+        values = sum.values.astype("<i8").tobytes()
+        survivors = json.dumps(list(sum.survivors))
+        self._database.enter(
+            "UPDATE sum SET total = ?, survivors = ? WHERE number = ?",
+            [(values, survivors, number)],
+        )
+
+    def taken(self, number: int, request: Request) -> Sum | None:
+        """Sum ``number`` of an attempt before this one, None where it was lost.
+
+        Raises StoreError where ``request`` is not what it was asked for with.
+        """
+        row = self._database.row(
+            "SELECT request, total, survivors FROM sum WHERE number = ?", number
+        )
+        if row is None or row[0] != request_digest(request):
+            raise StoreError(
+                self._database.directory,
+                f"holds a run whose sum {number} was another one; expected the same program and configuration",
+            )
+        if row[1] is None:
+            return None
+        values = np.frombuffer(bytes(row[1]), "<i8").astype(np.int64)
+        return Sum(values, tuple(json.loads(row[2])))

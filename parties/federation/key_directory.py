@@ -1,0 +1,241 @@
+"""Who the other clients of a sum are, by their own certificates and not by the server's word: malicious mode's roster.
+
+Provides ``Card``, by which a client's certificate vouches for the Ed25519 key that this process of it signs SecAgg's
+messages with, ``Roster``, the cards that a client or server has checked, ``Own``, a client's side of it, and the bodies
+of ROSTER and MEMBERS. A card is
+
+    identity 32 | signature's size 2 | signature | certificate (DER)
+
+with the signature by the certificate's key over "syncret flaim 1 identity" | digest of the configuration 32 | identity.
+A server that lies cannot make one for a client of the run, unless it holds the run's authority: where the
+configuration has flaim.client_keys, not even then. An identity is of one process: what was signed by it is of this run
+and of sessions that it has seen, none of them twice. Secret: the identity's private half. Public: cards.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from cryptography import x509
+
+from parties.config import CertificateFiles, Config
+from parties.foundation.errors import CertificateError, FlaimProtocolError
+from parties.identity.signing import Issuer
+from parties.identity.tls import certificate_bytes, load_identity, signer
+from protocols.mesh import key_hash
+from secagg.keys import IDENTITY_BYTES, Identity
+from secagg.parameters import roster_digest
+
+CARD_BYTES = 3072
+"""The largest card."""
+CARDS_A_MESSAGE = 256
+_NUMBER_BYTES, _SIZE_BYTES = 4, 2
+ROSTER_BYTES = CARDS_A_MESSAGE * (_NUMBER_BYTES + _SIZE_BYTES + CARD_BYTES)
+"""The largest ROSTER's body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """See the module."""
+
+    identity: bytes
+    signature: bytes
+    certificate: bytes
+
+    @classmethod
+    def of(cls, identity: bytes, files: CertificateFiles, config: str) -> Self:
+        """For the public key ``identity``, in the run with the digest ``config``. Raises CertificateError."""
+        return cls(identity, signer(files)(_signed(config, identity)), certificate_bytes(files))
+
+    def pack(self) -> bytes:
+        """The bytes on the wire."""
+        size = len(self.signature).to_bytes(_SIZE_BYTES, "big")
+        return self.identity + size + self.signature + self.certificate
+
+    @classmethod
+    def unpack(cls, data: bytes, peer: str) -> Self:
+        """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``."""
+        head = IDENTITY_BYTES + _SIZE_BYTES
+        size = int.from_bytes(data[IDENTITY_BYTES:head], "big")
+        if not head + size < len(data) <= CARD_BYTES:
+            raise FlaimProtocolError(peer, f"a client's card of {len(data)} bytes")
+        return cls(data[:IDENTITY_BYTES], data[head : head + size], data[head + size :])
+
+
+class Roster:
+    """The clients of one run whose cards were checked; errors name ``peer``, who shows them."""
+
+    def __init__(self, config: Config, issuer: Issuer, peer: str = "") -> None:
+        section = config.require_meeting()
+        self._names, self._keys = section.clients, section.client_keys
+        self._config = config.digest()
+        self._issuer = issuer
+        self.peer = peer
+        self.cards: dict[int, Card] = {}
+
+    def learn(self, number: int, card: Card) -> None:
+        """Check the card of client ``number``; it takes the place of an earlier one. Raises FlaimProtocolError."""
+        if self.cards.get(number) == card:
+            return
+        if not 0 <= number < len(self._names):
+            raise FlaimProtocolError(self.peer, f"shows a card of client {number}: there is none")
+        name = self._names[number]
+        try:
+            holder = self._issuer.signatory(card.certificate)
+            if holder.name != name:
+                raise CertificateError(f"the certificate is of {holder.name!r}")
+            key = key_hash(x509.load_der_x509_certificate(card.certificate))
+            if self._keys and key != self._keys[number]:
+                raise CertificateError("its key is not the one in flaim.client_keys")
+            holder.verify(card.signature, _signed(self._config, card.identity))
+        except CertificateError as error:
+            text = f"a card that is not one of client {name!r}: {error}"
+            raise FlaimProtocolError(self.peer, text) from error
+        self.cards[number] = card
+
+    def identities(self, members: Sequence[int]) -> list[bytes]:
+        """The public keys of ``members``, by place. Raises FlaimProtocolError where one is not known, or shared."""
+        unknown = [self._names[number] for number in members if number not in self.cards]
+        if unknown:
+            raise FlaimProtocolError(self.peer, f"has shown no card of {unknown[0]!r}")
+        found = [self.cards[number].identity for number in members]
+        if len(set(found)) != len(found):
+            raise FlaimProtocolError(self.peer, "shows two clients with one key")
+        return found
+
+
+@dataclass(eq=False, slots=True)
+class Own:
+    """A client's own side: its ``number``, the key that it signs with, the cards it was shown, and sessions it was in.
+
+    ``members`` are those of the sum that comes next, by place.
+    """
+
+    number: int
+    identity: Identity = field(repr=False)
+    card: Card
+    roster: Roster
+    members: tuple[int, ...] = ()
+    sessions: set[bytes] = field(default_factory=set)
+
+    @classmethod
+    def make(
+        cls,
+        config: Config,
+        files: CertificateFiles,
+        *,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> Self:
+        """With a fresh key. Raises CertificateError, and FlaimProtocolError where its own card would not be taken."""
+        section = config.require_meeting()
+        identity = Identity(random_bytes(32))
+        card = Card.of(identity.public, files, config.digest())
+        number = section.clients.index(load_identity(files).name)
+        roster = Roster(config, Issuer.load(files.ca), section.server)
+        roster.learn(number, card)
+        return cls(number, identity, card, roster)
+
+    def freeze(self) -> dict[str, object]:
+        """As JSON, with the private key: for ``thaw`` in another process of this client."""
+        cards = {number: card.pack().hex() for number, card in self.roster.cards.items()}
+        return {
+            "identity": self.identity.reveal().hex(),
+            "cards": [[number, card] for number, card in cards.items()],
+            "members": list(self.members),
+            "sessions": [session.hex() for session in self.sessions],
+        }
+
+    @classmethod
+    def thaw(cls, config: Config, files: CertificateFiles, document: Mapping[str, Any]) -> Self:
+        """What ``freeze`` wrote, checked again. Raises as ``make``."""
+        own = cls.make(config, files, random_bytes=lambda _: bytes.fromhex(document["identity"]))
+        for number, card in document["cards"]:
+            if number != own.number:
+                own.roster.learn(number, Card.unpack(bytes.fromhex(card), own.roster.peer))
+        own.members = tuple(document["members"])
+        own.sessions = {bytes.fromhex(session) for session in document["sessions"]}
+        return own
+
+    def learn(self, body: bytes, peer: str) -> None:
+        """Take in a ROSTER's body. Raises FlaimProtocolError."""
+        for number, card in unpack_cards(body, peer).items():
+            if number == self.number:
+                raise FlaimProtocolError(peer, "shows this client a card of its own")
+            self.roster.learn(number, card)
+
+    def keys(self, clients: int, place: int, peer: str) -> list[bytes]:
+        """The roster of a sum over so many ``clients``, in which this one has ``place``. Raises FlaimProtocolError."""
+        members = self.members
+        if len(members) != clients or not (place < len(members) and members[place] == self.number):
+            raise FlaimProtocolError(
+                peer, f"asks for a sum over {clients} clients that it has not named"
+            )
+        return self.roster.identities(members)
+
+    def once(self, session: bytes, peer: str) -> None:
+        """This client takes part in ``session`` now, and never again. Raises FlaimProtocolError."""
+        if session in self.sessions:
+            raise FlaimProtocolError(peer, "asks for the same sum of the same clients again")
+        self.sessions.add(session)
+
+
+def session_id(config: Config, asked: bytes, roster: Sequence[bytes]) -> bytes:
+    """The id of the session for what is ``asked`` of ``roster``: nobody's choice, of this sum of these processes alone.
+
+    ``asked`` is the encoded layout, or what else says which of the run's sums it is.
+    """
+    head = b"syncret flaim 1 session" + bytes.fromhex(config.digest()) + roster_digest(roster)
+    return hashlib.sha256(head + asked).digest()
+
+
+def pack_cards(cards: Mapping[int, Card]) -> list[bytes]:
+    """As bodies of ROSTER: (number 4 | size 2 | card)*, at most 256 cards each."""
+    numbers = sorted(cards)
+    bodies = []
+    for start in range(0, len(numbers), CARDS_A_MESSAGE):
+        parts = []
+        for number in numbers[start : start + CARDS_A_MESSAGE]:
+            card = cards[number].pack()
+            parts += [number.to_bytes(_NUMBER_BYTES, "big"), len(card).to_bytes(_SIZE_BYTES, "big")]
+            parts.append(card)
+        bodies.append(b"".join(parts))
+    return bodies
+
+
+def unpack_cards(body: bytes, peer: str) -> dict[int, Card]:
+    """The inverse for one body. Raises FlaimProtocolError."""
+    cards: dict[int, Card] = {}
+    offset, head = 0, _NUMBER_BYTES + _SIZE_BYTES
+    while offset < len(body):
+        number = int.from_bytes(body[offset : offset + _NUMBER_BYTES], "big")
+        size = int.from_bytes(body[offset + _NUMBER_BYTES : offset + head], "big")
+        end = offset + head + size
+        if offset + head > len(body) or end > len(body) or number in cards:
+            raise FlaimProtocolError(peer, "a roster that breaks off, or has a client twice")
+        cards[number] = Card.unpack(body[offset + head : end], peer)
+        offset = end
+    return cards
+
+
+def pack_members(members: Sequence[int]) -> bytes:
+    """As a MEMBERS' body: numbers, ascending, 4 bytes each."""
+    return b"".join(number.to_bytes(_NUMBER_BYTES, "big") for number in members)
+
+
+def unpack_members(body: bytes, peer: str) -> tuple[int, ...]:
+    """The inverse of ``pack_members``. Raises FlaimProtocolError."""
+    if len(body) % _NUMBER_BYTES:
+        raise FlaimProtocolError(peer, f"a list of members of {len(body)} bytes")
+    members = tuple(
+        int.from_bytes(body[i : i + _NUMBER_BYTES], "big")
+        for i in range(0, len(body), _NUMBER_BYTES)
+    )
+    if sorted(set(members)) != list(members):
+        raise FlaimProtocolError(peer, "a list of members out of order, or with one twice")
+    return members
+
+
+def _signed(config: str, identity: bytes) -> bytes:
+    return b"syncret flaim 1 identity" + bytes.fromhex(config) + identity

@@ -1,0 +1,79 @@
+"""A SecAgg client as a process: one connection to the server, over mutual TLS, for one round.
+
+Provides ``take_part``, which drives a `secagg.SecAggClient`. The server's name and key are checked in the handshake,
+before anything is sent; the client's own name is what the server knows it by. Secret: the vector and the keys, which
+stay in the state machine. Known limits: a lost connection is a dropout, as the protocol survives it; there is no way
+back in.
+"""
+
+import asyncio
+import ssl
+
+from parties.config import CertificateFiles
+from parties.crypto.pinned_key import Pinned
+from parties.foundation.errors import RoundConnectError
+from parties.identity import tls
+from parties.network.frames import close, read_frame, write_frame
+from secagg import wire
+from secagg.client import Awaits, SecAggClient
+from secagg.errors import SecAggError
+from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES
+
+
+def frame_limit(max_clients: int) -> int:
+    """The largest message a server may send in a round of ``max_clients``: everybody's keys, signed."""
+    return wire.OVERHEAD_BYTES + 4 + max_clients * (4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES)
+
+
+async def take_part(
+    client: SecAggClient,
+    host: str,
+    port: int,
+    *,
+    server: Pinned,
+    files: CertificateFiles,
+    max_clients: int = 10_000,
+    connect_s: float = 30.0,
+    stage_s: float = 120.0,
+) -> None:
+    """Play the whole round of ``client`` with ``server``; returns when the server has finished.
+
+    ``stage_s`` bounds each wait for the server, which itself waits for the slowest client. Raises RoundConnectError,
+    another RoundTransportError, or what the state machine raises; the connection is closed in any case.
+    """
+    reader, writer = await _connect(host, port, server, files, connect_s)
+    limit = frame_limit(max_clients)
+    try:
+        while client.awaits is not Awaits.NOTHING:
+            message = await read_frame(reader, server.name, limit=limit, timeout_s=stage_s)
+            # Masks of long vectors take a while; the connection stays alive meanwhile.
+            answer = await asyncio.to_thread(client.receive, message)
+            if answer is not None:
+                await write_frame(writer, answer, server.name, timeout_s=stage_s)
+    except SecAggError:
+        writer.transport.abort()
+        raise
+    finally:
+        await close(writer)
+
+
+async def _connect(
+    host: str, port: int, server: Pinned, files: CertificateFiles, connect_s: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    context = tls.client_context(files, server)
+    try:
+        async with asyncio.timeout(connect_s):
+            return await asyncio.open_connection(
+                host,
+                port,
+                ssl=context,
+                server_hostname=server.name,
+                ssl_handshake_timeout=connect_s,
+            )
+    except TimeoutError as error:
+        raise RoundConnectError(
+            server.name, f"no connection to {host}:{port} within {connect_s:g} s"
+        ) from error
+    except (ssl.SSLError, OSError) as error:
+        meaning = tls.explain(error, server.name) or f"{host}:{port} does not answer: {error}"
+        raise RoundConnectError(server.name, meaning) from error

@@ -1,0 +1,302 @@
+"""The SecAgg server as a process: accepts the clients over mutual TLS and drives a `secagg.SecAggServer`.
+
+Provides ``play``, the stages of one session over any ``Channel``, and ``RoundServer``, a whole session on a port of its
+own. There a client is known by the common name of its certificate, which has to be one of the session's
+names; its place among them is its id. Each stage has a deadline, and a lost connection counts as dropping out at once,
+so that nobody waits for the dead. Secret: what the state machine recovers. Public: who is connected, sizes, times.
+Known limits: a client has one connection and no way back in after losing it; stages are not resumed after a crash of
+the server (clients start a new session).
+"""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from parties.config import CertificateFiles
+from parties.foundation.errors import CertificateError, RoundTimeout, RoundTransportError
+from parties.identity import tls
+from parties.network.frames import close, read_frame, read_little, write_frame
+from secagg import wire
+from secagg.errors import RoundAborted, SecAggError
+from secagg.server import Outgoing, SecAggServer
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds: for all clients to connect, for the answers to one stage, for one client to take a message in."""
+
+    join_s: float = 60.0
+    stage_s: float = 60.0
+    write_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if min(self.join_s, self.stage_s, self.write_s) <= 0:
+            raise ValueError("deadlines are positive numbers of seconds")
+
+
+class Channel(Protocol):
+    """The connections of one session's clients, by id."""
+
+    def name(self, client: int) -> str:
+        """Whose connection it is."""
+
+    def post(self, client: int, message: bytes) -> None:
+        """Send in the background; nothing happens where the client is gone."""
+
+    async def receive(self) -> tuple[int, bytes | None]:
+        """The next message of any client, None once for one whose connection is lost."""
+
+    def expel(self, client: int, error: Exception) -> None:
+        """Hang up on a client that broke the protocol or a deadline."""
+
+
+async def play(
+    server: SecAggServer, channel: Channel, *, present: Collection[int], stage_s: float
+) -> None:
+    """Play the whole session of ``server`` with the clients ``present``, each stage in at most ``stage_s`` seconds.
+
+    Raises RoundAborted where there is no sum; the farewell is on its way to the clients by then.
+    """
+    try:
+        _post(channel, server.start())
+        for client in range(server.parameters.clients):
+            if client not in present:
+                _post(channel, server.drop(client))
+        await _stages(server, channel, stage_s)
+    except RoundAborted as error:
+        _post(channel, server.farewell(str(error)))
+        raise
+
+
+async def _stages(server: SecAggServer, channel: Channel, stage_s: float) -> None:
+    stage, ends = server.stage, time.monotonic() + stage_s
+    while not server.over:
+        if server.stage is not stage:
+            stage, ends = server.stage, time.monotonic() + stage_s
+        try:
+            async with asyncio.timeout(max(0.0, ends - time.monotonic())):
+                client, message = await channel.receive()
+        except TimeoutError:
+            for client in server.waiting:
+                waited = f"did not answer stage {stage.name.lower()} within {stage_s:g} s"
+                channel.expel(client, RoundTimeout(channel.name(client), waited))
+            _post(channel, await asyncio.to_thread(server.close_stage))
+            continue
+        if message is None:
+            _post(channel, await asyncio.to_thread(server.drop, client))
+            continue
+        try:
+            _post(channel, await asyncio.to_thread(server.receive, client, message))
+        except RoundAborted:
+            raise
+        except SecAggError as error:
+            # Over TLS only the client itself can have sent this: it is out.
+            channel.expel(client, error)
+            _post(channel, await asyncio.to_thread(server.drop, client))
+
+
+def _post(channel: Channel, outgoing: Outgoing) -> None:
+    for client, message in outgoing:
+        channel.post(client, message)
+
+
+class SessionLog(Protocol):
+    """Where a session is written down (`parties.federation.transcript.SessionRecord`)."""
+
+    def message(self, *, sent: bool, client: int, data: bytes) -> None:
+        """One message to or from ``client``."""
+
+    def left(self, client: int, reason: str) -> None:
+        """A client's connection is of no use any more."""
+
+    def finished(self, server: SecAggServer) -> None:
+        """The sum is there."""
+
+    def aborted(self, reason: str) -> None:
+        """There is no sum."""
+
+
+class RoundServer:
+    """One session on one listening port; ``async with`` opens and closes it, ``run`` plays the round.
+
+    ``port`` is the one that was bound. ``sent_bytes`` and ``received_bytes`` are frames by client id; ``violations``
+    has what clients did wrong, by client id.
+    """
+
+    def __init__(
+        self,
+        server: SecAggServer,
+        names: Sequence[str],
+        *,
+        files: CertificateFiles,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        deadlines: Deadlines | None = None,
+        log: SessionLog | None = None,
+    ) -> None:
+        """``names`` are the common names of the session's clients, by id. Raises ValueError where they do not fit."""
+        if len(set(names)) != server.parameters.clients or len(names) != len(set(names)):
+            raise ValueError(
+                f"{len(names)} names for {server.parameters.clients} clients; expected one each, all different"
+            )
+        self.server = server
+        self.host = host
+        self.port = port
+        self.sent_bytes = [0] * len(names)
+        self.received_bytes = [0] * len(names)
+        self.violations: dict[int, Exception] = {}
+        self._ids = {name: client for client, name in enumerate(names)}
+        self._names = list(names)
+        self._files = files
+        self._deadlines = deadlines or Deadlines()
+        self._log = log
+        self._limit = wire.max_body(server.parameters) + wire.OVERHEAD_BYTES
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._inbox: asyncio.Queue[tuple[int, bytes | None]] = asyncio.Queue()
+        # A message that nobody has taken yet keeps its client's next one in the socket: who floods fills no memory, and
+        # is found out by the first surplus message.
+        self._room = [asyncio.Semaphore() for _ in names]
+        self._complete = asyncio.Event()
+        self._started = False
+        self._listening: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._listener: asyncio.Server | None = None
+
+    async def __aenter__(self) -> "RoundServer":
+        read_little()
+        self._listener = await asyncio.start_server(
+            self._accept,
+            self.host,
+            self.port,
+            ssl=tls.server_context(self._files),
+            ssl_handshake_timeout=self._deadlines.join_s,
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._started = True  # Whoever finishes its handshake now comes too late.
+        tasks = self._listening | self._sending
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(close(writer) for writer in self._writers.values()))
+
+    async def run(self) -> SecAggServer:
+        """Wait for the clients, play the round, and return the server with its result.
+
+        Whoever has not connected after ``join_s`` has dropped out. Raises RoundAborted where there is no sum; the
+        clients have been told by then.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._deadlines.join_s):
+                await self._complete.wait()
+        self._started = True
+        try:
+            await play(
+                self.server, self, present=self._writers.keys(), stage_s=self._deadlines.stage_s
+            )
+            if self._log is not None:
+                self._log.finished(self.server)
+        except RoundAborted as error:
+            if self._log is not None:
+                self._log.aborted(str(error))
+            raise
+        finally:
+            await self._flush()
+        return self.server
+
+    def name(self, client: int) -> str:
+        """See ``Channel``."""
+        return self._names[client]
+
+    def post(self, client: int, message: bytes) -> None:
+        """Sends in the background: one slow client does not keep the others waiting."""
+        if client in self._writers:
+            if self._log is not None:
+                self._log.message(sent=True, client=client, data=message)
+            _spawn(self._sending, self._send(client, message))
+
+    async def receive(self) -> tuple[int, bytes | None]:
+        """See ``Channel``."""
+        client, message = await self._inbox.get()
+        if message is not None:
+            self._room[client].release()
+        if self._log is not None:
+            if message is None:
+                self._log.left(client, str(self.violations.get(client, "closed")))
+            else:
+                self._log.message(sent=False, client=client, data=message)
+        return client, message
+
+    def expel(self, client: int, error: Exception) -> None:
+        """See ``Channel``; the first reason stands."""
+        self.violations.setdefault(client, error)
+        if client in self._writers:
+            self._writers[client].transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("ssl_object")
+        try:
+            client = self._ids.get(tls.peer_name(connection))
+        except (CertificateError, ssl.SSLError, OSError):
+            client = None
+        if client is None or client in self._writers or self._started:
+            # A stranger, a second connection of the same client, or one that comes too late.
+            await close(writer)
+            return
+        self._writers[client] = writer
+        _spawn(self._listening, self._listen(client, reader))
+        if len(self._writers) == len(self._names):
+            self._complete.set()
+
+    async def _listen(self, client: int, reader: asyncio.StreamReader) -> None:
+        name = self._names[client]
+        # Stages have their own deadlines; a connection may be silent for as long as the round can last.
+        patience = self._deadlines.join_s + 6 * self._deadlines.stage_s
+        try:
+            while True:
+                await self._room[client].acquire()
+                message = await read_frame(reader, name, limit=self._limit, timeout_s=patience)
+                self.received_bytes[client] += len(message) + 4
+                self._inbox.put_nowait((client, message))
+        except RoundTransportError as error:
+            if not self.server.over:
+                self.violations.setdefault(client, error)
+            self._inbox.put_nowait((client, None))
+
+    async def _send(self, client: int, message: bytes) -> None:
+        try:
+            await write_frame(
+                self._writers[client],
+                message,
+                self._names[client],
+                timeout_s=self._deadlines.write_s,
+            )
+            self.sent_bytes[client] += len(message) + 4
+        except RoundTransportError as error:
+            self.violations.setdefault(client, error)
+            self._inbox.put_nowait((client, None))
+
+    async def _flush(self) -> None:
+        """Waits for what is still being sent, each message within its own deadline, and hangs up."""
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        await asyncio.gather(*(close(writer) for writer in self._writers.values()))
+
+
+def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

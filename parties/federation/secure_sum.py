@@ -1,0 +1,267 @@
+"""The silos as the server's algorithm sees them: `mechanisms.silos.Silos` of real `Members`.
+
+Provides ``NetworkSilos``. Each sum is a SecAgg session of its own among all who are there, with fresh keys; its
+messages run over their connections. Who leaves, is silent beyond a deadline or breaks the protocol has dropped out of
+the sum, and nobody waits for it; it may be in the next one. A sum that is left with too few is given up: nothing of it
+is revealed, what it was charged stays spent. Sums of an attempt before this one are not taken again
+(`parties.federation.journal`).
+
+Secret: with noise by the server this process sees each sum before its noise. Public: what it returns.
+
+What SecAgg's server talks over while a sum is taken, for FLAIM and between silos.
+
+Provides ``SumChannel``, a `secagg.server.Channel` on a conversation, and ``out_reason``. Public: all of it.
+"""
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from mechanisms.accounting import Ledger
+from mechanisms.errors import RoundLost
+from mechanisms.silos import MAX_PAYLOAD_BYTES, Request, Sum
+from parties.config import Config
+from parties.federation import sums_schema
+from parties.federation.costs import SumShape, silo_received, silo_sent
+from parties.federation.journal import History, Task, head_of
+from parties.federation.key_directory import session_id
+from parties.federation.members import Conversation, Members
+from parties.federation.messages import (
+    Message,
+    MessageKind,
+    is_secagg,
+    pack_reason,
+    pack_task,
+    unpack_reason,
+)
+from parties.federation.secagg_server import play
+from parties.federation.sum_parameters import session
+from parties.federation.sums_schema import FINISH, OPENED, SUM
+from parties.federation.transcript import Record
+from parties.foundation.errors import FlaimProtocolError
+from protocols.transcript import round_ended
+from secagg import SecAggServer, wire
+from secagg.errors import ParameterError, RoundAborted
+
+
+class SumChannel:
+    """A conversation as a `secagg.server.Channel`: a client may say that it gives up, and dropouts are noted."""
+
+    def __init__(
+        self, talk: Conversation, dropped: Callable[[Conversation, int, str], None]
+    ) -> None:
+        """``dropped`` is told, once, of each client (by its id) that has dropped out, and why."""
+        self._dropped = dropped
+        self._talk = talk
+        self._out: set[int] = set()
+
+    def name(self, client: int) -> str:
+        """See ``Channel``."""
+        return self._talk.name(client)
+
+    def post(self, client: int, message: bytes) -> None:
+        """See ``Channel``."""
+        self._talk.post(client, message)
+
+    async def receive(self) -> tuple[int, bytes | None]:
+        """See ``Channel``."""
+        client, data = await self._talk.receive()
+        reason = "the connection was lost"
+        if data is not None:
+            reason = out_reason(data, self.name(client)) or ""
+            if not reason:
+                return client, data
+        self._drop(client, reason)
+        return client, None
+
+    def expel(self, client: int, error: Exception) -> None:
+        """See ``Channel``."""
+        self._drop(client, str(error))
+        self._talk.expel(client, error)
+
+    def _drop(self, client: int, reason: str) -> None:
+        if client not in self._out:
+            self._out.add(client)
+            self._dropped(self._talk, client, reason)
+
+
+def out_reason(data: bytes, name: str) -> str | None:
+    """Why a client gives up, if that is what its message says."""
+    if is_secagg(data):
+        return None
+    with contextlib.suppress(FlaimProtocolError):
+        message = Message.unpack(data, name)
+        if message.kind is MessageKind.OUT:
+            return unpack_reason(message.body) or "gave up"
+    return None
+
+
+@dataclass(slots=True)
+class SumTally:
+    """How a run's sums were taken, and what a silo that was in all of them sent and received by the formulas."""
+
+    taken: int = 0
+    before: int = 0
+    given_up: int = 0
+    dropouts: int = 0
+    values: int = 0
+    least_survivors: int | None = None
+    formula_sent: int = 0
+    formula_received: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+class NetworkSilos:
+    """See the module. ``tally`` has what the report says about sums."""
+
+    def __init__(
+        self,
+        config: Config,
+        members: Members,
+        record: Record,
+        ledger: Ledger,
+        history: History,
+        *,
+        wait: Callable[[int], Awaitable[None]],
+        release: Callable[[], object] = lambda: None,
+        done: Callable[[int, Request], None] = lambda number, request: None,
+    ) -> None:
+        """``wait`` for enough silos before a sum; ``release`` is called before anything of one is asked for, ``done``
+        when it was taken."""
+        self.tally = SumTally()
+        self._config = config
+        self._members = members
+        self._record = record
+        self._ledger = ledger
+        self._history = history
+        self._stage_s = config.timeouts.receive_s
+        self._wait = wait
+        self._release = release
+        self._done = done
+        self._number = 0
+        self._before = history.asked
+
+    @property
+    def count(self) -> int:
+        """See ``Silos``."""
+        return len(self._members.names)
+
+    async def sum(self, request: Request) -> Sum:
+        """See ``Silos``. Raises BudgetExceeded, TooFewClients and StoreError besides."""
+        self._number = number = self._number + 1
+        if number <= self._before:
+            taken = self._history.taken(number, request)
+            if taken is None:
+                raise RoundLost(f"sum {number} was interrupted, or lost, before this attempt")
+            self.tally.before += 1
+            return taken
+        try:
+            await self._wait(number)
+        except RoundLost:
+            # Nobody was asked; to an attempt after this one it is lost as well.
+            self._history.begin(number, request)
+            raise
+        self._release()
+        # Before the charge: what was charged is never asked for, and charged, again.
+        self._history.begin(number, request)
+        if request.event is not None:
+            self._ledger.charge(number, request.step, request.event)
+        try:
+            found = await self._take(number, request)
+        finally:
+            self._record.transcript.seal(round_ended(number))
+        self._history.keep(number, found)
+        self._done(number, request)
+        return found
+
+    async def _take(self, number: int, request: Request) -> Sum:
+        present = sorted(self._members.present)
+        self._record.transcript.note(
+            sums_schema.ASKED,
+            round=number,
+            clients=len(present),
+            head=head_of(request).decode(),
+            payload_sha256=hashlib.sha256(request.payload).hexdigest(),
+        )
+        with (
+            self._record.step(SUM, number),
+            self._members.conversation(present, round=number) as talk,
+        ):
+            certificates = [self._members.present[i].certificate for i in present]
+            for place, member in enumerate(present):
+                self._record.took_part(member, number, certificate=certificates[place])
+
+            def dropped(of: Conversation, place: int, reason: str) -> None:
+                self.tally.dropouts += 1
+                self._record.took_part(
+                    of.numbers[place],
+                    number,
+                    certificate=certificates[place],
+                    reason=reason or "gave up",
+                )
+
+            try:
+                found = await self._by_secagg(talk, number, request, dropped)
+            except (RoundAborted, ParameterError) as error:
+                self._give_up(talk, number, str(error))
+                raise RoundLost(f"{request.step!r}, sum {number}: {error}") from error
+            # What has no noise is private by itself, or not at all: nobody needs it in writing.
+            noisy = request.noise is not None
+            self._record.opening(number, SUM, OPENED, found.values, written=noisy)
+        return found
+
+    async def _by_secagg(
+        self,
+        talk: Conversation,
+        number: int,
+        request: Request,
+        dropped: Callable[[Conversation, int, str], None],
+    ) -> Sum:
+        """One SecAgg session. Raises RoundAborted, ParameterError."""
+        known, clients = self._members.roster, len(talk.numbers)
+        roster = None if known is None else known.identities(talk.numbers)
+        body = Task(number, clients, request).pack()
+        parameters = session(
+            self._config,
+            request,
+            clients,
+            random_bytes=secrets.token_bytes,
+            session_id=None if roster is None else session_id(self._config, body, roster),
+            roster=roster,
+        )
+        for place in talk.present:
+            if roster is not None:
+                talk.introduce(place)
+            talk.post(place, Message(MessageKind.REQUEST, number, pack_task(place, body)).pack())
+        talk.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
+        server = SecAggServer(parameters, roster=roster)
+        await play(server, SumChannel(talk, dropped), present=talk.present, stage_s=self._stage_s)
+        survivors = tuple(talk.numbers[place] for place in sorted(server.survivors))
+        tally, shape = self.tally, SumShape.of(parameters, len(body))
+        tally.taken += 1
+        tally.values += request.length
+        tally.least_survivors = min(tally.least_survivors or clients, len(survivors))
+        tally.formula_sent += silo_sent(shape)
+        tally.formula_received += silo_received(shape)
+        return Sum(server.exact_result, survivors)
+
+    def _give_up(self, talk: Conversation, number: int, reason: str) -> None:
+        self.tally.given_up += 1
+        self.tally.reasons.append(f"sum {number}: {reason}")
+        self._record.transcript.note(sums_schema.ABORTED, round=number, reason=reason)
+        skipped = Message(MessageKind.SKIPPED, number, pack_reason(reason)).pack()
+        for place in talk.present:
+            talk.post(place, skipped)
+
+    async def finish(self, payload: bytes) -> None:
+        """See ``Silos``."""
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise ValueError(
+                f"a result of {len(payload)} bytes; expected at most {MAX_PAYLOAD_BYTES}"
+            )
+        message = Message(MessageKind.RESULT, 0, payload).pack()
+        with self._record.step(FINISH, self._number):
+            for member in list(self._members.present.values()):
+                self._members.post(member, message)

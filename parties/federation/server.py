@@ -1,0 +1,192 @@
+"""The silos' server: takes the silos in, runs the algorithm's server over them, leaves what it made and a transcript.
+
+Provides ``run_server``. The ledger is durable: a charge is on the disk before the silos are asked for what it pays for;
+so are the sums (`parties.federation.journal`). A server that is started again in the same folder goes on after the last
+of them; one that was being taken is lost, as one is that loses its silos. Secret: with noise by the server the sums
+before their noise, which are never written down. Public: everything in the folder but ``store``, which holds ledger and
+sums.
+
+    transcript.jsonl   every message, opening and charge (`protocols.transcript`)
+    result.json        what came out, sums, ledger, bytes
+    ...                the algorithm's own files
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from mechanisms.silos import Request
+from parties.config import Config
+from parties.federation import sums_schema
+from parties.federation.algorithm import Outcome, Plan, plan_digest
+from parties.federation.journal import SUMS, History
+from parties.federation.members import Meeting, Members
+from parties.federation.result import RESULT
+from parties.federation.secure_sum import NetworkSilos
+from parties.federation.session import Attempt, begun
+from parties.federation.sum_parameters import check_silos
+from parties.federation.sums_schema import step_of
+from parties.federation.tls_members import Connections
+from parties.federation.transcript import Record
+from parties.foundation.version import version
+from parties.observability.events import Progress
+from parties.observability.heartbeat import Pulse
+from parties.observability.status import About, Board, Watched
+from parties.session.operator_commands import Orders
+from parties.storage.files import write_whole
+from parties.storage.privacy_ledger import DurableLedger
+from protocols.transcript import Value
+
+
+async def run_federated_server(
+    config: Config,
+    directory: Path,
+    *,
+    plan: Plan,
+    progress: Progress,
+    closed: asyncio.Event,
+    register: Path | None = None,
+    meet: Meeting = Connections,
+    board: Board | None = None,
+    orders: Orders | None = None,
+) -> None:
+    """Serve the run of ``config`` in ``directory`` until it is finished.
+
+    ``plan`` is what the algorithm computes. ``closed`` is set by whoever knows that no more silos will come;
+    ``register`` is the file of this server's studies, if it has not its usual place; ``board`` is told what goes on;
+    ``orders`` is what its operator asks. Raises ConfigError, CertificateError, StoreError, CheckFailed (of a transcript
+    that is none), TooFewClients, MechanismError; the silos have been told by then.
+    """
+    check_silos(config, plan)
+    board = board or Board(About.of_meeting(config))
+    # What is counted on the way are sums.
+    board.about = replace(board.about, rounds=plan.sums, at_most=True)
+    progress = Watched(progress, board)
+    with begun(
+        config,
+        directory,
+        plan.rho,
+        tables=[SUMS],
+        progress=progress,
+        closed=closed,
+        register=register,
+        meet=meet,
+        board=board,
+        orders=orders,
+    ) as attempt:
+        if (directory / RESULT).exists():
+            progress.event("finished", "the run was finished before; nothing is left to do")
+            return
+        facts: dict[str, Value] = {
+            "plan": cast("Value", dict(plan.document)),
+            "plan_sha256": plan_digest(plan),
+            "algorithm": "" if config.algorithm is None else config.algorithm[0],
+            "version": version(),
+            "rho_total": plan.rho,
+        }
+        record = attempt.open_record(sums_schema.PROTOCOL, facts, naming=step_of)
+        attempt.registered.resume(len(attempt.before.entries))
+        ledger = DurableLedger(attempt.database, plan.rho, first=record.charge)
+        history = History(attempt.database)
+        run = _Run(config, directory, plan, ledger, record, history, attempt)
+        known = range(len(config.require_meeting().clients)) if history.asked else ()
+        digest = plan_digest(plan)
+        await attempt.serve(run.among, record, ledger, digest=digest, known=known)
+    progress.event("finished", "finished")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Run:
+    """The algorithm in one attempt at a run."""
+
+    config: Config
+    directory: Path
+    plan: Plan
+    ledger: DurableLedger
+    record: Record
+    history: History
+    attempt: Attempt
+
+    async def among(self, members: Members) -> Mapping[str, object]:
+        """Wait for silos, run, write, say goodbye; returns the content of result.json."""
+        started, attempt = time.perf_counter(), self.attempt
+        if self.history.asked:
+            self.record.transcript.note(sums_schema.EARLIER, spent=self.ledger.spent)
+            attempt.progress.event(
+                "resumed", f"going on after sum {self.history.asked} of an attempt before this one"
+            )
+        least = self.config.require_meeting().minimum
+        attendance = attempt.attendance(members, least, self.history.survivors)
+        await attendance.gather()
+        attempt.begin_computing(started)
+        pulse = Pulse(attempt.progress, rounds=self.plan.sums, doing=self._doing)
+        attempt.progress = pulse
+        silos = NetworkSilos(
+            self.config,
+            members,
+            self.record,
+            self.ledger,
+            self.history,
+            wait=attendance.round,
+            release=lambda: attempt.registered.release(attempt.present, len(self.ledger.entries)),
+            done=self._sum_done,
+        )
+        async with pulse.beating():
+            outcome = await self.plan.serve(silos, say=self._say)
+        await asyncio.to_thread(self._write, outcome)
+        taken = silos.tally.taken + silos.tally.before
+        self.record.transcript.note(sums_schema.FINISHED, sums=taken, clients=len(members.present))
+        # Before the result, which counts the bytes of these messages too.
+        members.farewell("the run is finished")
+        attempt.seconds["total"] = time.perf_counter() - started
+        return self._document(members, silos, outcome)
+
+    def _say(self, text: str) -> None:
+        self.attempt.progress.event("algorithm", text)
+
+    def _sum_done(self, number: int, request: Request) -> None:
+        text = f"sum {number} of at most {self.plan.sums} done: {request.step}"
+        self.attempt.progress.event("round-done", text, done=number)
+
+    def _doing(self) -> str | None:
+        return None if self.record.at is None else f"taking sum {self.record.at[1]}"
+
+    def _write(self, outcome: Outcome) -> None:
+        """The algorithm's files, and in the transcript their digests."""
+        digests: dict[str, Value] = {}
+        for name, content in outcome.files.items():
+            write_whole(self.directory / name, content)
+            digests[name] = hashlib.sha256(content).hexdigest()
+        self.record.transcript.note(sums_schema.FILES, sha256=digests)
+
+    def _document(
+        self, members: Members, silos: NetworkSilos, outcome: Outcome
+    ) -> dict[str, object]:
+        """The content of result.json."""
+        names = members.names
+        return {
+            "facts": dict(outcome.facts),
+            "files": list(outcome.files),
+            "tables": [[title, list(heads), list(rows)] for title, heads, rows in outcome.tables],
+            "lines": [list(line) for line in outcome.lines],
+            "guarantee": self.plan.guarantee,
+            "private": self.plan.private,
+            "rho_total": self.plan.rho,
+            "ledger": [entry.to_dict() for entry in self.ledger.entries],
+            "opened": [asdict(item) for item in self.record.opened],
+            "sums": asdict(silos.tally),
+            "silos_sent": _named(names, members.received),
+            "silos_received": _named(names, members.sent),
+            "by_kind": {way: dict(kinds) for way, kinds in self.record.by_kind.items()},
+            "steps": {name: asdict(cost) for name, cost in self.record.by_step.items()},
+            "lost": _named(names, members.lost),
+            "seconds": dict(self.attempt.seconds),
+        }
+
+
+def _named(names: tuple[str, ...], by_number: Mapping[int, object]) -> dict[str, object]:
+    return {names[number]: value for number, value in sorted(by_number.items())}

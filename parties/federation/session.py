@@ -1,0 +1,289 @@
+"""One attempt at a run by its one server, FLAIM's or that of silos: its folder, ledger, register and connections.
+
+Provides ``begun``, which opens what is in the folder; ``Attempt``, whose ``serve`` takes clients in for an algorithm
+and leaves a closed transcript and result.json; and ``own_files``. What is computed, and which rounds of an attempt
+before this one count, the algorithm knows. Secret: none. Public: what the transcript and result.json have.
+
+What the board of FLAIM's server is told from: who is connected, what is spent, what steps cost.
+
+Provides ``watch_run``, ``watch_members`` and ``owners_of``. Public: all of it.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from parties.config import CertificateFiles, Config
+from parties.federation.attendance import Attendance
+from parties.federation.members import Meeting, Members
+from parties.federation.messages import refusal_of
+from parties.federation.result import RESULT
+from parties.federation.transcript import Record
+from parties.federation.transcript_schema import step_of
+from parties.foundation.process_limits import allow_files
+from parties.identity.tls import check_holder
+from parties.observability.events import Progress
+from parties.observability.status import Board, Owner, OwnerState, Phase, Spent, StepSum
+from parties.session.enrollment import Enrolment
+from parties.session.operator_commands import Orders
+from parties.storage.database import Database
+from parties.storage.files import disk_errors, write_json
+from parties.storage.privacy_ledger import LEDGER, DurableLedger, adopt_charges
+from parties.storage.release_registry import Registered, Study
+from parties.storage.user_paths import register_file
+from protocols.transcript import Value
+
+
+def watch_run(board: Board, ledger: DurableLedger, record: Record) -> None:
+    """From now on ``board`` shows what is charged, and what steps have cost."""
+
+    def spent() -> Spent:
+        charges = [entry.rho for entry in ledger.entries]
+        return Spent(ledger.budget, sum(charges), len(charges))
+
+    board.sources.spent = spent
+    record.tracing = board.tracing
+    board.sources.steps = lambda: _steps(record)
+    board.sources.now = lambda: record.at[1] if record.at else None
+
+
+def watch_orders(board: Board, orders: Orders, server: str) -> None:
+    """From now on ``board`` shows what the ``server``'s operator asks: nobody else has to agree."""
+
+    def told() -> None:
+        orders.tell([orders.asked])
+
+    orders.on_asked = told
+    orders.on_change = board.touch
+    told()
+    board.sources.asked = lambda: orders.shown([server])
+
+
+def watch_members(board: Board, members: Members) -> None:
+    """From now on ``board`` shows who is connected."""
+    board.sources.owners = lambda: owners_of(members)
+
+
+def owners_of(members: Members) -> Sequence[Owner]:
+    """Everybody whom the configuration names: connected, gone, or not seen yet."""
+    # Copies, each made in one go: members come and go beside the thread that looks.
+    present, lost = set(members.present), dict(members.lost)
+    return [
+        Owner(name, OwnerState.HERE)
+        if number in present
+        else Owner(name, OwnerState.GONE, reason=lost[number])
+        if number in lost
+        else Owner(name, OwnerState.ABSENT)
+        for number, name in enumerate(members.names)
+    ]
+
+
+def _steps(record: Record) -> dict[str, StepSum]:
+    return {
+        name: StepSum(
+            seconds=cost.seconds,
+            sent_bytes=cost.sent,
+            received_bytes=cost.received,
+            messages=cost.messages,
+        )
+        for name, cost in dict(record.by_step).items()
+    }
+
+
+TRANSCRIPT = "transcript.jsonl"
+_WORDS = {"flaim": ("clients", "round"), "silos": ("silos", "sum")}
+"""Who comes, and what for each time, by the configuration's section."""
+
+
+def session_files(config: Config) -> CertificateFiles:
+    """The server's certificate files, checked. Raises ConfigError, CertificateError."""
+    section = config.require_meeting()
+    return check_holder(
+        config.require_tls(name=section.server), section.pinned, f"{config.meeting}.server"
+    )
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """See the module. ``before`` has the charges of earlier attempts, which were ``earlier`` in rho at the start.
+
+    ``closed`` is set by whoever knows that no more clients will come; ``seconds`` are by phase.
+    """
+
+    config: Config
+    directory: Path
+    files: CertificateFiles
+    database: Database
+    before: DurableLedger
+    earlier: float
+    registered: Registered
+    progress: Progress
+    closed: asyncio.Event
+    meet: Meeting
+    board: Board
+    orders: Orders
+    enrolment: Enrolment
+    members: Members | None = None
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def present(self) -> list[str]:
+        """The clients that are connected."""
+        present = self.members.present.values() if self.members else ()
+        return [member.name for member in present]
+
+    def open_record(
+        self,
+        protocol: str,
+        facts: Mapping[str, Value],
+        naming: Callable[[bytes], str] = step_of,
+    ) -> Record:
+        """The transcript, begun or continued; ``facts`` of the algorithm end its header. Raises StoreError."""
+        config, section = self.config, self.config.require_meeting()
+        header: dict[str, Value] = {
+            "protocol": protocol,
+            "run": config.run.id,
+            "name": section.server,
+            "config": cast("Value", config.agreed()),
+            "config_sha256": config.digest(),
+            **facts,
+        }
+        path, names = self.directory / TRANSCRIPT, section.clients
+        return Record.open(
+            path, self.files, names, header=header, spent=self.earlier, naming=naming
+        )
+
+    async def serve(
+        self,
+        work: Callable[[Members], Awaitable[Mapping[str, object]]],
+        record: Record,
+        ledger: DurableLedger,
+        *,
+        digest: str,
+        known: Sequence[int],
+    ) -> None:
+        """Take clients in, do the ``work`` with them, close the transcript, write what it returns as result.json.
+
+        ``digest`` is of what clients have to agree on; ``known`` are those of earlier attempts. Raises what ``work``
+        raises, when the clients have been told; StoreError.
+        """
+        watch_orders(self.board, self.orders, self.config.require_meeting().server)
+        watch_run(self.board, ledger, record)
+        try:
+            with disk_errors(self.directory):
+                document = await self._among_members(work, record, digest, known)
+                record.transcript.close()
+                # The last of all: where it is there, the run is over.
+                write_json(self.directory / RESULT, document, durable=True)
+        except BaseException as error:
+            with contextlib.suppress(OSError, ValueError):
+                record.transcript.close(f"failed: {refusal_of(error).words}")
+            raise
+        finally:
+            self.board.freeze()
+
+    async def _among_members(
+        self,
+        work: Callable[[Members], Awaitable[Mapping[str, object]]],
+        record: Record,
+        digest: str,
+        known: Sequence[int],
+    ) -> Mapping[str, object]:
+        who, _ = _WORDS[self.config.meeting]
+
+        def arrived() -> None:
+            here, expected = len(members.present), len(members.names)
+            text = f"{here} of {expected} {who} are connected"
+            self.progress.event("clients", text, done=here)
+
+        members = self.members = self.meet(
+            self.config,
+            self.files,
+            workload_digest=digest,
+            log=record,
+            on_change=arrived,
+            admit=self.registered.check_client,
+            rejected=self.board.rejected,
+            enrolment=self.enrolment,
+            known=known,
+        )
+        watch_members(self.board, members)
+        async with members:
+            address = self.config.require_meeting().address
+            self.progress.event("listening", f"taking {who} at {address}")
+            try:
+                return await work(members)
+            except BaseException as error:
+                members.dismiss(refusal_of(error))
+                raise
+
+    def attendance(self, members: Members, least: int, before: int) -> Attendance:
+        """Who waits for ``members``; see ``Attendance``."""
+        return Attendance(
+            self.config,
+            members,
+            self.enrolment,
+            self.orders,
+            self.progress,
+            self.closed,
+            least,
+            before,
+            *_WORDS[self.config.meeting],
+        )
+
+    def begin_computing(self, started: float) -> None:
+        """All are there who were waited for since ``started``, a `time.perf_counter`."""
+        self.seconds["join"] = time.perf_counter() - started
+        self.board.enter(Phase.COMPUTING)
+
+
+@contextlib.contextmanager
+def begun(
+    config: Config,
+    directory: Path,
+    rho: float,
+    *,
+    tables: Sequence[str] = (),
+    progress: Progress,
+    closed: asyncio.Event,
+    register: Path | None,
+    meet: Meeting,
+    board: Board,
+    orders: Orders | None,
+) -> Iterator[Attempt]:
+    """The attempt, while this process holds ``directory``, whose database has these ``tables`` besides a ledger's.
+
+    ``rho`` is the run's budget; ``register`` is the file of this server's studies, None for its usual place. Raises
+    ConfigError, CertificateError, StoreError (with StudyReleased where another folder has released this configuration),
+    CheckFailed (of a transcript that is none).
+    """
+    files, name = session_files(config), config.require_meeting().server
+    orders = orders or Orders()
+    allow_files()
+    with Database(directory / "store", config.digest(), [*LEDGER, *tables]) as database:
+        study = Study(config.digest(), name, config.run.id, database.identity, directory)
+        registered = Registered.begin(register_file(register), study)
+        before = DurableLedger(database, rho)
+        with disk_errors(directory):
+            adopt_charges(before, directory / TRANSCRIPT, config.digest())
+        orders.keep_in(database)
+        yield Attempt(
+            config,
+            directory,
+            files,
+            database,
+            before,
+            before.spent,
+            registered,
+            progress,
+            closed,
+            meet,
+            board,
+            orders,
+            Enrolment.of(config, orders, database),
+        )

@@ -1,0 +1,138 @@
+"""Which SecAgg session takes a sum between silos, computed alike by the server that announces it and silos that check.
+
+Provides ``check_silos``, ``honest`` (for whom distributed noise is made), ``session`` (the parameters of one sum) and
+``policy`` (what a silo insists on). All public. Rules are FLAIM's (`parties.federation.flaim_parameters`): of the silos
+of a sum the fraction ``corrupt``, one at least, may be in league with the server; with run.security = "malicious" the
+server may do anything, sessions are signed in a complete graph, and the fraction is of all silos of the run.
+"""
+
+from collections.abc import Callable, Sequence
+
+from mechanisms.silos import Noise, Request
+from parties.config import Config, SilosSection
+from parties.federation.algorithm import Plan
+from parties.federation.flaim_parameters import everybody, graph, is_malicious
+from parties.foundation.errors import ConfigError
+from secagg import ClientPolicy, Parameters, ThreatModel
+from secagg.graph import Adversary
+from secagg.noise import NoiseKind, SessionNoise
+from secagg.parameters import DIGEST_BYTES, SESSION_BYTES, roster_digest
+
+_KINDS = {"server": NoiseKind.SERVER, "distributed": NoiseKind.DISTRIBUTED}
+
+
+def silos_section(config: Config) -> SilosSection:
+    """[silos], or its defaults."""
+    return config.silos or SilosSection()
+
+
+def corrupt(config: Config, clients: int) -> int:
+    """How many of the ``clients`` of a sum may be in league with the server; one at least."""
+    threat = ThreatModel(corrupt=silos_section(config).corrupt)
+    return threat.corrupt_clients(everybody(config) or clients)
+
+
+def honest(config: Config) -> int:
+    """How many survivors of any sum are honest, for certain: those whose noise alone has to be enough."""
+    least = silos_section(config).minimum
+    return max(1, least - corrupt(config, least))
+
+
+def check_silos(config: Config, plan: Plan) -> None:
+    """Raises ConfigError where no sum of the run would protect a silo."""
+    section, expected = silos_section(config), config.clients.expected
+    if section.minimum > expected:
+        raise ConfigError(
+            config.source,
+            "silos.minimum",
+            f"is {section.minimum}; expected at most clients.expected, {expected}",
+        )
+    for clients in range(section.minimum, expected + 1):
+        if clients - corrupt(config, clients) < 2:
+            raise ConfigError(
+                config.source,
+                "silos.corrupt",
+                f"is {section.corrupt:g}, which is {corrupt(config, clients)} of the {clients} silos of a sum; "
+                "expected two honest ones in every sum, or it shows the vector of the only one: lower it, or raise "
+                "silos.minimum",
+            )
+    if is_malicious(config) and section.noise != "distributed" and not plan.private_answers:
+        raise ConfigError(
+            config.source,
+            "silos.noise",
+            f"is {section.noise!r}: a server that may do anything would see exact sums over silos of its choice, and "
+            "subtract them; expected 'distributed' with run.security = 'malicious'",
+        )
+
+
+def least_survivors(config: Config, clients: int, noise: Noise | None) -> int:
+    """The fewest survivors of ``clients`` whose sum is opened."""
+    section = silos_section(config)
+    neighbours, threshold = graph(section, clients, everybody(config))
+    least = max(section.minimum, threshold + 1)
+    if neighbours < clients - 1:
+        # A sparse graph was chosen for this many dropouts; of more it may fall apart.
+        dropped = ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
+        least = max(least, clients - dropped)
+    if noise is not None and noise.maker == "distributed":
+        least = max(least, honest(config) + corrupt(config, clients))
+    return least
+
+
+def session(
+    config: Config,
+    request: Request,
+    clients: int,
+    *,
+    random_bytes: Callable[[int], bytes],
+    session_id: bytes | None = None,
+    roster: Sequence[bytes] | None = None,
+) -> Parameters:
+    """The session for ``request`` among ``clients``; signed by those of a ``roster``. Raises ParameterError."""
+    neighbours, threshold = graph(silos_section(config), clients, everybody(config))
+    return Parameters(
+        session=session_id or random_bytes(SESSION_BYTES),
+        graph_seed=random_bytes(SESSION_BYTES),
+        clients=clients,
+        neighbours=neighbours,
+        threshold=threshold,
+        min_survivors=least_survivors(config, clients, request.noise),
+        length=request.length,
+        low=request.low,
+        high=request.high,
+        noise=session_noise(request.noise),
+        roster_digest=bytes(DIGEST_BYTES) if roster is None else roster_digest(roster),
+    )
+
+
+def session_noise(noise: Noise | None) -> SessionNoise:
+    """The noise in SecAgg's terms. Raises ParameterError."""
+    if noise is None:
+        return SessionNoise()
+    return SessionNoise(_KINDS[noise.maker], noise.variance)
+
+
+def policy(
+    config: Config, request: Request, clients: int, *, session_id: bytes | None = None
+) -> ClientPolicy:
+    """What a silo insists on in the session for ``request``, from its own configuration. Raises ParameterError."""
+    section, among = silos_section(config), everybody(config)
+    neighbours, threshold = graph(section, clients, among)
+    complete = neighbours == clients - 1
+    threat = ThreatModel(section.corrupt, 0.0 if complete else section.dropouts)
+    if among is not None:
+        part = corrupt(config, clients) / clients
+        threat = ThreatModel(part, 0.0, Adversary.MALICIOUS)
+    return ClientPolicy(
+        length=request.length,
+        low=request.low,
+        high=request.high,
+        min_clients=max(clients, section.minimum),
+        min_survivors=least_survivors(config, clients, request.noise),
+        min_neighbours=neighbours,
+        min_threshold=threshold,
+        noise=session_noise(request.noise),
+        max_clients=clients,
+        threat=threat,
+        session=session_id,
+    )

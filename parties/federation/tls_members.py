@@ -1,0 +1,196 @@
+"""The FLAIM server's connections: its members over mutual TLS.
+
+Provides ``Connections``, the `Members` that connect to a port, one connection each, for as long as the run lasts. A
+client is known by the common name of its certificate. Secret: link keys. Public: who is connected, sizes, times.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Collection, Coroutine
+from types import TracebackType
+from typing import Self
+
+from parties.config import CertificateFiles, Config
+from parties.federation.members import Member, MemberLog, Members
+from parties.federation.messages import SMALL_BYTES
+from parties.foundation.errors import (
+    CertificateError,
+    ConfigError,
+    FlaimProtocolError,
+    RoundTransportError,
+)
+from parties.identity import tls
+from parties.network.frames import close, keep_alive, read_frame, read_little, write_frame
+from parties.network.port_sharing import Handed, Inlets
+from parties.observability.events import Rejected, Rejection, unheard
+from parties.session.enrollment import Enrolment
+
+
+class _TlsLink:
+    """A client's connection."""
+
+    def __init__(self, connections: "Connections", writer: asyncio.StreamWriter) -> None:
+        self.member: Member | None = None
+        self._connections = connections
+        self._writer = writer
+
+    def send(self, data: bytes) -> None:
+        _spawn(self._connections.sending, self._send(data))
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        await close(self._writer)
+
+    async def _send(self, data: bytes) -> None:
+        connections, member = self._connections, self.member
+        try:
+            name = "" if member is None else member.name
+            await write_frame(self._writer, data, name, timeout_s=connections.stage_s)
+        except RoundTransportError as error:
+            if member is not None:
+                connections.expel(member, error)
+
+
+class Connections(Members):
+    """The listening server; ``async with`` opens and closes it. See ``Members``."""
+
+    def __init__(
+        self,
+        config: Config,
+        files: CertificateFiles,
+        *,
+        workload_digest: str,
+        log: MemberLog,
+        on_change: Callable[[], None] = lambda: None,
+        admit: Callable[[str], object] = lambda client: None,
+        rejected: Rejected = unheard,
+        enrolment: Enrolment | None = None,
+        known: Collection[int] = (),
+        inlets: Inlets | None = None,
+    ) -> None:
+        """As ``Members``; ``inlets`` are instead of a port."""
+        super().__init__(
+            config,
+            files,
+            workload_digest=workload_digest,
+            log=log,
+            on_change=on_change,
+            admit=admit,
+            rejected=rejected,
+            enrolment=enrolment,
+            known=known,
+        )
+        self.sending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._inlets = inlets
+        self._listener: asyncio.Server | Handed | None = None
+        self._closed = False
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        address = self._config.require_meeting().address
+        if address is None:
+            raise RuntimeError("the config was checked for an address")
+        read_little()
+        context = tls.server_context(self._files, self._no_tls)
+        if self._inlets is not None:
+            self._listener = Handed(self._inlets.ingest(), self._stream, context, self.stage_s)
+            return self
+        try:
+            self._listener = await asyncio.start_server(
+                self._accept,
+                address.host,
+                address.port,
+                ssl=context,
+                ssl_handshake_timeout=self.stage_s,
+                backlog=1024,
+            )
+        except OSError as error:
+            raise ConfigError(
+                self._config.source,
+                f"{self._config.meeting}.address",
+                f"is {address}, where this host cannot listen: {error.strerror or error}; expected an address of "
+                "this host and a free port",
+            ) from error
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        await asyncio.gather(*self.sending, return_exceptions=True)
+        links = [member.link for member in self.present.values()]
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in links if isinstance(link, _TlsLink)))
+        # Of those who were greeting or leaving, too.
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def _no_tls(self, error: ssl.SSLError) -> None:
+        self._rejected(Rejection.TLS, tls.handshake_text(error))
+
+    def _stream(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accept)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A handshake may be over only after the server has closed.
+        if self._closed:
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        _spawn(self._tasks, self._serve(reader, writer))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            member = await self._let_in(reader, writer)
+        except (CertificateError, RoundTransportError, ssl.SSLError, OSError):
+            member = None
+        if member is not None:
+            await self._listen(member, reader)
+        await close(writer)
+        self._writers.discard(writer)
+
+    async def _let_in(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Member | None:
+        """The new member, or None for whom the run has no place."""
+        connection = writer.get_extra_info("ssl_object")
+        name, certificate = tls.peer_name(connection), connection.getpeercert(binary_form=True)
+        data = await read_frame(reader, name, limit=SMALL_BYTES, timeout_s=self.stage_s)
+        remote = str((writer.get_extra_info("peername") or [""])[0])
+        found = await self.let_in(name, certificate, data, _TlsLink(self, writer), remote=remote)
+        if isinstance(found, list):
+            for answer in found:
+                await write_frame(writer, answer, name, timeout_s=self.stage_s)
+            return None
+        keep_alive(writer)
+        return found
+
+    async def _listen(self, member: Member, reader: asyncio.StreamReader) -> None:
+        """Pass on what a member sends for as long as it is asked for anything."""
+        patience = 40 * 86400.0  # Stages have their own deadlines, and rounds may be far apart.
+        try:
+            while True:
+                # What it may send changes while we wait for it.
+                data = await read_frame(
+                    reader, member.name, limit=lambda: member.limit, timeout_s=patience
+                )
+                self.took(member, data)
+        except (RoundTransportError, FlaimProtocolError) as error:
+            self.expel(member, error)
+        await self.tell()
+
+
+def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

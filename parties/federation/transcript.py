@@ -1,0 +1,295 @@
+"""What the FLAIM server writes down: its transcript, and bytes and seconds by step.
+
+Provides ``Record``, a `parties.federation.members.MemberLog`. The transcript (`protocols.transcript`) has every
+message to and from a client, every opening, every charge before what it pays for, who took part in which round and who
+left why, and what each step cost. Messages stand in it by digests under a key that the two ends of their link share.
+Public: all of it but those keys.
+
+The transcript of one SecAgg server: every message, the sum that was opened, who survived, and why it ended.
+
+Provides ``SessionRecord``, the log of a `parties.federation.secagg_server.RoundServer`, and ``SCHEMA``, what may stand
+in it. Messages stand in it by digests under the session's own digest, which both ends know: what they carry is
+encrypted, masked or random. A sum is written down only where the session has noise; of one without, its length alone.
+Public: all of it.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import LedgerEntry
+from mechanisms.events import event_to_dict
+from parties.config import CertificateFiles
+from parties.federation.secagg_steps import SESSION, SUM, secagg_step_of
+from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS, step_of
+from parties.foundation.version import version
+from parties.identity.tls import load_identity, signer
+from parties.observability.status import Tracing, untraced
+from parties.report.model import Opened
+from parties.storage.files import disk_errors
+from protocols import fields
+from protocols.digests import message_digest
+from protocols.errors import CheckFailed
+from protocols.transcript import RECORDS, Transcript, Value, read, schema
+from secagg import SecAggServer
+from secagg.noise import NoiseKind
+
+
+@dataclass(slots=True)
+class StepCost:
+    """What one step cost so far: frames' bytes by direction, messages, seconds."""
+
+    sent: int = 0
+    received: int = 0
+    messages: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """See the module. ``by_kind`` counts bytes by direction and kind of message, ``by_step`` costs by step.
+
+    ``at`` is the step that is under way, and its round.
+    """
+
+    transcript: Transcript
+    names: tuple[str, ...]
+    opened: list[Opened] = field(default_factory=list)
+    by_kind: dict[str, Counter[str]] = field(
+        default_factory=lambda: {"sent": Counter(), "received": Counter()}
+    )
+    by_step: dict[str, StepCost] = field(default_factory=dict)
+    at: tuple[str, int] | None = None
+    tracing: Tracing = field(default=untraced, repr=False)
+    naming: Callable[[bytes], str] = field(default=step_of, repr=False)
+    """What a message is called."""
+    _label: int = 0
+    _costs: StepCost = field(default_factory=StepCost)
+    _spent: float = 0.0
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        files: CertificateFiles,
+        names: tuple[str, ...],
+        *,
+        header: Mapping[str, Value],
+        spent: float,
+        naming: Callable[[bytes], str] = step_of,
+    ) -> "Record":
+        """A transcript at ``path``, begun or continued; ``spent`` is what the ledger has by then. Raises StoreError.
+
+        ``opened`` has what earlier attempts opened, too.
+        """
+        with disk_errors(path):
+            before = read(path).records if path.exists() else ()
+            transcript = Transcript(path, sign=signer(files), header=header)
+        opened = [_opened(record) for record in before if record and record["kind"] == "opened"]
+        return cls(transcript, names, opened, naming=naming, _spent=spent)
+
+    def message(
+        self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
+    ) -> None:
+        """See ``MemberLog``."""
+        self._label += 1
+        direction, step = "sent" if sent else "received", self.naming(data)
+        self.transcript.message(
+            step=step,
+            round=round,
+            direction=direction,
+            peer=client,
+            label=self._label,
+            size=len(data),
+            digest=message_digest(key, np.frombuffer(data, np.uint8)),
+        )
+        self.by_kind[direction][step] += len(data)
+        if sent:
+            self._costs.sent += len(data)
+            self._costs.messages += 1
+        else:
+            self._costs.received += len(data)
+
+    def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
+        """See ``MemberLog``."""
+        digest = hashlib.sha256(certificate).hexdigest()
+        self.transcript.note(what, client=name, certificate=digest, reason=reason)
+
+    def took_part(self, client: int, round: int, *, certificate: bytes, reason: str = "") -> None:
+        """``client`` takes part in ``round``, or (with a ``reason``) has dropped out of it."""
+        self.transcript.client(
+            client=self.names[client],
+            digest=hashlib.sha256(certificate).hexdigest(),
+            round=round,
+            accepted=not reason,
+            reason=reason,
+        )
+
+    def choices(self, round: int, count: int, value: bytes) -> None:
+        """What the participants chose was opened: ``count`` candidates."""
+        self.transcript.opened(step=CHOOSE, round=round, what=CHOICES, count=count, value=value)
+        self.opened.append(Opened(round, CHOOSE, CHOICES, count))
+
+    def sums(self, round: int, scaled: NDArray[np.int64]) -> None:
+        """A noisy sum of FLAIM's was opened."""
+        self.opening(round, AGGREGATE, SUMS, scaled)
+
+    def opening(
+        self, round: int, step: str, what: str, scaled: NDArray[np.int64], *, written: bool = True
+    ) -> None:
+        """A sum was opened in ``step`` of ``round``; its numbers are ``written`` down, or only how many there are."""
+        narrow = bool((np.abs(scaled) < 1 << 31).all())
+        self.transcript.opened(
+            step=step,
+            round=round,
+            what=what,
+            count=scaled.size,
+            value=scaled.astype("<i4" if narrow else "<i8").tobytes() if written else b"",
+        )
+        self.opened.append(Opened(round, step, what, scaled.size))
+
+    def charge(self, entry: LedgerEntry) -> None:
+        """A charge, on the disk before the ledger has it."""
+        self._spent += entry.rho
+        self.transcript.ledger(
+            round=entry.round,
+            step=entry.step,
+            event=event_to_dict(entry.event),
+            rho=entry.rho,
+            spent=self._spent,
+        )
+
+    @contextmanager
+    def step(self, name: str, round: int) -> Iterator[None]:
+        """The bytes and seconds within belong to step ``name``."""
+        before, started = self._costs, time.perf_counter()
+        own = self._costs = StepCost()
+        self.at = name, round
+        try:
+            with self.tracing(name, round, lambda: _counted(own)):
+                yield
+        finally:
+            self.at = None
+            cost, self._costs = self._costs, before
+            cost.seconds = time.perf_counter() - started
+            self.transcript.step(
+                step=name,
+                round=round,
+                rounds=0,
+                sent=cost.sent,
+                received=cost.received,
+                messages=cost.messages,
+                seconds=cost.seconds,
+            )
+            total = self.by_step.setdefault(name, StepCost())
+            for item in ("sent", "received", "messages", "seconds"):
+                setattr(total, item, getattr(total, item) + getattr(cost, item))
+
+
+def _counted(cost: StepCost) -> Mapping[str, int]:
+    return {
+        "sent_bytes": cost.sent,
+        "received_bytes": cost.received,
+        "messages": cost.messages,
+    }
+
+
+def _opened(record: Mapping[str, Value]) -> Opened:
+    number, count = record["round"], record["count"]
+    if not (isinstance(number, int) and isinstance(count, int)):
+        raise CheckFailed("an opening in the transcript has no round or no count")
+    return Opened(number, str(record["step"]), str(record["what"]), count)
+
+
+PROTOCOL = "secagg"
+LEFT, ABORTED = "left", "aborted"
+SCHEMA = schema(
+    {
+        "protocol": fields.text,
+        "name": fields.text,
+        "version": fields.text,
+        "session": fields.text,
+        "parameters": fields.hex_bytes,
+        "parameters_sha256": fields.hex64,
+        "clients": fields.texts,
+    },
+    {LEFT: {"client": fields.text, "reason": fields.text}, ABORTED: {"reason": fields.text}},
+    # A session has no rounds, and its clients sign no digest of what they submit.
+    {
+        **RECORDS,
+        "opened": {**RECORDS["opened"], "round": fields.optional_natural},
+        "client": {**RECORDS["client"], "digest": fields.text},
+    },
+)
+"""The records of a session's transcript."""
+
+
+class SessionRecord:
+    """A transcript at ``path`` for the session of ``server`` among ``names``; ``close`` seals it. Raises StoreError."""
+
+    def __init__(
+        self, path: Path, files: CertificateFiles, server: SecAggServer, names: Sequence[str]
+    ) -> None:
+        parameters = server.parameters
+        header: dict[str, Value] = {
+            "protocol": PROTOCOL,
+            "name": load_identity(files).name,
+            "version": version(),
+            "session": parameters.session.hex(),
+            "parameters": parameters.to_bytes().hex(),
+            "parameters_sha256": parameters.digest.hex(),
+            "clients": list(names),
+        }
+        with disk_errors(path):
+            self._transcript = Transcript(path, sign=signer(files), header=header)
+        self._key = parameters.digest
+        self._names = tuple(names)
+        self._label = 0
+
+    def message(self, *, sent: bool, client: int, data: bytes) -> None:
+        """One message to or from ``client``."""
+        self._label += 1
+        self._transcript.message(
+            step=secagg_step_of(data),
+            round=None,
+            direction="sent" if sent else "received",
+            peer=client,
+            label=self._label,
+            size=len(data),
+            digest=message_digest(self._key, np.frombuffer(data, np.uint8)),
+        )
+
+    def left(self, client: int, reason: str) -> None:
+        """A client's connection is of no use any more."""
+        self._transcript.note(LEFT, client=self._names[client], reason=reason)
+
+    def finished(self, server: SecAggServer) -> None:
+        """The sum is there."""
+        for client, name in enumerate(self._names):
+            there = client in server.survivors
+            self._transcript.client(
+                client=name,
+                digest="",
+                round=0,
+                accepted=there,
+                reason="" if there else "dropped out",
+            )
+        scaled = server.scaled_result
+        noisy = server.parameters.noise.kind is not NoiseKind.NONE
+        value = scaled.astype("<i8").tobytes() if noisy else b""
+        self._transcript.opened(step=SESSION, round=None, what=SUM, count=scaled.size, value=value)
+
+    def aborted(self, reason: str) -> None:
+        """There is no sum."""
+        self._transcript.note(ABORTED, reason=reason)
+
+    def close(self) -> None:
+        """Seal and close."""
+        self._transcript.close()

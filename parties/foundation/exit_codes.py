@@ -1,0 +1,173 @@
+"""Exit statuses of the `syncret` command, and the one message that a failure prints.
+
+Provides ``describe``, which turns any exception into a status and a message without a traceback. Messages say what is
+wrong, where, and what would be right; they hold no secret. Known limits: an exception that is none of ours is a defect
+of this program; its message is its type and text, and ``--debug`` shows where it came from.
+"""
+
+import asyncio
+import enum
+from dataclasses import dataclass
+
+from mechanisms.errors import BudgetExceeded, EstimationError, MechanismError
+from parties.foundation.errors import (
+    CertificateError,
+    ComputeError,
+    ConfigError,
+    ExtraMissing,
+    FlaimProtocolError,
+    IngestError,
+    NotEnrolled,
+    PartyError,
+    RoundTransportError,
+    SealError,
+    StoreError,
+    SubmitError,
+    TooLate,
+)
+from parties.foundation.process import SERVER
+from parties.foundation.untrusted_text import legible
+from protocols.errors import ChannelError, ConfigurationError, ProtocolError
+
+
+class Status(enum.IntEnum):
+    """Exit statuses; README lists them."""
+
+    DONE = 0
+    DEFECT = 1
+    USAGE = 2
+    CONFIG = 3
+    DATA = 4
+    CERTIFICATE = 5
+    NETWORK = 6
+    STORAGE = 7
+    BUDGET = 8
+    PROTOCOL = 9
+    CLIENTS = 10
+    ESTIMATION = 11
+    KILLED = 12
+    AUDIT = 13
+    EXTRA = 14
+    TOO_LATE = 15
+    NOT_RUNNING = 16
+    NOT_ENROLLED = 17
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class TooFewClients(PartyError):
+    """Fewer data owners than the configured minimum reached all three servers in time."""
+
+
+class Stopped(PartyError):
+    """The process was asked to stop: by Ctrl-C, by SIGTERM, or because its launcher is gone."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def advising(self, text: str) -> "Stopped":
+        """The same, with a further sentence; itself for an empty one."""
+        return Stopped(f"{self}; {text}", self.status) if text else self
+
+
+class FlaimRefused(PartyError):
+    """FLAIM's server sends this client away; ``status`` is what that makes of the client's command."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServiceRefused(PartyError):
+    """A service of studies does not do what its operator tells it, or does not run."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AuditFailed(PartyError):
+    """An audit found something that does not hold."""
+
+
+class ChildFailed(PartyError):
+    """A process that the launcher started has failed; ``message`` is the child's own."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a command ends: its exit status and its message."""
+
+    status: Status
+    message: str
+
+
+_STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
+    (ConfigError, Status.CONFIG),
+    (CertificateError, Status.CERTIFICATE),
+    (SealError, Status.CERTIFICATE),
+    (StoreError, Status.STORAGE),
+    (TooFewClients, Status.CLIENTS),
+    (AuditFailed, Status.AUDIT),
+    (ExtraMissing, Status.EXTRA),
+    (ComputeError, Status.NETWORK),
+    (TooLate, Status.TOO_LATE),
+    (NotEnrolled, Status.NOT_ENROLLED),
+    (SubmitError, Status.NETWORK),
+    (RoundTransportError, Status.NETWORK),
+    (FlaimProtocolError, Status.PROTOCOL),
+    (IngestError, Status.NETWORK),
+    (ConfigurationError, Status.CONFIG),
+    (ChannelError, Status.NETWORK),
+    (ProtocolError, Status.PROTOCOL),
+    (BudgetExceeded, Status.BUDGET),
+    (EstimationError, Status.ESTIMATION),
+    (MechanismError, Status.DATA),
+    (OSError, Status.STORAGE),
+)
+
+
+def describe(error: BaseException) -> Failure:
+    """The status and message that ``error``, or the first of a group, ends a command with.
+
+    Whatever a file or another party had in it: the message does nothing to a terminal, and has an end.
+    """
+    found = _described(error)
+    return Failure(found.status, legible(found.message))
+
+
+def _described(error: BaseException) -> Failure:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, Stopped | ChildFailed | FlaimRefused | ServiceRefused):
+        return Failure(error.status, str(error))
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return Failure(Status.INTERRUPTED, "stopped by Ctrl-C")
+    if isinstance(error, ModuleNotFoundError) and error.name in SERVER:
+        error = ExtraMissing("this", error.name)
+    for kind, status in (*_STATUSES, *_of_sums()):
+        if isinstance(error, kind):
+            return Failure(status, _text(error))
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Failure(Status.DEFECT, f"internal error: {text} (--debug shows where)")
+
+
+def _of_sums() -> tuple[tuple[type[BaseException], Status], ...]:
+    # Most commands that do not fail have no other use for SecAgg, which takes as long to import as all of the above.
+    from secagg.errors import RoundAborted, SecAggError
+
+    return (RoundAborted, Status.CLIENTS), (SecAggError, Status.PROTOCOL)
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}; expected a place that can be read and written"
+    if isinstance(error, ChannelError):
+        return f"{error}; started again by the same command, the servers go on after the last finished round"
+    return str(error) or type(error).__name__

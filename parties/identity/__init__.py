@@ -1,0 +1,1 @@
+"""Identities of servers and participants: certificates, signatures, join documents, the set-up of a study."""

@@ -1,0 +1,363 @@
+"""What people hand to one another before a run: servers' cards, owners' requests, and the words they read out.
+
+Provides ``Card`` and ``Request`` with their readers, ``own_card`` and ``own_request``, which make them together with
+their keys, and ``words``, ``grouped``, ``read_out`` for digests that people compare. Both are small TOML files, signed
+with the key that they show: whoever has compared a key's fingerprint with its holder has compared the whole file.
+
+Secret: the private keys, ``own.key`` and ``own.seal``, made here with mode 0600; they stay where they were made.
+Public: everything else. What is read comes from strangers: sizes are bounded, and every value has one form. Known
+limit: the signature says that the key's holder wrote the file, not who that is; this people tell one another.
+"""
+
+import base64
+import binascii
+import functools
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+)
+from mnemonic import Mnemonic
+
+from parties.config import Address
+from parties.crypto.hpke import SealKey, SealTo
+from parties.foundation.errors import CertificateError
+from parties.identity.tls import check_subject, load_key, private_pem
+from parties.storage.files import disk_errors, write_new, write_whole
+
+CARD, REQUEST = "card", "request"
+"""The kinds of files: the ending of the name, and the key of the version in it."""
+SEAL = "own.seal"
+VERSION = 1
+MOST_BYTES = 16_384
+_WORD_BYTES = 16
+_ENDS = ("mesh", "ingest", "address")
+_HOST = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
+_COMMENTS = {
+    CARD: "# A server's public card. Nothing in it is secret, and no change to it goes unnoticed.\n",
+    REQUEST: "# A data owner's request to be admitted. Nothing in it is secret.\n",
+}
+
+
+@functools.cache
+def _word_list() -> Mnemonic:
+    return Mnemonic("english")
+
+
+def words(digest: str) -> str:
+    """Twelve English words (BIP 39) for the first 16 bytes of a hex digest; the last one checks the others.
+
+    128 bits: to find other content with the words of a given one takes 2^128 tries (second preimage), so that nobody
+    swaps a key or a configuration whose words were read out. Whoever writes two contents of its own may give both the
+    same words in 2^64 tries; programs therefore compare all 32 bytes, as the servers do when they meet.
+    """
+    return _word_list().to_mnemonic(bytes.fromhex(digest)[:_WORD_BYTES])
+
+
+def grouped(digest: str) -> str:
+    """A hex digest in groups of four."""
+    return " ".join(digest[i : i + 4] for i in range(0, len(digest), 4))
+
+
+def read_out(digest: str) -> list[str]:
+    """Lines with a digest for people: in words, then in hex, each in two halves."""
+
+    def halves(label: str, parts: Sequence[str]) -> list[str]:
+        middle = len(parts) // 2
+        return [f"    {label}  {' '.join(parts[:middle])}", f"{'':14}{' '.join(parts[middle:])}"]
+
+    return halves("in words", words(digest).split()) + halves("in hex  ", grouped(digest).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A data owner that asks to be admitted: its ``name`` and its ``public`` key (SubjectPublicKeyInfo, DER)."""
+
+    name: str
+    public: bytes
+
+    def __post_init__(self) -> None:
+        check_subject(self.name)
+        public_key(self.public)
+
+    @property
+    def key(self) -> str:
+        """Hex SHA-256 of the public key, as `protocols.mesh.key_hash` has it of a certificate."""
+        return hashlib.sha256(self.public).hexdigest()
+
+    def fields(self) -> dict[str, str]:
+        """What its file has and its signature is of."""
+        return {"name": self.name, "key": self.key, "public": _base64(self.public)}
+
+
+def _check_ends(ends: Mapping[str, Address]) -> None:
+    if tuple(ends) not in (_ENDS[:2], _ENDS[2:]):
+        raise CertificateError(
+            f"there are the addresses {', '.join(ends) or 'none'}; expected mesh and ingest, or of FLAIM's server "
+            "address"
+        )
+    for key, end in ends.items():
+        if _HOST.fullmatch(end.host) is None:
+            raise CertificateError(f"{key} is {str(end)!r}; expected host:port")
+    if len({str(end) for end in ends.values()}) != len(ends):
+        raise CertificateError("mesh and ingest are the same; expected two addresses")
+
+
+_Signed = TypeVar("_Signed", bound=Request)
+
+
+@dataclass(frozen=True, slots=True)
+class Card(Request):
+    """A server: where others reach it and the keys that the configuration pins.
+
+    Of a compute server ``ends`` are mesh and ingest, and ``seal`` is its public sealing key; of FLAIM's server ``ends``
+    is the address, and there is no ``seal``.
+    """
+
+    ends: Mapping[str, Address]
+    seal: str | None = None
+
+    def __post_init__(self) -> None:
+        Request.__post_init__(self)
+        _check_ends(self.ends)
+        if (self.seal is None) != self.of_flaim:
+            raise CertificateError(
+                f"the card of {self.name} has {'a' if self.seal else 'no'} sealing key; expected one of a compute "
+                "server, and only of it"
+            )
+
+    @property
+    def of_flaim(self) -> bool:
+        """Whether this is FLAIM's server."""
+        return "address" in self.ends
+
+    def fields(self) -> dict[str, str]:
+        """What its file has and its signature is of."""
+        ends = {key: str(end) for key, end in self.ends.items()}
+        seal = {} if self.seal is None else {"seal": self.seal}
+        return {"name": self.name, **ends, "key": self.key, "public": _base64(self.public), **seal}
+
+    def lines(self) -> list[str]:
+        """What it says to people."""
+        ends = ", ".join(f"{key} {end}" for key, end in self.ends.items())
+        return [f"{self.name} ({ends})", *read_out(self.key)]
+
+
+def own_card(
+    name: str, ends: Mapping[str, Address] | None, *, keys: Path, path: Path
+) -> tuple[Card, bool]:
+    """This host's card at ``path``, and whether it was written now, with the keys in the folder ``keys``.
+
+    Makes what is not there yet. A card that is there stays, unless ``ends`` are others: then one with the same keys
+    takes its place. Raises CertificateError (also where there is neither a card nor ``ends``), StoreError.
+    """
+    known = load_card(path) if path.exists() else None
+    if known is not None:
+        _same(known.name, name, path)
+    if ends is None and known is not None:
+        ends = known.ends
+    if ends is None:
+        raise CertificateError(f"{path}: there is no card yet; expected the server's addresses")
+    _check_ends(ends)  # Before any key is made.
+    key = _own_key(keys, make=known is None)
+    seal = None
+    if known is not None and known.seal is not None and not (keys / SEAL).exists():
+        raise CertificateError(
+            f"{keys / SEAL}: sealing key cannot be read: a server deletes it at the end of its run. Expected it there, "
+            f"or no {path}, which is its card (move this one away: a new one brings a new key)"
+        )
+    if "address" not in ends:
+        seal = str(_own_seal(keys, make=known is None).public)
+    card = Card(name, _der(key), dict(ends), seal)
+    if known == card:
+        return card, False
+    if known is not None and known.of_flaim != card.of_flaim:
+        raise CertificateError(
+            f"{path}: is of a server with other addresses: {', '.join(known.ends)}"
+        )
+    if known is not None and (known.key, known.seal) != (card.key, card.seal):
+        raise CertificateError(
+            f"{path}: is of other keys than those in {keys}; expected the folder with its keys, or another place"
+        )
+    text = _signed(CARD, card.fields(), key)
+    if known is None:
+        write_new(path, text)
+    else:
+        write_whole(path, text)
+    return card, True
+
+
+def own_request(name: str, *, keys: Path, path: Path) -> tuple[Request, bool]:
+    """This owner's request at ``path``, and whether it was written now; as ``own_card``. Raises as it does."""
+    known = load_request(path) if path.exists() else None
+    key = _own_key(keys, make=known is None)
+    request = Request(name, _der(key))
+    if known is None:
+        write_new(path, _signed(REQUEST, request.fields(), key))
+        return request, True
+    _same(known.name, name, path)
+    if known != request:
+        raise CertificateError(f"{path}: is of another key than the one in {keys}")
+    return request, False
+
+
+def load_card(path: Path) -> Card:
+    """The card in a file. Raises CertificateError, naming it, where it is damaged, altered or of another version."""
+    values = _checked(path, CARD, (*_ENDS, "seal"))
+    try:
+        ends: dict[str, Address] = {
+            key: Address.parse(values[key]) for key in _ENDS if key in values
+        }
+        seal = str(SealTo.parse(values["seal"])) if "seal" in values else None
+        card = Card(values["name"], _from_base64(values["public"]), ends, seal)
+    except (ValueError, CertificateError) as error:
+        raise CertificateError(f"{path}: {error}") from error
+    return _in_one_form(card, values, path)
+
+
+def load_request(path: Path) -> Request:
+    """The request in a file. Raises as ``load_card``."""
+    values = _checked(path, REQUEST, ())
+    try:
+        request = Request(values["name"], _from_base64(values["public"]))
+    except CertificateError as error:
+        raise CertificateError(f"{path}: {error}") from error
+    return _in_one_form(request, values, path)
+
+
+def public_key(der: bytes) -> Ed25519PublicKey:
+    """The key of a card or request. Raises CertificateError."""
+    try:
+        key = load_der_public_key(der)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise CertificateError("public is no key; expected Ed25519") from error
+    if not isinstance(key, Ed25519PublicKey) or _spki(key) != der:
+        raise CertificateError("public is a key of another kind; expected Ed25519")
+    return key
+
+
+def _checked(path: Path, kind: str, more: Sequence[str]) -> dict[str, str]:
+    """The signed values in a file: name, key, public, and any of ``more``. Raises CertificateError."""
+    document = _document(path, kind)
+    version = document.pop(kind, None)
+    if version is None:
+        raise CertificateError(f"{path}: not a {kind}; expected the file of `syncret certs {kind}`")
+    if version != VERSION or isinstance(version, bool):
+        raise CertificateError(
+            f"{path}: is of version {str(version)[:20]!r}; expected {VERSION}, this version's {kind}"
+        )
+    required = {"name", "key", "public", "signature"}
+    known = required | set(more)
+    unknown, missing = sorted(document.keys() - known), sorted(required - document.keys())
+    if unknown or missing:
+        wrong = f"has {unknown[0][:40]!r}" if unknown else f"has no {missing[0]!r}"
+        raise CertificateError(f"{path}: {wrong}; expected the values of a {kind}")
+    values = {key: value for key, value in document.items() if isinstance(value, str)}
+    if len(values) != len(document):
+        raise CertificateError(f"{path}: has a value that is no text; expected a {kind}")
+    signature = values.pop("signature")
+    try:
+        key = public_key(_from_base64(values["public"]))
+        key.verify(_from_base64(signature), _message(kind, values))
+    except InvalidSignature as error:
+        raise CertificateError(
+            f"{path}: was altered: its signature is not of this content; expected the {kind} as its server or owner "
+            "made it"
+        ) from error
+    except CertificateError as error:
+        raise CertificateError(f"{path}: {error}") from error
+    return values
+
+
+def _document(path: Path, kind: str) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CertificateError(f"{path}: cannot be read: {reason}; expected a {kind}") from error
+    if len(data) > MOST_BYTES:
+        raise CertificateError(f"{path}: has more than {MOST_BYTES} bytes; expected a {kind}")
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise CertificateError(f"{path}: is damaged, or no {kind}: not valid TOML") from error
+
+
+def _in_one_form(item: _Signed, values: Mapping[str, str], path: Path) -> _Signed:
+    """``item``, whose file says what ``item`` would write: no other spelling of an address or a key."""
+    for key, value in item.fields().items():
+        said = values[key]
+        if said != value:
+            raise CertificateError(f"{path}: {key} is {said[:80]!r}; expected {value[:80]!r}")
+    return item
+
+
+def _same(known: str, name: str, path: Path) -> None:
+    if known != name:
+        raise CertificateError(f"{path}: is of {known!r}; expected {name!r}")
+
+
+def _signed(kind: str, fields: Mapping[str, str], key: Ed25519PrivateKey) -> bytes:
+    lines = {**fields, "signature": _base64(key.sign(_message(kind, fields)))}
+    body = "".join(f'{name} = "{value}"\n' for name, value in lines.items())
+    return f"{_COMMENTS[kind]}{kind} = {VERSION}\n{body}".encode()
+
+
+def _message(kind: str, fields: Mapping[str, str]) -> bytes:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return f"syncret {kind} {VERSION}\n{text}".encode()
+
+
+def _own_key(directory: Path, *, make: bool) -> Ed25519PrivateKey:
+    path = directory / "own.key"
+    if make and not path.exists():
+        _make_folder(directory)
+        write_new(path, private_pem(Ed25519PrivateKey.generate()), secret=True)
+    key = load_key(path)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CertificateError(f"{path}: key of another kind; expected Ed25519")
+    return key
+
+
+def _own_seal(directory: Path, *, make: bool) -> SealKey:
+    path = directory / SEAL
+    if make and not path.exists():
+        _make_folder(directory)
+        write_new(path, SealKey.generate().pem(), secret=True)
+    return SealKey.load(path)
+
+
+def _make_folder(directory: Path) -> None:
+    with disk_errors(directory, "made"):
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _der(key: Ed25519PrivateKey) -> bytes:
+    return _spki(key.public_key())
+
+
+def _spki(key: Ed25519PublicKey) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CertificateError("public or signature is not base64") from error

@@ -1,0 +1,238 @@
+"""The coordinator of a study: makes one configuration out of it and the servers' cards, and admits data owners.
+
+Provides ``merge`` and ``admit``. The authority issues certificates for public keys that others made, and sees no other
+private key than its own. What it has issued it keeps in its folder ``issued``: a data owner's name belongs to one key,
+and no name to both a server and an owner. Neither function replaces a file of those that it hands out.
+
+Secret: the authority's private key. Public: everything else. Known limit: whether a card or a request is of whom it
+says, the coordinator hears from that person, by the fingerprint.
+"""
+
+import contextlib
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from parties.config import Config, apply_overrides, load_config
+from parties.config.provenance import check_confirmed
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.foundation.untrusted_text import toml_of
+from parties.identity.join_documents import Card, Request, load_card, load_request, public_key
+from parties.identity.tls import Authority, for_servers, load_certificate, public_pem
+from parties.storage.files import disk_errors, write_new, write_whole
+from protocols.mesh import key_hash
+
+CERTIFICATES = "certificates"
+"""Where a study's public certificates are, beside its configuration."""
+TLS = {
+    "ca": f"{CERTIFICATES}/ca.crt",
+    "cert": f"{CERTIFICATES}/{{name}}.crt",
+    "key": "../tls/own.key",
+}
+"""A study's folder is public and the same everywhere; private keys lie beside it."""
+_ISSUED = "issued"
+_PARTIES = 3
+_HEADERS = {
+    name: re.compile(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\n]*)?\r?$", re.MULTILINE)
+    for name in ("flaim", "silos")
+}
+"""Of the tables in which one server stands."""
+
+
+def merge(
+    study: Path, cards: Sequence[Path], *, authority: Path, out: Path, valid_days: float
+) -> Config:
+    """Make the folder ``out``: the configuration of ``study`` with the servers of ``cards``, and certificates.
+
+    Three cards of compute servers, in the order of their numbers, or one of FLAIM's server, or silos'. Raises
+    ConfigError, CertificateError, StoreError; ``out`` is then as it was.
+    """
+    servers = _servers(cards)
+    tables = _added_tables(study, servers)
+    check_confirmed(load_config(study, tables))
+    text = _merged_text(study, tables)
+    issuer = Authority.load(authority)
+    for server in servers:
+        _check_issued(issuer, server, server=True)
+    with _new_folder(out) as folder:
+        (folder / CERTIFICATES).mkdir()
+        write_new(folder / study.name, text)
+        write_new(folder / CERTIFICATES / "ca.crt", public_pem(issuer.certificate))
+        for server in servers:
+            pem = _issue(issuer, server, server=True, valid_days=valid_days)
+            write_new(folder / CERTIFICATES / f"{server.name}.crt", pem)
+    return load_config(out / study.name)
+
+
+def admit(
+    requests: Sequence[Path], *, authority: Path, out: Path, valid_days: float
+) -> dict[Path, Request]:
+    """Issue a certificate for client use to everybody who asks, or to nobody: NAME.crt in the folder ``out``.
+
+    An owner that is admitted already may have another certificate for the same key. Raises CertificateError,
+    StoreError.
+    """
+    issuer = Authority.load(authority)
+    owners = [load_request(path) for path in requests]
+    _all_different(requests, owners)
+    made = {out / f"{owner.name}.crt": owner for owner in owners}
+    for path, owner in made.items():
+        if path.exists():
+            raise CertificateError(f"{path}: exists already; expected another name or folder")
+        _check_issued(issuer, owner, server=False)
+    with disk_errors(out, "made"):
+        out.mkdir(parents=True, exist_ok=True)
+    for path, owner in made.items():
+        write_new(path, _issue(issuer, owner, server=False, valid_days=valid_days))
+    return made
+
+
+def _servers(paths: Sequence[Path]) -> list[Card]:
+    """The cards of three compute servers or of FLAIM's. Raises CertificateError."""
+    cards = [load_card(path) for path in paths]
+    if len(cards) != (1 if any(card.of_flaim for card in cards) else _PARTIES):
+        raise CertificateError(
+            f"these are {len(cards)} cards: {', '.join(card.name for card in cards)}; expected three of compute "
+            "servers, or one of FLAIM's server"
+        )
+    _all_different(paths, cards)
+    return cards
+
+
+def _all_different(paths: Sequence[Path], items: Sequence[Request]) -> None:
+    """Refuse two files with one name or key, also one to seal to. Raises CertificateError."""
+    for what in ("name", "key", "seal"):
+        seen: dict[str, Path] = {}
+        for path, item in zip(paths, items, strict=True):
+            value = item.fields().get(what)
+            if value in seen:
+                raise CertificateError(
+                    f"{path}: has the {what} of {seen[value]}, {value[:64]!r}; expected another"
+                )
+            if value is not None:
+                seen[value] = path
+
+
+def _added_tables(study: Path, servers: Sequence[Card]) -> dict[str, object]:
+    """What the cards add to a study, by dotted key. Raises ConfigError where it stands there already."""
+    config = load_config(study)
+    there: dict[str, object] = {"party": config.parties, "tls": config.tls}
+    first = servers[0]
+    added: dict[str, object] = {"tls": TLS}
+    if first.of_flaim:
+        name, text = config.meeting, _table(study, config.meeting)
+        if text is None:
+            raise ConfigError(str(study), name, f"is missing; expected [{name}] with the clients")
+        there |= {f"{name}.{key}": text.get(key) for key in ("server", "address", "key")}
+        end = str(first.ends["address"])
+        added |= {f"{name}.server": first.name, f"{name}.address": end, f"{name}.key": first.key}
+    else:
+        added["party"] = [
+            {
+                "name": card.name,
+                **{name: str(end) for name, end in card.ends.items()},
+                "key": card.key,
+                "seal": card.seal,
+            }
+            for card in servers
+        ]
+    if config.compute.dask:
+        said = "is in a study for all servers; expected it in one server's own copy of the configuration"
+        raise ConfigError(str(study), "compute.dask", said)
+    for key, value in there.items():
+        if value:
+            raise ConfigError(str(study), key, "stands there already; expected it from the cards")
+    return added
+
+
+def _document(study: Path) -> tuple[str, dict[str, object]]:
+    with disk_errors(study, "read"):
+        text = study.read_bytes().decode()
+    return text, toml_of(text)
+
+
+def _table(study: Path, name: str) -> Mapping[str, object] | None:
+    table = _document(study)[1].get(name)
+    return table if isinstance(table, dict) else None
+
+
+def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
+    """The study's text as it is, with the lines of ``tables``. Raises ConfigError where they do not fit in."""
+    text, document = _document(study)
+    for name, pattern in _HEADERS.items():
+        start = f"{name}."
+        own = {k.removeprefix(start): v for k, v in tables.items() if k.startswith(start)}
+        if own and (header := pattern.search(text)):
+            rest = text[header.end() :].removeprefix("\n")
+            text = f"{text[: header.end()]}\n{_lines(own)}{rest}"
+    text = f"{text.rstrip()}\n\n# From the servers' cards.\n"
+    parties = tables.get("party", [])
+    for table in parties if isinstance(parties, list) else []:
+        text += f"[[party]]\n{_lines(table)}\n"
+    text += f"[tls]\n{_lines(TLS)}"
+    apply_overrides(document, tables)
+    # Lines may end up elsewhere, as in a text of several lines that looks like a table.
+    try:
+        same = toml_of(text) == document
+    except ValueError:
+        same = False
+    if not same:
+        raise ConfigError(
+            str(study),
+            "",
+            "does not take the cards' lines; expected [flaim] or [silos] on a line of its own",
+        )
+    return text.encode()
+
+
+def _lines(table: Mapping[str, object]) -> str:
+    """TOML lines; names, addresses and keys need no escapes."""
+    return "".join(f'{key} = "{value}"\n' for key, value in table.items())
+
+
+@contextlib.contextmanager
+def _new_folder(path: Path) -> Iterator[Path]:
+    """A folder to be filled within; it is at ``path`` at the end, if all went well. Raises StoreError."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise StoreError(path, "is there already; expected the name of a new folder")
+    beside = path.absolute()
+    beside = beside.with_name(f".{beside.name}.{secrets.token_hex(4)}")
+    with disk_errors(path, "made"):
+        try:
+            beside.mkdir(parents=True)
+            yield beside
+            beside.rename(path)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+
+
+def _check_issued(issuer: Authority, asking: Request, *, server: bool) -> None:
+    """Refuse a name that the authority has given to another key, or for another use. Raises CertificateError."""
+    path = issuer.directory / _ISSUED / f"{asking.name}.crt"
+    if not path.exists():
+        return
+    issued = load_certificate(path, "issued certificate")
+    if for_servers(issued) != server:
+        is_, wants = ("a server", "a data owner")[:: 1 if not server else -1]
+        raise CertificateError(
+            f"{asking.name!r} is the name of {is_}; expected another for {wants}"
+        )
+    # Another key of a server is another configuration, which everybody compares.
+    if not server and key_hash(issued) != asking.key:
+        raise CertificateError(
+            f"{asking.name!r} is admitted already, with another key; expected another name"
+        )
+
+
+def _issue(issuer: Authority, asking: Request, *, server: bool, valid_days: float) -> bytes:
+    """A certificate for a checked name and key (PEM), which the authority remembers. Raises StoreError."""
+    key = public_key(asking.public)
+    certificate = issuer.issue(asking.name, key, server=server, valid_days=valid_days)
+    pem, folder = public_pem(certificate), issuer.directory / _ISSUED
+    with disk_errors(folder, "made"):
+        folder.mkdir(exist_ok=True)
+    write_whole(folder / f"{asking.name}.crt", pem)
+    return pem

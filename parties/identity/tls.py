@@ -1,0 +1,605 @@
+"""Mutual TLS 1.3 between servers and data owners, and the authority that admits them.
+
+Provides contexts for both ends, the peer's identity, signatures with a certificate's key, ``Authority``, and for trials
+``make_certificates``.
+An owner's identity is the common name of a certificate that the run's own authority signed; host names and addresses
+prove nothing here. A server's is its name and its public key, whose hash is pinned (``Pinned``), so that whoever holds
+the authority cannot make another one. The check is part of the handshake: a context made for one server fails the
+handshake with any other, so that nothing is sent to the wrong one. Data owners' certificates are for client use only
+and cannot pass as a server.
+
+Secret: private keys; they are written with mode 0600 and never logged. Public: certificates and names.
+Source: RFC 8446 through OpenSSL (`ssl`), X.509 through `cryptography`. Known limits: no revocation lists; an
+authority keeps its key in a file.
+"""
+
+import contextlib
+import datetime
+import secrets
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
+
+from cryptography import x509
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from parties.config import NAME_PATTERN, CertificateFiles
+from parties.crypto.hpke import SealKey, SealTo, read_private
+from parties.crypto.pinned_key import Pinned
+from parties.foundation.errors import (
+    CertificateError,
+    CertificateExpired,
+    CertificateTooEarly,
+    StoreError,
+)
+from parties.foundation.untrusted_text import from_der, from_pem
+from parties.storage.files import disk_errors, write_new
+from protocols.mesh import key_hash
+
+CA_NAME = "Syncret authority"
+AUTHORITY = "ca"
+"""The name of an authority's files, which nobody else has."""
+NAME_HOLE = "{name}"
+"""What stands for a name in the paths of [tls]."""
+_BACKDATE = datetime.timedelta(minutes=5)
+"""Certificates are valid from a little before they are made: the hosts' clocks differ."""
+
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python has no name for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A usable certificate of this side: its common ``name`` and when it ``expires`` (UTC)."""
+
+    name: str
+    expires: datetime.datetime
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CertificateError(
+            f"{path}: {what} cannot be read: {error.strerror or error}; expected a PEM file"
+        ) from error
+
+
+def load_certificate(path: Path, what: str) -> x509.Certificate:
+    """The certificate in a PEM file, which errors call ``what``. Raises CertificateError."""
+    try:
+        return from_pem(_read(path, what))
+    except ValueError as error:
+        raise CertificateError(
+            f"{path}: {what} is not an X.509 certificate; expected a PEM file"
+        ) from error
+
+
+def certificate_bytes(files: CertificateFiles) -> bytes:
+    """The certificate itself (DER). Raises CertificateError."""
+    return load_certificate(files.cert, "certificate").public_bytes(serialization.Encoding.DER)
+
+
+def authority_bytes(files: CertificateFiles) -> bytes:
+    """The run's authority's certificate (DER). Raises CertificateError."""
+    certificate = load_certificate(files.ca, "certificate authority")
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
+    """The private key in a PEM file. Raises CertificateError."""
+    data = read_private(path, "private key", "a PEM file")
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
+        raise CertificateError(
+            f"{path}: not a private key without passphrase; expected a PEM file"
+        ) from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey):
+        raise CertificateError(
+            f"{path}: key of another kind; expected Ed25519 or an elliptic curve"
+        )
+    return key
+
+
+def common_name(certificate: x509.Certificate, path: Path | str) -> str:
+    """The one common name of a certificate, which errors call ``path``. Raises CertificateError."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise CertificateError(
+            f"{path}: the certificate has {len(names)} common names; expected exactly one"
+        )
+    return str(names[0].value)
+
+
+def pinned_in(path: Path) -> Pinned:
+    """The server whose certificate is in a PEM file. Raises CertificateError."""
+    certificate = load_certificate(path, "certificate")
+    return Pinned(common_name(certificate, path), key_hash(certificate))
+
+
+def public_keys(certificate: Path, seal: Path) -> dict[str, str]:
+    """A server's ``key`` and ``seal`` as [[party]] has them, from its files. Raises CertificateError."""
+    return {"key": pinned_in(certificate).key, "seal": str(SealKey.load(seal).public)}
+
+
+def load_identity(files: CertificateFiles) -> Identity:
+    """Check this side's own ``files`` before any connection is tried.
+
+    Raises CertificateError, naming the file: missing or unreadable, not yet valid or expired, a key of another
+    certificate, a certificate of another authority.
+    """
+    authority = load_certificate(files.ca, "certificate authority")
+    certificate = load_certificate(files.cert, "certificate")
+    key = load_key(files.key)
+    name = common_name(certificate, files.cert)
+    for path, item in ((files.cert, certificate), (files.ca, authority)):
+        if item.not_valid_after_utc < _now():
+            raise CertificateExpired(
+                f"{path}: expired on {item.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; expected a valid one (is this "
+                "machine's clock right?)"
+            )
+        if item.not_valid_before_utc > _now():
+            raise CertificateTooEarly(
+                f"{path}: valid only from {item.not_valid_before_utc:%Y-%m-%d %H:%M} UTC; "
+                "expected a valid one (is this machine's clock right?)"
+            )
+    if key.public_key() != certificate.public_key():
+        raise CertificateError(
+            f"{files.key}: not the key of {files.cert}; expected its private key"
+        )
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise CertificateError(
+            f"{files.cert}: not issued by {files.ca}; expected a certificate of the run's authority"
+        ) from error
+    return Identity(name, certificate.not_valid_after_utc)
+
+
+def check_holder(files: CertificateFiles, pinned: Pinned, role: str) -> CertificateFiles:
+    """``files``, checked as ``load_identity`` does, and of ``pinned``, who is ``role``. Raises CertificateError."""
+    held = load_identity(files).name
+    if held != pinned.name:
+        raise CertificateError(
+            f"{files.cert}: is for {held!r}; expected the certificate of {role}, {pinned.name!r}"
+        )
+    key = pinned_in(files.cert).key
+    if key != pinned.key:
+        raise CertificateError(
+            f"{files.cert}: its key has the SHA-256 {key}; the configuration expects {pinned.key} of {role}"
+        )
+    return files
+
+
+def signer(files: CertificateFiles) -> Callable[[bytes], bytes]:
+    """A function that signs with the certificate's key: Ed25519, or ECDSA with SHA-256 for an elliptic curve.
+
+    Raises CertificateError where the key cannot be used.
+    """
+    key = load_key(files.key)
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key.sign
+    return lambda message: key.sign(message, ec.ECDSA(hashes.SHA256()))
+
+
+def peer_name(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
+    """The verified peer's common name. Raises CertificateError where it presented no certificate or not one name."""
+    certificate = connection.getpeercert()
+    if not certificate:
+        raise CertificateError(
+            "the peer presented no certificate; expected one of the run's authority"
+        )
+    subject = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    if len(names) != 1:
+        raise CertificateError(f"the peer has {len(names)} common names; expected exactly one")
+    return str(names[0])
+
+
+def peer_key(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
+    """The ``key_hash`` of the verified peer's certificate. Raises CertificateError where it presented none."""
+    certificate = connection.getpeercert(binary_form=True)
+    if not certificate:
+        raise CertificateError("the peer presented no certificate")
+    return key_hash(from_der(certificate))
+
+
+def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        # Nobody resumes a connection, and two tickets weigh as much as the rest of a handshake.
+        context.num_tickets = 0
+    try:
+        context.load_verify_locations(files.ca)
+        context.load_cert_chain(files.cert, files.key)
+    except (ssl.SSLError, OSError) as error:
+        raise CertificateError(f"{files.cert}: OpenSSL does not take it: {error}") from error
+    return context
+
+
+class _AlertingObject(ssl.SSLObject):
+    """A server's end that gets its alert out before it fails.
+
+    asyncio drops what OpenSSL wants to say when a handshake fails, and the client would see a reset connection instead
+    of the reason. The failure is held back once, as a wish for more input, which makes asyncio send the alert; the
+    client's next bytes, its end, or the handshake timeout then close the connection.
+    """
+
+    _failure: ssl.SSLError | None = None
+
+    def failed(self, error: ssl.SSLError) -> None:
+        """A handshake has failed."""
+
+    def do_handshake(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            self._failure = error
+            self.failed(error)
+            raise ssl.SSLWantReadError("the alert is on its way") from error
+
+
+def server_context(
+    files: CertificateFiles, on_failure: Callable[[ssl.SSLError], object] = lambda error: None
+) -> ssl.SSLContext:
+    """For the accepting side of asyncio: TLS 1.3 only, and a client certificate of the authority is required.
+
+    Who the peer is, is for the caller to judge by ``peer_name``; ``on_failure`` is told of handshakes that fail. Raises
+    CertificateError.
+    """
+    load_identity(files)
+    return alerting(_context(files, ssl.PROTOCOL_TLS_SERVER), on_failure)
+
+
+def alerting(
+    context: ssl.SSLContext, on_failure: Callable[[ssl.SSLError], object]
+) -> ssl.SSLContext:
+    """The same context, of asyncio's accepting side: alerts get out, and ``on_failure`` hears of failed handshakes."""
+
+    class Watched(_AlertingObject):
+        def failed(self, error: ssl.SSLError) -> None:
+            on_failure(error)
+
+    context.sslobject_class = Watched
+    return context
+
+
+def handshake_text(error: ssl.SSLError) -> str:
+    """What was wrong with a stranger's handshake, in OpenSSL's words."""
+    reason = getattr(error, "reason", None)
+    words = getattr(error, "verify_message", None) or reason or type(error).__name__
+    return f"a TLS handshake failed: {str(words).replace('_', ' ').lower()}"
+
+
+def known_contexts(
+    files: CertificateFiles, expected: Sequence[Pinned]
+) -> tuple[ssl.SSLContext, list[ssl.SSLContext]]:
+    """As ``server_context`` and ``client_contexts`` among those whose own certificates are what ``files.ca`` has.
+
+    Each of these is known as it is, by its key, and holds whatever this host's clock shows: whose clock is off is what
+    they tell one another. Raises CertificateError.
+    """
+    server = _context(files, ssl.PROTOCOL_TLS_SERVER)
+    server.sslobject_class = _AlertingObject
+    clients = [_client_context(files, peer) for peer in expected]
+    for context in (server, *clients):
+        context.verify_flags |= _NO_CHECK_TIME
+    return server, clients
+
+
+def client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
+    """For the connecting side: TLS 1.3 only, and the handshake fails unless the peer is ``expected``.
+
+    Works with asyncio and with blocking sockets. Raises CertificateError.
+    """
+    return client_contexts(files, [expected])[0]
+
+
+def client_contexts(files: CertificateFiles, expected: Sequence[Pinned]) -> list[ssl.SSLContext]:
+    """As ``client_context``, one for each server; ``files`` are checked once. Raises CertificateError."""
+    load_identity(files)
+    return [_client_context(files, server) for server in expected]
+
+
+def _client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
+    def check(connection: ssl.SSLObject | ssl.SSLSocket) -> None:
+        try:
+            other = expected.other_than(peer_name(connection), peer_key(connection))
+        except CertificateError as error:
+            raise ssl.SSLCertVerificationError(str(error)) from error
+        if other is not None:
+            raise ssl.SSLCertVerificationError(other)
+
+    class CheckedObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            check(self)
+
+    class CheckedSocket(ssl.SSLSocket):
+        def do_handshake(self, block: bool = False) -> None:
+            super().do_handshake(block)
+            check(self)
+
+    context = _context(files, ssl.PROTOCOL_TLS_CLIENT)
+    context.sslobject_class = CheckedObject
+    context.sslsocket_class = CheckedSocket
+    return context
+
+
+def explain(error: BaseException, peer: str) -> str | None:
+    """What a TLS failure with ``peer`` means for the user; None where the error is no TLS failure."""
+    # With a single argument, Python shows an SSLError as a tuple.
+    text = str(error.args[0] if len(error.args) == 1 else error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        # Only OpenSSL's own failures have the attribute; those of ``client_context`` say it all in their text.
+        reason = getattr(error, "verify_message", None)
+        if reason:
+            return f"{peer} presented a certificate that does not verify: {reason}"
+        return f"{peer} is not who it should be: {text}"
+    alerts = {
+        "CERTIFICATE_EXPIRED": "our certificate has expired",
+        "UNKNOWN_CA": "our certificate is of an authority it does not know",
+        "CERTIFICATE_REQUIRED": "it wants a certificate of the run's authority",
+        "DECRYPT_ERROR": "our certificate is of an authority it does not know",
+        "BAD_CERTIFICATE": "our certificate is not valid there",
+        "UNSUPPORTED_CERTIFICATE": "our certificate is not for this use",
+        "PROTOCOL_VERSION": "it does not speak our version of TLS",
+    }
+    if is_unknown_name(error):
+        return f"{peer} does not run this study: it has not begun there yet, is over, or has another configuration"
+    for alert, meaning in alerts.items():
+        if f"ALERT_{alert}" in text.upper().replace(" ", "_"):
+            return f"{peer} refused the connection: {meaning}"
+    return f"TLS with {peer} failed: {text}" if isinstance(error, ssl.SSLError) else None
+
+
+def is_unknown_name(error: BaseException) -> bool:
+    """Whether the peer serves several studies by their names (`parties.network.port_sharing`), and this one not at
+    present.
+    """
+    return isinstance(error, ssl.SSLError) and "UNRECOGNIZED_NAME" in str(
+        getattr(error, "reason", "")
+    )
+
+
+def own_certificate(files: CertificateFiles) -> CertificateFiles:
+    """``files``; where "{name}" is part of the certificate's, the one of their private key, whatever its name.
+
+    So one configuration fits all data owners, whom it does not name. Raises CertificateError where there is none.
+    """
+    if NAME_HOLE not in files.cert.name:
+        return files
+    key = load_key(files.key).public_key()
+    certificates = []
+    for path in sorted(files.cert.parent.glob(files.cert.name.replace(NAME_HOLE, "*"))):
+        with contextlib.suppress(CertificateError):
+            if load_certificate(path, "certificate").public_key() == key:
+                certificates.append(path)
+    if len(certificates) != 1:
+        which = ", ".join(path.name for path in certificates) or "no certificate"
+        raise CertificateError(
+            f"{files.cert.parent}: has {which} for the key {files.key}; expected one, which the coordinator makes from "
+            "the request (`syncret certs admit`), or --cert"
+        )
+    return CertificateFiles(files.ca, certificates[0], files.key)
+
+
+def check_seal(files: CertificateFiles, expected: SealTo, role: str) -> None:
+    """Refuse a sealing key that is not the one the configuration has of ``role``. Raises CertificateError."""
+    if SealKey.load(files.seal).public != expected:
+        raise CertificateError(
+            f"{files.seal}: not the sealing key that the configuration has of {role}: owners seal to another"
+        )
+
+
+def check_subject(name: str) -> None:
+    """Refuse a name that no certificate of an authority can have. Raises CertificateError."""
+    if NAME_PATTERN.fullmatch(name) is None or name == AUTHORITY:
+        raise CertificateError(
+            f"{name[:80]!r} cannot be a name; expected 1 to 63 letters, digits, '.', '_' or '-', not 'ca'"
+        )
+
+
+class Authority:
+    """A folder with ca.crt and ca.key, and what it issues. Its repr shows nothing secret."""
+
+    __slots__ = ("_key", "certificate", "directory")
+
+    def __init__(
+        self, directory: Path, certificate: x509.Certificate, key: ed25519.Ed25519PrivateKey
+    ) -> None:
+        self.directory = directory
+        self.certificate = certificate
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"Authority({self.directory})"
+
+    @staticmethod
+    def is_in(directory: Path) -> bool:
+        """Whether one is there, or part of one."""
+        return any((directory / f"{AUTHORITY}.{kind}").exists() for kind in ("crt", "key"))
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """The one that is there. Raises CertificateError."""
+        key_path, cert_path = directory / f"{AUTHORITY}.key", directory / f"{AUTHORITY}.crt"
+        key = load_key(key_path)
+        if not isinstance(key, ed25519.Ed25519PrivateKey):
+            raise CertificateError(f"{key_path}: not an authority of syncret; expected Ed25519")
+        certificate = load_certificate(cert_path, "certificate authority")
+        if certificate.public_key() != key.public_key():
+            raise CertificateError(f"{key_path}: not the key of {cert_path}; expected its own")
+        return cls(directory, certificate, key)
+
+    @classmethod
+    def make(cls, directory: Path, valid_days: float) -> Self:
+        """A new one in ``directory``, whose key only its owner reads. Raises StoreError."""
+        with disk_errors(directory, "made"):
+            directory.mkdir(parents=True, exist_ok=True)
+        key = ed25519.Ed25519PrivateKey.generate()
+        # Two authorities of one name would be told apart by their signatures only, with a misleading alert.
+        text = f"{CA_NAME} {secrets.token_hex(4)}"
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+        builder = _builder(text, name, key.public_key(), valid_days)
+        builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+        certificate = builder.add_extension(_signs_certificates(), critical=True).sign(key, None)
+        key_path = directory / f"{AUTHORITY}.key"
+        _write_new(directory / f"{AUTHORITY}.crt", certificate, {key_path: private_pem(key)})
+        return cls(directory, certificate, key)
+
+    def issue(
+        self, name: str, public_key: ed25519.Ed25519PublicKey, *, server: bool, valid_days: float
+    ) -> x509.Certificate:
+        """A certificate for ``name``: for client use, and for a ``server``'s use besides."""
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if server:
+            uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        builder = _builder(name, self.certificate.subject, public_key, valid_days)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
+        )
+        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+        return builder.sign(self._key, None)
+
+
+def self_signed(name: str, key: ed25519.Ed25519PrivateKey, valid_days: float) -> x509.Certificate:
+    """A certificate for those who know it as it is: of a service (`parties.service.identity`)."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = _builder(name, subject, key.public_key(), valid_days)
+    return builder.add_extension(x509.BasicConstraints(False, None), critical=True).sign(key, None)
+
+
+def authority_digest(certificate: x509.Certificate) -> str:
+    """Hex SHA-256 of an authority's certificate, as an audit tells it."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def for_servers(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is for a server's use."""
+    try:
+        uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return ExtendedKeyUsageOID.SERVER_AUTH in uses
+
+
+def make_certificates(
+    directory: Path,
+    parties: Sequence[str],
+    clients: Sequence[str] = (),
+    *,
+    valid_days: float = 365,
+) -> dict[str, CertificateFiles]:
+    """For trials: an authority in ``directory`` (made, or the one already there) and all keys in one place.
+
+    Writes ca.crt, ca.key and NAME.crt, NAME.key for ``parties`` (servers, which are clients of one another) and
+    ``clients`` (data owners); NAME.seal, a sealing key, for parties besides. Writes nothing where a name is unusable
+    or has files already. Raises CertificateError, StoreError.
+    """
+    names = [*parties, *clients]
+    ca = directory / f"{AUTHORITY}.crt"
+    files = {
+        name: CertificateFiles(ca, directory / f"{name}.crt", directory / f"{name}.key")
+        for name in names
+    }
+    if len(files) != len(names):
+        raise CertificateError(f"names repeat in {', '.join(names)}; expected different ones")
+    for name, item in files.items():
+        check_subject(name)
+        for path in (item.cert, item.key, item.seal):
+            if path.exists():
+                raise CertificateError(f"{path}: exists already; expected a new name or folder")
+    authority = _authority(directory, valid_days)
+    for name, item in files.items():
+        key, server = ed25519.Ed25519PrivateKey.generate(), name in parties
+        certificate = authority.issue(name, key.public_key(), server=server, valid_days=valid_days)
+        secrets_of = {item.key: private_pem(key)}
+        if server:
+            secrets_of[item.seal] = SealKey.generate().pem()
+        _write_new(item.cert, certificate, secrets_of)
+    return files
+
+
+def _authority(directory: Path, valid_days: float) -> Authority:
+    if Authority.is_in(directory):
+        return Authority.load(directory)
+    return Authority.make(directory, valid_days)
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _builder(
+    name: str, issuer: x509.Name, public_key: ed25519.Ed25519PublicKey, valid_days: float
+) -> x509.CertificateBuilder:
+    now = _now()
+    builder = x509.CertificateBuilder().serial_number(x509.random_serial_number())
+    builder = builder.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+    builder = builder.issuer_name(issuer).public_key(public_key)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False
+    )
+    builder = builder.not_valid_before(
+        min(now, now + datetime.timedelta(days=valid_days)) - _BACKDATE
+    )
+    return builder.not_valid_after(now + datetime.timedelta(days=valid_days))
+
+
+def private_pem(key: ed25519.Ed25519PrivateKey) -> bytes:
+    """What belongs in a private key's file."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def public_pem(certificate: x509.Certificate) -> bytes:
+    """What belongs in a certificate's file."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _write_new(cert_path: Path, cert: x509.Certificate, keys: Mapping[Path, bytes]) -> None:
+    """Certificate and keys, all or none. Raises StoreError."""
+    made: list[Path] = []
+    try:
+        for path, pem in keys.items():
+            write_new(path, pem, secret=True)
+            made.append(path)
+        write_new(cert_path, public_pem(cert))
+    except StoreError:
+        # Half of them would stand in the way of the next try.
+        with contextlib.suppress(OSError):
+            for path in made:
+                path.unlink()
+        raise

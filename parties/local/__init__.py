@@ -1,0 +1,1 @@
+"""Runs on one machine, as real processes: launchers, played participants, partitions, central AIM."""

@@ -1,0 +1,131 @@
+"""A trial's run folder: its results, what only the real table can tell, and nothing secret left behind.
+
+Provides ``open_run_folder``, ``collect`` (the servers' results into the run folder), ``finish_trial`` and ``tidy``.
+How good the synthetic table is is measured on the real one, which a trial has at hand; that is not private.
+
+Secret: the real table.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.metrics import nll, table_answers, workload_error
+from mechanisms.model import Model
+from parties.local.folder import REGISTER, Folder, default_place
+from parties.local.request import DISTAIM, Trial
+from parties.report.claims import column_claims
+from parties.report.columns import column_summaries
+from parties.report.comparison import compare_tables
+from parties.report.from_result import SyntheticTable, read_result, read_table_of
+from parties.report.model import RunReport, Utility
+from parties.report.quality import QUALITY, read_quality, with_truth
+from parties.report.shuffling import shuffling_with_truth
+from parties.report.verdict import verdict
+from parties.report.writing import write_report
+from parties.storage.files import disk_errors
+
+
+def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> Folder:
+    """The folder ``out`` of a trial, by default runs/ID-TIME: made, or taken up after an interruption.
+
+    Raises StoreError.
+    """
+    folder = Folder(out or default_place(trial.config.run.id), servers)
+    if folder.finished:
+        tidy(folder)  # A kill may have come between that run's end and its clean-up.
+    folder.open(trial.fingerprint)
+    return folder
+
+
+def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility:
+    """The written table's error on the workload, and the real table's likelihood under the model; not private."""
+    answers = [table_answers(trial.workload, codes) for codes in (trial.codes, synthetic)]
+    return Utility(
+        "the pooled table of this trial",
+        workload_error=workload_error(trial.workload, *answers),
+        nll=nll(model, trial.codes),
+    )
+
+
+def collect(folder: Folder) -> None:
+    """Copy transcripts, model and synthetic table into the run folder. Raises StoreError."""
+    lead = folder.party(0)
+    with disk_errors(folder.path, "copied"):
+        (folder.path / "transcripts").mkdir(exist_ok=True)
+        for party in folder.parties:
+            name = f"party-{party.name}" if party.name.isdecimal() else party.name
+            target = folder.path / "transcripts" / f"{name}.jsonl"
+            shutil.copyfile(party / "transcript.jsonl", target)
+        shutil.copytree(lead / "model", folder.path / "model", dirs_exist_ok=True)
+        shutil.copyfile(lead / "synthetic.csv", folder.path / "synthetic.csv")
+
+
+def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str, object]:
+    """Add what only a trial can know, write the report, leave nothing secret behind. Raises StoreError."""
+    model = Model.load(folder.path / "model")
+    if trial.config.domain != model.domain:
+        trial = trial.on(model.domain)
+    synthetic = read_table_of(trial.config, folder.path)
+    measured = utility(trial, synthetic.codes, model)
+    columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
+    quality = _quality(trial, folder, synthetic)
+    document = replace(report, utility=measured, columns=columns, quality=quality).to_dict()
+    shown = compare_tables(trial.workload, synthetic.codes, trial.codes)
+    write_report(folder.path, document, pictures=shown)
+    folder.finish(trial.fingerprint)
+    tidy(folder)
+    return document
+
+
+def _quality(
+    trial: Trial, folder: Folder, synthetic: SyntheticTable
+) -> Mapping[str, object] | None:
+    """What the run says of its table's quality, with the true errors beside it; not private. Raises StoreError."""
+    quality = read_quality(folder.party(0))
+    if quality is None:
+        return None
+    counted = _counted(trial, folder)
+    real = trial.counted(counted)
+    domain = trial.config.domain
+    quality["columns"] = column_claims(quality, domain, synthetic.codes, synthetic.values)
+    quality["verdict"] = verdict(quality, domain)
+    # Values are those of all owners; of some of them alone there are only cells.
+    values = trial.values if counted.all() else ()
+    found = with_truth(
+        quality, trial.workload, synthetic.codes, real, values=(synthetic.values, values)
+    )
+    if trial.pairs is not None and counted.all() and "shuffling" in found:
+        found["shuffling"] = shuffling_with_truth(found["shuffling"], trial.pairs, synthetic.text)
+    return found
+
+
+def _counted(trial: Trial, folder: Folder) -> NDArray[np.bool_]:
+    """Which owners are in the result: those that a server of DistAIM counted; elsewhere everybody."""
+    if trial.request.method != DISTAIM:
+        return np.ones(trial.partition.clients, bool)
+    names = {item["client"] for item in read_result(folder.party(0))["counted"]}
+    return np.array([name in names for name in trial.names])
+
+
+def tidy(folder: Folder) -> None:
+    """Remove what only a restart would need: tables, shares, submission states and private keys."""
+    shutil.rmtree(folder.owners, ignore_errors=True)
+    for party in folder.parties:
+        shutil.rmtree(party / "store", ignore_errors=True)
+        for name in ("model", "synthetic.csv", QUALITY, "transcript.jsonl", REGISTER):
+            _remove(party / name)
+    for path in folder.certificates.glob("*"):
+        if path.suffix in (".key", ".seal") or path.name.startswith("owner-"):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

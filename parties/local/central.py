@@ -1,0 +1,210 @@
+"""Central AIM in this process, on the pooled table of a trial: what DistAIM is compared with.
+
+Provides ``run_central``. The same config, budget, rounds and estimator as on shares; the noise is drawn from the
+operating system's randomness. Secret: the table, which this process holds. Source: FLAIM paper, Algorithm 2.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Ledger, Schedule
+from mechanisms.aim import AimResult, Backend, Estimate, Estimator, Measurement, run_aim
+from mechanisms.events import noise_deviation
+from mechanisms.plaintext import PlaintextBackend, measure_fine
+from mechanisms.resolving import coarse_measurement, resolve
+from mechanisms.scores import ScoreSpec
+from parties.local.folder import Folder
+from parties.local.request import Trial
+from parties.methods.distaim import notes
+from parties.mpc.estimation import make_estimator
+from parties.mpc.outputs import result_document, write_synthetic
+from parties.mpc.planning.budget import make_plan, rule_of
+from parties.mpc.quality import keep_quality
+from parties.mpc.steps import ESTIMATE
+from parties.observability.events import Progress, round_text
+from parties.observability.heartbeat import Pulse
+from parties.report.from_result import parameters, selected, sources_of, workload_size
+from parties.report.model import Communication, Opened, Privacy, RunReport, SourceSize
+from parties.report.privacy_text import about, unit_trust
+from parties.storage.files import write_whole
+from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
+
+AIM_TRUST = (
+    "Central AIM: one process held the whole table. Nothing but the result protected anyone from whoever ran it.",
+)
+
+
+@dataclass(slots=True)
+class _Metered:
+    """A backend and an estimator, with the seconds they took by phase and what was opened."""
+
+    backend: Backend
+    estimator: Estimator
+    plan: Schedule
+    pulse: Pulse
+    seconds: dict[str, float] = field(default_factory=dict)
+    opened: list[Opened] = field(default_factory=list)
+    round: int = 0
+
+    async def begin_round(self, round: int) -> int:
+        """See ``Backend.begin_round``."""
+        self.round = round
+        return await self.backend.begin_round(round)
+
+    async def select(self, spec: ScoreSpec, scale: float) -> int:
+        """See ``Backend.select``."""
+        started = time.perf_counter()
+        index = await self.backend.select(spec, scale)
+        self._add_seconds(SELECT.name, started)
+        self.opened.append(Opened(self.round, SELECT.name, CHOICE.what, 1))
+        return index
+
+    async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
+        """See ``Backend.measure``."""
+        started = time.perf_counter()
+        noisy = await self.backend.measure(candidate, sigma)
+        self._add_seconds(MEASURE.name, started)
+        self.opened.append(Opened(self.round, MEASURE.name, COUNTS.what, noisy.size))
+        return noisy
+
+    async def estimate(
+        self, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> Estimate:
+        """See ``Estimator.estimate``."""
+        started = time.perf_counter()
+        with self.pulse.during(f"{round_text(round, self.plan)}: estimating the model"):
+            estimate = await self.estimator.estimate(measurements, round=round, final=final)
+        self._add_seconds(ESTIMATE.name, started)
+        return estimate
+
+    def _add_seconds(self, phase: str, started: float) -> None:
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
+
+
+async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> RunReport:
+    """Run central AIM, write model and table into ``folder``, and return the report without utility.
+
+    Raises StoreError, MechanismError.
+    """
+    started = time.perf_counter()
+    write_whole(folder.config, trial.config.resolved_toml())
+    plan = make_plan(trial.config, trial.workload)
+    ledger = Ledger(plan.rho, accountant=plan.accountant)
+    trial, history, opened = await asyncio.to_thread(_resolved, trial, plan, ledger)
+    config, workload = trial.config, trial.workload
+    backend = PlaintextBackend.pooled(
+        workload,
+        plan,
+        codes=trial.codes,
+        ledger=ledger,
+        random_bytes=secrets.token_bytes,
+        measured=len(history),
+    )
+    estimator = make_estimator(config, workload, plan)
+    pulse = Pulse(progress, rounds=plan.rounds)
+    estimator.on_iteration = pulse.iteration
+    metered = _Metered(backend, estimator, plan, pulse, opened=opened)
+    async with pulse.beating():
+        result = await run_aim(
+            workload,
+            plan,
+            metered,
+            metered,
+            max_rows=config.max_rows,
+            rule=rule_of(config),
+            history=history,
+            on_round=lambda record: pulse.event(
+                "rounds", f"{round_text(record.round, plan)} done", done=record.round
+            ),
+        )
+    if estimator.model is None:
+        raise RuntimeError("the final estimate made no model")
+    writing = time.perf_counter()
+    written = await asyncio.to_thread(
+        write_synthetic, folder.path, estimator.model, config, total=result.total
+    )
+    keep_quality(
+        folder.party(0), config, workload, result, model=estimator.model, codes=written.codes
+    )
+    seconds = {**metered.seconds, "write": time.perf_counter() - writing}
+    return _report(
+        trial,
+        result,
+        ledger,
+        metered.opened,
+        rows=written.said.rows,
+        started=started,
+        seconds=seconds,
+    )
+
+
+def _resolved(
+    trial: Trial, plan: Schedule, ledger: Ledger
+) -> tuple[Trial, list[Measurement], list[Opened]]:
+    """The trial with its private bins measured, what that measured, and what was opened for it."""
+    fine = trial.config.domain
+    histograms = measure_fine(
+        fine, plan, codes=trial.codes, ledger=ledger, random_bytes=secrets.token_bytes
+    )
+    if not histograms:
+        return trial, [], []
+    domain = resolve(fine, histograms, noise_deviation(plan.noise, plan.initial_sigma))
+    history = [
+        coarse_measurement(domain, i, noisy, sigma=plan.initial_sigma, clients=1)
+        for i, noisy in histograms.items()
+    ]
+    opened = [Opened(0, MEASURE.name, COUNTS.what, noisy.size) for noisy in histograms.values()]
+    return trial.on(domain), history, opened
+
+
+def _sources(trial: Trial) -> tuple[SourceSize, ...]:
+    """The sources of the table that it held, with as many rows as owners may have, whatever they do have."""
+    most = trial.request.capacity or trial.config.clients.rows_per_client
+    return sources_of(trial.config, dict.fromkeys(trial.names, most))
+
+
+def _report(
+    trial: Trial,
+    result: AimResult,
+    ledger: Ledger,
+    opened: Sequence[Opened],
+    *,
+    rows: int,
+    started: float,
+    seconds: dict[str, float],
+) -> RunReport:
+    entries = tuple(ledger.entries)
+    document = result_document(
+        result,
+        trial.workload,
+        config=trial.config,
+        rho_total=ledger.budget,
+        ledger=entries,
+    )
+    total = time.perf_counter() - started
+    return RunReport(
+        method="aim",
+        dataset=trial.request.dataset,
+        parameters=parameters(trial.config, trial.partition.clients),
+        privacy=Privacy(ledger.budget, entries),
+        workload=workload_size(trial.workload, sources=_sources(trial)),
+        communication=Communication(0.0, 0.0, {}, trial.workload.cells * 8 * 6 / 1e6),
+        time_s={"total": total, **seconds, "other": max(0.0, total - sum(seconds.values()))},
+        opened=tuple(opened),
+        selected=selected(document),
+        seed=trial.config.run.seed,
+        synthetic_rows=rows,
+        rounds_done=result.rounds_done,
+        trust=(
+            *AIM_TRUST,
+            *unit_trust(trial.config),
+        ),
+        notes=notes(document, trial.config),
+        about=about(trial.config, ended=None),
+    )

@@ -1,0 +1,235 @@
+"""An algorithm between silos on one machine: one table is split among silos, and they and their server are processes.
+
+Provides ``SilosTrial``, ``load_silos_trial``, ``open_silos_folder`` and ``run_silos_trial``. Everything that says which
+rows belong to whom is drawn from a public seed, so that a restart makes the same silos. The same request on the folder
+of an interrupted run goes on after its last sum. Secret: the table, which a trial has in one place; keys in the run
+folder until the run is finished.
+"""
+
+import asyncio
+import csv
+import hashlib
+import io
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.errors import DataError
+from mechanisms.text_table import TextTable
+from parties.config import Config
+from parties.federation.algorithm import Plan
+from parties.federation.session import TRANSCRIPT
+from parties.federation.sum_parameters import check_silos, silos_section
+from parties.foundation.errors import ConfigError
+from parties.local.assemble import tidy
+from parties.local.children import JOB
+from parties.local.flaim_launcher import (
+    LaunchedFlaim,
+    default_processes,
+    play_processes,
+    with_server,
+)
+from parties.local.folder import Folder, default_place
+from parties.local.jobs import SilosJob
+from parties.local.launcher import prepare_certificates, receipts_path
+from parties.local.partition import Partition, iid, label_skew
+from parties.methods.federated_report import silos_report, write_silos_report
+from parties.methods.registry import plan_of
+from parties.observability.events import Progress
+from parties.report.from_result import read_result
+from parties.session.owner import Table
+from parties.storage.files import disk_errors, write_whole
+
+SERVER = "server"
+COMMANDS = "silos-server", "silos-clients"
+_WAIT_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SilosTrial:
+    """A checked request: its config and plan, the pooled table, who owns which row, and a digest of it all."""
+
+    config: Config
+    plan: Plan
+    table: TextTable
+    partition: Partition
+    dataset: str
+    seed: int
+    fingerprint: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The silos' names."""
+        width = max(3, len(str(self.partition.clients - 1)))
+        return tuple(f"silo-{index:0{width}d}" for index in range(self.partition.clients))
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How the table is split: by the values of column ``by``; else among ``clients`` (None: clients.expected).
+
+    ``beta`` None: at random; else each value of the column ``label`` (None: the last) by Dirichlet(beta) shares.
+    """
+
+    clients: int | None = None
+    beta: float | None = None
+    label: str | None = None
+    by: str | None = None
+    seed: int = 1
+
+
+def load_silos_trial(config: Config, table: Table, split: Split) -> SilosTrial:
+    """Check config, table and split together. Raises ConfigError, DataError. Nothing is written."""
+    text = table.text()
+    if not len(text):
+        raise DataError(f"{table.source.shown}: has a header but no rows; a trial needs some")
+    partition, least = _partition(config, text, split), silos_section(config).minimum
+    if partition.clients < least:
+        raise ConfigError(
+            config.source,
+            "silos.minimum",
+            f"is {least}; this split gives {partition.clients} silos",
+        )
+    text = table.kept(text, config.domain)
+    values: dict[str, object] = {
+        "clients.expected": partition.clients,
+        "clients.minimum": None,
+        "clients.wait_s": _WAIT_S,
+        "silos.clients": None,
+        "silos.address": None,
+        "party": None,
+        "tls": None,
+    }
+    config = config.override(values)
+    largest, bound = int(partition.sizes.max()), config.clients.rows_per_client
+    if largest > bound:
+        raise ConfigError(
+            config.source,
+            "clients.rows_per_client",
+            f"is {bound}; this split gives one silo {largest} rows",
+        )
+    plan = plan_of(config)
+    check_silos(config, plan)
+    plan.check_table(text, table.source.shown)
+    digest = hashlib.sha256(config.digest().encode())
+    digest.update(json.dumps([split.beta, split.label, split.by, split.seed]).encode())
+    digest.update(partition.owners.tobytes() + _csv(text, np.arange(len(text))).encode())
+    return SilosTrial(
+        config, plan, text, partition, table.source.name, split.seed, digest.hexdigest()
+    )
+
+
+def _partition(config: Config, table: TextTable, split: Split) -> Partition:
+    clients = split.clients or config.clients.expected
+    if split.by is not None:
+        values, owners = np.unique(_column(table, split.by, "--by"), return_inverse=True)
+        return Partition("by", len(values), owners.astype(np.int32), f"by {split.by}")
+    if split.beta is None:
+        return iid(len(table), clients=clients, seed=split.seed)
+    names = list(table.columns)
+    labels = np.unique(_column(table, split.label or names[-1], "--label"), return_inverse=True)[1]
+    return label_skew(labels.astype(np.int32), clients=clients, seed=split.seed, beta=split.beta)
+
+
+def _column(table: TextTable, name: str, option: str) -> NDArray[np.str_]:
+    if name not in table.columns:
+        raise ConfigError(
+            "the table",
+            "column",
+            f"has no {name!r} for {option}; expected one of {', '.join(table.columns)}",
+        )
+    return np.array(table.columns[name], dtype=np.str_)
+
+
+def open_silos_folder(trial: SilosTrial, out: Path | None) -> Folder:
+    """The folder ``out``, by default runs/ID-TIME: made, or taken up after an interruption. Raises StoreError."""
+    folder = Folder(out or default_place(trial.config.run.id), (SERVER,))
+    folder.open(trial.fingerprint)
+    return folder
+
+
+async def run_silos_trial(
+    trial: SilosTrial, folder: Folder, progress: Progress, *, processes: int | None = None
+) -> Mapping[str, object]:
+    """Run ``trial`` in ``folder`` to its end; returns report.json. ``processes`` play the silos.
+
+    Raises ChildFailed with the server's message, StoreError, CertificateError.
+    """
+    started = time.perf_counter()
+    config = await asyncio.to_thread(_prepare, trial, folder)
+    progress.event("prepared", "certificates, port and silos' tables are ready")
+    count = min(processes or default_processes(len(trial.names)), len(trial.names))
+    launched = LaunchedFlaim(config, count)
+    await play_processes(trial.names, folder, COMMANDS, launched, started, progress=progress)
+    return await asyncio.to_thread(_finish, trial, config, folder)
+
+
+def _prepare(trial: SilosTrial, folder: Folder) -> Config:
+    """Write config, certificates, the silos' tables and their job; what an interrupted run left of them stays."""
+    section = silos_section(trial.config)
+    with disk_errors(folder.path):
+        prepare_certificates(folder, [section.server], trial.names)
+        config = with_server(trial.config, folder, section, trial.names)
+        write_whole(folder.config, config.resolved_toml())
+        tables, states = folder.owners / "tables", folder.owners / "states"
+        for place in (tables, states):
+            place.mkdir(exist_ok=True)
+        for index, name in enumerate(trial.names):
+            rows = trial.partition.rows_of(index)
+            write_whole(tables / f"{name}.csv", _csv(trial.table, rows), secret=True)
+    SilosJob(
+        config=str(folder.config),
+        tables=str(tables),
+        certificates=str(folder.certificates),
+        states=str(states),
+        receipts=str(receipts_path(folder)),
+        budget=str(folder.owners / "budget.sqlite"),
+        names=trial.names,
+    ).write(folder.owners / JOB)
+    return config
+
+
+def _csv(table: TextTable, rows: NDArray[np.int64]) -> str:
+    """These rows of a table as CSV with a header."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table.columns)
+    columns = [[values[row] for row in rows] for values in table.columns.values()]
+    writer.writerows(zip(*columns, strict=True))
+    return file.getvalue()
+
+
+def _finish(trial: SilosTrial, config: Config, folder: Folder) -> Mapping[str, object]:
+    """Results into the run folder, what only a trial can know, the report; nothing secret stays. Raises StoreError."""
+    lead = folder.party(0)
+    result = read_result(lead)
+    with disk_errors(folder.path, "copied"):
+        (folder.path / "transcripts").mkdir(exist_ok=True)
+        shutil.copyfile(lead / TRANSCRIPT, folder.path / "transcripts" / f"{SERVER}.jsonl")
+        for name in result["files"]:
+            shutil.copyfile(lead / name, folder.path / name)
+    report = silos_report(
+        config,
+        result,
+        dataset=trial.dataset,
+        transcript=lead / TRANSCRIPT,
+        trial=True,
+        utility=trial.plan.judge(folder.path, trial.table),
+        seed=trial.seed,
+    )
+    write_silos_report(folder.path, report)
+    folder.finish(trial.fingerprint)
+    tidy(folder)
+    with disk_errors(folder.path, "removed"):
+        for path in (
+            *folder.certificates.glob("silo-*"),
+            *(lead / name for name in result["files"]),
+        ):
+            path.unlink(missing_ok=True)
+    return report

@@ -1,0 +1,242 @@
+"""FLAIM with all clients in this process, leaving the same things behind as the processes of
+`parties.local.flaim_launcher`.
+
+Provides ``run_simulation``. The messages are those of `parties.local.flaim_simulation`, through the real state machines
+of SecAgg; bytes are what a deployed client's frames would have (``framing``). Secret: the table, which a trial has in
+one place. Known limits: no connections, hence no dropouts and no transcript.
+
+FLAIM on one machine: by real processes, or simulated in this one.
+
+Provides ``OF_THE_TRIAL``, ``flaim_request``, ``open_flaim_folder`` and ``run_flaim``. Secret: the trial's table.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from mechanisms.accounting import Ledger
+from mechanisms.flaim import FlaimResult, FlaimRound
+from mechanisms.flaim_settings import FlaimSettings
+from parties.config import SILO_ALGORITHMS, Config
+from parties.federation.flaim_parameters import is_malicious, section_of, settings_of, smallest_sum
+from parties.federation.messages import HEADER_BYTES, PLACE_BYTES
+from parties.federation.result import RESULT, ServerFacts, flaim_document
+from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS
+from parties.foundation.errors import ConfigError
+from parties.local.assemble import collect, open_run_folder
+from parties.local.flaim_launcher import SERVER, launch_flaim
+from parties.local.flaim_simulation import FlaimOutcome, simulate
+from parties.local.folder import Folder
+from parties.local.request import Request, Trial
+from parties.methods.flaim.federation import SumTally
+from parties.methods.flaim.report import flaim_report, keep_quality
+from parties.methods.flaim.server import ORACLE
+from parties.methods.flaim.settings import check_flaim, check_whole_rows
+from parties.mpc.outputs import write_synthetic
+from parties.network.frames import SIZE_BYTES
+from parties.observability.events import Progress
+from parties.observability.heartbeat import Pulse
+from parties.report.from_result import read_result
+from parties.report.model import Opened, RunReport
+from parties.storage.files import write_json, write_whole
+from secagg.graph import ThreatModel
+
+SECAGG_UP, SECAGG_DOWN = 4, 5
+"""Messages of a client in a session that is not signed."""
+
+
+async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) -> None:
+    """Simulate ``trial`` and write result.json, model and table into ``folder``. Raises StoreError, MechanismError."""
+    config, settings = trial.config, settings_of(trial.config)
+    section = section_of(config)
+    write_whole(folder.config, config.resolved_toml())
+    owners = trial.partition.owners
+    tables = [trial.codes[owners == index] for index in range(trial.partition.clients)]
+
+    rounds = settings.schedule(len(config.domain.columns)).rounds
+    pulse = Pulse(progress, rounds=rounds)
+
+    def on_round(done: FlaimRound) -> None:
+        pulse.event("rounds", f"round {done.round} done", done=done.round)
+
+    async with pulse.beating():
+        with pulse.during("estimating the model"):
+            outcome = await simulate(
+                tables,
+                trial.workload,
+                settings,
+                secagg=True,
+                signed=is_malicious(trial.config),
+                threat=ThreatModel(section.corrupt, section.dropouts),
+                on_round=on_round,
+                on_iteration=pulse.iteration,
+            )
+    ledger = Ledger(settings.rho, list(outcome.ledger))
+    written = await asyncio.to_thread(
+        write_synthetic, folder.path, outcome.model, config, total=outcome.total
+    )
+    keep_quality(folder.party(0), trial.workload, settings, outcome.result, codes=written.codes)
+    document = flaim_document(
+        outcome.result,
+        trial.workload,
+        settings,
+        ledger=ledger,
+        rows=written.said.rows,
+        facts=_facts(trial, outcome, settings),
+    )
+    write_json(folder.party(0) / RESULT, document)
+
+
+def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> ServerFacts:
+    names, result = trial.names, outcome.result
+    sent, received = Counter(dict.fromkeys(names, 0)), Counter(dict.fromkeys(names, 0))
+    for item in outcome.traffic:
+        sent[names[item.client]] += item.sent
+        received[names[item.client]] += item.received
+    least = smallest_sum(section_of(trial.config), one_way=False)
+    for done in result.rounds:
+        for client in done.participants:
+            up, down = framing(done, client, settings, smallest=least)
+            sent[names[client]] += up
+            received[names[client]] += down
+    secagg = sum(item.secagg for item in outcome.traffic)
+    seconds = dict(outcome.seconds)
+    steps = {
+        name: {"sent": 0, "received": 0, "messages": 0, "seconds": seconds.pop(name, 0.0)}
+        for name in (CHOOSE, AGGREGATE)
+    }
+    return ServerFacts(
+        clients=len(names),
+        clients_sent=dict(sent),
+        clients_received=dict(received),
+        by_kind={"received": {"secagg, both directions": secagg}, "sent": {}},
+        steps=steps,
+        sums=_tally(result, settings, least),
+        seconds=seconds,
+        opened=_opened(trial, result),
+    )
+
+
+def framing(
+    done: FlaimRound, client: int, settings: FlaimSettings, *, smallest: int
+) -> tuple[int, int]:
+    """What frames and headers add to one participant's messages in a round without dropouts: (sent, received)."""
+    header = SIZE_BYTES + HEADER_BYTES
+    up = down = header if done.round > 0 and settings.chosen else 0
+    sums = [len(members) for members in members_of(done, settings) if client in members]
+    for members in sums:
+        down += header + PLACE_BYTES
+        if members < smallest:
+            up += header
+        else:
+            up, down = up + SECAGG_UP * SIZE_BYTES, down + SECAGG_DOWN * SIZE_BYTES
+    return up, down
+
+
+def members_of(done: FlaimRound, settings: FlaimSettings) -> list[tuple[int, ...]]:
+    """Who was asked for each sum of a round."""
+    if settings.grouping == "union" or done.round == 0:
+        return [done.participants]
+    everybody = [done.participants] if any(m.one_way for m in done.measurements) else []
+    return [*everybody, *done.choosers.values()]
+
+
+def _tally(result: FlaimResult, settings: FlaimSettings, smallest: int) -> dict[str, object]:
+    sizes = [
+        len(members)
+        for done in result.rounds
+        if not done.lost
+        for members in members_of(done, settings)
+    ]
+    masked = [size for size in sizes if size >= smallest]
+    tally = SumTally(
+        secagg=len(masked),
+        plain=len(sizes) - len(masked),
+        plain_contributors=sum(sizes) - sum(masked),
+        given_up=len(result.lost_rounds),
+        least_survivors=min(masked, default=None),
+    )
+    return asdict(tally)
+
+
+def _opened(trial: Trial, result: FlaimResult) -> list[Opened]:
+    opened = []
+    for done in result.rounds:
+        if done.choosers:
+            chosen = sum(map(len, done.choosers.values()))
+            opened.append(Opened(done.round, CHOOSE, CHOICES, chosen))
+        cells = sum(int(np.size(m.noisy)) for m in done.measurements)
+        opened.append(Opened(done.round, AGGREGATE, SUMS, cells))
+    return opened
+
+
+OF_THE_TRIAL: Mapping[str, object] = {
+    "flaim.clients": None,
+    "flaim.address": None,
+    **dict.fromkeys(("silos", *SILO_ALGORITHMS)),
+}
+"""What a trial changes in a config: it makes names and an address of its own, and is of this method."""
+
+
+def flaim_request(
+    config: Config,
+    dataset: str,
+    clients: int | None,
+    *,
+    partition: str,
+    label: str | None,
+    seed: int,
+    simulate: bool = False,
+) -> Request:
+    """The request for the variant that the config has. Raises ConfigError where its tables are not FLAIM's."""
+    # Before a table is asked for in a way that FLAIM's commands have not.
+    check_whole_rows(config)
+    method = f"flaim-{section_of(config).variant}{'-simulated' if simulate else ''}"
+    return Request(method, dataset, clients, partition, label, seed)
+
+
+def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False) -> Folder:
+    """The run folder, as ``open_run_folder``. Raises ConfigError where processes cannot run it, StoreError."""
+    if check_flaim(trial.config, trial.workload).variant == ORACLE and not simulate:
+        raise ConfigError(
+            trial.config.source,
+            "flaim.variant",
+            "is 'oracle', which needs the pooled table; expected another one, or --simulate",
+        )
+    return open_run_folder(trial, out, (SERVER,))
+
+
+async def run_flaim(
+    trial: Trial,
+    folder: Folder,
+    progress: Progress,
+    *,
+    simulate: bool = False,
+    processes: int | None = None,
+) -> RunReport:
+    """Run ``trial`` in ``folder``; returns the report without utility.
+
+    Raises as `parties.local.flaim_launcher.launch_flaim` and `parties.local.flaim.run_simulation`.
+    """
+    started = time.perf_counter()
+    if simulate:
+        config, extra = trial.config, {}
+        await run_simulation(trial, folder, progress=progress)
+    else:
+        launched = await launch_flaim(trial, folder, processes=processes, progress=progress)
+        collect(folder)
+        config, extra = launched.config, {"setup": launched.setup_s}
+    return flaim_report(
+        config,
+        trial.workload,
+        read_result(folder.party(0)),
+        dataset=trial.request.dataset,
+        wall_s={"total": time.perf_counter() - started, **extra},
+        trial=True,
+        transcript=None if simulate else folder.party(0) / "transcript.jsonl",
+    )

@@ -1,0 +1,220 @@
+"""FLAIM on one machine: the server and all clients as processes, over mutual TLS on loopback.
+
+Provides ``launch_flaim``: certificates and a port (``with_server``), the server, the clients, and their supervision
+(``play_processes``); silos have these two, too. The server's failure ends the run with its message; a client that fails
+or is killed has dropped out, and the run goes on without it as far as the protocol allows. On any way out no process is
+left (`parties.local.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed when the
+run is finished. Known limits: one machine holds everything, so that a trial protects nobody.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from parties.config import Config, FlaimSection, SilosSection
+from parties.federation.flaim_parameters import section_of
+from parties.foundation.exit_codes import ChildFailed, Status
+from parties.foundation.process_limits import most_files
+from parties.identity.tls import pinned_in
+from parties.local.children import LOOPBACK, free_ports
+from parties.local.folder import REGISTER, Folder
+from parties.local.launcher import prepare_trial
+from parties.local.processes import Child
+from parties.local.request import Trial
+from parties.observability.events import WORKING, Progress
+
+SERVER = "server"
+FLAIM_COMMANDS = "flaim-server", "flaim-clients"
+ONE_EACH = 8
+"""Up to so many clients have a process each."""
+_CLIENT_FILES, _OTHER_FILES = 6, 200
+"""That a client has open: its connection, and its ledger's lock, database and what SQLite has beside that; and a
+process besides."""
+_GOODBYE_S = 10.0
+_WATCHED = ("--json", "--watch-stdin")
+_SHOWN = ("listening", "writing", "resumed", "algorithm", WORKING)
+
+
+@dataclass(slots=True)
+class LaunchedFlaim:
+    """A finished run: its config, how many processes played the clients, which of them failed, seconds to the start."""
+
+    config: Config
+    processes: int
+    failed: list[str] = field(default_factory=list)
+    setup_s: float = 0.0
+
+
+async def launch_flaim(
+    trial: Trial, folder: Folder, *, processes: int | None, progress: Progress
+) -> LaunchedFlaim:
+    """Run ``trial`` in ``folder`` to its end; ``processes`` play the clients (None: one each, or a few).
+
+    Raises ChildFailed with the server's message, StoreError, CertificateError.
+    """
+    started = time.perf_counter()
+    section = section_of(trial.config)
+
+    def configure(trial: Trial, folder: Folder) -> Config:
+        return with_server(trial.config, folder, section, trial.names)
+
+    config = await asyncio.to_thread(prepare_trial, trial, folder, (section.server,), configure)
+    progress.event("prepared", "certificates, port and clients' tables are ready")
+    count = processes or default_processes(len(trial.names))
+    launched = LaunchedFlaim(config, min(count, len(trial.names)))
+    await play_processes(trial.names, folder, FLAIM_COMMANDS, launched, started, progress=progress)
+    return launched
+
+
+async def play_processes(
+    names: tuple[str, ...],
+    folder: Folder,
+    commands: tuple[str, str],
+    launched: LaunchedFlaim,
+    started: float,
+    *,
+    progress: Progress,
+) -> None:
+    """Start a server and the clients called ``names`` in the prepared ``folder``, by these two ``commands``.
+
+    Until the server has ended well; no process is left on any way out. ``launched`` is told what happens, ``started``
+    is a `time.perf_counter`. Raises ChildFailed with the server's message.
+    """
+    run = _Run(names, folder, commands, progress, launched)
+    try:
+        await run.play(started)
+    finally:
+        await asyncio.shield(asyncio.gather(*(child.stop() for child in run.children)))
+
+
+def default_processes(clients: int) -> int:
+    """One for each client where they are few, else as many as there are processors, at least two.
+
+    More, where so many clients would need more files than a process may have open.
+    """
+    if clients <= ONE_EACH:
+        return clients
+    each = max(1, (most_files() - _OTHER_FILES) // _CLIENT_FILES)
+    return max(2, os.cpu_count() or 1, -(-clients // each))
+
+
+def with_server(
+    config: Config, folder: Folder, section: FlaimSection | SilosSection, names: Sequence[str]
+) -> Config:
+    """``config`` with the ``section``'s server on a free port here, these clients, and the folder's certificates."""
+    certificates, server = folder.certificates.resolve(), section.server
+    meeting = "silos" if isinstance(section, SilosSection) else "flaim"
+    return config.override(
+        {
+            f"{meeting}.address": f"{LOOPBACK}:{free_ports(1)[0]}",
+            f"{meeting}.clients": list(names),
+            f"{meeting}.key": pinned_in(certificates / f"{server}.crt").key,
+            "tls": {
+                "ca": str(certificates / "ca.crt"),
+                "cert": str(certificates / f"{server}.crt"),
+                "key": str(certificates / f"{server}.key"),
+            },
+        }
+    )
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """The processes of one run."""
+
+    names: tuple[str, ...]
+    folder: Folder
+    commands: tuple[str, str]
+    progress: Progress
+    launched: LaunchedFlaim
+    children: list[Child] = field(default_factory=list)
+    here: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    listening: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def play(self, started: float) -> None:
+        """Start the server, then the clients; watch until the server has ended well."""
+        directory = self.folder.party(0)
+        arguments = [self.commands[0], str(self.folder.config), "--dir", str(directory), *_WATCHED]
+        arguments += ["--register", str(directory / REGISTER)]
+        server = Child.start(SERVER, arguments, log=directory / "log.txt")
+        self.children.append(server)
+        self.progress.event("server", "the server is starting", pids=str(server.pid))
+        serving = asyncio.create_task(self._watch_server(server, started))
+        clients = asyncio.create_task(self._clients(server))
+        try:
+            await asyncio.wait((serving, clients), return_when=asyncio.FIRST_EXCEPTION)
+            if clients.done() and clients.exception() is not None and not serving.done():
+                await clients
+            await serving
+            # They have been told goodbye and write their last lines.
+            await asyncio.wait((clients,), timeout=_GOODBYE_S)
+        finally:
+            for task in (serving, clients):
+                task.cancel()
+            await asyncio.gather(serving, clients, return_exceptions=True)
+
+    async def _watch_server(self, server: Child, started: float) -> None:
+        async for event in server.events():
+            name, text, done = str(event["event"]), str(event.get("text", "")), event.get("done")
+            if name == "listening":
+                self.listening.set()
+                self.launched.setup_s = time.perf_counter() - started
+            if name == "clients" and isinstance(done, int):
+                self.progress.event("uploads", text, done=done)
+            elif name == "round-done" and isinstance(done, int):
+                self.progress.event("rounds", text, done=done)
+            elif name in _SHOWN:
+                self.progress.event(name, text)
+        self.listening.set()
+        code = await server.wait()
+        if code != 0:
+            status = Status.KILLED if code < 0 else Status.DEFECT
+            raise ChildFailed(
+                server.describe_end(), server.failure[0] if server.failure else status
+            )
+
+    async def _clients(self, server: Child) -> None:
+        """Start the clients' processes once the server listens, and watch them to their ends."""
+        await self.listening.wait()
+        count = self.launched.processes
+        watchers: list[asyncio.Task[None]] = []
+        for index in range(count):
+            names = self.names[index::count]
+            label = names[0] if len(names) == 1 else f"{len(names)} clients"
+            part = ("--share", f"{index}/{count}")
+            arguments = [self.commands[1], str(self.folder.owners / "job.json"), *part, *_WATCHED]
+            log = self.folder.owners / f"log-{index}.txt"
+            child = Child.start(label, arguments, log=log)
+            self.children.append(child)
+            watchers.append(asyncio.create_task(self._watch_clients(child, names, server)))
+        pids = " ".join(str(child.pid) for child in self.children[1:])
+        self.progress.event("started", f"{count} processes play the clients", pids=pids)
+        await asyncio.gather(*watchers)
+
+    async def _watch_clients(self, child: Child, names: tuple[str, ...], server: Child) -> None:
+        async for event in child.events():
+            name, who = str(event["event"]), event.get("client")
+            if name == "joined" and isinstance(who, str):
+                self._arrived({who}, server)
+            elif name == "client-failed" and isinstance(who, str):
+                self._failed({who}, str(event.get("text", "")), server)
+            elif name == "client-done" and isinstance(who, str):
+                self.gone.add(who)
+        code = await child.wait()
+        left = set(names) - self.gone
+        if code != 0 and left:
+            self._failed(left, child.describe_end(), server)
+
+    def _arrived(self, names: set[str], server: Child) -> None:
+        self.here |= names
+        if self.here | self.gone >= set(self.names):
+            server.command("go")
+
+    def _failed(self, names: set[str], text: str, server: Child) -> None:
+        self.gone |= names
+        self.launched.failed.append(text)
+        self.progress.event("client-left", text)
+        self._arrived(set(), server)

@@ -1,0 +1,121 @@
+"""The run folder of a trial: new, or one that an interrupted run of the same request left.
+
+Provides ``Folder`` and ``default_place``. Secret: keys, shares and tables below it until the run is finished, in
+folders of mode 0700.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from parties.foundation.errors import StoreError
+from parties.foundation.untrusted_text import json_of
+from parties.storage.files import disk_errors, write_json
+
+SERVERS = ("0", "1", "2")
+"""Names of the folders of DistAIM's servers."""
+REGISTER = "register.sqlite"
+"""A trial's server has its register of studies in its folder."""
+_MARK = "run.json"
+
+
+def default_place(run_id: str) -> Path:
+    """Where a run's folder is if nobody says: runs/ID-TIME."""
+    return Path("runs") / f"{run_id}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+class Folder:
+    """The run folder. While a run is unfinished it also holds what a restart needs; ``finish`` removes that.
+
+    ``servers`` are the names of their folders below parties/.
+
+    parties/PID/        one server's folder each, mode 0700: store, transcript, costs, log
+    owners/             table, submission states and receipts, mode 0700
+    certificates/       the trial's own authority
+    run.json            which request this is, and whether it is finished
+    """
+
+    def __init__(self, path: Path, servers: Sequence[str] = SERVERS) -> None:
+        self.path = path
+        self.servers = tuple(servers)
+        self.resumed = False
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.toml"
+
+    @property
+    def certificates(self) -> Path:
+        """Certificates and keys of the trial."""
+        return self.path / "certificates"
+
+    @property
+    def owners(self) -> Path:
+        """What the owners' process needs."""
+        return self.path / "owners"
+
+    def party(self, pid: int) -> Path:
+        """One server's folder."""
+        return self.path / "parties" / self.servers[pid]
+
+    @property
+    def parties(self) -> tuple[Path, ...]:
+        """The servers' folders."""
+        return tuple(self.party(pid) for pid in range(len(self.servers)))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the folder holds a finished run. Raises StoreError where that cannot be told."""
+        mark = self._read_mark()
+        return mark is not None and mark.get("finished") is True
+
+    def open(self, fingerprint: str) -> None:
+        """Make the folder, or take up an interrupted run of the same request (then ``resumed`` is true).
+
+        Raises StoreError, and changes nothing, where the folder holds anything else or cannot be written.
+        """
+        mark = self._read_mark()
+        if mark is None and self.path.exists() and any(self._entries()):
+            raise StoreError(
+                self.path, "is not empty and not a run of this program; expected a new folder"
+            )
+        if self.finished:
+            raise StoreError(self.path, "holds a finished run; expected a new folder for --out")
+        if mark is not None and mark.get("fingerprint") != fingerprint:
+            raise StoreError(
+                self.path,
+                "holds an unfinished run of another config, table or options; expected a new folder, or the same "
+                "command again to go on with it",
+            )
+        self.resumed = mark is not None
+        with disk_errors(self.path, "made"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            if mark is None:
+                # First of all: the same command takes up whatever comes after.
+                self._write_mark(fingerprint, finished=False)
+            for folder in (*self.parties, self.owners):
+                folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self.path / "parties", self.owners, *self.parties):
+                folder.chmod(0o700)
+
+    def finish(self, fingerprint: str) -> None:
+        """Mark the run as finished. Raises StoreError."""
+        self._write_mark(fingerprint, finished=True)
+
+    def _entries(self) -> list[str]:
+        with disk_errors(self.path, "read"):
+            return os.listdir(self.path)
+
+    def _read_mark(self) -> Mapping[str, object] | None:
+        try:
+            mark = json_of((self.path / _MARK).read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise StoreError(self.path / _MARK, f"cannot be used: {error}") from error
+        return mark if isinstance(mark, dict) else {}
+
+    def _write_mark(self, fingerprint: str, *, finished: bool) -> None:
+        write_json(self.path / _MARK, {"fingerprint": fingerprint, "finished": finished})

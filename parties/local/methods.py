@@ -1,0 +1,71 @@
+"""The methods of `syncret run`: DistAIM by real processes, and central AIM in this one.
+
+Provides ``trial_on``, ``open_method_folder`` and ``run_method``. Secret: the trial's table.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from parties.config import Config
+from parties.local.assemble import collect, open_run_folder
+from parties.local.central import run_central
+from parties.local.children import Children
+from parties.local.folder import SERVERS, Folder
+from parties.local.launcher import launch
+from parties.local.request import Request, Trial, load_linked_trial, load_trial
+from parties.local.sources import Located
+from parties.methods.distaim import run_report
+from parties.mpc.planning.budget import make_plan
+from parties.observability.events import Progress
+from parties.report.model import RunReport
+from parties.session.owner import Table
+
+
+def trial_on(table: Table | Mapping[str, Table], config: Config, request: Request) -> Trial:
+    """The trial on a table that is somewhere, or on those of its sources by name.
+
+    Raises as ``load_trial`` and ``load_linked_trial``, and DataError where a table cannot be read.
+    """
+    if isinstance(table, Mapping):
+        located = {name: Located(t.text(), t.source.shown) for name, t in table.items()}
+        extra = any(t.ignore_extra for t in table.values())
+        return load_linked_trial(config, located, request, ignore_extra=extra)
+    return load_trial(
+        config,
+        table.text(),
+        request,
+        source=table.source.shown,
+        ignore_extra=table.ignore_extra,
+    )
+
+
+def open_method_folder(trial: Trial, out: Path | None) -> Folder:
+    """The run folder, as ``open_run_folder``. Raises ConfigError where the run cannot work, StoreError."""
+    # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
+    make_plan(trial.config, trial.workload)
+    return open_run_folder(trial, out, SERVERS)
+
+
+async def run_method(
+    trial: Trial, folder: Folder, progress: Progress, *, children: Children | None = None
+) -> RunReport:
+    """Run ``trial`` in ``folder`` by the method that it asks for; returns the report without utility.
+
+    ``children``: DistAIM's processes, where they are held already.
+
+    Raises as `parties.local.launcher.launch` and `parties.local.central.run_central`.
+    """
+    if trial.request.method == "aim":
+        return await run_central(trial, folder, progress=progress)
+    started = time.perf_counter()
+    launched = await launch(trial, folder, progress=progress, children=children)
+    collect(folder)
+    return run_report(
+        launched.config,
+        trial.workload,
+        folder.party(0),
+        dataset=trial.request.dataset,
+        clients=trial.partition.clients,
+        wall_s={"total": time.perf_counter() - started, "setup": launched.setup_s},
+    )

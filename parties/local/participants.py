@@ -1,0 +1,260 @@
+"""A trial's data owners: one process that plays all of them, each as a real upload over mutual TLS.
+
+Provides ``run_owners``. Every owner has a certificate, a table and a submission of its own; only the process is shared.
+Owners whose receipt is there already do nothing, and one that was cut off sends the same submission again. Secret: the
+tables and the owners' seeds, in files of mode 0600 below the run folder, removed when the run is finished. Known
+limits: the process counts and shares for one owner at a time, a few uploads overlap.
+
+Several clients of a FLAIM trial in one process: each with its own TLS connection, certificate, ledger and rows.
+
+Provides ``play_clients``, and ``play_each``, which silos have, too. A hundred processes are no use to a machine with
+two processors: the launcher starts one process a client where there are few, and otherwise a few processes that play a
+share of them each. What a client sends is the same. Secret: the tables, which a trial has in one place. Known limits:
+one event loop; counting runs in threads.
+
+Several silos of a trial in one process: each with its own TLS connection, certificate, ledger and table.
+
+Provides ``play_silos``. Secret: the tables, which a trial has in one place. Known limits: one event loop; silos compute
+in threads.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.dialect import Dialect
+from mechanisms.reading import read_text
+from mechanisms.source import TableSource
+from parties.config import CertificateFiles, Config, load_config
+from parties.federation.client import SiloReport, federated_release, run_silo
+from parties.federation.flaim_parameters import flaim_release
+from parties.foundation.errors import SubmitError
+from parties.foundation.exit_codes import ChildFailed, describe
+from parties.foundation.process_limits import allow_files
+from parties.local.jobs import (
+    CONCURRENT,
+    Job,
+    OwnersJob,
+    Receipt,
+    SilosJob,
+    append_receipt,
+    read_receipts,
+)
+from parties.methods.flaim.client import ClientReport, SharedBriefs, run_client
+from parties.methods.registry import plan_of
+from parties.mpc.inputs.own import capacity_for
+from parties.mpc.planning.budget import distaim_release
+from parties.mpc.submission.submit import Submitted, status, submit
+from parties.network.frames import read_little
+from parties.observability.events import Progress
+from parties.session.owner import source_sizes
+from parties.storage.owner_budget import Account, Budget, Source
+
+_LOOK_S = 0.5
+
+
+async def run_owners(path: Path, *, progress: Progress) -> None:
+    """Submit for every owner of the job at ``path`` that has no receipt yet.
+
+    Raises SubmitError, after everyone has tried, with the first failure and how many there were.
+    """
+    job = OwnersJob.read(path)
+    receipts_path = Path(job.receipts)
+    done = read_receipts(receipts_path)
+    _end_torn_line(receipts_path)
+    config = load_config(Path(job.config))
+    workload = config.build_workload()
+    rows = _rows_by_owner(job, config)
+    finished, failures = len(done), list[str]()
+    at_once = asyncio.Semaphore(CONCURRENT)
+    budget, release = Budget(Path(job.budget)), distaim_release(config, workload)
+
+    async def submit_rows(index: int, name: str) -> None:
+        nonlocal finished
+        state = Path(job.states) / f"{name}.json"
+        async with at_once:
+            try:
+                files = job.files_of(name)
+                receipt = await submit(
+                    config,
+                    rows[index],
+                    files,
+                    state=state,
+                    capacity=trial_capacity(
+                        len(rows[index]), job.capacity, config.clients.rows_per_client
+                    ),
+                    workload=workload,
+                    spend=Account(budget, Source(name), release).spend,
+                )
+                receipt = await _confirmed(receipt, config, files, state)
+            except SubmitError as error:
+                failures.append(f"{name}: {error}")
+                return
+        append_receipt(receipts_path, receipt)
+        finished += 1
+        text = f"{finished} of {len(job.names)} data owners have submitted"
+        progress.event("uploads", text, done=finished)
+
+    async with asyncio.TaskGroup() as group:
+        for index, name in enumerate(job.names):
+            if name not in done:
+                group.create_task(submit_rows(index, name))
+    _report(failures, len(job.names))
+
+
+async def _confirmed(
+    receipt: Submitted, config: Config, files: CertificateFiles, state: Path
+) -> Submitted:
+    """The receipt once all three servers have confirmed it: a trial's servers are all there. Raises SubmitError."""
+    if receipt.first_round is None:
+        return receipt
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(config.timeouts.submit_s):
+            while not receipt.complete:
+                await asyncio.sleep(_LOOK_S)
+                receipt = await status(config, files, state)
+    if not receipt.complete:
+        away = ", ".join(receipt.kept_for)
+        raise SubmitError(
+            f"the submission has not reached {away} in {config.timeouts.submit_s:g} s"
+        )
+    return receipt
+
+
+def trial_capacity(rows: int, declared: int | None, bound: int) -> int:
+    """What an owner of so many rows declares: in earnest what it knows from elsewhere, such as its beds.
+
+    Here, where nothing else was ``declared``, its rows rounded up to two digits; at most the run's ``bound``.
+    """
+    return capacity_for(rows, bound) if declared is None else min(declared, bound)
+
+
+def _rows_by_owner(job: OwnersJob, config: Config) -> list[NDArray[np.int32]]:
+    """The coded rows (rows, columns) of each owner, in the order of the table; with sources, its source's columns."""
+    codes: NDArray[np.int32] = np.load(job.codes, allow_pickle=False)
+    owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
+    order = np.argsort(owners, kind="stable")
+    starts = np.searchsorted(owners[order], np.arange(1, len(job.names)))
+    tables = np.split(codes[order], starts)
+    if not config.sources:
+        return tables
+    widths = [len(source_sizes(config, config.source_of(name))) for name in job.names]
+    return [table[:, :width] for table, width in zip(tables, widths, strict=True)]
+
+
+def _report(failures: Sequence[str], owners: int) -> None:
+    if failures:
+        raise SubmitError(
+            f"{len(failures)} of {owners} data owners could not submit; the first: {failures[0]}"
+        )
+
+
+def _end_torn_line(path: Path) -> None:
+    if path.exists():
+        data = path.read_bytes()
+        os.truncate(path, data.rfind(b"\n") + 1)
+
+
+async def play_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
+    """Play those clients of the job at ``path`` whose number is i modulo n, for ``share`` (i, n), to the run's end.
+
+    Raises as ``play_each``.
+    """
+    job = OwnersJob.read(path)
+    config = load_config(Path(job.config))
+    workload = config.build_workload()
+    briefs, joining = SharedBriefs(workload), asyncio.Semaphore(CONCURRENT)
+    budget, release = Budget(Path(job.budget)), flaim_release(config)
+    codes: NDArray[np.int32] = np.load(job.codes, mmap_mode="r", allow_pickle=False)
+    owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
+
+    async def take_part(index: int, name: str) -> ClientReport:
+        return await run_client(
+            config,
+            np.ascontiguousarray(codes[owners == index]),
+            job.files_of(name),
+            Path(job.states) / name,
+            progress=progress,
+            spend=Account(budget, Source(name), release).spend,
+            workload=workload,
+            briefs=briefs,
+            joining=joining,
+        )
+
+    await play_each(job, share, take_part, who="clients", progress=progress)
+
+
+async def play_each(
+    job: Job,
+    share: tuple[int, int],
+    take_part: Callable[[int, str], Awaitable[Receipt]],
+    *,
+    who: str,
+    progress: Progress,
+) -> None:
+    """Those owners of ``job`` whose number is i modulo n, for ``share`` (i, n), ``take_part`` at once, each for itself.
+
+    Raises ChildFailed, after everyone has ended, with the first failure and how many there were.
+    """
+    allow_files()
+    read_little()
+    mine = range(share[0], len(job.names), share[1])
+    failures: list[tuple[str, Exception]] = []
+
+    async def one(index: int) -> None:
+        name = job.names[index]
+        try:
+            receipt = await take_part(index, name)
+        except Exception as error:  # noqa: BLE001  # One owner's failure is not the others'.
+            failures.append((name, error))
+            progress.event("client-failed", f"{name}: {describe(error).message}", client=name)
+            return
+        append_receipt(Path(job.receipts), receipt)
+        progress.event("client-done", f"{name} has finished", client=name)
+
+    async with asyncio.TaskGroup() as group:
+        for index in mine:
+            group.create_task(one(index))
+    if failures:
+        name, error = failures[0]
+        failure = describe(error)
+        raise ChildFailed(
+            f"{len(failures)} of {len(mine)} {who} did not finish; the first, {name}: {failure.message}",
+            failure.status,
+        )
+
+
+async def play_silos(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
+    """Play those silos of the job at ``path`` whose number is i modulo n, for ``share`` (i, n), to the run's end.
+
+    Raises as `parties.local.participants.play_each`.
+    """
+    job = SilosJob.read(path)
+    config = load_config(Path(job.config))
+    plan, joining = plan_of(config), asyncio.Semaphore(CONCURRENT)
+    release = federated_release(config, plan)
+
+    async def take_part(index: int, name: str) -> SiloReport:
+        table = Path(job.tables) / f"{name}.csv"
+        spend = None
+        if release is not None:
+            spend = Account(Budget(Path(job.budget)), Source(name), release).spend
+        return await run_silo(
+            config,
+            await asyncio.to_thread(
+                read_text, TableSource(str(table), None, Dialect(",", None, "utf-8"))
+            ),
+            job.files_of(name),
+            Path(job.states) / name,
+            progress=progress,
+            spend=spend,
+            joining=joining,
+            plan=plan,
+        )
+
+    await play_each(job, share, take_part, who="silos", progress=progress)

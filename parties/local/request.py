@@ -1,0 +1,283 @@
+"""What a trial on one machine is asked for.
+
+Provides ``Request`` (the options of `syncret run` and `syncret flaim`), ``Trial`` and ``load_trial``: config, coded
+table and partition, checked before anything is written. Secret: the table, which a trial has in one place. Everything
+that says which rows belong to whom is drawn from a public seed, so that a restart makes the same owners.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.column_values import ColumnValues, column_values
+from mechanisms.domain import Domain
+from mechanisms.errors import DataError
+from mechanisms.resolving import coarse_codes
+from mechanisms.table import encode
+from mechanisms.text_table import TextTable
+from mechanisms.value_pairs import ValuePairs
+from mechanisms.workload import Workload
+from parties.config import MAX_ROWS, Config
+from parties.config.parsing import source_dict
+from parties.foundation.errors import ConfigError
+from parties.local.jobs import CONCURRENT
+from parties.local.partition import Partition, partition_rows
+from parties.local.sources import LinkedTables, Located, read_sources
+from parties.mpc.planning.resources import server_memory
+from parties.mpc.planning.validation import check_feasible, check_memory, owner_memory
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METHODS = DISTAIM, AIM = "distaim", "aim"
+"""Of `syncret run`; `syncret flaim` has "flaim-VARIANT"."""
+_WAIT_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be run besides the config. ``clients`` None takes clients.expected; ``label`` is a column's name.
+
+    ``capacity`` is what each owner declares of its rows; None: as `parties.local.participants` has it.
+    """
+
+    method: str
+    dataset: str
+    clients: int | None
+    partition: str
+    label: str | None
+    seed: int
+    capacity: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A checked request: its config, the coded table (rows, columns), who owns which row, and a digest of it all.
+
+    ``values`` are those of the table as it is written; where there are none the report does without.
+    """
+
+    request: Request
+    config: Config
+    workload: Workload
+    codes: NDArray[np.int32]
+    partition: Partition
+    fingerprint: str
+    values: tuple[ColumnValues, ...] = ()
+    pairs: ValuePairs | None = None
+    """The pairs of the table's columns, as it is written; None where there are none, or one column."""
+    linked: LinkedTables | None = None
+    """With sources: their tables, of which ``codes`` are the join; ``partition`` is of all their rows."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The owners' names."""
+        if self.linked is not None:
+            return tuple(owner for source in self.config.sources for owner in source.owners)
+        width = max(3, len(str(self.partition.clients - 1)))
+        return tuple(f"owner-{index:0{width}d}" for index in range(self.partition.clients))
+
+    def on(self, domain: Domain) -> Self:
+        """The same trial on its domain after private bins were measured."""
+        config = self.config.resolved(domain)
+        codes = coarse_codes(self.config.domain, domain, self.codes)
+        return replace(self, config=config, workload=config.build_workload(), codes=codes)
+
+    def counted(self, owners: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """The rows of these ``owners``, a mask by their places; with sources, what theirs join to."""
+        if self.linked is None:
+            return self.codes[owners[self.partition.owners]]
+        if owners.all():
+            return self.codes
+        codes = self.linked.codes(self.linked.joined_rows(owners))
+        return coarse_codes(self.linked.config.domain, self.config.domain, codes)
+
+    def shared(self, config: Config) -> NDArray[np.int32]:
+        """What owners share of their rows: codes, with sources those of each and its rows' keys."""
+        return self.codes if self.linked is None else self.linked.shared(config)
+
+
+def load_trial(
+    config: Config,
+    frame: "TextTable | pd.DataFrame",
+    request: Request,
+    *,
+    source: str,
+    ignore_extra: bool = False,
+) -> Trial:
+    """Check config, table and partition together; with ``ignore_extra`` the table may have unknown columns.
+
+    Raises ConfigError (also of what DistAIM cannot do), DataError (table against domain), WorkloadError. Nothing is
+    written.
+    """
+    config, workload = _checked(config, request)
+    if config.sources:
+        names = " ".join(f"--source {source.name}=TABLE" for source in config.sources)
+        raise ConfigError(
+            config.source,
+            "source",
+            f"has tables of their own: expected {names} instead of one table",
+        )
+    codes = encode(config.domain, frame, source=source, ignore_extra=ignore_extra)
+    clients = config.clients.expected
+    if not len(codes):
+        raise DataError(f"{source}: has a header but no rows; a trial needs some")
+    label = None if request.label is None else _column(config, request.label)
+    partition = partition_rows(
+        request.partition,
+        codes,
+        config.domain.shape,
+        clients=clients,
+        seed=request.seed,
+        label=label,
+    )
+    _check_capacity(config, request, int(partition.sizes.max()))
+    digest = _fingerprint(config, request, label)
+    digest.update(codes.tobytes())
+    values, pairs = column_values(config.domain, frame), _pairs(config, frame)
+    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values, pairs)
+
+
+def load_linked_trial(
+    config: Config, tables: Mapping[str, Located], request: Request, *, ignore_extra: bool = False
+) -> Trial:
+    """As ``load_trial``, of the tables of all sources, by name; ``clients`` are so many of each.
+
+    Raises as ``load_trial``, and DataError as `parties.local.sources.read_sources`, or where nothing joins.
+    """
+    config, workload = _checked(config, request)
+    if request.label is not None:
+        _column(config, request.label)
+    linked = read_sources(
+        config,
+        tables,
+        partition=request.partition,
+        label=request.label,
+        seed=request.seed,
+        ignore_extra=ignore_extra,
+    )
+    rows = linked.joined_rows()
+    if not len(rows[0]):
+        raise DataError(
+            "no row of one source has a partner in all others: are the keys (source.key) the same, written alike?"
+        )
+    clients = config.clients.expected
+    partition = Partition(request.partition, clients, linked.owners, "of each source by itself")
+    _check_capacity(config, request, int(partition.sizes.max()))
+    digest, codes = _fingerprint(config, request, request.label), linked.codes(rows)
+    # Keys count as well: the configuration without servers salts them here.
+    digest.update(linked.shared(config).tobytes() + linked.owners.tobytes())
+    text = linked.text(rows)
+    values, pairs = column_values(config.domain, text), _pairs(config, text)
+    return Trial(
+        request, config, workload, codes, partition, digest.hexdigest(), values, pairs, linked
+    )
+
+
+def _pairs(config: Config, frame: "TextTable | pd.DataFrame") -> ValuePairs | None:
+    if len(config.domain.columns) < 2:
+        return None
+    return ValuePairs.of(config.domain, TextTable.of(frame))
+
+
+def _checked(config: Config, request: Request) -> tuple[Config, Workload]:
+    """The configuration for one machine, and its workload, once nothing stands against the run. Raises ConfigError."""
+    config = _for_one_machine(config, request)
+    workload = config.build_workload()
+    if request.method == DISTAIM:
+        check_feasible(config, workload)
+        check_memory(config, _memory(config, workload), "a trial on one machine")
+    return config, workload
+
+
+def _check_capacity(config: Config, request: Request, largest: int) -> None:
+    """Raises ConfigError where an owner has ``largest`` rows, and may not."""
+    bound = config.clients.rows_per_client
+    if largest > bound:
+        raise ConfigError(
+            config.source,
+            "clients.rows_per_client",
+            f"is {bound}; this partition gives one owner {largest} rows",
+        )
+    if request.capacity is not None and not largest <= request.capacity <= bound:
+        raise ConfigError(
+            config.source,
+            "capacity",
+            f"is {request.capacity}; expected {largest}, which this partition gives one owner, to {bound} "
+            "(clients.rows_per_client)",
+        )
+
+
+def _fingerprint(config: Config, request: Request, label: int | str | None) -> "hashlib._Hash":
+    digest = hashlib.sha256(config.digest().encode())
+    asked = [request.method, request.partition, label, request.seed, request.capacity]
+    digest.update(json.dumps(asked).encode())
+    return digest
+
+
+def _memory(config: Config, workload: Workload) -> int:
+    """What a run needs whose three servers and owners are on one machine."""
+    at_once = min(CONCURRENT, config.clients.expected)
+    servers = sum(server_memory(config, workload, pid) for pid in range(3))
+    return servers + owner_memory(config, workload, at_once=at_once)
+
+
+def _for_one_machine(config: Config, request: Request) -> Config:
+    """The launcher says when all owners are through; a bound on rows that many owners would overflow is lowered."""
+    values: dict[str, object] = {"clients.wait_s": _WAIT_S, "party": None, "tls": None}
+    if config.sources:
+        return config.override(values | _owners_of_sources(config, request.clients))
+    if request.clients is not None:
+        bound = min(config.clients.rows_per_client, MAX_ROWS // max(1, request.clients))
+        values |= {
+            "clients.expected": request.clients,
+            "clients.minimum": None,
+            "clients.rows_per_client": max(1, bound),
+        }
+    return config.override(values)
+
+
+def _owners_of_sources(config: Config, clients: int | None) -> dict[str, object]:
+    """``clients`` owners of each source, called by its name; None: those that it names, or else as many as fit."""
+    sources = config.sources
+    if clients is None:
+        if all(source.owners for source in sources):
+            return {}
+        if config.clients.expected % len(sources):
+            raise ConfigError(
+                config.source,
+                "clients.expected",
+                f"is {config.clients.expected}; expected a multiple of {len(sources)}, as many as there are sources, "
+                "or source.owners, or --clients",
+            )
+        clients = config.clients.expected // len(sources)
+    width = max(3, len(str(clients - 1)))
+    named = [
+        replace(
+            source, owners=tuple(f"{source.name}-{index:0{width}d}" for index in range(clients))
+        )
+        for source in sources
+    ]
+    owners = clients * len(sources)
+    return {
+        "source": [source_dict(source) for source in named],
+        "clients.expected": owners,
+        "clients.minimum": None,
+        "clients.names": None,
+        "clients.rows_per_client": min(config.clients.rows_per_client, max(1, MAX_ROWS // owners)),
+    }
+
+
+def _column(config: Config, name: str) -> int:
+    if name not in config.domain.names:
+        raise ConfigError(
+            config.source,
+            "column",
+            f"has no {name!r} for --label; expected one of {', '.join(config.domain.names)}",
+        )
+    return config.domain.index(name)

@@ -1,0 +1,238 @@
+"""From what DistAIM's lead left behind to a report.
+
+Provides ``run_report`` (of a finished run, from the lead's folder), ``write_lead_report`` and ``notes``. Public:
+everything; no real table is at hand here.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mechanisms.accounting import LedgerEntry
+from mechanisms.model import Model
+from mechanisms.resolving import unmeasured
+from mechanisms.workload import Workload
+from parties.config import ANNEALED, MALICIOUS, Config
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.outputs import read_attempts
+from parties.mpc.planning.budget import composed_epsilon, sampling_distance, zcdp_epsilon
+from parties.mpc.steps import CLIENTS_COUNT, ESTIMATE, FINISH
+from parties.mpc.transcript_schema import COUNTING
+from parties.report.from_result import parameters, read_result, selected, sources_of, workload_size
+from parties.report.model import (
+    DISTAIM_TRUST,
+    MALICIOUS_TRUST,
+    TRIAL_TRUST,
+    Communication,
+    Excluded,
+    Opened,
+    Privacy,
+    RunReport,
+)
+from parties.report.privacy_text import about, ended, link_trust, unit_trust
+from parties.report.writing import write_without_real
+from parties.session.result_digests import MODEL
+from protocols.measure import DISTRIBUTED
+from protocols.steps import MEASURE, SELECT
+
+DISTRIBUTED_TRUST = (
+    "Each server added noise of its own: what one server does not know has the variance that is charged, and the "
+    "counts carry 1.5 times that variance."
+)
+
+
+def write_lead_report(config: Config, directory: Path) -> None:
+    """The lead's report.json and report.html, where no real table is at hand. Raises StoreError."""
+    workload = config.build_workload()
+    attempts = read_attempts(directory / "costs.json")
+    total = sum(float(attempt["seconds"]["total"]) for attempt in attempts)
+    report = run_report(config, workload, directory, dataset=config.run.id, wall_s={"total": total})
+    model = Model.load(directory / MODEL)
+    released = config.resolved(model.domain) if unmeasured(config.domain) else config
+    write_without_real(released, released.build_workload(), directory, report)
+
+
+def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
+    """What the run guarantees and what it does not."""
+    return (
+        *(MALICIOUS_TRUST if config.run.security == MALICIOUS else DISTAIM_TRUST),
+        *link_trust(config),
+        *unit_trust(config),
+        *([DISTRIBUTED_TRUST] if config.run.noise == DISTRIBUTED else []),
+        *([TRIAL_TRUST] if in_trial else []),
+    )
+
+
+def run_report(
+    config: Config,
+    workload: Workload,
+    directory: Path,
+    *,
+    dataset: str,
+    wall_s: Mapping[str, float],
+    clients: int | None = None,
+) -> RunReport:
+    """The report of a finished run on shares, from the lead's ``directory``, without utility.
+
+    ``wall_s`` are seconds by phase that the lead does not know, "total" among them; ``clients`` is how many there were
+    if more than have submitted, which only a trial knows. Raises StoreError.
+    """
+    result = read_result(directory)
+    opened = _opened(directory / "transcript.jsonl")
+    capacities = _capacities(directory / "transcript.jsonl", result)
+    traffic = result["client_bytes"]
+    count = max(1, clients or traffic["clients"])
+    return RunReport(
+        method="distaim",
+        trust=_trust(config, in_trial=clients is not None),
+        dataset=dataset,
+        parameters=parameters(config, clients or result["clients"]),
+        privacy=Privacy(
+            result["rho_total"],
+            _ledger(result),
+            implementation_delta(config, workload),
+        ),
+        workload=workload_size(workload, sum(capacities.values()), sources_of(config, capacities)),
+        communication=Communication(
+            traffic["sent"] / count,
+            traffic["received"] / count,
+            {step: (a, b, c) for step, (a, b, c) in result["sent_by_step"].items()},
+            workload.cells * 8 * 6 / 1e6,
+            passed_on_bytes=tuple(result["passed_on_bytes"]),
+        ),
+        time_s=_times(read_attempts(directory / "costs.json"), wall_s),
+        opened=opened,
+        selected=selected(result),
+        seed=config.run.seed,
+        synthetic_rows=config.run.rows or result["rows_estimated"],
+        notes=notes(result, config) + _rows_note(capacities, len(result["counted"])),
+        rounds_done=result["rounds_done"],
+        excluded=_excluded(result),
+        about=about(config, ended=ended(directory / "transcript.jsonl")),
+    )
+
+
+def _excluded(result: Mapping[str, Any]) -> tuple[Excluded, ...]:
+    return tuple(
+        left_out(item["client"], item["round"], Exclusion(item["excluded"]), item["by"])
+        for item in result["excluded"]
+    )
+
+
+def left_out(client: str, round: int, reason: Exclusion, by: Sequence[int]) -> Excluded:
+    """An owner that was not counted, as a report has it."""
+    return Excluded(client, round, reason.value, tuple(by), reason.sentence(by))
+
+
+def implementation_delta(config: Config, workload: Workload) -> float:
+    """What is taken out of delta because noise is sampled with finite precision."""
+    # A sum of statistical distances counts for both of two neighbouring tables.
+    return (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload)
+
+
+def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
+    """What a reader should know of how the rounds went, from a result.json."""
+    done, chosen = result["rounds_done"], result["selected"]
+    also = _accounting(config)
+    if config.run.schedule == ANNEALED and not result.get("finished_early"):
+        sigmas = [one["sigma"] for one in chosen]
+        later = f", and from {sigmas[0]:.4g} rows to {min(sigmas):.4g} in rounds" if sigmas else ""
+        return (
+            f"Annealed: {done} rounds. The noise's deviation was {result['sigma']:.4g} rows for single columns{later}.",
+            *also,
+        )
+    if done == config.run.rounds:
+        return also
+    if result.get("finished_early"):
+        return (
+            f"The run ended after {done} of {config.run.rounds} rounds, as the operators of all three servers asked: "
+            "less was measured than was planned, and what was not spent of the budget stays unspent.",
+            *also,
+        )
+    return (
+        f"The run ended after {result['rounds_done']} of {config.run.rounds} rounds: values that were charged and "
+        "lost in a crash had to be paid for again, and the rest of the budget did not cover a further round.",
+        *also,
+    )
+
+
+def _accounting(config: Config) -> tuple[str, ...]:
+    """The way that epsilon was counted, and the figure of the other way, in sentences."""
+    workload = config.build_workload()
+    plain = zcdp_epsilon(config, workload)
+    if plain is not None:
+        return (
+            "Epsilon is counted by the loss of one Gaussian, which bounds that of the whole run. By zCDP alone the "
+            f"same release would be charged as epsilon {_up(plain):g} at this delta.",
+        )
+    composed = composed_epsilon(config, workload)
+    if composed is None:
+        return ()
+    return (
+        f"Composed numerically, the same release is private with epsilon {_up(composed):g} at this delta; ledgers and "
+        "owners' budgets go by zCDP, and so by the epsilon above.",
+    )
+
+
+def _up(epsilon: float) -> float:
+    return math.ceil(1000 * epsilon) / 1000
+
+
+def _ledger(result: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:
+    return tuple(LedgerEntry.from_dict(entry) for entry in result["ledger"])
+
+
+def _opened(transcript: Path) -> tuple[Opened, ...]:
+    """Every opening that the lead's transcript shows, those lost in a crash among them."""
+    items = []
+    with transcript.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"kind":"opened"'):
+                record = json.loads(line)
+                items.append(
+                    Opened(record["round"] or 0, record["step"], record["what"], record["count"])
+                )
+    return tuple(items)
+
+
+def _capacities(transcript: Path, result: Mapping[str, Any]) -> Mapping[str, int]:
+    """The counted owners who sent rows, and how many rows each may have."""
+    noted: dict[str, int] = {}
+    with transcript.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"kind":"note"') and COUNTING.what.encode() in line:
+                record = json.loads(line)
+                noted |= record["capacities"] if record["what"] == COUNTING.what else {}
+    counted = (item["client"] for item in result["counted"])
+    return {client: noted[client] for client in counted if client in noted}
+
+
+def _rows_note(capacities: Mapping[str, int], counted: int) -> tuple[str, ...]:
+    if not capacities:
+        return ()
+    rows, others = sum(capacities.values()), counted - len(capacities)
+    rest = f"; the other {others} sent counts" if others else ""
+    return (
+        f"{len(capacities)} data owners sent their rows, of which they may have {rows:,} by what they say publicly, "
+        f"and the servers counted them{rest}.",
+    )
+
+
+def _times(attempts: Sequence[Mapping[str, Any]], wall_s: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by phase at the lead, over all attempts, beside ``wall_s``; what is in neither is "other"."""
+    names = {step.name: step.name for step in (SELECT, MEASURE, ESTIMATE)} | {FINISH.name: "write"}
+    names[CLIENTS_COUNT.name] = "count"
+    phases = dict.fromkeys(("share", *names.values()), 0.0)
+    for attempt in attempts:
+        phases["share"] += float(attempt["seconds"].get("share", 0.0))
+        for step in attempt["steps"]:
+            if step["step"] in names:
+                phases[names[step["step"]]] += step["seconds"]
+    # Rows are counted while owners' shares come in.
+    phases["share"] = max(0.0, phases["share"] - phases["count"])
+    earlier = sum(float(attempt["seconds"]["total"]) for attempt in attempts[:-1])
+    total = wall_s["total"] + earlier
+    times = {**{phase: s for phase, s in wall_s.items() if phase != "total"}, **phases}
+    return {"total": total, **times, "other": max(0.0, total - sum(times.values()))}

@@ -1,0 +1,205 @@
+"""From what a run between silos left to its report: what came out, for whom it is private, how sums were taken.
+
+Provides ``silos_report`` (the content of report.json, of a result.json) and ``write_silos_report`` (both files).
+Public: everything that comes in, but ``utility``, which a trial measures on the pooled table without noise: report.json
+lists it under ``not_private``, and the page says so beside it. A run without a guarantee is marked in both.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mechanisms.accounting import LedgerEntry
+from mechanisms.origins import counted_in_words
+from parties.config import Config
+from parties.federation.flaim_parameters import is_malicious
+from parties.federation.sum_parameters import corrupt, silos_section
+from parties.report import html_parts
+from parties.report.model import NOT_PRIVATE, TRIAL_TRUST
+from parties.report.privacy_text import about, ended
+from parties.storage.files import write_whole
+
+NO_GUARANTEE = (
+    "Not private: sums were opened as they are, and what was made of them may say anything about anybody. Do not "
+    "publish it."
+)
+_TRIAL = TRIAL_TRUST.replace("all three servers and all owners", "server and silos")
+
+
+def silos_report(
+    config: Config,
+    result: Mapping[str, Any],
+    *,
+    dataset: str,
+    transcript: Path,
+    trial: bool,
+    utility: Mapping[str, float] | None = None,
+    seed: int | None = None,
+) -> dict[str, object]:
+    """The content of report.json; ``trial``: one machine held everything. ``transcript`` says when the run ended."""
+    section, run, sums = silos_section(config), config.run, result["sums"]
+    clients = config.clients.expected
+    entries = [LedgerEntry.from_dict(entry) for entry in result["ledger"]]
+    told = about(config, ended=ended(transcript))
+    document: dict[str, object] = {
+        "method": "" if config.algorithm is None else config.algorithm[0],
+        "dataset": dataset,
+        "about": {
+            "study": told.study,
+            "configuration": told.configuration,
+            "ended": told.ended,
+            "version": told.version,
+            "provenance": told.provenance,
+        },
+        "seed": seed,
+        "private": result["private"],
+        "guarantee": result["guarantee"],
+        "parameters": {
+            "epsilon": run.epsilon,
+            "delta": run.delta,
+            "rounds": run.rounds,
+            "clients": clients,
+            "minimum": section.minimum,
+            "noise": section.noise,
+            "security": run.security,
+            **({} if config.algorithm is None else {"settings": dict(config.algorithm[1])}),
+        },
+        "privacy": {
+            "rho_total": result["rho_total"],
+            "rho_spent": math.fsum(entry.rho for entry in entries),
+            "ledger": result["ledger"],
+        },
+        "result": result["facts"],
+        "files": result["files"],
+        "tables": result["tables"],
+        "lines": result["lines"],
+        "utility": dict(utility or {}),
+        "sums": sums,
+        "communication": {
+            "silo_sent_bytes_mean": sum(result["silos_sent"].values()) / clients,
+            "silo_received_bytes_mean": sum(result["silos_received"].values()) / clients,
+            "silo_sent_bytes_formula": sums["formula_sent"],
+            "silo_received_bytes_formula": sums["formula_received"],
+            "by_kind": result["by_kind"],
+        },
+        "opened": result["opened"],
+        "lost": result["lost"],
+        "time": {f"{phase}_s": seconds for phase, seconds in result["seconds"].items()},
+        "trust": [*_trust(config, private=result["private"]), *([_TRIAL] if trial else [])],
+        "not_private": _not_private(result, utility),
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _not_private(result: Mapping[str, Any], utility: Mapping[str, float] | None) -> list[str]:
+    """The keys of what has no guarantee."""
+    exact = [] if result["private"] else ["result", "files", "tables", "opened"]
+    return [*exact, *(["utility"] if utility else [])]
+
+
+def _trust(config: Config, *, private: bool) -> list[str]:
+    section, clients = silos_section(config), config.clients.expected
+    kind = "whatever it does" if is_malicious(config) else "provided that it follows the protocol"
+    held = (
+        f"Every sum was taken by secure aggregation, over {section.minimum} silos or more: the server saw sums and no "
+        f"silo's part of them, {kind}, with up to {corrupt(config, clients)} of the silos in league with it."
+    )
+    if not private:
+        return [NO_GUARANTEE, held]
+    seen = "Each silo added its part of the noise before anything was sent: the server saw no sum without noise."
+    if section.noise == "server":
+        seen = "Noise that the server added is added by its word: it saw those sums as they are."
+    return [held, seen]
+
+
+def write_silos_report(directory: Path, report: Mapping[str, Any]) -> None:
+    """Write report.json and report.html. Raises ValueError for a number that JSON does not have, StoreError."""
+    text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    write_whole(directory / "report.json", text)
+    write_whole(directory / "report.html", render(report))
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The page for a report."""
+    title = f"{report['dataset']}: {report['method']}"
+    parts = [f"<h1>{html_parts.text(title)}</h1>"]
+    if not report["private"]:
+        parts.append(f'<p class="warning">{html_parts.text(NO_GUARANTEE)}</p>')
+    parts.append(f"<p>{html_parts.text(report['guarantee'])}</p>")
+    parts.append(_tiles(report))
+    for heading, heads, rows in report["tables"]:
+        parts += [f"<h2>{html_parts.text(heading)}</h2>", html_parts.table(heads, rows)]
+    if report["utility"]:
+        figures = html_parts.table(("figure", "value"), list(report["utility"].items()))
+        parts += [
+            "<h2>Against the real table</h2>",
+            f'<p class="warning">{html_parts.text(NOT_PRIVATE)}</p>',
+            figures,
+        ]
+    parts += ["<h2>Who had to be trusted</h2>"]
+    parts += [f"<p>{html_parts.text(sentence)}</p>" for sentence in report["trust"]]
+    parts += ["<h2>Sums</h2>", _sums(report), "<h2>What silos sent</h2>", _bytes(report)]
+    if report["privacy"]["ledger"]:
+        rows = [
+            (entry["round"], entry["step"], entry["event"], entry["rho"])
+            for entry in report["privacy"]["ledger"]
+        ]
+        parts += ["<h2>Ledger</h2>", html_parts.table(("sum", "step", "event", "rho"), rows)]
+    facts = report["about"]
+    if counts := facts.get("provenance"):
+        told = f"The domain of the study {facts['study']}. {counted_in_words(counts)}"
+        parts.append(f"<p>{html_parts.text(told)}</p>")
+    parts.append(
+        f'<p class="quiet">Study {html_parts.text(facts["study"])}, '
+        f"configuration {html_parts.text(facts['configuration'])}, ended "
+        f"{html_parts.text(facts['ended'])}, Syncret {html_parts.text(facts['version'])}</p>"
+    )
+    return html_parts.document(f"Syncret: {title}", "\n".join(parts))
+
+
+def _tiles(report: Mapping[str, Any]) -> str:
+    parameters, privacy, sums = report["parameters"], report["privacy"], report["sums"]
+    private = f"ε {parameters['epsilon']:g}, δ {parameters['delta']:g}"
+    tiles = [
+        ("privacy", private if report["private"] else "none"),
+        ("silos", parameters["clients"]),
+        ("sums", sums["taken"] + sums["before"]),
+        ("a silo sent", f"{report['communication']['silo_sent_bytes_mean'] / 1e6:.3f} MB"),
+    ]
+    if privacy["rho_total"]:
+        spent = 100 * privacy["rho_spent"] / privacy["rho_total"]
+        tiles.insert(1, ("budget spent", f"{spent:.1f} %"))
+    inner = "".join(
+        f"<div><b>{html_parts.text(value)}</b><span>{name}</span></div>" for name, value in tiles
+    )
+    return f'<div class="tiles">{inner}</div>'
+
+
+def _sums(report: Mapping[str, Any]) -> str:
+    sums = report["sums"]
+    rows = [
+        ("taken", sums["taken"]),
+        ("taken by an attempt before this one", sums["before"]),
+        ("given up", sums["given_up"]),
+        ("least silos in one", sums["least_survivors"] or 0),
+        ("dropouts", sums["dropouts"]),
+        ("numbers", sums["values"]),
+    ]
+    return html_parts.table(("", ""), rows)
+
+
+def _bytes(report: Mapping[str, Any]) -> str:
+    traffic = report["communication"]
+    rows = [
+        (
+            way,
+            traffic[f"silo_{way}_bytes_mean"],
+            traffic[f"silo_{way}_bytes_formula"],
+        )
+        for way in ("sent", "received")
+    ]
+    return html_parts.table(
+        ("bytes", "a silo on average", "by the formula, of its sums alone"), rows
+    )

@@ -1,0 +1,381 @@
+"""A client of FLAIM as a process, or one of several in a process: its own connection, certificate, ledger and rows.
+
+Provides ``run_client``; its connection is a `parties.federation.channel.Line`. A lost connection is a dropout of the
+round; the client comes back for the next one while the server is there. Secret: rows, keys, vectors. The folder holds
+the client's ledger of this run: what it was ever asked to release, spent before it is sent. Another folder is another
+ledger, and charged to the table's budget once more. Known limits: see `parties.methods.flaim.client`.
+
+One client of FLAIM, without I/O and without a clock: what it answers to each message of the server.
+
+Provides ``ClientSession``. It drives a `mechanisms.flaim_client.FlaimClient`, which charges the client's own ledger
+before it looks at a row, and one `secagg.SecAggClient` for each sum, with a policy from the client's own config. What
+the server asks for beyond that config, the session's minima or the budget is refused, and nothing is sent.
+
+    BRIEF    -> CHOICES                 what this client chose, private by the exponential mechanism
+    ROSTER   -> nothing                 in malicious mode: cards of other clients, checked
+    MEMBERS  -> nothing                 the same: who is in the next sum
+    LAYOUT   -> nothing, or PLAIN       its vector is counted; plain where grouping = "query" and it is nearly alone;
+                                        OUT where it has none of what this client chose
+    secagg   -> secagg                  the session that takes the sum
+    SKIPPED  -> nothing                 the round was given up
+
+Secret: the rows, vectors and keys. Public: answers are private, masked or about nobody's rows. Known limits:
+noise = "server" is added by the server, and nobody but the server can say that it was. With run.security = "malicious"
+sums are of signed sessions alone, and the noise is the clients'.
+"""
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Ledger
+from mechanisms.flaim_client import FlaimClient
+from mechanisms.flaim_messages import Brief, Layout, encode_choices
+from mechanisms.flaim_settings import SumNoise
+from mechanisms.workload import Workload
+from parties.config import CertificateFiles, Config
+from parties.federation.channel import Line, until_goodbye
+from parties.federation.client_session import SumSession, Tally
+from parties.federation.flaim_parameters import is_malicious, policy, section_of, smallest_sum
+from parties.federation.key_directory import Own, session_id
+from parties.federation.messages import (
+    Message,
+    MessageKind,
+    pack_plain,
+    pack_reason,
+    seal_answer,
+    unpack_asked,
+    unpack_task,
+)
+from parties.foundation.errors import ConfigError, FlaimProtocolError
+from parties.identity import tls
+from parties.methods.flaim.settings import Replaced, check_flaim
+from parties.observability.events import Progress
+from parties.session.enrollment import check_enrolled
+from parties.storage.database import Database
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
+from protocols.sealing import PUBLIC_BYTES
+from secagg import ClientPolicy
+from secagg.client import SecAggClient
+from secagg.errors import ParameterError
+
+_CLIQUE_BYTES = 64
+"""More than a clique of a brief's model takes besides its cells and its columns."""
+
+
+class SharedBriefs:
+    """The brief of a round, decoded once for all clients of a process: they are sent the same bytes."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._lock = threading.Lock()
+        self._body = b""
+        self._brief: Brief | None = None
+
+    def __call__(self, body: bytes) -> Brief:
+        """As `Brief.decode`. Raises FlaimError."""
+        with self._lock:
+            if self._brief is None or body != self._body:
+                brief = Brief.decode(body, self._workload)
+                if brief.model is not None:
+                    _ = brief.totals  # What scoring computes once and then keeps.
+                self._body, self._brief = body, brief
+            return self._brief
+
+
+class ClientSession(SumSession):
+    """One client's side of a run; ``over`` once the server has said goodbye."""
+
+    def __init__(
+        self,
+        config: Config,
+        workload: Workload,
+        client: FlaimClient,
+        ledger: Ledger,
+        *,
+        server: str,
+        random_bytes: Callable[[int], bytes],
+        decode: Callable[[bytes], Brief] | None = None,
+        own: Own | None = None,
+    ) -> None:
+        """``ledger`` becomes the client's own. ``server`` is the server's name, for messages.
+
+        ``decode`` stands in for `Brief.decode` where several clients share a process (``SharedBriefs``). ``own`` is
+        what malicious mode needs, and it alone. Raises ValueError.
+        """
+        super().__init__(
+            config,
+            server=server,
+            random_bytes=random_bytes,
+            largest=_largest_brief(config, workload),
+            own=own,
+        )
+        client.ledger = ledger
+        self._workload = workload
+        self._client = client
+        self._ledger = ledger
+        self._decode = decode or (lambda body: Brief.decode(body, workload))
+        # What the sum that is being taken was asked for with, and its roster.
+        self._asked: tuple[Layout, list[bytes] | None] | None = None
+        self._counted = 0
+
+    def lost(self) -> None:
+        """See ``SumSession.lost``."""
+        super().lost()
+        self._client.rejoin()
+
+    def _asked_for(self, message: Message) -> bytes | None:
+        match message.kind:
+            case MessageKind.BRIEF:
+                return self._choose(message)
+            case MessageKind.LAYOUT:
+                return self._count(message)
+            case _:
+                return super()._asked_for(message)
+
+    def _choose(self, message: Message) -> bytes:
+        """Score the workload against the server's model, choose, and say what."""
+        self._idle("BRIEF")
+        key, body = unpack_asked(message.body, self._server)
+        brief = self._decode(body)
+        if brief.round != message.round:
+            raise FlaimProtocolError(self._server, f"sent a brief of round {brief.round}")
+        chosen = self._client.choose(brief)
+        answer = encode_choices(message.round, chosen)
+        return seal_answer(key, MessageKind.CHOICES, message.round, answer)
+
+    def _count(self, message: Message) -> bytes | None:
+        """Count what a sum asks for, once its session is one that this client's own config allows."""
+        self._idle("LAYOUT")
+        place, asked = unpack_task(message.body, self._server)
+        body = asked if place is not None else unpack_asked(asked, self._server)[1]
+        layout = Layout.decode(body, self._workload)
+        if layout.round != message.round:
+            raise FlaimProtocolError(self._server, f"sent a layout of round {layout.round}")
+        self._check_size(layout, plain=place is None)
+        if layout.chosen and not self._client.chose_of(layout):
+            # This process did not choose (one before it did): zeros would count as this client's rows.
+            self._give_up()
+            return Message(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
+        # Before anything is charged or counted: who is in this sum, by their own certificates.
+        own, named = self._own, None
+        roster = None if own is None else own.keys(layout.clients, place or 0, self._server)
+        if own is not None and roster is not None:
+            named = session_id(self._config, layout.encode(), roster)
+            own.once(named, self._server)
+        noise = self._client.noise_of(layout)
+        counts = self._client.count(layout)
+        self.tally.sums += 1
+        if layout.round != self._counted or not self.tally.rounds:
+            self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
+        if place is None:
+            key, _ = unpack_asked(asked, self._server)
+            return seal_answer(key, MessageKind.PLAIN, message.round, pack_plain(counts))
+        demanded = self._demanded(layout, noise, named)
+        self._asked = layout, roster
+        self._sum = SecAggClient(
+            place,
+            counts,
+            demanded,
+            identity=None if own is None else own.identity,
+            roster=roster,
+            random_bytes=self._random_bytes,
+        )
+        return None
+
+    def freeze(self) -> dict[str, object]:
+        """As JSON, all that this client is between two messages, but its card: for ``thaw`` in another process.
+
+        Secret: it holds the vector and the keys of a sum that is being taken.
+        """
+        layout, roster = self._asked or (None, None)
+        return {
+            "over": self.over,
+            "tally": [self.tally.rounds, self.tally.sums, self.tally.given_up],
+            "counted": self._counted,
+            "gave_up": self._gave_up,
+            "place": list(self._client.place),
+            "sum": None if self._sum is None else self._sum.freeze().decode(),
+            "layout": None if layout is None else layout.encode().hex(),
+            "roster": None if roster is None else [key.hex() for key in roster],
+        }
+
+    def thaw(self, document: Mapping[str, Any]) -> None:
+        """Go on where ``freeze`` was called."""
+        self.over = document["over"]
+        self.tally = Tally(*document["tally"])
+        self._counted, self._gave_up = document["counted"], document["gave_up"]
+        latest, round, chosen = document["place"]
+        self._client.resume((latest, round, tuple(chosen)))
+        if document["sum"] is None:
+            return
+        layout = Layout.decode(bytes.fromhex(document["layout"]), self._workload)
+        keys = document["roster"]
+        roster = None if keys is None else [bytes.fromhex(key) for key in keys]
+        named = None if roster is None else session_id(self._config, layout.encode(), roster)
+        self._asked = layout, roster
+        self._sum = SecAggClient.thaw(
+            document["sum"].encode(),
+            self._demanded(layout, self._client.noise_of(layout), named),
+            identity=None if self._own is None else self._own.identity,
+            roster=roster,
+            random_bytes=self._random_bytes,
+        )
+
+    def _demanded(self, layout: Layout, noise: SumNoise, named: bytes | None) -> ClientPolicy:
+        try:
+            return policy(self._config, self._workload, layout, noise, session_id=named)
+        except ParameterError as error:
+            raise FlaimProtocolError(
+                self._server, f"asks for a sum that no session can take: {error}"
+            ) from error
+
+    def _check_size(self, layout: Layout, *, plain: bool) -> None:
+        section = section_of(self._config)
+        least = smallest_sum(section, one_way=layout.one_way)
+        if layout.clients > self._clients:
+            raise FlaimProtocolError(
+                self._server,
+                f"asks for a sum over {layout.clients} clients; expected at most {self._clients}",
+            )
+        alone = section.grouping == "query" and not layout.one_way
+        if plain and not (alone and layout.clients < least):
+            raise FlaimProtocolError(
+                self._server, "asks for counts without SecAgg; this run's config does not allow it"
+            )
+        if not plain and layout.clients < least:
+            raise FlaimProtocolError(
+                self._server,
+                f"asks for a sum over {layout.clients} clients; expected at least {least}",
+            )
+
+
+def _largest_brief(config: Config, workload: Workload) -> int:
+    """Bytes that a BRIEF can take: a model within the size limit, and a mask of the candidates.
+
+    ``run.max_model_mb`` is of 8-byte cells, a brief's are 4 bytes. The initial model is of one-way marginals.
+    """
+    columns = len(workload.domain.columns)
+    cells = int(config.run.max_model_mb * 1e6 / 8) + 2 * sum(workload.domain.shape)
+    return (
+        1024
+        + PUBLIC_BYTES
+        + 4 * cells
+        + columns * (_CLIQUE_BYTES + 2 * columns)
+        + len(workload.candidates)
+    )
+
+
+@dataclass(slots=True)
+class ClientReport:
+    """What one client did in a run. Bytes are frames; ``rho_spent`` is by its own ledger, over all its processes.
+
+    ``replaced`` says what that is for one row replaced by another, where sizes are public.
+    """
+
+    client: str
+    rounds: int = 0
+    sums: int = 0
+    given_up: int = 0
+    rho_spent: float = 0.0
+    rho_total: float = 0.0
+    replaced: str | None = None
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    connections: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+    def to_dict(self) -> dict[str, object]:
+        """For programs."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+async def run_client(
+    config: Config,
+    codes: NDArray[np.int32],
+    files: CertificateFiles,
+    directory: Path,
+    *,
+    progress: Progress,
+    spend: Callable[[str], object] | None = None,
+    workload: Workload | None = None,
+    briefs: SharedBriefs | None = None,
+    joining: asyncio.Semaphore | None = None,
+) -> ClientReport:
+    """Take part in the run of ``config`` with ``codes`` (rows, columns) until the server says goodbye.
+
+    ``directory`` keeps the ledger. ``spend`` charges all that this ledger allows, under the ledger's own name, to the
+    table's budget before anything is sent (`parties.storage.owner_budget`); without it that is the caller's affair.
+    Where clients share a process, ``workload`` and ``briefs`` save work, and ``joining`` limits how many open their
+    ledgers and connect at once.
+
+    Raises what ``spend`` raises, NotEnrolled, ConfigError, CertificateError, DataError (rows), StoreError,
+    RoundTransportError (the server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError,
+    BudgetExceeded.
+    """
+    section = config.require_flaim()
+    name = tls.load_identity(files).name
+    if name not in section.clients:
+        raise ConfigError(
+            config.source, "flaim.clients", f"does not have {name!r}, the name in {files.cert}"
+        )
+    config.check_rows(len(codes))
+    workload = workload or config.build_workload()
+    settings = check_flaim(config, workload)
+    inner = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)
+    joining = joining or asyncio.Semaphore()
+    async with joining:
+        # Making a ledger waits for the disk.
+        database = await asyncio.to_thread(Database, directory, config.digest(), LEDGER)
+    with database:
+        ledger = DurableLedger(database, settings.rho)
+        if not ledger.entries:
+            # Who has taken part comes back whatever the time is.
+            check_enrolled(config, name)
+        if spend is not None:
+            await asyncio.to_thread(spend, database.identity)
+        own = Own.make(config, files) if is_malicious(config) else None
+        session = ClientSession(
+            config,
+            workload,
+            inner,
+            ledger,
+            server=section.server,
+            random_bytes=secrets.token_bytes,
+            decode=briefs,
+            own=own,
+        )
+        report = ClientReport(name, rho_total=settings.rho)
+        line = Line(
+            config,
+            workload.digest(),
+            files,
+            section.server,
+            inner.declared_rows,
+            b"" if own is None else own.card.pack(),
+            session,
+            report,
+            progress,
+            joining,
+        )
+        started = time.monotonic()
+        try:
+            await until_goodbye(line)
+        finally:
+            report.rounds, report.sums = session.tally.rounds, session.tally.sums
+            report.given_up, report.rho_spent = session.tally.given_up, ledger.spent
+            report.seconds = time.monotonic() - started
+            charged = [entry.event for entry in ledger.entries]
+            replaced = Replaced.of(section, charged, delta=config.run.delta)
+            report.replaced = None if replaced is None else str(replaced)
+    report.finished = True
+    return report

@@ -1,0 +1,172 @@
+"""The app that Flower runs: ``server``, a ServerApp, and ``client``, a ClientApp, of flwr's Message API.
+
+Needs the extra ``flower``. The server's run config has ``config`` and ``dir``, as `syncret flaim-server` does. A
+client's node config (--node-config of its SuperNode) has ``config`` and ``data``, and, where they are not in their
+usual places, ``ca``, ``cert``, ``key``, ``dir``, ``budget`` and ``dataset``, as `syncret flaim-client` does. In a
+simulation nodes have no configuration of their own but a ``partition-id``: then ``nodes`` of the run config is a JSON
+file with a list of what they would have. A deployed node never takes a path from the run config, which is the
+server's. Secret: what files hold. What a client fails by stays in its own log: Flower tells the server the texts of
+exceptions, which may quote a table.
+"""
+
+import asyncio
+import functools
+import json
+import logging
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from mechanisms.source import TableSource
+from parties.config import load_config
+from parties.config.provenance import check_confirmed
+from parties.federation.flaim_parameters import flaim_release
+from parties.federation.flower_envelope import RECORD, Envelope
+from parties.federation.flower_members import GridMembers
+from parties.foundation.errors import ConfigError
+from parties.foundation.exit_codes import describe
+from parties.methods.flaim.client import SharedBriefs
+from parties.methods.flaim.flower_node import Node
+from parties.methods.flaim.report import write_server_report
+from parties.methods.flaim.server import run_flaim_server
+from parties.observability.events import Lines
+from parties.observability.status import About, Board
+from parties.session.owner import Owner, Table
+
+server, client = ServerApp(), ClientApp()
+_KINDS = "query"
+_PATHS = frozenset({"config", "data", "ca", "cert", "key", "dir", "budget"})
+
+
+class ClientFailed(Exception):
+    """What Flower may tell the server of a client's failure: its status."""
+
+
+class _GridPost:
+    """`GridMembers`' post over one of Flower's grids."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def nodes(self) -> Iterable[int]:
+        return list(self._grid.get_node_ids())
+
+    def push(
+        self, letters: Sequence[tuple[int, Envelope]], *, ttl_s: float
+    ) -> Sequence[str | None]:
+        messages = [
+            Message(_content(envelope), dst_node_id=node, message_type=_KINDS, ttl=ttl_s)
+            for node, envelope in letters
+        ]
+        return list(self._grid.push_messages(messages))
+
+    def pull(self, ids: Sequence[str]) -> Mapping[str, Envelope | str]:
+        found: dict[str, Envelope | str] = {}
+        for reply in self._grid.pull_messages(ids):
+            asked = reply.metadata.reply_to_message_id
+            found[asked] = reply.error.reason if reply.has_error() else _envelope(reply)
+        return found
+
+
+def _content(envelope: Envelope) -> RecordDict:
+    return RecordDict({RECORD: ConfigRecord(envelope.to_record())})
+
+
+def _envelope(message: Message) -> Envelope:
+    records = message.content.config_records
+    return Envelope.of_record(dict(records[RECORD]) if RECORD in records else {"": 0}, "Flower")
+
+
+def serve(grid: Grid, context: Context) -> None:
+    """The ServerApp: one run of FLAIM, to its end or its failure."""
+    config = load_config(Path(str(context.run_config["config"])))
+    folder = Path(str(context.run_config["dir"]))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    asyncio.run(
+        run_flaim_server(
+            config,
+            folder,
+            progress=Lines("server"),
+            closed=asyncio.Event(),
+            meet=functools.partial(GridMembers, post=_GridPost(grid)),
+            board=Board(About.of_meeting(config)),
+        )
+    )
+    write_server_report(config, folder)
+
+
+def take_part(message: Message, context: Context) -> Message:
+    """The ClientApp: one message of the server, answered."""
+    try:
+        answer = _node(_settings(context)).answer(_envelope(message))
+    except Exception as error:  # noqa: BLE001  # Whatever it is, the server hears its status alone.
+        logging.getLogger("syncret").error("%s", traceback.format_exc())
+        failure = describe(error)
+        raise ClientFailed(
+            f"it ended with status {int(failure.status)}; its own log says why"
+        ) from None
+    return Message(_content(answer), reply_to=message)
+
+
+def _settings(context: Context) -> Mapping[str, str]:
+    """What this node is given by its owner; in a simulation, by the run's file of nodes."""
+    given = {name: str(value) for name, value in context.node_config.items()}
+    if "config" not in given and "partition-id" in given:
+        nodes: list[dict[str, str]] = json.loads(
+            Path(str(context.run_config["nodes"])).read_bytes()
+        )
+        return nodes[int(given["partition-id"])]
+    missing = [name for name in ("config", "data") if name not in given]
+    if missing:
+        raise ConfigError("--node-config", missing[0], "is missing; expected the path of a file")
+    return given
+
+
+def _node(settings: Mapping[str, str]) -> Node:
+    data = Path(settings["data"])
+    return _made(tuple(sorted(settings.items())), data.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _made(settings: tuple[tuple[str, str], ...], _: int) -> Node:
+    """The node of these settings; where a process serves several messages, its table is read once."""
+    given: dict[str, Any] = {
+        name: Path(value) if name in _PATHS else value for name, value in settings
+    }
+    config, source = load_config(given["config"]), TableSource(str(given["data"]))
+    check_confirmed(config)
+    owner = Owner.of(
+        config,
+        Table(source, ignore_extra=False),
+        dataset=given.get("dataset"),
+        budget=given.get("budget"),
+        ca=given.get("ca"),
+        cert=given.get("cert"),
+        key=given.get("key"),
+    )
+    workload = config.build_workload()
+    return Node(
+        config,
+        workload,
+        owner.table.codes(config.domain),
+        owner.files,
+        given.get("dir") or owner.beside("flaim"),
+        owner.account(flaim_release(config)).spend,
+        _briefs(workload.digest(), workload),
+    )
+
+
+_SHARED: dict[str, SharedBriefs] = {}
+
+
+def _briefs(digest: str, workload: Any) -> SharedBriefs:
+    return _SHARED.setdefault(digest, SharedBriefs(workload))
+
+
+server.main()(serve)
+client.query()(take_part)

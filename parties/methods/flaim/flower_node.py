@@ -1,0 +1,141 @@
+"""A client of FLAIM on Flower, for one message: it reads what it was, answers, and writes down what it is then.
+
+Provides ``Node``. A SuperNode starts a process of its ClientApp for each message, so that what lives in one process of
+`parties.methods.flaim.client` lives here in a file of mode 0600 in the client's own folder, beside its ledger: where it
+is in the run, and within a sum its counts and keys. It is written before the answer leaves, whole or not at all, and
+gone after the run. Secret: that file, the table. Known limits: who copies the file has the client's counts for the
+length of a sum; the server is whom the SuperNode's --root-certificates trust: `flaim.key` is not looked at.
+"""
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.flaim_client import FlaimClient
+from mechanisms.workload import Workload
+from parties.config import CertificateFiles, Config
+from parties.federation.flaim_parameters import is_malicious
+from parties.federation.flower_envelope import Envelope, proof_text
+from parties.federation.key_directory import Own
+from parties.federation.messages import Hello, Message, MessageKind
+from parties.foundation.errors import ConfigError, FlaimProtocolError
+from parties.foundation.version import version
+from parties.identity import tls
+from parties.methods.flaim.client import ClientSession, SharedBriefs
+from parties.methods.flaim.settings import check_flaim
+from parties.session.enrollment import check_enrolled
+from parties.storage.database import Database
+from parties.storage.files import disk_errors, write_whole
+from parties.storage.privacy_ledger import LEDGER, DurableLedger
+
+STATE = "flower.json"
+
+
+@dataclass(slots=True)
+class Node:
+    """The client with the table ``codes`` (rows, columns) and the certificate ``files``; ``folder`` is its own.
+
+    ``spend`` charges all that the ledger allows, under its name, to the table's budget
+    (`parties.storage.owner_budget`).
+    """
+
+    config: Config
+    workload: Workload
+    codes: NDArray[np.int32] = field(repr=False)
+    files: CertificateFiles
+    folder: Path
+    spend: Callable[[str], object]
+    briefs: SharedBriefs | None = None
+
+    def answer(self, envelope: Envelope) -> Envelope:
+        """What this client answers. Raises as `parties.methods.flaim.client.run_client`, and is out of the run then."""
+        try:
+            return self._answer(envelope)
+        except BaseException:
+            # Whoever made it fail gets no second try with the same keys.
+            with disk_errors(self.folder):
+                (self.folder / STATE).unlink(missing_ok=True)
+            raise
+
+    def _answer(self, envelope: Envelope) -> Envelope:
+        server = self.config.require_flaim().server
+        settings = check_flaim(self.config, self.workload)
+        inner = FlaimClient(self.codes, self.workload, settings, random_bytes=secrets.token_bytes)
+        with Database(self.folder, self.config.digest(), LEDGER) as database:
+            ledger = DurableLedger(database, settings.rho)
+            own, kept = self._own(anew=bool(envelope.challenge))
+            session = ClientSession(
+                self.config,
+                self.workload,
+                inner,
+                ledger,
+                server=server,
+                random_bytes=secrets.token_bytes,
+                decode=self.briefs,
+                own=own if is_malicious(self.config) else None,
+            )
+            if envelope.challenge:
+                if not ledger.entries:
+                    # Who has taken part comes back whatever the time is.
+                    check_enrolled(self.config, tls.load_identity(self.files).name)
+                self.spend(database.identity)
+                self._keep(own, session)
+                return self._greeting(own, inner, envelope.challenge)
+            if kept is None:
+                raise FlaimProtocolError(server, "goes on with a client that is not in a run")
+            session.thaw(kept)
+            answers = []
+            for frame in envelope.frames:
+                if len(frame) > session.limit:
+                    raise FlaimProtocolError(server, f"sent a message of {len(frame)} bytes")
+                if not _is_welcome(frame, server):
+                    answer = session.receive(frame)
+                    answers += [] if answer is None else [answer]
+            self._keep(own, session)
+        return Envelope(tuple(answers))
+
+    def _greeting(self, own: Own, inner: FlaimClient, challenge: bytes) -> Envelope:
+        card = own.card.pack()
+        hello = Hello(
+            bytes.fromhex(self.config.digest()),
+            bytes.fromhex(self.workload.digest()),
+            inner.declared_rows,
+            version(),
+            card if is_malicious(self.config) else b"",
+        )
+        proof = own.identity.sign(proof_text(self.config.digest(), challenge))
+        frame = Message(MessageKind.HELLO, 0, hello.pack()).pack()
+        return Envelope((frame,), card=card, proof=proof)
+
+    def _own(self, *, anew: bool) -> tuple[Own, dict[str, object] | None]:
+        """This client's card, and what its session was; fresh where it begins ``anew``."""
+        names = self.config.require_flaim().clients
+        name = tls.load_identity(self.files).name
+        if name not in names:
+            what = f"does not have {name!r}, the name in {self.files.cert}"
+            raise ConfigError(self.config.source, "flaim.clients", what)
+        path = self.folder / STATE
+        if anew or not path.exists():
+            return Own.make(self.config, self.files), None
+        with disk_errors(path, "read"):
+            document = json.loads(path.read_bytes())
+        return Own.thaw(self.config, self.files, document["own"]), document["session"]
+
+    def _keep(self, own: Own, session: ClientSession) -> None:
+        path = self.folder / STATE
+        if session.over:
+            with disk_errors(path):
+                path.unlink(missing_ok=True)
+            return
+        document = {"own": own.freeze(), "session": session.freeze()}
+        write_whole(path, json.dumps(document).encode(), durable=True, secret=True)
+
+
+def _is_welcome(frame: bytes, server: str) -> bool:
+    """WELCOME, whose link key only the server needs."""
+    return frame[:4] != b"SAGG" and Message.unpack(frame, server).kind is MessageKind.WELCOME

@@ -1,0 +1,108 @@
+"""The finished rounds of a FLAIM run on the server's disk: a server that is started again goes on after the last one.
+
+Provides ``History``. Each finished round is one file: what was released in it, by whom it was chosen and measured, and
+what the clients declared by then. After a kill at any moment it is there whole or not at all. Public: all of it;
+everything in it has its noise. Trusted as the ledger beside it is; the SHA-256 at the end of a file finds accidents.
+
+A file is one line of JSON (its keys are those of ``FlaimRound``; ``rows`` by client), the counts of each measurement as
+little-endian doubles, and 32 bytes of SHA-256 over everything before.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
+from mechanisms.workload import Workload
+from parties.foundation.errors import StoreUnfit
+from parties.storage.files import disk_errors, write_whole
+
+_DIGEST_BYTES = 32
+
+
+class History:
+    """The finished rounds in ``directory``, which is made when the first one is saved.
+
+    ``rounds`` are those found there, in their order; ``population`` is who had been in the run by the last of them.
+    Raises StoreError for a file that is damaged.
+    """
+
+    def __init__(self, directory: Path, workload: Workload) -> None:
+        self._directory = directory
+        self._workload = workload
+        self.rounds: tuple[FlaimRound, ...] = ()
+        self.population: tuple[Participant, ...] = ()
+        while (path := self._path(len(self.rounds))).exists():
+            self._load(path)
+
+    def save(self, done: FlaimRound, population: Sequence[Participant]) -> None:
+        """Keep the next round; on the disk when this returns. Raises StoreError."""
+        document = {
+            "round": done.round,
+            "participants": done.participants,
+            "choosers": [[candidate, clients] for candidate, clients in done.choosers.items()],
+            "measurements": [
+                [m.candidate, m.deviation, m.contributors, m.one_way] for m in done.measurements
+            ],
+            "lost": done.lost,
+            "rows": [[p.client, p.rows] for p in population],
+        }
+        parts = [json.dumps(document).encode() + b"\n"]
+        parts += [m.noisy.astype("<f8").tobytes() for m in done.measurements]
+        data = b"".join(parts)
+        path = self._path(len(self.rounds))
+        with disk_errors(path):
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+        write_whole(path, data + hashlib.sha256(data).digest(), durable=True, secret=True)
+        self.rounds, self.population = (*self.rounds, done), tuple(population)
+
+    def give_up(self, charged: Iterable[int]) -> None:
+        """The rounds of ``charged`` that are not here were interrupted: nothing came of them. Raises StoreError."""
+        last = self.rounds[-1].round if self.rounds else -1
+        for number in sorted({number for number in charged if number > last}):
+            self.save(FlaimRound(number, (), {}, (), lost=True), self.population)
+
+    def clear(self) -> None:
+        """Forget all rounds: the run begins anew. Raises StoreError."""
+        with disk_errors(self._directory):
+            for number in reversed(range(len(self.rounds))):
+                self._path(number).unlink()
+        self.rounds, self.population = (), ()
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:05d}.round"
+
+    def _load(self, path: Path) -> None:
+        with disk_errors(path, "read"):
+            data = path.read_bytes()
+        body = data[:-_DIGEST_BYTES]
+        if hashlib.sha256(body).digest() != data[-_DIGEST_BYTES:]:
+            raise StoreUnfit(path, "is damaged: its SHA-256 is not the one at its end")
+        line, _, counts = body.partition(b"\n")
+        document = json.loads(line)
+        self.rounds = (*self.rounds, self._round(document, counts))
+        self.population = tuple(Participant(client, rows) for client, rows in document["rows"])
+
+    def _round(self, document: dict[str, Any], counts: bytes) -> FlaimRound:
+        measurements, start = [], 0
+        for candidate, deviation, contributors, one_way in document["measurements"]:
+            cells = self._workload.slice(candidate)
+            end = start + 8 * (cells.stop - cells.start)
+            noisy = np.frombuffer(counts[start:end], "<f8").astype(np.float64)
+            measurements.append(
+                FlaimMeasurement(
+                    document["round"], candidate, noisy, deviation, tuple(contributors), one_way
+                )
+            )
+            start = end
+        return FlaimRound(
+            document["round"],
+            tuple(document["participants"]),
+            {candidate: tuple(clients) for candidate, clients in document["choosers"]},
+            tuple(measurements),
+            document["lost"],
+        )

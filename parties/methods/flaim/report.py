@@ -1,0 +1,288 @@
+"""From what a run of FLAIM left to its report: who had to be trusted with what, how sums were taken, what it cost.
+
+Provides ``flaim_report`` (of a result.json) and ``write_server_report`` (where no real table is at hand). Public:
+everything that comes in.
+
+How good the table is that a run of FLAIM has written, kept beside it until the report is made.
+
+Provides ``keep_quality``. Public: everything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import LedgerEntry
+from mechanisms.flaim import FlaimResult
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.federation.flaim_parameters import is_malicious, section_of, settings_of
+from parties.methods.flaim.settings import Replaced, unit
+from parties.report.from_result import parameters, read_result, selected, workload_size
+from parties.report.model import TRIAL_TRUST, Communication, Opened, Parameters, Privacy, RunReport
+from parties.report.privacy_text import about, ended
+from parties.report.quality import flaim_quality, write_quality
+from parties.report.writing import write_without_real
+
+_CHOICES_PRIVATE = (
+    "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "
+    "and everybody else. It is in the transcript."
+)
+_CHOICES_FREE = "What was measured did not depend on anybody's rows."
+
+
+def flaim_report(
+    config: Config,
+    workload: Workload,
+    result: Mapping[str, Any],
+    *,
+    dataset: str,
+    wall_s: Mapping[str, float],
+    trial: bool,
+    transcript: Path | None = None,
+) -> RunReport:
+    """The report of ``result`` (a result.json) without utility; ``trial``: one machine held everything.
+
+    The ``transcript`` says when the run ended; without one it was now.
+    """
+    section, settings = section_of(config), settings_of(config)
+    rho_total, entries = result["rho_total"], tuple(map(LedgerEntry.from_dict, result["ledger"]))
+    phases = {**result["seconds"], **_step_seconds(result)}
+    times = {**{k: v for k, v in phases.items() if k != "total"}, **wall_s}
+    total = times.pop("total", phases["total"])
+    clients = config.clients.expected
+    return RunReport(
+        method=f"flaim-{settings.variant}",
+        dataset=dataset,
+        parameters=parameters_of(config),
+        privacy=Privacy(rho_total, entries),
+        workload=workload_size(workload),
+        communication=Communication(
+            sum(result["clients_sent"].values()) / clients,
+            sum(result["clients_received"].values()) / clients,
+            {name: (int(cost["sent"]),) for name, cost in result["steps"].items()},
+            workload.cells * 8 / 1e6,
+            servers=1,
+        ),
+        time_s={"total": total, **times, "other": max(0.0, total - sum(times.values()))},
+        opened=tuple(Opened(**item) for item in result["opened"]),
+        selected=selected(result),
+        seed=config.run.seed,
+        synthetic_rows=result["synthetic_rows"],
+        rounds_done=result["rounds_done"],
+        about=about(config, ended=ended(transcript), unit=unit(section)),
+        trust=(*_trust(config, result), *((TRIAL_TRUST_FLAIM,) if trial else ())),
+        notes=_notes(config, result),
+        flaim={
+            "setting": {
+                "variant": settings.variant,
+                "grouping": settings.grouping,
+                "noise": settings.noise,
+                "local_rounds": settings.local_rounds,
+                "sizes": settings.sizes,
+                "clients": clients,
+                "clients_that_came": result["clients"],
+            },
+            "guarantee": _guarantee(config, result),
+            "sums": {
+                "by_secagg": result["sums"]["secagg"],
+                "least_clients_behind_one": result["sums"]["least_survivors"] or 0,
+                "without_secagg_from_one_or_two_clients": result["sums"]["plain"],
+                "given_up": result["sums"]["given_up"],
+                "rounds_lost": len(result["lost_rounds"]),
+                "dropouts": result["sums"]["dropouts"],
+                "noise_deviation_smallest": _deviation(result, 0),
+                "noise_deviation_largest": _deviation(result, -1),
+            },
+            "choosers": {
+                "chosen_queries": result["chosen_queries"],
+                "with_a_single_chooser": result["single_choosers"],
+                "minimum_behind_a_sum": section.minimum,
+            },
+            "clients_sent_bytes_by_kind": dict(result["by_kind"]["received"]),
+            "clients_received_bytes_by_kind": dict(result["by_kind"]["sent"]),
+        },
+    )
+
+
+TRIAL_TRUST_FLAIM = TRIAL_TRUST.replace("all three servers and all owners", "server and clients")
+
+
+def parameters_of(config: Config) -> Parameters:
+    """What was asked for, in FLAIM's words."""
+    return replace(
+        parameters(config, config.clients.expected),
+        noise=section_of(config).noise,
+        upload="secagg",
+    )
+
+
+def _step_seconds(result: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(cost["seconds"]) for name, cost in result["steps"].items()}
+
+
+def _deviation(result: Mapping[str, Any], index: int) -> float:
+    return float(result["deviation"][index]) if result["deviation"] else 0.0
+
+
+def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
+    """(epsilon, delta) against whom; for one row added to or removed from one client's table."""
+    section, run = section_of(config), config.run
+    full = f"epsilon = {run.epsilon:g}, delta = {run.delta:g}"
+    private = section.variant not in ("oracle",)
+    outside = full if private else "none: variant oracle looks at the pooled table"
+    if section.noise == "distributed" and private:
+        server = f"{full}, with up to {_corrupt(config)} in league with it"
+        if is_malicious(config):
+            server += ", whatever it does"
+    elif result["sums"]["plain"]:
+        server = "none: it saw sums before their noise, and some clients' counts bare"
+    else:
+        server = "none: it saw sums before their noise, and knew who had chosen what"
+    hidden = section.noise == "distributed" or not (
+        result["sums"]["plain"] or result["single_choosers"]
+    )
+    return {
+        "unit": unit(section),
+        **({} if (replaced := _replaced(config, result)) is None else {"replaced": str(replaced)}),
+        "against_everybody_but_the_server": outside,
+        "against_the_server": server,
+        "single_clients_counts_hidden_from_the_server": hidden,
+        "rho_spent": sum(entry["rho"] for entry in result["ledger"]),
+        "rho_total": result["rho_total"],
+    }
+
+
+def _replaced(config: Config, result: Mapping[str, Any]) -> Replaced | None:
+    events = [LedgerEntry.from_dict(entry).event for entry in result["ledger"]]
+    return Replaced.of(section_of(config), events, delta=config.run.delta)
+
+
+def _corrupt(config: Config) -> str:
+    of = "the run's" if is_malicious(config) else "a sum's"
+    return f"{section_of(config).corrupt:.0%} of {of} clients (or one of them)"
+
+
+def _sums_trust(config: Config, least: int) -> str:
+    over = (
+        f"Counts left the clients masked, in sums over at least {least} of them: the server learnt"
+    )
+    if is_malicious(config):
+        return (
+            f"{over} one sum at most with a client's counts at a time, and nothing else of them, whatever it did, as "
+            f"long as at most {_corrupt(config)} told it what they know: each client checked that the others are the "
+            "run's, by their certificates, and that they were shown the same list of survivors. That rests on the "
+            "authority that issued the certificates"
+            + (
+                ", but for the keys, which the configuration has (flaim.client_keys)."
+                if section_of(config).client_keys
+                else ", which could have made others of the same names (no flaim.client_keys)."
+            )
+        )
+    return (
+        f"{over} sums and nothing else of them, provided it followed the protocol and at most {_corrupt(config)} told "
+        "it what they know."
+    )
+
+
+def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
+    section = section_of(config)
+    least = result["sums"]["least_survivors"] or section.minimum
+    sums = _sums_trust(config, least)
+    if section.noise == "distributed":
+        noise = (
+            "Every client added noise before it masked its counts: no sum without noise was ever anywhere. The "
+            "guarantee holds against the server too; honest clients are needed, as many as the noise was made for."
+        )
+    else:
+        noise = (
+            "The server added the noise, after it had seen the sums. The guarantee holds against everybody else: "
+            "the other clients, the network, whoever gets the table, the model or this report. Not against the server."
+        )
+    items = [sums, noise]
+    if section.noise != "distributed" and result["single_choosers"]:
+        items.append(
+            f"{result['single_choosers']} of {result['chosen_queries']} chosen queries had a single chooser. The "
+            "others' part of such a sum is zeros and the server knows who chose what, so it saw that client's counts, "
+            'before their noise. With noise = "distributed" it does not.'
+        )
+    if result["sums"]["plain"]:
+        items.append(
+            f"{result['sums']['plain']} sums were of one or two clients that had chosen a query nobody else had; "
+            'they went to the server bare (grouping = "query"), which then added the noise.'
+        )
+    selects = section.variant in ("naive", "oracle", "private")
+    items.append(_CHOICES_PRIVATE if selects else _CHOICES_FREE)
+    if section.variant == "oracle":
+        items.append(
+            "Variant oracle is an experiment: its choices used the pooled table without noise."
+        )
+    items.append(
+        f"The privacy guarantee is for {unit(section)}. A client that sends other counts than its own can bend the "
+        "result."
+    )
+    if (replaced := _replaced(config, result)) is not None:
+        items.append(
+            'How many rows each client has is public in this run (sizes = "public"), so that tables of one size are '
+            f"told apart; {replaced}."
+        )
+    return tuple(items)
+
+
+def _notes(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
+    notes = []
+    if result["rho_earlier"]:
+        notes.append(
+            f"An attempt before this one was interrupted; the rho of {result['rho_earlier']:.6g} that it had charged "
+            "stays spent, and this run had the rest."
+        )
+    if result["lost_rounds"]:
+        lost = ", ".join(map(str, result["lost_rounds"]))
+        notes.append(
+            f"Rounds {lost} were lost: the server was interrupted, or too few clients were left for a sum; what had "
+            "been charged for them stays spent."
+        )
+    if result["stopped"]:
+        notes.append(f"The run ended after {result['rounds_done']} rounds: {result['stopped']}.")
+    if result["clients"] < config.clients.expected:
+        notes.append(
+            f"{result['clients']} of {config.clients.expected} clients came, over the whole run."
+        )
+    if result["sums"]["dropouts"]:
+        notes.append(
+            f"{result['sums']['dropouts']} times a client dropped out of a round that it had been drawn for."
+        )
+    return tuple(notes)
+
+
+def write_server_report(config: Config, directory: Path) -> None:
+    """The server's report.json and report.html, where no real table is at hand. Raises StoreError."""
+    workload = config.build_workload()
+    report = flaim_report(
+        config,
+        workload,
+        read_result(directory),
+        dataset=config.run.id,
+        wall_s={},
+        trial=False,
+        transcript=directory / "transcript.jsonl",
+    )
+    write_without_real(config, workload, directory, report)
+
+
+def keep_quality(
+    into: Path,
+    workload: Workload,
+    settings: FlaimSettings,
+    result: FlaimResult,
+    *,
+    codes: NDArray[np.int32],
+) -> None:
+    """Write ``into`` a folder what the run says of the synthetic table ``codes`` (rows, columns). Raises StoreError."""
+    rounds = settings.schedule(len(workload.one_way)).rounds
+    write_quality(into, flaim_quality(workload, result, rounds=rounds, codes=codes))

@@ -1,0 +1,352 @@
+"""MR-MTL (`mechanisms.mr_mtl`) between silos: its table in the configuration, and what a run of it leaves.
+
+Provides ``plan`` and ``MtlSection``. [run] has delta, the epsilon of silos that choose none of their own, and the
+rounds; [[column]] the features with their bounds, and the label; [clients] the bound on a silo's rows. Public: the mean
+of the models. A silo's own model, what it spent and how well it does are in the silo's folder, `personal.json`: the
+epsilon is for what a silo emits, and its errors, which nobody else is told, are not covered by it. A trial, which has
+all silos in one place, has them in `silos.json`.
+
+What a silo has to know when it is started anew (rounds, charges, models, which rows test) is in `mtl-state.json` before
+an answer leaves, so that no row changes its part and nothing is released twice with other noise.
+"""
+
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Ledger
+from mechanisms.errors import DataError, MechanismError
+from mechanisms.mr_mtl import MtlResult, MtlSettings, run_mtl
+from mechanisms.mtl_features import Features
+from mechanisms.mtl_silo import MtlSilo, SiloRows
+from mechanisms.perceptron import weight_names
+from mechanisms.silos import Request, Silos
+from mechanisms.text_table import TextTable
+from parties.config import Config
+from parties.config.parsing import section_of
+from parties.federation.algorithm import Outcome, Place
+from parties.foundation.errors import ConfigError, StoreError
+from parties.storage.files import write_whole
+
+NAME = "mtl"
+MEAN, PERSONAL, STATE = "mean.json", "personal.json", "mtl-state.json"
+EVERYBODY = "silos.json"
+FEDAVG = "fedavg"
+# Whose errors: the silo's model, what it would have made by itself with the same budget, the mean of all models.
+OWN, ALONE, MEAN_MODEL = "own", "alone", "mean"
+# Objectives whose label is one of two categories; the others predict a number.
+TWO_CLASSES = {"logistic", "logistic-perceptron"}
+_EVERY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MtlSection:
+    """[mtl]: ``label`` is the column to be predicted; ``lambdas`` are numbers from 0, or "fedavg", as text.
+
+    With several, ``tuning_rounds`` train all of them, and ``held_out`` of each silo's rows vote. ``test`` of the rows
+    say, to the silo alone, how good its model is. The rest as `mechanisms.mr_mtl.MtlSettings` has it.
+    """
+
+    label: str
+    lambdas: tuple[str, ...] = ("1",)
+    objective: str = "linear"
+    hidden: int = 0
+    tuning_rounds: int = 0
+    held_out: float = 0.1
+    test: float = 0.2
+    epochs: float = 1.0
+    batch: int = 32
+    rate: float = 0.01
+    clip: float = 1.0
+    bound: float = 4.0
+    model_bits: int = 16
+    gradient_bits: int = 10
+    vote_norm: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class MtlPlan:
+    """A `parties.federation.algorithm.Plan`."""
+
+    config: Config
+    section: MtlSection
+    settings: MtlSettings
+    features: Features
+
+    @property
+    def document(self) -> Mapping[str, object]:
+        """See ``Plan``."""
+        return {**asdict(self.section), "rounds": self.settings.rounds}
+
+    @property
+    def sums(self) -> int:
+        """See ``Plan``."""
+        return self.settings.rounds + (1 if self.settings.tuning_rounds else 0)
+
+    @property
+    def kinds(self) -> Sequence[tuple[Request, int]]:
+        """See ``Plan``: models of all candidates and votes on them, where there are several; then of the one chosen."""
+        settings, everything = self.settings, len(self.settings.lambdas)
+        start = np.zeros((everything, settings.size))
+
+        def models(count: int) -> Request:
+            return replace(settings.models_request(0, (), start[:count]), payload=b"")
+
+        later = settings.rounds - settings.tuning_rounds
+        if not settings.tuning_rounds:
+            return [(models(1), later)]
+        votes = replace(settings.votes_request(start), payload=b"")
+        return [(models(everything), settings.tuning_rounds), (votes, 1), (models(1), later)]
+
+    @property
+    def rho(self) -> float:
+        """See ``Plan``: silos charge ledgers of their own, in Renyi divergence."""
+        return 0.0
+
+    @property
+    def private(self) -> bool:
+        """See ``Plan``."""
+        return True
+
+    @property
+    def private_answers(self) -> bool:
+        """See ``Plan``: by each silo's own noise."""
+        return True
+
+    @property
+    def guarantee(self) -> str:
+        """See ``Plan``."""
+        run = self.config.run
+        return (
+            f"epsilon = {run.epsilon:g} (or the silo's own), delta = {run.delta:g} for one example of a silo being "
+            "there or not, with its number of rows declared, of everything that the silo emits, against everybody else"
+        )
+
+    @property
+    def weight_names(self) -> list[str]:
+        """What each of a model's d weights is."""
+        names, hidden = self.features.names, self.settings.hidden
+        return weight_names(names, hidden) if hidden else names
+
+    def check_table(self, table: TextTable, name: str) -> None:
+        """See ``Plan``; the library that the objective needs is looked for, too."""
+        self.settings.make_objective()
+        self.features.rows_of(table, source=name, ignore_extra=True)
+
+    def silo(self, table: TextTable, place: Place, ledger: Ledger) -> "PersonalSilo":
+        """See ``Plan``. ``ledger`` is not used: nothing here is charged in zCDP."""
+        x, y = self.features.rows_of(table, source=place.name, ignore_extra=True)
+        return PersonalSilo(self, x, y, place)
+
+    async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
+        """See ``Plan``."""
+
+        def progress(number: int, survivors: int) -> None:
+            if number % _EVERY == 0 or number == self.settings.rounds:
+                say(f"round {number} of {self.settings.rounds}: the mean of {survivors} models")
+
+        result = await run_mtl(self.settings, silos, progress)
+        chosen = _named(result.lambda_)
+        names = self.weight_names
+        weights = [(name, f"{weight:.4f}") for name, weight in zip(names, result.mean, strict=True)]
+        facts: dict[str, object] = {
+            "lambda": chosen,
+            "votes": dict(zip(self.section.lambdas, result.votes, strict=False)),
+            "least_models_in_a_mean": min(result.survivors),
+            "features": self.settings.features,
+        }
+        return Outcome(
+            facts,
+            {MEAN: _json({"lambda": chosen, "weights": _weights(names, result.mean)}).encode()},
+            [("The mean of the models", ("weight", "value"), weights)],
+            [("lambda", chosen), ("mean", _means(result))],
+        )
+
+    def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
+        """See ``Plan``: what silos found on their own test rows, weighted by these; all they keep is in one file."""
+        found = {
+            path.parent.name: json.loads(path.read_text())
+            for path in sorted(folder.rglob(PERSONAL))
+        }
+        write_whole(folder / EVERYBODY, _json(found), secret=True)
+        tested = [one for one in found.values() if one["rows"]["test"]]
+        if not tested:
+            return {}
+        weights = [one["rows"]["test"] for one in tested]
+        figures = {
+            f"error, {kind}": float(
+                np.average([one["errors"][kind] for one in tested], weights=weights)
+            )
+            for kind in (OWN, ALONE, MEAN_MODEL)
+        }
+        gained = [one["errors"][OWN] < one["errors"][ALONE] for one in tested]
+        return {**figures, "gained": sum(gained) / len(gained)}
+
+
+class PersonalSilo:
+    """A ``silos.Silo`` whose state is in its folder before its answer is anybody's, and its model at the end.
+
+    Raises DataError where too few rows are left to train, StoreError.
+    """
+
+    def __init__(
+        self, plan: MtlPlan, x: NDArray[np.float64], y: NDArray[np.float64], place: Place
+    ) -> None:
+        self._plan, self._place = plan, place
+        self._path = place.folder / STATE
+        kept = _read_state(self._path)
+        self._salt = kept["salt"] if kept else secrets.token_hex(32)
+        self._rows = _split(x, y, plan.section, plan.settings, self._salt, place.name)
+        self._epsilon = plan.config.run.epsilon if place.epsilon is None else place.epsilon
+        self._inner = self._make(plan.settings)
+        if kept:
+            self._inner.resume(kept["silo"])
+        else:
+            self._keep()
+
+    def __repr__(self) -> str:
+        return f"PersonalSilo({self._inner!r})"
+
+    def answer(self, request: Request) -> NDArray[np.int64]:
+        """See ``Silo``."""
+        answer = self._inner.answer(request)
+        self._keep()
+        return answer
+
+    def finish(self, payload: bytes) -> None:
+        """See ``Silo``: the silo's own model, what it spent and what it gained, for its own eyes."""
+        self._inner.finish(payload)
+        settings, names = self._plan.settings, self._plan.weight_names
+        local = self._trained_alone()
+        model, mean = self._inner.model, self._inner.mean
+        errors = {OWN: model, ALONE: local, MEAN_MODEL: mean}
+        document = {
+            "lambda": _named(self._inner.lambda_),
+            "epsilon": self._epsilon,
+            "epsilon_spent": self._inner.epsilon,
+            "delta": self._plan.config.run.delta,
+            "rows": {
+                "train": len(self._rows.train[1]),
+                "held_out": len(self._rows.held_out[1]),
+                "test": len(self._rows.test[1]),
+            },
+            "rounds": settings.rounds,
+            "steps": self._inner.steps,
+            "weights": _weights(names, model),
+            "errors": {kind: self._error(w) for kind, w in errors.items()},
+            "not_private": ["errors", "rows"],
+        }
+        write_whole(self._place.folder / PERSONAL, _json(document), durable=True, secret=True)
+
+    def _trained_alone(self) -> NDArray[np.float64]:
+        """The model that this silo would have made by itself with the same budget; not emitted, and so not charged."""
+        settings = replace(self._plan.settings, lambdas=(0.0,), tuning_rounds=0)
+        alone = self._make(settings)
+        start = settings.start[None]
+        for number in range(1, settings.rounds + 1):
+            alone.answer(settings.models_request(number, (0,), start))
+        return alone.model
+
+    def _error(self, w: NDArray[np.float64]) -> float | None:
+        error = self._inner.error_of(w)
+        return None if math.isnan(error) else error
+
+    def _make(self, settings: MtlSettings) -> MtlSilo:
+        return MtlSilo(
+            settings,
+            self._rows,
+            epsilon=self._epsilon,
+            delta=self._plan.config.run.delta,
+            random_bytes=secrets.token_bytes,
+        )
+
+    def _keep(self) -> None:
+        kept = {"salt": self._salt, "silo": self._inner.state()}
+        write_whole(self._path, json.dumps(kept), durable=True, secret=True)
+
+
+def plan(config: Config) -> MtlPlan:
+    """The run of MR-MTL that ``config`` describes. Raises ConfigError."""
+    table = {} if config.algorithm is None else config.algorithm[1]
+    section, run_section = section_of(MtlSection, NAME, table), config.run
+    for name in ("held_out", "test"):
+        if not 0 <= getattr(section, name) <= 0.9:
+            raise ConfigError(
+                config.source, f"{NAME}.{name}", "is a share of the rows; expected 0 to 0.9"
+            )
+    if config.sources:
+        raise ConfigError(config.source, "source", "is not for [mtl]; expected one table a silo")
+    try:
+        features = Features(config.domain, section.label, section.objective in TWO_CLASSES)
+        values = asdict(section)
+        for name in ("label", "lambdas", "held_out", "test"):
+            del values[name]
+        settings = MtlSettings(
+            **values,
+            max_rows=config.clients.rows_per_client,
+            features=len(features.names),
+            lambdas=tuple(map(_number, section.lambdas)),
+            rounds=run_section.rounds,
+        )
+        return MtlPlan(config, section, settings, features)
+    except (ValueError, MechanismError) as problem:
+        raise ConfigError(config.source, NAME, f"cannot be carried out: {problem}") from problem
+
+
+def _number(lambda_: str) -> float:
+    return math.inf if lambda_ == FEDAVG else float(lambda_)
+
+
+def _named(lambda_: float) -> str:
+    return FEDAVG if math.isinf(lambda_) else f"{lambda_:g}"
+
+
+def _weights(names: list[str], model: NDArray[np.float64]) -> dict[str, float]:
+    return dict(zip(names, model.tolist(), strict=True))
+
+
+def _means(result: MtlResult) -> str:
+    return f"of {min(result.survivors)} models or more in each of {len(result.survivors)} rounds"
+
+
+def _json(document: Mapping[str, object]) -> str:
+    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _read_state(path: Path) -> dict[str, Any] | None:
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if set(kept) != {"salt", "silo"}:
+            raise ValueError("keys")
+        return kept
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StoreError(path, f"is not this silo's state: {error}") from error
+
+
+def _split(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    section: MtlSection,
+    settings: MtlSettings,
+    salt: str,
+    name: str,
+) -> SiloRows:
+    """Rows in an order that the silo's secret salt says: first those that test, then those that vote, then the rest."""
+    words = hashlib.shake_256(f"syncret mtl 1 rows\n{salt}".encode()).digest(8 * len(y))
+    order = np.argsort(np.frombuffer(words, "<u8"), kind="stable")
+    tests = round(section.test * len(y))
+    votes = tests + (round(section.held_out * (len(y) - tests)) if settings.tuning_rounds else 0)
+    if votes >= len(y):
+        raise DataError(f"{name}: has no rows left to train with; expected more rows")
+    parts = order[votes:], order[tests:votes], order[:tests]
+    return SiloRows(*((x[part], y[part]) for part in parts))

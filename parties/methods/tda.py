@@ -1,0 +1,236 @@
+"""Fed-TDA (`mechanisms.tda`) between silos: its table in the configuration, and what a run of it leaves.
+
+Provides ``plan`` and ``TdaSection``. [run] has epsilon, delta, and in ``rounds`` the iterations of the mixtures;
+[[column]] the columns with their bounds; [clients] the bound on a silo's rows; [silos] who adds the noise. Public: the
+model, and the table that is drawn from it. With privacy = "none" sums are exact, as in the paper, and nothing that is
+left is private.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Ledger, rho_from_epsilon_delta
+from mechanisms.errors import MechanismError
+from mechanisms.metrics import table_answers, workload_error
+from mechanisms.sampling import public_generator
+from mechanisms.silos import Request, Silos
+from mechanisms.table import encode
+from mechanisms.tda.costs import paper_mib, sent_values
+from mechanisms.tda.layout import Layout, rows_of
+from mechanisms.tda.model import TdaModel
+from mechanisms.tda.server import TdaResult, run
+from mechanisms.tda.settings import TdaSettings
+from mechanisms.tda.silo import TdaSilo
+from mechanisms.tda.steps import Steps
+from mechanisms.text_table import TextTable
+from parties.config import Config
+from parties.config.parsing import section_of
+from parties.federation.algorithm import Outcome, Place
+from parties.federation.sum_parameters import corrupt, silos_section
+from parties.foundation.errors import ConfigError
+from parties.report.privacy_text import unit_in_words
+from parties.storage.files import write_whole
+
+NAME = "tda"
+TABLE, MODEL = "synthetic.csv", "model.json"
+_LEAST_ROWS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TdaSection:
+    """[tda], as `mechanisms.tda.settings.TdaSettings` has it; ``discrete`` are numbers that are categories."""
+
+    privacy: str = "zcdp"
+    components: int = 10
+    tolerance: float = 1e-3
+    mixture_share: float = 0.4
+    frequency_share: float = 0.2
+    row_norm: float = 1.0
+    moment_norm: float = 1.0
+    order: str = "listed"
+    assignment: str = "drawn"
+    correlations: str = "latent"
+    discrete: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TdaPlan:
+    """A `parties.federation.algorithm.Plan`."""
+
+    config: Config
+    settings: TdaSettings
+    layout: Layout
+    steps: Steps
+
+    @property
+    def document(self) -> Mapping[str, object]:
+        """See ``Plan``."""
+        return {**asdict(self.settings), "discrete": list(self.settings.discrete)}
+
+    @property
+    def sums(self) -> int:
+        """See ``Plan``."""
+        return self.steps.iterations + 2
+
+    @property
+    def kinds(self) -> Sequence[tuple[Request, int]]:
+        """See ``Plan``."""
+        steps = self.steps
+        counts = [(steps.mixture, steps.iterations), (steps.frequencies, 1), (steps.moments, 1)]
+        return [(step.request(b""), count) for step, count in counts if count]
+
+    @property
+    def rho(self) -> float:
+        """See ``Plan``."""
+        return self.settings.rho
+
+    @property
+    def private(self) -> bool:
+        """See ``Plan``."""
+        return self.settings.private_run
+
+    @property
+    def private_answers(self) -> bool:
+        """See ``Plan``."""
+        return False
+
+    @property
+    def guarantee(self) -> str:
+        """See ``Plan``."""
+        run = self.config.run
+        if not self.private:
+            return 'No privacy guarantee: privacy = "none" opens exact sums.'
+        against = "everybody but the server, which saw sums before their noise"
+        if self.settings.noise == "distributed":
+            against = (
+                f"everybody, the server and up to {self.settings.corrupt} of the silos included"
+            )
+        return (
+            f"epsilon = {run.epsilon:g}, delta = {run.delta:g} for {unit_in_words(self.config)}, "
+            f"against {against}"
+        )
+
+    def check_table(self, table: TextTable, name: str) -> None:
+        """See ``Plan``."""
+        rows_of(self.layout, table, source=name)
+
+    def silo(self, table: TextTable, place: Place, ledger: Ledger) -> "_Silo":
+        """See ``Plan``."""
+        rows = rows_of(self.layout, table, source=place.name)
+        silo = TdaSilo(
+            rows, self.layout, self.settings, ledger=ledger, random_bytes=secrets.token_bytes
+        )
+        return _Silo(silo, place)
+
+    async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
+        """See ``Plan``."""
+        # Silos, which draw no table, do without pandas.
+        from mechanisms.writing import text_bytes
+
+        result = await run(self.layout, self.settings, silos, progress=say)
+        rows = self.config.run.rows or max(_LEAST_ROWS, round(result.model.rows))
+        seed = self.config.run.seed or 0
+        frame = result.model.sample(rows, public_generator(seed))
+        files = {
+            TABLE: text_bytes(frame, self.config.domain),
+            MODEL: result.model.to_json().encode(),
+        }
+        return Outcome(
+            self._facts(result, rows, silos.count),
+            files,
+            [("Columns", ("column", "kind"), self._columns())],
+            [
+                ("synthetic rows", str(rows)),
+                ("mixtures", f"{result.iterations} iterations, {result.lost} lost"),
+            ],
+        )
+
+    def _facts(self, result: TdaResult, rows: int, silos: int) -> dict[str, object]:
+        layout = self.layout
+        discrete = [layout.domain.columns[i].size for i in layout.discrete]
+        return {
+            "synthetic_rows": rows,
+            "iterations": result.iterations,
+            "iterations_lost": result.lost,
+            "values_of_a_silo": sent_values(layout, self.steps, iterations=result.iterations),
+            "paper_mib_of_all_silos": paper_mib(
+                len(layout.continuous),
+                discrete,
+                silos=silos,
+                components=self.settings.components,
+                iterations=result.iterations,
+            ),
+        }
+
+    def _columns(self) -> list[tuple[str, str]]:
+        layout = self.layout
+        mixed = set(layout.continuous)
+        return [
+            (column.name, "continuous" if i in mixed else f"{column.size} categories")
+            for i, column in enumerate(layout.domain.columns)
+        ]
+
+    def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
+        """See ``Plan``: the error on the configuration's workload, as DistAIM and FLAIM report it."""
+        model = TdaModel.from_json((folder / MODEL).read_text())
+        domain, workload = self.config.domain, self.config.build_workload()
+        rows = max(_LEAST_ROWS, round(model.rows))
+        drawn = model.sample(rows, public_generator(1))
+        real, synthetic = (
+            table_answers(workload, encode(domain, frame, source=name))
+            for name, frame in (("the table", table), (TABLE, drawn))
+        )
+        return {"workload_error": workload_error(workload, real, synthetic)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Silo:
+    """A silo that takes the model home."""
+
+    inner: TdaSilo
+    place: Place
+
+    def answer(self, request: Request) -> NDArray[np.int64]:
+        """See ``Silo``."""
+        return self.inner.answer(request)
+
+    def finish(self, payload: bytes) -> None:
+        """See ``Silo``: the model, in the silo's own folder."""
+        self.inner.finish(payload)
+        write_whole(self.place.folder / MODEL, payload)
+
+
+def plan(config: Config) -> TdaPlan:
+    """The run of Fed-TDA that ``config`` describes. Raises ConfigError."""
+    table = {} if config.algorithm is None else config.algorithm[1]
+    section, run_section = section_of(TdaSection, NAME, table), config.run
+    config.check_bins()
+    if config.sources:
+        raise ConfigError(
+            config.source,
+            "source",
+            "is DistAIM's and central AIM's alone; expected none with [tda]",
+        )
+    private = section.privacy != "none"
+    least = silos_section(config).minimum
+    try:
+        settings = TdaSettings(
+            **asdict(section),
+            rho=rho_from_epsilon_delta(run_section.epsilon, run_section.delta) if private else 0.0,
+            iterations=run_section.rounds,
+            noise="distributed" if silos_section(config).noise == "distributed" else "server",
+            min_silos=least,
+            corrupt=min(corrupt(config, least), least - 1),
+            max_silo_rows=config.clients.rows_per_client,
+        )
+        layout = Layout.of(config.domain, settings)
+        return TdaPlan(config, settings, layout, Steps.of(layout, settings))
+    except ConfigError:
+        raise
+    except (ValueError, MechanismError) as problem:
+        raise ConfigError(config.source, NAME, f"cannot be carried out: {problem}") from problem

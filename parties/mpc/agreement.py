@@ -1,0 +1,260 @@
+"""What the three servers settle when they meet: that they run the same thing, and where an interrupted run goes on.
+
+Each tells the others its version, its digests of configuration and workload, the measurements and selections that it
+holds, the inputs of rounds that it has recorded, and its ledger. All of that is public, and echoed: nobody can tell the
+two others different things. One rule holds for all of it: what two of the three hold alike, all adopt; what one says
+alone changes nothing that another holds. A release that only one holds is lost: it may never have been opened; and so
+is what was released after it, for a run has no gaps. A charge that one claims alone is shown and not entered: an
+opening takes all three, and each has its own charge on its disk before it takes part, so that each honest ledger bounds
+by itself what was opened. Of noise keys, commitments alone are exchanged. Nothing secret is exchanged here.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mechanisms.accounting import Accountant, LedgerEntry, Schedule
+from mechanisms.domain import Domain
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.config.diff import MAX_BYTES, agreed_bytes, differences_text
+from parties.foundation.version import WIRE_VERSION, version
+from parties.mpc.noise_keys import KeysClaim, agreed_keys
+from parties.mpc.openings import Openings
+from parties.mpc.restart import Conclusion, Held, conclude, content, document_of, read_held
+from parties.mpc.storage.store import Store
+from parties.storage.privacy_ledger import DurableLedger
+from protocols.context import MAX_PUBLIC_BYTES, Context, NoiseKeys
+from protocols.echo import echo
+from protocols.errors import CheckFailed
+
+_SELECTED = "selected/"
+_BYTES_A_CELL = 11
+"""Of a noisy count as JSON has it: 8 bytes in base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What all three servers have to have in common."""
+
+    run: str
+    config: str
+    workload: str
+    version: str
+    wire: int
+    plan: str
+
+    def check(self, other: object, *, peer: str, differences: str = "") -> None:
+        """Raises CheckFailed, naming the peer and what differs, unless ``other`` is the same.
+
+        ``differences`` of the configurations are shown where those do.
+        """
+        what = {
+            "run": "run id",
+            "config": "configuration",
+            "workload": "workload",
+            "version": "version of syncret",
+            "wire": "version of the messages",
+            "plan": "division of the budget",
+        }
+        theirs = other if isinstance(other, Mapping) else {}
+        for name, text in what.items():
+            mine, its = getattr(self, name), theirs.get(name)
+            if its != mine:
+                values = f"{str(its)[:60]}, here {str(mine)[:60]}"
+                shown = differences if name == "config" and differences else values
+                raise CheckFailed(
+                    f"{peer} has another {text}: {shown}; all three servers need the same config file and the same "
+                    "version of syncret"
+                )
+
+
+def identity_of(
+    config: Config, workload_digest: str, plan: Schedule, security_bits: int
+) -> Identity:
+    """What this server runs; ``plan`` is that of a run that has not begun."""
+    numbers = f"{plan.noise} within 2^-{security_bits} rho={plan.rho!r} sigma={plan.initial_sigma!r}, {plan.sigma!r} "
+    numbers += f"epsilon={plan.epsilon!r}"
+    return Identity(
+        config.run.id, config.digest(), workload_digest, version(), WIRE_VERSION, numbers
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resumed:
+    """Where the run goes on: what follows from the three servers' states, and what it adds to this one's ledger.
+
+    ``session`` (hex) names the mesh that the three have made: another one after each restart. ``openings`` has the
+    noise keys and the inputs that rounds go by.
+    """
+
+    found: Conclusion
+    adopted: tuple[LedgerEntry, ...]
+    session: str
+    openings: Openings
+
+    @property
+    def last_round(self) -> int | None:
+        """The last round that released a measurement."""
+        return max((checkpoint.round for checkpoint in self.found.history), default=None)
+
+
+def save_selection(store: Store, round: int, candidate: int) -> None:
+    """Keep an opened selection: a restart need not pay for it again. Durable on return."""
+    store.set_meta(f"{_SELECTED}{round}", str(candidate))
+
+
+def load_selections(store: Store, rounds: int) -> dict[int, int]:
+    """The opened selections, candidate by round."""
+    kept = {number: store.meta(f"{_SELECTED}{number}") for number in range(1, rounds + 1)}
+    return {number: int(value) for number, value in kept.items() if value is not None}
+
+
+def state_of(store: Store, rounds: int) -> dict[str, object]:
+    """What a server has opened and charged so far, as it tells the others."""
+    return {
+        "checkpoints": [checkpoint.to_dict() for checkpoint in store.checkpoints()],
+        "ledger": [entry.to_dict() for entry in DurableLedger(store).entries],
+        "selections": {str(k): v for k, v in load_selections(store, rounds).items()},
+        "inputs": [inputs.to_list() for inputs in store.inputs()],
+        "models": {str(k): v for k, v in store.estimates().items()},
+    }
+
+
+def largest_state(workload: Workload, rounds: int, first: Domain | None = None) -> int:
+    """More bytes than a server's state as JSON ever has: every round may have measured the largest marginal.
+
+    ``first``: the domain that round 0 measures, where that is not the workload's.
+    """
+    sizes = [workload.domain.size(query) for query in workload.candidates]
+    cells = sum((first or workload.domain).shape) + rounds * max(sizes)
+    return MAX_PUBLIC_BYTES + _BYTES_A_CELL * cells
+
+
+async def agree(
+    ctx: Context,
+    identity: Identity,
+    store: Store,
+    *,
+    config: Config,
+    rounds: int,
+    initial: Sequence[int],
+    budget: float,
+    accountant: Accountant,
+    nonce: str,
+    keys: NoiseKeys | None,
+    fresh: NoiseKeys | None,
+    max_bytes: int,
+) -> Resumed:
+    """Compare identities, then bring all three servers to the furthest point that two of them have reached.
+
+    Where their configurations differ they show them to one another (one exchange more), and fail with what differs.
+
+    ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``,
+    or of another cost than ``accountant`` says;
+    ``nonce`` (hex) is this server's part in the name of the mesh; ``keys`` are the noise keys that it has and ``fresh``
+    those of this mesh; ``max_bytes`` is ``largest_state``.
+    Leaks: what the servers already opened or charged, to one another. Rounds: 2. Communication: the state as JSON, and
+    96 bytes, to each.
+    Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
+    differently.
+    """
+    mine = DurableLedger(store)
+    said = {
+        "identity": {name: getattr(identity, name) for name in Identity.__dataclass_fields__},
+        "nonce": nonce,
+        "noise": KeysClaim.of(keys, fresh).to_dict(),
+        **state_of(store, rounds),
+    }
+    replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
+    # From here on all three go by the same words: who is told something else would take another way than the third, and
+    # each of these two would blame the other.
+    await echo(ctx, dict(enumerate(replies)))
+    documents = [document_of(reply, pid) for pid, reply in enumerate(replies)]
+    names = [party.name for party in config.require_parties()]
+    differences = await _differences(ctx, documents, config, names)
+    for pid in (ctx.next_pid, ctx.prev_pid):
+        peer, differs = f"party {pid} ({names[pid]})", differences.get(pid, "")
+        identity.check(documents[pid].get("identity"), peer=peer, differences=differs)
+    states = [
+        read_held(document, pid, rounds=rounds, budget=budget, accountant=accountant)
+        for pid, document in enumerate(documents)
+    ]
+    found = conclude(states, ctx.pid, initial)
+    claims = [KeysClaim.from_dict(d.get("noise"), pid) for pid, d in enumerate(documents)]
+    agreed = agreed_keys(ctx, claims, keys, fresh, bound=bool(mine.entries or store.inputs()))
+    if not agreed.problem and not store.ended:
+        store.save_noise_keys(agreed.keys)
+    _settle(store, states[ctx.pid], found)
+    adopted = mine.adopt([entry for entry in found.charged if mine.paid(entry.opening) is None])
+    nonces = [str(document.get("nonce")) for document in documents]
+    return Resumed(
+        found,
+        tuple(adopted),
+        hashlib.sha256(json.dumps(nonces).encode()).hexdigest(),
+        Openings(
+            agreed.keys,
+            agreed.keyset,
+            identity.config,
+            found.recorded,
+            found.claims,
+            agreed.problem,
+        ),
+    )
+
+
+async def _differences(
+    ctx: Context,
+    documents: Sequence[Mapping[str, object]],
+    config: Config,
+    names: Sequence[str],
+) -> dict[int, str]:
+    """Where a server says that it has another configuration, all three show theirs: what differs, by server.
+
+    Whoever has the same one as a second server sees that the third has not.
+    """
+    digests = [_config_digest(document) for document in documents]
+    if len(set(digests)) == 1:
+        return {}
+    shown = await ctx.exchange(agreed_bytes(config), max_bytes=MAX_BYTES)
+    return {
+        pid: differences_text(config, shown[pid], names[pid])
+        for pid in (ctx.next_pid, ctx.prev_pid)
+        if digests[pid] != digests[ctx.pid]
+    }
+
+
+def _config_digest(document: Mapping[str, object]) -> str:
+    identity = document.get("identity")
+    return str(identity.get("config")) if isinstance(identity, Mapping) else ""
+
+
+def _settle(store: Store, mine: Held, found: Conclusion) -> None:
+    """Keep the releases that are common, and no others."""
+    with store.transaction():
+        kept = {(c.round, c.candidate): content(c) for c in found.history}
+        for key, held in mine.checkpoints.items():
+            if kept.get(key) != content(held):
+                store.drop_checkpoint(*key)
+        for checkpoint in found.history:
+            store.save_checkpoint(checkpoint)
+        for number, candidate in mine.selections.items():
+            if found.selections.get(number) != candidate:
+                store.drop_meta(f"{_SELECTED}{number}")
+        for number, candidate in found.selections.items():
+            save_selection(store, number, candidate)
+
+
+def fill(store: Store, document: Mapping[str, object], rounds: int) -> None:
+    """Make a store hold what ``state_of`` said of another one: what a replay begins with. Raises ProtocolViolation."""
+    state = read_held(document, -1, rounds=rounds)
+    for checkpoint in state.checkpoints.values():
+        store.save_checkpoint(checkpoint)
+    for number, candidate in state.selections.items():
+        save_selection(store, number, candidate)
+    for inputs in state.inputs.values():
+        store.save_inputs(inputs)
+    for number, digest in state.models.items():
+        store.note_estimate(number, digest)
+    DurableLedger(store).adopt(state.entries)

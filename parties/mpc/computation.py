@@ -1,0 +1,560 @@
+"""What the three servers compute together: agree where the run stands, run AIM on shares, leave outputs.
+
+Provides ``compute``, the same in a run and in its replay (`parties.audit.replay`), and what it needs: ``ComputeServer``
+and, at party 0, ``LeadDuties``. Secret: the store's shares. Public: everything that events, transcript and outputs say.
+Source: FLAIM paper, Alg. 3.
+"""
+
+import asyncio
+import json
+import math
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mechanisms.accounting import Schedule
+from mechanisms.aim import AimResult, Estimator, RoundRecord, estimated_total, run_aim
+from mechanisms.events import event_to_dict
+from mechanisms.workload import Workload
+from parties.config import MALICIOUS, Config
+from parties.foundation.untrusted_text import json_of
+from parties.identity.signing import Issuer
+from parties.mpc.agreement import Identity, Resumed, agree, largest_state
+from parties.mpc.aim_backend import MpcBackend, server_ledger
+from parties.mpc.estimation import (
+    LEAD,
+    FollowingEstimator,
+    KeptModels,
+    LeadEstimator,
+    patience,
+    silence_s,
+    working,
+)
+from parties.mpc.inputs import Batch, OnPart, input_forms
+from parties.mpc.inputs.linked import Link
+from parties.mpc.noise_keys import packed_keys, unpacked_keys
+from parties.mpc.outputs import CostsFile, result_document
+from parties.mpc.participants.admission import Arrivals
+from parties.mpc.participants.waiting_text import Lacking, Waiting, waiting_text
+from parties.mpc.planning.budget import released_costs, rule_of
+from parties.mpc.planning.counting_cost import Effort, effort_text
+from parties.mpc.private_bins import Released, first_workload, measurements_of, resolved_workload
+from parties.mpc.records import Checkpoint, Standing
+from parties.mpc.replay.effects import Circumstances
+from parties.mpc.steps import AGREE, DONE, FINISH
+from parties.mpc.storage.outbox import Outbox
+from parties.mpc.storage.store import Store
+from parties.mpc.transcript_schema import AGREED, CLAIMED, FINISHED, PUBLISHED
+from parties.observability.events import WORKING, Progress, round_text
+from parties.observability.heartbeat import Reminder
+from parties.session.enrollment import close_enrolment
+from parties.session.operator_commands import Orders
+from parties.session.result_digests import Published
+from parties.storage.files import write_json
+from parties.storage.privacy_ledger import DurableLedger
+from protocols import cells
+from protocols.context import Context, NoiseKeys
+from protocols.echo import echo
+from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.measure import noise_of
+from protocols.transcript import Transcript, round_ended
+from protocols.verify import ProductVerifier, load_kernels
+
+_NONCE_BYTES = 16
+_TOLD_S = 2.0
+_SPOKEN_S = 1.0
+"""While owners come by the dozen, who waits for them speaks once a second."""
+"""How often a server says how far it is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ComputeServer:
+    """One server in one run: what every part of its work needs."""
+
+    config: Config
+    pid: int
+    directory: Path
+    workload: Workload
+    plan: Schedule
+    security_bits: int
+    store: Store
+    transcript: Transcript
+    progress: Progress
+    closed: asyncio.Event
+    circumstances: Circumstances
+    orders: Orders = field(default_factory=Orders)
+    authority: bytes = b""
+    """The certificate (DER) of who admits owners. In a replay: what was recorded."""
+    on_resume: Callable[[int], object] = lambda charges: None
+    """Called with the charges that any of the three servers has, before anything else is charged; may refuse them."""
+    on_release: Callable[[Collection[str], int], object] = lambda clients, charges: None
+    """Called with the clients of every release, and the charges so far, before anything of it is opened; may refuse."""
+
+    on_arrivals: Callable[[Arrivals], object] = lambda arrivals: None
+    """Called with who is counted, before anybody is."""
+
+    @property
+    def names(self) -> list[str]:
+        """The three servers' names."""
+        return [party.name for party in self.config.require_parties()]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadDuties:
+    """What party 0 has besides: the estimator of a workload's model, and what writes the model and rows of it."""
+
+    estimator: Callable[[Workload], Estimator]
+    write: Callable[[AimResult, Workload], Published]
+
+
+async def compute(
+    server: ComputeServer,
+    ctx: Context,
+    identity: Identity,
+    *,
+    costs: CostsFile,
+    lead: LeadDuties | None,
+) -> None:
+    """Agree, run AIM, write the outputs, and leave only when all three are done.
+
+    ``lead`` is None at the followers. Nothing that is sent depends on anything but the keys, what is received,
+    ``server.store`` and ``server.circumstances``. Raises as ``server.run_party``.
+    """
+    if server.config.run.security == MALICIOUS:
+        await asyncio.to_thread(load_kernels)
+        ctx.verifier = ProductVerifier()
+    await asyncio.to_thread(cells.load_for, server.workload.cells)
+    nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
+    keyless = _keyless(server, ctx)
+    with ctx.step(AGREE.name) as c:
+        resumed = await agree(
+            c,
+            identity,
+            server.store,
+            config=server.config,
+            rounds=server.plan.rounds,
+            initial=server.workload.one_way,
+            budget=server.plan.rho,
+            accountant=server.plan.accountant,
+            nonce=nonce,
+            keys=_noise_keys(server),
+            fresh=None if keyless else ctx.fresh_noise_keys(),
+            max_bytes=largest_state(server.workload, server.plan.rounds, server.config.domain),
+        )
+    if keyless:
+        resumed = replace(resumed, openings=replace(resumed.openings, problem=keyless))
+    initial = sum(m.round == 0 for m in resumed.found.history)
+    sigmas = [m.sigma for m in resumed.found.history if m.round > 0]
+    server.transcript.note(
+        AGREED.what,
+        session=resumed.session,
+        last_round=resumed.last_round,
+        initial=initial,
+        sigmas=list(sigmas),
+        wasted=list(resumed.found.wasted),
+    )
+    server.transcript.seal(AGREED.what)
+    _record_ledger(server)
+    # What a peer has charged may have been released.
+    server.on_resume(len(DurableLedger(server.store).entries))
+    server.plan.write_off(
+        [*released_costs(server.plan, initial, sigmas), *resumed.found.wasted],
+        initial=initial,
+        sigmas=sigmas,
+    )
+    _show_claims(server, resumed)
+    if resumed.found.contradicted:
+        rounds = ", ".join(map(str, resumed.found.contradicted))
+        server.progress.event(
+            "contradicted",
+            f"two servers hold different releases of round {rounds}: one of them does not tell what was opened, "
+            "and what no two of the three hold alike is lost",
+        )
+    if resumed.found.lost:
+        rounds = ", ".join(map(str, resumed.found.lost))
+        server.progress.event(
+            "lost",
+            f"only this server had what was opened in round {rounds}: it is lost, what was charged for it stays spent",
+        )
+    if resumed.last_round is not None:
+        server.progress.event(
+            "resumed",
+            f"going on after {round_text(resumed.last_round, server.plan)}",
+            round=resumed.last_round,
+        )
+    accounts = _Accounts(server.transcript, costs)
+    arrivals = _arrivals(server, ctx, resumed)
+    workload, released = await _bins(server, ctx, resumed, arrivals, accounts=accounts)
+    server = replace(server, workload=workload)
+    result = await _aim(server, ctx, resumed, arrivals, released, accounts=accounts, lead=lead)
+    server.store.close_to_clients()
+    with ctx.step(FINISH.name) as c:
+        await _finish(server, c, result, arrivals.standings, costs=costs, lead=lead)
+    accounts.write()
+    server.transcript.note(FINISHED.what, rounds=result.rounds_done, clients=result.clients)
+    costs.save()
+
+
+def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
+    kept = server.circumstances.keep("noise keys", lambda: packed_keys(server.store.noise_keys()))
+    return unpacked_keys(kept)
+
+
+def _keyless(server: ComputeServer, ctx: Context) -> str:
+    """Why the mesh has no keys, where the run is over at a server or one has not its sealing key; else nothing."""
+
+    def why() -> str:
+        try:
+            ctx.fresh_noise_keys()
+        except ProtocolViolation as violation:
+            return str(violation)
+        return ""
+
+    text: str = server.circumstances.keep_json("keyless", why)
+    return text
+
+
+def _show_claims(server: ComputeServer, resumed: Resumed) -> None:
+    """Say what a server alone claims that it has charged: nobody else enters it."""
+    for pid, entries in enumerate(resumed.found.claimed):
+        if not entries:
+            continue
+        server.transcript.note(CLAIMED.what, party=pid, charges=[e.opening for e in entries])
+        if pid != server.pid:
+            server.progress.event(
+                "claimed",
+                f"{server.names[pid]} says that it has charged {len(entries)} openings that neither other server has: "
+                "they count for that server alone",
+            )
+
+
+async def _bins(
+    server: ComputeServer,
+    ctx: Context,
+    resumed: Resumed,
+    arrivals: Arrivals,
+    *,
+    accounts: "_Accounts",
+) -> tuple[Workload, Sequence[Released]]:
+    """What rounds count, and what is released by now; with private bins, round 0 is over then, and has chosen them."""
+    config, first = server.config, first_workload(server.config)
+    if first is None:
+        return server.workload, resumed.found.history
+    measured = {one.candidate for one in resumed.found.history}
+    missing = [i for i in first.one_way if i not in measured]
+    backend = _backend(replace(server, workload=first), ctx, resumed, arrivals)
+    clients, sigma = await backend.begin_round(0) if missing else 0, server.plan.initial_sigma
+    released = [
+        *resumed.found.history,
+        *[Checkpoint(0, i, sigma, clients, await backend.measure(i, sigma)) for i in missing],
+    ]
+    workload = resolved_workload(config, released)
+    arrivals.count_anew(input_forms(config, workload), workload.maximal_cells)
+    if missing:
+        measurements = tuple(measurements_of(config, workload, released))
+        total = estimated_total(measurements, clients, config.max_rows)
+        _on_round(server, arrivals, accounts, RoundRecord(0, measurements, clients, total))
+    return workload, released
+
+
+async def _aim(
+    server: ComputeServer,
+    ctx: Context,
+    resumed: Resumed,
+    arrivals: Arrivals,
+    released: Sequence[Released],
+    *,
+    accounts: "_Accounts",
+    lead: LeadDuties | None,
+) -> AimResult:
+    """The loop of Algorithm 3, from where the three servers stand."""
+    found = resumed.found
+    models = KeptModels(
+        server.store,
+        found.models,
+        found.everywhere,
+        server.circumstances,
+        untaught=found.untaught,
+    )
+    estimator: Estimator = FollowingEstimator(ctx, server.workload, models)
+    if lead is not None:
+        estimator = LeadEstimator(
+            ctx,
+            lead.estimator(server.workload),
+            server.workload,
+            max_rows=server.config.max_rows,
+            receive_s=server.config.timeouts.receive_s,
+            circumstances=server.circumstances,
+            models=models,
+        )
+
+    result = await run_aim(
+        server.workload,
+        server.plan,
+        _backend(server, ctx, resumed, arrivals),
+        estimator,
+        max_rows=server.config.max_rows,
+        rule=rule_of(server.config),
+        history=measurements_of(server.config, server.workload, released),
+        on_round=lambda record: _on_round(server, arrivals, accounts, record),
+    )
+    if finished_early(server, result):
+        text = f"ending after {round_text(result.rounds_done, server.plan)}, as all three operators ask"
+        server.progress.event("finishing", text, done=result.rounds_done)
+    return result
+
+
+def finished_early(server: ComputeServer, result: AimResult) -> bool:
+    """Whether the operators ended the run with fewer rounds than it could have had."""
+    return server.orders.agreed.finish and result.rounds_done < server.plan.rounds
+
+
+def _on_round(
+    server: ComputeServer, arrivals: Arrivals, accounts: "_Accounts", record: RoundRecord
+) -> None:
+    """A round is over: everything of it is written down."""
+    accounts.costs.seconds["share"] = arrivals.seconds
+    accounts.write()
+    server.transcript.seal(round_ended(record.round))
+    accounts.costs.save()
+    server.progress.event(
+        "round-done",
+        f"{round_text(record.round, server.plan)} done",
+        done=record.round,
+        rows_estimated=record.total,
+    )
+
+
+def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals:
+    reminder, lacking = Reminder(), Lacking()
+    spoken = -math.inf
+
+    def on_waiting(state: Waiting) -> None:
+        nonlocal spoken
+        if time.monotonic() < spoken + _SPOKEN_S:
+            return
+        state = replace(state, incomplete=lacking.settled(state.incomplete))
+        said = (state.stored, state.complete, tuple(state.incomplete), state.told)
+        if reminder.due(repr(said)):
+            spoken = time.monotonic()
+            missing = server.store.missing(server.config.owners)
+            text = waiting_text(server.config, server.pid, state, missing)
+            server.progress.event("waiting", text, done=state.stored)
+
+    if text := effort_text(server.config, server.workload):
+        server.progress.event("inputs", f"counting: {text}")
+    # Round 0 of a run with private bins counts fine cells.
+    counted = first_workload(server.config) or server.workload
+    arrivals = Arrivals(
+        ctx,
+        server.config,
+        server.circumstances.holdings(server.store),
+        forms=input_forms(server.config, counted),
+        cells=counted.maximal_cells,
+        transcript=server.transcript,
+        closed=server.closed,
+        circumstances=server.circumstances,
+        authority=Issuer.of(server.circumstances.keep("authority", lambda: server.authority)),
+        orders=server.orders,
+        recorded=resumed.openings.recorded,
+        on_close=lambda: _closed(server),
+        on_waiting=on_waiting,
+        on_counting=lambda batch: _on_counting(server, batch),
+    )
+    server.on_arrivals(arrivals)
+    return arrivals
+
+
+def _closed(server: ComputeServer) -> None:
+    close_enrolment(server.store)
+    server.progress.event("closed", "closed: who has not sent anything yet comes too late")
+
+
+def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
+    """Say what counting a batch will take, and then how far it is."""
+    owners, rows = len(batch.clients), batch.rows
+    linking = ""
+    if server.config.sources:
+        declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
+        linking = f"linking {rows:,} rows, then "
+        rows = Link.of(server.config).candidates(declared)
+    effort = Effort.of(server.workload, rows, server.config.run.security)
+    server.progress.event(
+        "counting", f"{linking}counting rows of {owners} data owners, at most {effort}"
+    )
+    told = time.monotonic()
+
+    def on_part(done: int, of: int) -> None:
+        nonlocal told
+        if done == of or time.monotonic() - told > _TOLD_S:
+            told = time.monotonic()
+            text = f"counting rows, {done} of {of} parts"
+            server.progress.event(WORKING, text, done=done, of=of)
+
+    return on_part
+
+
+def _backend(
+    server: ComputeServer, ctx: Context, resumed: Resumed, arrivals: Arrivals
+) -> MpcBackend:
+    done = {m.round for m in resumed.found.history}
+    return MpcBackend(
+        ctx,
+        server.workload,
+        server.plan,
+        arrivals=arrivals,
+        ledger=server_ledger(
+            server.store,
+            server.transcript,
+            server.plan.rho,
+            accountant=server.plan.accountant,
+            first=lambda entry: server.on_release(
+                arrivals.clients, len(DurableLedger(server.store).entries)
+            ),
+        ),
+        store=server.store,
+        transcript=server.transcript,
+        progress=server.progress,
+        max_rows=server.config.max_rows,
+        selections={r: c for r, c in resumed.found.selections.items() if r not in done},
+        measured=sum(m.round == 0 for m in resumed.found.history),
+        noise=noise_of(server.config.run.noise, server.security_bits),
+        openings=resumed.openings,
+        alone=len(resumed.found.claimed[server.pid]),
+    )
+
+
+async def _finish(
+    server: ComputeServer,
+    ctx: Context,
+    result: AimResult,
+    standings: Sequence[Standing],
+    *,
+    costs: CostsFile,
+    lead: LeadDuties | None,
+) -> None:
+    """The lead writes model and table, everyone its result; nobody leaves before the lead has said that it is done."""
+    message = b""
+    if lead is not None:
+        server.progress.event("writing", "writing the synthetic table")
+        write = asyncio.ensure_future(asyncio.to_thread(lead.write, result, server.workload))
+        await working(ctx, write, silence_s(server.config.timeouts.receive_s), server.circumstances)
+        kept = server.circumstances.keep(PUBLISHED.what, lambda: write.result().to_bytes())
+        message = DONE + kept
+    document = result_document(
+        result,
+        server.workload,
+        config=server.config,
+        rho_total=server.plan.rho,
+        ledger=DurableLedger(server.store).entries,
+        standings=standings,
+        finished_early=finished_early(server, result),
+    )
+    if lead is not None:
+        await ctx.broadcast(LEAD, message)
+    else:
+        message = await patience(ctx)
+    await echo(ctx, {LEAD: message})
+    server.transcript.note(PUBLISHED.what, **_published(message).to_dict())
+    document |= await _traffic(server, ctx, costs)
+    write_json(server.directory / "result.json", document, durable=True)
+    for pid, word in enumerate(await ctx.exchange(DONE)):
+        if word != DONE:
+            raise ProtocolViolation(f"party {pid} does not say that it is done", pid)
+
+
+def _published(message: bytes) -> Published:
+    """What the lead says that it has written: every server seals it. Raises ProtocolViolation."""
+    try:
+        return Published.from_bytes(message.removeprefix(DONE))
+    except ValueError as error:
+        raise ProtocolViolation(f"the lead ended otherwise: {error}", LEAD) from error
+
+
+async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:
+    """What all three sent by step and passed on, and their data owners' bytes: public sizes, told to one another."""
+    mine = server.circumstances.keep_json("traffic", lambda: _own_traffic(server.store, costs))
+    return read_traffic(await ctx.exchange(json.dumps(mine).encode()))
+
+
+def read_traffic(told: Sequence[bytes]) -> dict[str, object]:
+    """What the three servers tell of their traffic, in one. Raises CheckFailed where one tells something else."""
+    try:
+        replies = [json_of(reply) for reply in told]
+        steps = {step: None for reply in replies for step in reply["sent"]}
+        return {
+            "sent_by_step": {
+                step: [int(reply["sent"].get(step, 0)) for reply in replies] for step in steps
+            },
+            "client_bytes": {
+                "clients": max(int(reply["clients"]) for reply in replies),
+                "sent": sum(int(reply["from_clients"]) for reply in replies),
+                "received": sum(int(reply["to_clients"]) for reply in replies),
+            },
+            "passed_on_bytes": [int(reply["passed_on"]) for reply in replies],
+        }
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CheckFailed("a server told its traffic in a form that is not understood") from error
+
+
+def _own_traffic(store: Store, costs: CostsFile) -> dict[str, object]:
+    received, sent = store.traffic_bytes()
+    return {
+        "sent": costs.sent_by_step(),
+        "passed_on": Outbox(store).passed_on()[0],
+        "clients": store.submission_count(),
+        "from_clients": received,
+        "to_clients": sent,
+    }
+
+
+class _Accounts:
+    """The costs of steps, written into the transcript as the steps end."""
+
+    def __init__(self, transcript: Transcript, costs: CostsFile) -> None:
+        self.costs = costs
+        self._transcript = transcript
+        self._written = 0
+
+    def write(self) -> None:
+        """Write those that have ended since the last time; none may be under way."""
+        for step in self.costs.steps[self._written :]:
+            self._transcript.step(
+                step=step.step,
+                round=step.round,
+                rounds=step.rounds,
+                sent=step.sent_bytes,
+                received=step.received_bytes,
+                messages=step.messages,
+                seconds=step.seconds,
+            )
+        self._written = len(self.costs.steps)
+
+
+def _record_ledger(server: ComputeServer) -> None:
+    """Bring the transcript up to the ledger: a crash may have come between the two, and peers' charges were adopted."""
+    records = list(_ledger_records(server.directory / "transcript.jsonl"))
+    written, costs = {opening for opening, _ in records}, [cost for _, cost in records]
+    for entry in DurableLedger(server.store).entries:
+        if entry.opening in written:
+            continue
+        costs.append(entry.rho)
+        event = event_to_dict(entry.event)
+        server.transcript.ledger(
+            round=entry.round,
+            step=entry.step,
+            event=event,
+            rho=entry.rho,
+            spent=math.fsum(costs),
+            opening=entry.opening,
+        )
+
+
+def _ledger_records(path: Path) -> Iterator[tuple[str, float]]:
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"kind":"ledger"'):
+                record = json.loads(line)
+                yield record["opening"], record["rho"]

@@ -1,0 +1,273 @@
+"""The model between the servers: the lead estimates it and broadcasts what the others need for the next selection.
+
+Provides ``make_estimator``, and ``LeadEstimator`` and ``FollowingEstimator``, the two ends of one broadcast. While
+the lead works it says so at short intervals, so that the others' receive deadline only means silence. Everything here
+is public post-processing of released measurements. All three compare digests of it before they use it, so that the
+lead cannot tell the followers different models. Known limits: they trust the lead's model, which decides how good the
+choices are and never how private.
+"""
+
+import asyncio
+import hashlib
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Schedule
+from mechanisms.aim import Estimate, Estimator, Measurement
+from mechanisms.pgm import PgmEstimator
+from mechanisms.scores import ANSWER_BITS, FRACTION_BITS
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.mpc.replay.effects import Circumstances
+from parties.mpc.steps import ESTIMATE, WORKING
+from parties.mpc.storage.store import Store
+from protocols.context import MAX_PUBLIC_BYTES, Context
+from protocols.echo import echo
+from protocols.errors import ProtocolViolation
+
+LEAD, TEACHER = 0, 1
+"""Who estimates the model; who shows the lead one that both others have kept, and it has not."""
+LONGEST_SILENCE_S = 2.0
+"""A lead that works notices within this time that it lost a peer."""
+_MODEL = b"e"
+_FEWEST_BITS = 24
+
+
+def make_estimator(config: Config, workload: Workload, plan: Schedule) -> PgmEstimator:
+    """Private-PGM with the config's iterations and size limit."""
+    return PgmEstimator(
+        workload,
+        plan,
+        iterations=config.run.iterations,
+        final_iterations=config.run.final_iterations,
+        max_model_mb=config.run.max_model_mb,
+    )
+
+
+def silence_s(receive_s: float) -> float:
+    """How long the lead may work without a word, for a receive deadline of ``receive_s``."""
+    return min(receive_s / 4, LONGEST_SILENCE_S)
+
+
+class KeptModels:
+    """The models that rounds go by, kept over restarts: a round whose inputs are recorded is done with the same model.
+
+    ``agreed`` are the digests of those that two servers have alike, by round, and ``everywhere`` the rounds of which
+    all three have it. One that two have stays, whatever the lead says; of the rounds that are ``untaught`` the lead has
+    not that one, and is shown it by the server after it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        agreed: Mapping[int, str],
+        everywhere: Collection[int],
+        circumstances: Circumstances,
+        *,
+        untaught: Collection[int] = (),
+    ) -> None:
+        self._store = store
+        self._untaught = untaught
+        self._agreed = agreed
+        self._everywhere = everywhere
+        self._circumstances = circumstances
+
+    def everywhere(self, round: int) -> bytes | None:
+        """The model of ``round`` where all three servers have it: nothing has to be sent. Raises StoreError."""
+        return self._load(round) if round in self._everywhere else None
+
+    def own(self, round: int) -> bytes | None:
+        """The model of ``round`` where this server is one of two that have it. Raises StoreError."""
+        known = round in self._agreed and self._circumstances.keep_json(
+            f"has model of round {round}",
+            lambda: self._store.estimates().get(round) == self._agreed[round],
+        )
+        return self._load(round) if known else None
+
+    async def taught(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
+        """The model of an untaught round, shown to all by a follower that has it; None of any other round."""
+        if round not in self._untaught:
+            return None
+        shown = self.own(round) if ctx.pid == TEACHER else None
+        estimate = await ctx.broadcast(TEACHER, shown, max_bytes=max_bytes)
+        await echo(ctx, {TEACHER: estimate})
+        self.take(round, estimate, TEACHER)
+        return estimate
+
+    def take(self, round: int, estimate: bytes, pid: int = LEAD) -> None:
+        """Keep the model of ``round`` that ``pid`` sent. Raises ProtocolViolation where two have another one."""
+        agreed = self._agreed.get(round)
+        if agreed is not None and hashlib.sha256(estimate).hexdigest() != agreed:
+            raise ProtocolViolation(
+                f"party {pid} sent another model of round {round} than two servers have kept: with it, the round would "
+                "go by other inputs than before the restart",
+                pid,
+            )
+        self.save(round, estimate)
+
+    def save(self, round: int, estimate: bytes) -> None:
+        """Keep the model of ``round``; durable on return."""
+        self._store.save_estimate(round, estimate)
+
+    def _load(self, round: int) -> bytes:
+        return self._circumstances.keep(
+            f"model of round {round}", lambda: self._store.estimate(round)
+        )
+
+
+class LeadEstimator:
+    """A ``mechanisms.aim.Estimator`` that lets ``inner`` work and broadcasts its result."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        inner: Estimator,
+        workload: Workload,
+        *,
+        max_rows: int,
+        receive_s: float,
+        circumstances: Circumstances,
+        models: KeptModels,
+    ) -> None:
+        self._models = models
+        self._ctx = ctx
+        self._inner = inner
+        self._workload = workload
+        self._max_rows = max_rows
+        self._circumstances = circumstances
+        self._silence_s = silence_s(receive_s)
+
+    async def estimate(
+        self, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> Estimate:
+        """The model after ``measurements``; see ``Estimator.estimate``.
+
+        Leaks: the estimate, which is public. Rounds: 2 and one for each tick. Communication: at most
+        ``estimate_bytes`` and 32 bytes to each follower, mostly a tenth of it. Raises EstimationError, ChannelError,
+        ProtocolViolation.
+        """
+        if not final and (kept := self._models.everywhere(round)) is not None:
+            return decode_estimate(kept, self._workload)
+        with self._ctx.step(ESTIMATE.name, round=round) as c:
+            limit = estimate_bytes(self._workload)
+            shown = None if final else await self._models.taught(c, round, limit)
+            if shown is not None:
+                return decode_estimate(shown, self._workload)
+            estimate = None if final else self._models.own(round)
+            if estimate is None:
+                estimate = await self._estimated(c, measurements, round=round, final=final)
+            if not final:
+                self._models.save(round, estimate)
+            message = _MODEL + estimate
+            await c.broadcast(LEAD, message)
+            await echo(c, {LEAD: message})
+        return decode_estimate(estimate, self._workload)
+
+    async def _estimated(
+        self, ctx: Context, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> bytes:
+        task = asyncio.ensure_future(self._inner.estimate(measurements, round=round, final=final))
+        try:
+            await working(ctx, task, self._silence_s, self._circumstances)
+            return self._circumstances.keep(
+                ESTIMATE.name, lambda: encode_estimate(task.result(), self._max_rows)
+            )
+        finally:
+            task.cancel()
+
+
+class FollowingEstimator:
+    """A ``mechanisms.aim.Estimator`` that waits for the lead's result."""
+
+    def __init__(self, ctx: Context, workload: Workload, models: KeptModels) -> None:
+        self._ctx = ctx
+        self._workload = workload
+        self._models = models
+
+    async def estimate(
+        self, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> Estimate:
+        """The lead's model; see ``LeadEstimator.estimate``. Raises ChannelError, ProtocolViolation."""
+        if not final and (kept := self._models.everywhere(round)) is not None:
+            return decode_estimate(kept, self._workload)
+        with self._ctx.step(ESTIMATE.name, round=round) as c:
+            limit = estimate_bytes(self._workload)
+            shown = None if final else await self._models.taught(c, round, limit)
+            if shown is not None:
+                return decode_estimate(shown, self._workload)
+            message = await patience(c, max_bytes=limit)
+            await echo(c, {LEAD: message})
+        if not final:
+            self._models.take(round, message[len(_MODEL) :])
+        return decode_estimate(memoryview(message)[len(_MODEL) :], self._workload)
+
+
+async def working(
+    ctx: Context, task: "asyncio.Future[Any]", silence_s: float, circumstances: Circumstances
+) -> None:
+    """Tell the followers at intervals that the lead still works, until ``task`` is done. The lead's side."""
+    while True:
+        await asyncio.wait((task,), timeout=silence_s)
+        if circumstances.keep_json("done", task.done):
+            return
+        await ctx.broadcast(LEAD, WORKING)
+
+
+async def patience(ctx: Context, *, max_bytes: int = MAX_PUBLIC_BYTES) -> bytes:
+    """The lead's first message that is not a tick, of at most ``max_bytes``. The followers' side of ``working``."""
+    while (message := await ctx.broadcast(LEAD, None, max_bytes=max_bytes)) == WORKING:
+        pass
+    return message
+
+
+def encode_estimate(estimate: Estimate, max_rows: int) -> bytes:
+    """The estimate as bytes: the mask packed eight to a byte, then the answers, rounded and compressed.
+
+    Answers are rounded to as many bits as tell an eighth of a selection's unit, 2^-6 of one of ``max_rows`` rows, 24 at
+    least: what is below is as good as random, and does not compress. Their bytes are sorted by weight, all lowest ones
+    first: most answers are small, and the higher ones zeros. Adult takes 0.28 bytes a cell, Magic 0.68.
+    """
+    bits = min(ANSWER_BITS, max(_FEWEST_BITS, max_rows.bit_length() + FRACTION_BITS + 2))
+    rounded = round_answers(estimate.answers_q32, bits).astype("<u4", copy=False)
+    by_weight = rounded.view(np.uint8).reshape(-1, 4).T.tobytes()
+    return np.packbits(estimate.allowed).tobytes() + zlib.compress(by_weight, level=1)
+
+
+def round_answers(answers: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    """Probabilities in units of 2^-32, rounded to multiples of 2^-bits below 1."""
+    shift = ANSWER_BITS - bits
+    if not shift:
+        return answers
+    units = (answers.astype(np.uint64) + np.uint64(1 << (shift - 1))) >> np.uint64(shift)
+    below_one = np.minimum(units, np.uint64((1 << bits) - 1))
+    rounded: NDArray[np.uint32] = (below_one << np.uint64(shift)).astype(np.uint32)
+    return rounded
+
+
+def estimate_bytes(workload: Workload) -> int:
+    """Bytes at most of the lead's message with an estimate: of answers that do not compress."""
+    cells = 4 * workload.cells
+    return len(_MODEL) + (len(workload.candidates) + 7) // 8 + cells + cells // 1000 + 64
+
+
+def decode_estimate(data: bytes | memoryview, workload: Workload) -> Estimate:
+    """The inverse of ``encode_estimate``. Raises ProtocolViolation on what is none."""
+    count, size = len(workload.candidates), 4 * workload.cells
+    packed = (count + 7) // 8
+    mask = np.unpackbits(np.frombuffer(data[:packed], np.uint8), count=count).astype(np.bool_)
+    inflating = zlib.decompressobj()
+    try:
+        # No more than is due, whatever it would become.
+        by_weight = inflating.decompress(data[packed:], size + 1)
+    except zlib.error as problem:
+        raise ProtocolViolation("the lead sent an estimate that cannot be read", LEAD) from problem
+    if len(by_weight) != size or not inflating.eof or inflating.unused_data:
+        raise ProtocolViolation(
+            f"the lead sent an estimate of {len(by_weight)} bytes or more, not {size}", LEAD
+        )
+    answers = np.frombuffer(by_weight, np.uint8).reshape(4, -1).T.copy().view("<u4")
+    return Estimate(mask, answers.reshape(-1).astype(np.uint32))

@@ -1,0 +1,253 @@
+"""Owners that have some of the columns: the servers join their rows, and count what comes of it.
+
+Provides ``LinkedRows``, the ``InputForm`` of one source's owners, and ``Link``, what all sources of a run have in
+common. An owner sends rows as `rows` does, a linking key of 96 bits before the codes. They are joined once, when
+everybody is there: `protocols.link`, on shares, opening nothing of keys, rows or of how many match. A joined row is one
+count in each marginal. Secret: rows, keys, joined rows, how many there are. Public: sources, capacities, sizes, plan.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.domain import Domain
+from mechanisms.linking import KEY_BITS
+from mechanisms.workload import Workload
+from parties.config import BY_KEY, Config
+from parties.mpc.inputs.form import Added, Batch
+from parties.mpc.inputs.rows import counting_plan, row_recoding
+from parties.mpc.records import StoredSubmission
+from parties.mpc.steps import CLIENTS_COUNT
+from parties.session.compute_pool import local_products
+from parties.session.owner import source_sizes
+from protocols.context import Context
+from protocols.link import SourceRows, align, join
+from protocols.link_plan import Linking
+from protocols.recoding import recode
+from protocols.row_layout import RowLayout
+from protocols.rows import SharedRows, count_rows, shared_rows
+from protocols.shares import Share
+from protocols.steps import COUNT_RECODE
+from protocols.upload import (
+    SOURCE_ROWS,
+    UploadParts,
+    UploadSeeds,
+    common_size,
+    component_digests,
+    parse_upload,
+    private_size,
+    upload,
+    upload_components,
+    upload_form,
+)
+
+LINKED = "linked"
+"""What transcripts call a batch of all sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The sources of a run, and the ``workload`` that their joined rows are counted into.
+
+    ``fine`` is the workload's domain before its private bins were measured, where it is another one.
+    """
+
+    config: Config = field(repr=False)
+    workload: Workload = field(repr=False)
+    fine: Domain | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """For who goes by public facts alone."""
+        return cls(config, config.build_workload())
+
+    @property
+    def by_key(self) -> bool:
+        """Whether rows have keys; if not they are in one order."""
+        return self.config.run.link == BY_KEY
+
+    def layout(self, number: int) -> RowLayout:
+        """How a row of a source lies in bits: presence, key, codes."""
+        return RowLayout(source_sizes(self.config, number))
+
+    def capacities(self, declared: Mapping[str, int]) -> list[dict[str, int]]:
+        """By source the owners in it that have ``declared``, in the configuration's order, with the rows they take.
+
+        Those are what they declared. By order, one owner's rows lie beside those of the same place in another source,
+        and all of a place take as many as the largest of them.
+        """
+        sources = [source.owners for source in self.config.sources]
+        if self.by_key:
+            return [
+                {name: declared[name] for name in names if name in declared} for names in sources
+            ]
+        largest = [
+            max(declared.get(name, 0) for name in place) for place in zip(*sources, strict=True)
+        ]
+        return [dict(zip(names, largest, strict=True)) for names in sources]
+
+    def rows(self, declared: Mapping[str, int]) -> list[int]:
+        """By source how many rows are joined, absent ones included, of the owners that have ``declared`` so many."""
+        return [sum(taken.values()) for taken in self.capacities(declared)]
+
+    def linking(self, declared: Mapping[str, int]) -> Linking:
+        """The public facts of joining what owners have ``declared``."""
+        numbers = range(len(self.config.sources))
+        return Linking(
+            tuple(self.rows(declared)),
+            tuple(self.layout(number).bits - 1 - KEY_BITS for number in numbers),
+            tuple(source.rows_per_person for source in self.config.sources),
+            KEY_BITS,
+        )
+
+    def candidates(self, declared: Mapping[str, int]) -> int:
+        """How many joined rows there may be."""
+        return self.linking(declared).candidates if self.by_key else self.rows(declared)[0]
+
+    def shared(self, pid: int, batch: Batch) -> list[SourceRows]:
+        """The rows of every source, those of its owners one after the other."""
+        declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
+        made = []
+        for number, taken in enumerate(self.capacities(declared)):
+            owners = [
+                self._owner(
+                    pid, number, batch, client=client, declared=declared.get(client, 0), rows=rows
+                )
+                for client, rows in taken.items()
+            ]
+            rows_bsh = shared_rows(pid, self.layout(number), owners)
+            most = self.config.sources[number].rows_per_person
+            made.append(SourceRows(rows_bsh, sum(taken.values()), most))
+        return made
+
+    def _owner(
+        self, pid: int, number: int, batch: Batch, *, client: str, declared: int, rows: int
+    ) -> SharedRows:
+        """What an owner sent, and absent ones up to ``rows``; of one that is not in the batch nothing but these."""
+        layout = self.layout(number)
+        if not declared:
+            nothing = np.zeros(layout.body_size(rows), np.uint8)
+            return SharedRows(rows, nothing, nothing)
+        body, size = batch.body(client), layout.body_size(declared)
+        own, next_ = upload_components(pid, SOURCE_ROWS[number], body, size)
+        parts = [
+            _lengthened(layout, part.astype(np.uint8), declared, rows) for part in (own, next_)
+        ]
+        return SharedRows(rows, *parts)
+
+    @property
+    def places(self) -> list[int]:
+        """Where each bit of a row of the domain is in a joined row, whose columns come source after source."""
+        domain = self.config.domain
+        order = [domain.index(name) for source in self.config.sources for name in source.columns]
+        widths = RowLayout(tuple(domain.shape)).widths
+        starts, start = dict[int, int](), 1
+        for column in order:
+            starts[column] = start
+            start += widths[column]
+        bits = (starts[c] + bit for c in range(len(widths)) for bit in range(widths[c]))
+        return [0, *bits]
+
+    async def joined(self, ctx: Context, batch: Batch) -> tuple[Share, int]:
+        """The joined rows of a batch in the domain's columns (bits, words), and how many there may be. Leaks: none."""
+        sources = await asyncio.to_thread(self.shared, ctx.pid, batch)
+        if self.by_key:
+            rows_bsh, rows = await join(ctx, sources, key_bits=KEY_BITS)
+        else:
+            rows_bsh, rows = await align(ctx, sources)
+        return rows_bsh[self.places], rows
+
+
+def _lengthened(
+    layout: RowLayout, body: NDArray[np.uint8], declared: int, rows: int
+) -> NDArray[np.uint8]:
+    """A body of ``declared`` rows as one of ``rows``, no fewer, of which the further ones are zeros."""
+    if rows == declared:
+        return body
+    # Whatever an owner has put behind its last row is not the beginning of another one.
+    bits = np.zeros(rows * layout.bits, np.uint8)
+    used = declared * layout.bits
+    bits[:used] = np.unpackbits(body, count=used, bitorder="little")
+    return np.packbits(bits, bitorder="little")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedRows:
+    """Rows of the source ``number``; see ``InputForm``."""
+
+    link: Link
+    number: int
+
+    @property
+    def name(self) -> str:
+        """See ``InputForm.name``."""
+        return SOURCE_ROWS[self.number]
+
+    @property
+    def together(self) -> str:
+        """See ``InputForm.together``: rows of all sources."""
+        return LINKED
+
+    @property
+    def by_capacity(self) -> bool:
+        """See ``InputForm.by_capacity``: a row is in one joined row, or what the source's rows_per_person says."""
+        return True
+
+    @property
+    def layout(self) -> RowLayout:
+        """How a row lies in bits."""
+        return self.link.layout(self.number)
+
+    def values(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.unsignedinteger]:
+        """See ``InputForm.values``: of `parties.session.owner.source_codes`, uint8 (layout.body_size(capacity),)."""
+        return self.layout.pack(codes, capacity)
+
+    def share(self, values: NDArray[np.unsignedinteger], seeds: UploadSeeds) -> UploadParts:
+        """See ``InputForm.share`` and ``protocols.upload.upload``."""
+        return upload(values, self.name, seeds)
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """See ``InputForm.holders``."""
+        return upload_form(self.name).holders
+
+    def private_size(self, pid: int, capacity: int) -> int:
+        """See ``InputForm.private_size``."""
+        return private_size(pid, self.name, self.layout.body_size(capacity))
+
+    def common_size(self, capacity: int) -> int:
+        """See ``InputForm.common_size``."""
+        return common_size(self.name, self.layout.body_size(capacity))
+
+    def component_digests(self, pid: int, body: bytes, capacity: int) -> tuple[bytes, bytes]:
+        """See ``InputForm.component_digests``."""
+        size = self.layout.body_size(capacity)
+        return component_digests(parse_upload(pid, self.name, body, size))
+
+    def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
+        """See ``InputForm.batches``: all of them, whatever their sources."""
+        return [tuple(due)] if due else []
+
+    def exceed_batch(self, owners: int, rows: int) -> bool:
+        """See ``InputForm.exceed_batch``: there is one of all, since rows are joined with one another."""
+        return False
+
+    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+        """See ``InputForm.add``. Leaks: none. Rounds, Communication: those of the steps within ``CLIENTS_COUNT``."""
+        link = self.link
+        plan = await asyncio.to_thread(counting_plan, link.workload)
+        recoding = row_recoding(link.workload, link.fine)
+        async with local_products(batch.compute) as products:
+            with ctx.step(CLIENTS_COUNT.name, round=batch.round) as c:
+                rows_bsh, rows = await link.joined(c, batch)
+                if recoding is not None:
+                    with c.step(COUNT_RECODE.name, round=batch.round) as r:
+                        rows_bsh = await recode(r, rows_bsh, rows, recoding)
+                counts = await count_rows(
+                    c, rows_bsh, rows, plan, products=products, progress=batch.progress
+                )
+        return Added(total + counts)

@@ -1,0 +1,494 @@
+"""The ingest API of one compute server: HTTPS over mutual TLS, where data owners leave their submissions.
+
+    GET /v1/runs/{run}              the run's public parameters, as JSON
+    GET /v1/runs/{run}/config       all that its parties agree on, as JSON
+    PUT /v1/runs/{run}/submission   an owner's sealed upload, for all three servers; its fields are headers
+    GET /v1/runs/{run}/submission   where the upload of the owner that asks stands
+    PUT /v1/runs/{run}/withdrawal   of an owner: that its submission is not to be counted
+    GET /v1/runs/{run}/withdrawal   what of the owner that asks was withdrawn or replaced
+    PUT /v1/runs/{run}/part         of another server: this one's part of an upload that it passes on
+
+An owner's PUT stores this server's part, puts the whole in the outbox and passes it on
+(`parties.mpc.intake.forwarder`). It answers with the receipts of the servers that have their parts: 201, or 200 where
+this one had its part already, or 202 where some are missing: "kept_for" names servers that are away and will get
+theirs, "refused" those that do not take it. A withdrawal, and an upload of a later version, take effect when the three
+servers meet over it (`parties.mpc. arrivals`): 202 until then, 200 with this server's signed word that nothing up to a
+version counts or ever will. Requests and answers have the header Syncret-Messages (`parties.foundation.version`), which
+is looked at before all others. Errors are JSON: {"error": {"what", "where", "expected"}}, with a "reason" for programs
+where somebody is turned away (`parties.session.enrollment`). 400 malformed or of another version, 403 not who may ask,
+or not at this time, not signed by its owner, or no room, 404 other run or no submission, 408 too slow, 409 another
+submission of this client is stored, or this one was withdrawn or replaced, 410 the run has ended or is closed to data
+owners, 411 and 413 length missing or too large, 422 does not fit the run or does not open, 423 counted, so that it
+cannot be taken back, 507 the store cannot take it. Headers are judged before the body is read (Expect: 100-continue;
+`parties.mpc.intake.validation`), the length has to be exactly right, and nothing is stored unless all of it has the
+digests that its owner signed.
+
+Secret: bodies, the sealing key; bodies go to the store, and nothing to a log. Known limits: connections are bounded in
+time, not in number, once a client's certificate was accepted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from aiohttp import web
+
+from parties.config.diff import agreed_bytes
+from parties.crypto.hpke import SealKey
+from parties.foundation.errors import (
+    IngestError,
+    RunClosed,
+    RunFull,
+    SealError,
+    StoreError,
+    StudyReleased,
+    SubmissionConflict,
+    SubmissionCounted,
+    SubmissionSettled,
+)
+from parties.foundation.version import ingest_headers
+from parties.mpc.intake.forwarder import Relay
+from parties.mpc.intake.validation import Judge, asker
+from parties.mpc.participants.finalized import Settlements
+from parties.mpc.records import answer_to
+from parties.mpc.storage.incoming import Incoming, Outgoing
+from parties.mpc.storage.outbox import Outbox, Whereabouts
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.http_api import (
+    COUNTED,
+    config_path,
+    part_path,
+    run_path,
+    submission_path,
+    withdrawal_path,
+)
+from parties.mpc.submission.messages import RING_BITS
+from parties.mpc.submission.sealed_upload import (
+    ReceiptMaker,
+    Received,
+    SealedUpload,
+    Settled,
+    SignedUpload,
+    open_part,
+)
+from parties.mpc.submission.withdrawal import SignedWithdrawal
+from parties.observability.events import Rejected, of_status, unheard
+from parties.observability.failure_causes import Cause, cause_of
+from parties.session.enrollment import Away, Enrolment, TurnedAway
+
+logger = logging.getLogger("syncret.ingest")
+
+STORED, KNOWN = "stored", "already stored"
+_CHUNK = 1 << 16
+_TOGETHER_BYTES = 1 << 28
+"""Of uploads that are opened at the same time, but for two of at most as many; it takes three times as much memory."""
+_PATIENCE = 1 / 3
+"""Of an owner's deadline: how long its answer waits for the other servers' receipts."""
+_RECEIVED = web.RequestKey("received_bytes", int)
+_COUNTED = web.RequestKey("counted", bool)
+"""Whether its bytes are in the store's account."""
+_JUDGED: web.RequestKey[tuple[SignedUpload, bool]] = web.RequestKey("judged", tuple)
+"""By its headers: the upload, and whether nothing of it is wanted any more."""
+
+_LACKS = (Cause.DISK_FULL, Cause.DISK, Cause.READ_ONLY, Cause.PERMISSION, Cause.FILES)
+"""What no owner's submission is to blame for, and every other one meets, too."""
+OnLack: TypeAlias = Callable[[StoreError], object]
+
+
+def ignored(error: StoreError) -> None:
+    """The answer to an owner is all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The resources of one server: where it keeps uploads, what it opens and signs with, and how it passes them on.
+
+    ``on_lack`` hears of what the store cannot keep because of its host, such as a full disk.
+    """
+
+    judge: Judge
+    store: Store
+    seal: SealKey
+    receipts: ReceiptMaker
+    relay: Relay
+    enrolment: Enrolment
+    rejected: Rejected = unheard
+    on_lack: OnLack = ignored
+    _turns: asyncio.Semaphore = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        largest = self.judge.largest
+        least = 2 if largest <= _TOGETHER_BYTES else 1
+        turns = asyncio.Semaphore(max(least, _TOGETHER_BYTES // largest))
+        object.__setattr__(self, "_turns", turns)
+
+    def application(self) -> web.Application:
+        """The HTTP application."""
+        app, run = web.Application(middlewares=[self._answer]), "{run}"
+        app.router.add_get(run_path(run), self.get_run)
+        app.router.add_get(config_path(run), self.get_config)
+        app.router.add_put(
+            submission_path(run), self.put_submission, expect_handler=self.expect_submission
+        )
+        app.router.add_get(submission_path(run), self.get_submission)
+        app.router.add_put(withdrawal_path(run), self.put_withdrawal)
+        app.router.add_get(withdrawal_path(run), self.get_withdrawal)
+        app.router.add_put(part_path(run), self.put_part, expect_handler=self.expect_part)
+        return app
+
+    # An owner's upload
+
+    def _judge_upload(self, request: web.Request) -> tuple[SignedUpload, bool]:
+        """The upload, and whether nothing of it is wanted any more. Raises IngestError, StoreError."""
+        upload = self.judge.owners_upload(request)
+        _let_in(self.enrolment.identity(upload.submission.client))
+        stored = self.store.check_upload(upload, self.judge.config.clients.expected)
+        if not stored:
+            _let_in(self.enrolment.time())
+        client = upload.submission.client
+        return upload, stored and Outbox(self.store).whereabouts(client).cared_for == 2
+
+    async def expect_submission(self, request: web.Request) -> web.StreamResponse | None:
+        """Before an owner sends its body: refuse by the headers, or answer 100 and go on."""
+        return await self._expect(request, self._judge_upload)
+
+    async def put_submission(self, request: web.Request) -> web.Response:
+        """Store this server's part and pass the others on; answer when it is clear how far they got."""
+        # Of who has waited for 100 the headers were judged before.
+        upload, known = request.get(_JUDGED) or self._judge_upload(request)
+        client, new = upload.submission.client, False
+        if not known:
+            with self.store.incoming() as whole:
+                await self._receive(request, whole)
+                async with self._turns:
+                    new, sealed, pids = await asyncio.to_thread(self._keep_upload, upload, whole)
+            self.relay.send(upload, sealed, pids)
+        await self.relay.settle(client, self.judge.config.timeouts.submit_s * _PATIENCE)
+        return await asyncio.to_thread(self._standing_of, request, upload, STORED if new else KNOWN)
+
+    def _keep_upload(
+        self, upload: SignedUpload, whole: Incoming
+    ) -> tuple[bool, SealedUpload, list[int]]:
+        """Store all of it, durably: whether this server's part is new, all parts, and who else is to get one.
+
+        Raises IngestError. Blocks.
+        """
+        submission = upload.submission
+        sealed = self.judge.sizes(submission).split(whole.read())
+        if sealed.describe(submission) != upload.upload:
+            raise _other_digest()
+        standing = Whereabouts()
+        if self.store.upload_digest(submission.client) == upload.upload.digest():
+            standing = Outbox(self.store).whereabouts(submission.client)
+        others = [
+            pid
+            for pid in range(3)
+            if pid not in (self.judge.pid, *standing.receipts, *standing.kept_for)
+        ]
+        new = self._keep_part(upload, sealed.part(self.judge.pid), Outgoing(whole, others))
+        return new, sealed, others
+
+    def _standing_of(self, request: web.Request, upload: SignedUpload, status: str) -> web.Response:
+        """Who has an upload that is stored here, with receipts. Blocks."""
+        submission = upload.submission
+        standing = Outbox(self.store).whereabouts(submission.client)
+        # Another request may be about to write it to the disk.
+        self.store.flush()
+        names = [party.name for party in self.judge.config.require_parties()]
+        mine = self.receipts.make(upload.upload)
+        by_pid = {**standing.receipts, self.judge.pid: mine}
+        code = 201 if status == STORED else 200
+        response = web.json_response(
+            {
+                "run": submission.run,
+                "party": self.judge.party,
+                "client": submission.client,
+                "upload": upload.upload.digest(),
+                "first_round": submission.first_round,
+                "counted_from": self.store.counted_from(submission.client),
+                "status": status,
+                "receipts": [by_pid[pid].to_dict() for pid in sorted(by_pid)],
+                "kept_for": [names[pid] for pid in standing.kept_for],
+                "refused": {names[pid]: why for pid, why in standing.refused.items()},
+                "received_bytes": request.get(_RECEIVED, 0),
+            },
+            status=code if len(by_pid) == 3 else 202,
+        )
+        self._note_traffic(request, submission.client, response)
+        return response
+
+    async def get_submission(self, request: web.Request) -> web.Response:
+        """Where the upload of the client that asks stands. Raises IngestError (404) where none is here."""
+        client = self.judge.client(request)
+        self.judge.check_run(request)
+        upload = await asyncio.to_thread(self.store.upload, client)
+        if upload is None:
+            what = f"no submission of {client!r} at {self.judge.party}"
+            raise IngestError(404, what, where="store", expected="one, sent to any server")
+        return await asyncio.to_thread(self._standing_of, request, upload, KNOWN)
+
+    # What an owner takes back
+
+    async def put_withdrawal(self, request: web.Request) -> web.Response:
+        """Keep it for when the servers meet, durably, unless it is too late. Raises IngestError, StoreError."""
+        signed = self.judge.owners_withdrawal(request)
+        await asyncio.to_thread(self._withdraw, signed)
+        return await asyncio.to_thread(self._settled_of, signed.withdrawal.client)
+
+    def _withdraw(self, signed: SignedWithdrawal) -> None:
+        said, settlements = signed.withdrawal, Settlements(self.store)
+        with self.store.held():
+            if said.version <= settlements.version(said.client) or settlements.final(said.client):
+                return
+            if self.store.closed_to_clients:
+                # No round is left that could count it.
+                self.store.settle(said.client, said.version, signed)
+            else:
+                settlements.add_withdrawal(signed)
+
+    async def get_withdrawal(self, request: web.Request) -> web.Response:
+        """What of the client that asks was withdrawn or replaced, with this server's word for it."""
+        client = self.judge.client(request)
+        self.judge.check_run(request)
+        return await asyncio.to_thread(self._settled_of, client)
+
+    def _settled_of(self, client: str) -> web.Response:
+        settlements, run = Settlements(self.store), self.judge.config.run.id
+        with self.store.held():
+            version, asked = settlements.version(client), settlements.withdrawal(client)
+            stored, final = self.store.newest_version(client), settlements.final(client)
+        settled = Settled(run, self.judge.digest, client, version)
+        wanted = 0 if asked is None else asked.withdrawal.version
+        return web.json_response(
+            {
+                "run": run,
+                "party": self.judge.party,
+                "client": client,
+                "stored": stored,
+                "asked": wanted,
+                "settled": version,
+                "counted": None if final is None else final.round,
+                "receipts": [self.receipts.settle(settled).to_dict()] if version else [],
+            },
+            status=200 if version >= wanted else 202,
+        )
+
+    # A part that another server passes on
+
+    def _judge_part(self, request: web.Request) -> tuple[SignedUpload, bool]:
+        """The upload, and whether its part is stored. Raises IngestError, StoreError."""
+        upload = self.judge.servers_part(request)
+        # Another server has taken it, in time by its own clock.
+        _let_in(self.enrolment.identity(upload.submission.client))
+        return upload, self.store.check_upload(upload, self.judge.config.clients.expected)
+
+    async def expect_part(self, request: web.Request) -> web.StreamResponse | None:
+        """As ``expect_submission``, of a server."""
+        return await self._expect(request, self._judge_part)
+
+    async def put_part(self, request: web.Request) -> web.Response:
+        """Store this server's part: 201, or 200 where it was here, with its receipt."""
+        upload, stored = request.get(_JUDGED) or self._judge_part(request)
+        if stored:
+            await asyncio.to_thread(self.store.flush)
+        else:
+            with self.store.incoming() as incoming:
+                await self._receive(request, incoming)
+                async with self._turns:
+                    stored = not await asyncio.to_thread(self._keep_passed_on, upload, incoming)
+        receipt = self.receipts.make(upload.upload).to_dict()
+        return web.json_response({"receipts": [receipt]}, status=200 if stored else 201)
+
+    def _keep_passed_on(self, upload: SignedUpload, incoming: Incoming) -> bool:
+        sizes = self.judge.sizes(upload.submission)
+        return self._keep_part(upload, sizes.received(self.judge.pid, incoming.read()), None)
+
+    # What both have in common
+
+    def _keep_part(self, upload: SignedUpload, part: Received, outgoing: Outgoing | None) -> bool:
+        """Open and store this server's part, durably; False where it was here. Raises IngestError. Blocks."""
+        pid, form = self.judge.pid, self.judge.forms[upload.submission.form]
+        if not upload.upload.describes(pid, part):
+            raise _other_digest()
+        try:
+            body = open_part(pid, self.seal, upload.upload, part)
+        except SealError as error:
+            raise IngestError(
+                422,
+                str(error),
+                where="body",
+                expected=f"a box sealed to {self.judge.party}'s key in the configuration",
+            ) from error
+        digests = form.component_digests(pid, body, upload.submission.capacity)
+        own, next_ = (digest.hex() for digest in digests)
+        limit = self.judge.config.clients.expected
+        with self.store.incoming() as opened:
+            opened.write(body)
+            return self.store.accept(upload, opened, (own, next_), limit=limit, outgoing=outgoing)
+
+    async def _expect(
+        self, request: web.Request, judge: Callable[[web.Request], tuple[SignedUpload, bool]]
+    ) -> web.StreamResponse | None:
+        try:
+            self.judge.check_version(request)
+            request[_JUDGED] = judged = judge(request)
+        except (IngestError, StoreError) as error:
+            return self._refuse(request, error)
+        if judged[1]:
+            return None
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+        return None
+
+    async def _receive(self, request: web.Request, incoming: Incoming) -> None:
+        """Read the body into ``incoming``. Raises IngestError where it is slow."""
+        limit_s = self.judge.config.timeouts.submit_s
+        try:
+            async with asyncio.timeout(limit_s):
+                async for chunk in request.content.iter_chunked(_CHUNK):
+                    incoming.write(chunk)
+                    request[_RECEIVED] = incoming.size
+        except TimeoutError as error:
+            raise IngestError(
+                408,
+                f"{incoming.size} of {request.content_length} bytes came in {limit_s:g} s",
+                where="body",
+                expected="the whole body within that time",
+            ) from error
+
+    async def get_config(self, request: web.Request) -> web.Response:
+        """What the parties agree on, for an owner whose own is another one."""
+        self.judge.client(request)
+        self.judge.check_run(request)
+        return web.Response(body=agreed_bytes(self.judge.config), content_type="application/json")
+
+    async def get_run(self, request: web.Request) -> web.Response:
+        """The run's public parameters; of the client that asks its upload's digest, and what became of it."""
+        client = self.judge.client(request)
+        self.judge.check_run(request)
+        config, away = self.judge.config, self.enrolment.turned_away(client)
+        return web.json_response(
+            {
+                "run": config.run.id,
+                "party": self.judge.party,
+                "pid": self.judge.pid,
+                "config": self.judge.digest,
+                "workload": self.judge.workload,
+                "cells": self.judge.cells,
+                "ring": RING_BITS,
+                "forms": list(self.judge.forms),
+                "rows_per_client": config.clients.rows_per_client,
+                "rounds": config.run.rounds,
+                "participation": config.clients.participation,
+                "open": not self.store.closed_to_clients and away is None,
+                "turned_away": None if away is None else away.what,
+                "upload": self.store.upload_digest(client),
+                "counted_from": self.store.counted_from(client),
+                "settled": Settlements(self.store).version(client),
+                **answer_to(self.store.standing(client), closed=self.store.closed_to_clients),
+            }
+        )
+
+    @web.middleware
+    async def _answer(
+        self,
+        request: web.Request,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        """Errors as JSON; bytes counted by client."""
+        try:
+            self.judge.check_version(request)
+            response = await handler(request)
+        except (IngestError, StoreError) as error:
+            response = self._refuse(request, error)
+        except web.HTTPException as error:
+            run = self.judge.config.run.id
+            expected = f"GET {run_path(run)} or PUT {submission_path(run)}"
+            where = f"{request.method} {request.path[:80]}"
+            response = self._refuse(
+                request, IngestError(error.status, error.reason, where=where, expected=expected)
+            )
+        await self._count(request, response)
+        response.headers.update(ingest_headers())
+        return response
+
+    def _refuse(self, request: web.Request, error: IngestError | StoreError) -> web.Response:
+        """The refusal for ``error``, of which the operator hears, too."""
+        response = refusal(error)
+        client, status = asker(request), response.status
+        if isinstance(error, StoreError) and cause_of(error).cause in _LACKS:
+            self.on_lack(error)
+        text = f"{client or 'somebody'}: refused with {status}: {error}"
+        self.rejected(of_status(status), text, client=client, remote=request.remote, status=status)
+        return response
+
+    async def _count(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Add the request's bytes to its client's, if it is one and that was not done yet."""
+        if request.get(_COUNTED):
+            return
+        try:
+            client = self.judge.client(request)
+        except IngestError:
+            logger.debug("bytes of somebody who is no client are not counted")
+        else:
+            await asyncio.to_thread(self._note_traffic, request, client, response)
+
+    def _note_traffic(
+        self, request: web.Request, client: str, response: web.StreamResponse
+    ) -> None:
+        """Add the request's bytes to a client's. A full disk does not fail the request for that. Blocks."""
+        sent = (
+            len(response.body)
+            if isinstance(response, web.Response) and isinstance(response.body, bytes)
+            else 0
+        )
+        request[_COUNTED] = True
+        try:
+            self.store.add_traffic(client, received=request.get(_RECEIVED, 0), sent=sent)
+        except StoreError as error:
+            logger.warning("bytes not counted: %s", error)
+
+
+def refusal(error: IngestError | StoreError) -> web.Response:
+    """An error as the client sees it; a store's folder is nothing to tell a client about."""
+    if isinstance(error, StoreError):
+        status, expected = {
+            SubmissionConflict: (
+                409,
+                "the same submission again; the first one stands until a later version replaces it",
+            ),
+            SubmissionSettled: (409, "another submission: what was taken back does not come back"),
+            SubmissionCounted: (COUNTED, "nothing more: what was counted stays"),
+            RunClosed: (410, "a submission before the run's last round"),
+            StudyReleased: (409, "a new configuration, which you charge to your budget anew"),
+            RunFull: (403, "a run that expects more data owners"),
+        }.get(type(error), (507, "try again later, or tell the server's operator"))
+        what = error.message if status != 507 else "the server cannot store submissions at present"
+        if status == 507:
+            logger.error("%s", error)
+        reason = TurnedAway.CLOSED if isinstance(error, RunClosed) else ""
+        error = IngestError(status, what, where="store", expected=expected, reason=reason)
+    said = {"what": error.what, "where": error.where, "expected": error.expected}
+    said |= {"reason": error.reason} if error.reason else {}
+    response = web.json_response({"error": said}, status=error.status)
+    response.force_close()
+    return response
+
+
+def _let_in(away: Away | None) -> None:
+    """Raises IngestError for an owner that is turned ``away``."""
+    if away is not None:
+        status = 410 if away.reason is TurnedAway.CLOSED else 403
+        where, reason = "client certificate", str(away.reason)
+        raise IngestError(status, away.what, where=where, expected=away.expected, reason=reason)
+
+
+def _other_digest() -> IngestError:
+    return IngestError(
+        400,
+        "its SHA-256 is not the one that was signed",
+        where="body",
+        expected="the parts whose digests header Syncret-Parts has",
+    )

@@ -1,0 +1,199 @@
+"""A listening ingest API: the connections below it, and its start and end.
+
+Provides ``start_ingest`` and ``Ingest``. Secret: the sealing key that is loaded. Public: everything else.
+"""
+
+import asyncio
+import errno
+import functools
+import logging
+import ssl
+from collections.abc import Callable
+from http import HTTPStatus
+
+from aiohttp import web
+
+from parties.config import Address, CertificateFiles, Config
+from parties.crypto.hpke import SealKey
+from parties.foundation.errors import ConfigError, IngestError
+from parties.identity.tls import check_seal, handshake_text, server_context
+from parties.mpc.intake.forwarder import Post, Relay
+from parties.mpc.intake.http import Api, OnLack, ignored, refusal
+from parties.mpc.intake.validation import Judge
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.sealed_upload import ReceiptMaker
+from parties.network.port_sharing import Handed, Inlets
+from parties.observability.events import Rejected, Rejection, unheard
+from parties.session.enrollment import Enrolment
+from parties.session.operator_commands import Orders
+
+logger = logging.getLogger("syncret.ingest")
+
+HANDSHAKE_TIMEOUT_S = 10.0
+IDLE_TIMEOUT_S = 10.0
+"""How long a connection may stay open without a whole request header, before its first request and between two."""
+LINGER_S = 2.0
+"""How long a refused body is still read, so that the answer gets through, and how long closing waits for requests."""
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's connection with errors below the application (no HTTP, a bug of ours) in the same JSON form.
+
+    It is none of aiohttp's while its TLS handshake lasts: one that is over only after ``closed`` ends at once.
+    """
+
+    def __init__(
+        self,
+        manager: web.Server,
+        closed: asyncio.Event,
+        *,
+        rejected: Rejected,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(
+            manager,
+            loop=loop,
+            keepalive_timeout=IDLE_TIMEOUT_S,
+            lingering_time=LINGER_S,
+            # A packed body would be larger than the length that was judged: 4 KB can stand for 4 MB.
+            auto_decompress=False,
+        )
+        self._closed = closed
+        self._rejected = rejected
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        if self._closed.is_set() and isinstance(transport, asyncio.Transport):
+            transport.abort()
+            return
+        super().connection_made(transport)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The refusal for ``exc``."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("a response is on its way already")
+        if isinstance(exc, ConnectionError):
+            # Who has hung up in the middle of a request is no failure of this server's, and hears no answer.
+            status, what, expected = 400, "the request is not whole", "all of it"
+        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            logger.error("a request failed", exc_info=exc)
+            what, expected = "the server failed", "nothing else; tell the server's operator"
+        else:
+            what, expected = "this is not an HTTP request", "HTTP/1.1 as in the API's description"
+            remote = request.remote
+            self._rejected(Rejection.MALFORMED, f"{remote}: no HTTP", remote=remote, status=status)
+        return refusal(IngestError(status, what, where="request", expected=expected))
+
+
+class Ingest:
+    """A listening ingest API and what passes on from it; ``close`` ends both and all connections."""
+
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        server: asyncio.Server | Handed,
+        relay: Relay,
+        closed: asyncio.Event,
+    ) -> None:
+        self._runner = runner
+        self._server = server
+        self._relay = relay
+        self._closed = closed
+
+    def peers_are_there(self) -> None:
+        """What waits for the other servers is tried again now."""
+        self._relay.wake()
+
+    async def close(self) -> None:
+        """Stop listening and drop the connections that are left; requests under way get a moment to finish."""
+        await self._accept_no_more()
+        self._server.close()
+        self._closed.set()
+        await self._runner.cleanup()
+        await self._relay.close()
+        await self._server.wait_closed()
+
+    async def _accept_no_more(self) -> None:
+        """Before the server is closed: asyncio loses the socket of a connection that it is accepting just then."""
+        loop = asyncio.get_running_loop()
+        for listening in self._server.sockets:
+            loop.remove_reader(listening.fileno())
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+async def start_ingest(
+    store: Store,
+    config: Config,
+    pid: int,
+    files: CertificateFiles,
+    *,
+    orders: Orders | None = None,
+    inlets: Inlets | None = None,
+    rejected: Rejected = unheard,
+    on_lack: OnLack = ignored,
+) -> Ingest:
+    """Listen on server ``pid``'s ingest address, or at its ``inlets``, and pass on what an earlier process left.
+
+    ``orders`` is what the server's operator asks; ``rejected`` is told of what is not let in, ``on_lack`` of what
+    the host has no room for. Raises ConfigError where the address cannot be listened on, CertificateError where
+    ``files`` cannot be used.
+    """
+    context = server_context(
+        files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
+    )
+    judge, seal = Judge.of(config, pid, files), _seal_key(config, pid, files)
+    relay = Relay(Post(config, store, judge.sizes, judge.largest), pid, files)
+    enrolment = Enrolment.of(config, orders or Orders(), store)
+    receipts = ReceiptMaker.load(judge.party, files)
+    api = Api(judge, store, seal, receipts, relay, enrolment, rejected, on_lack)
+    runner = web.AppRunner(api.application(), shutdown_timeout=LINGER_S)
+    await runner.setup()
+    manager, loop = runner.server, asyncio.get_running_loop()
+    if manager is None:
+        raise RuntimeError("the HTTP server was not set up")
+
+    closed = asyncio.Event()
+    factory = functools.partial(_Connection, manager, closed, rejected=rejected, loop=loop)
+    if inlets is not None:
+        relay.start()
+        handed = Handed(inlets.ingest(), factory, context, HANDSHAKE_TIMEOUT_S)
+        return Ingest(runner, handed, relay, closed)
+    try:
+        server = await _listening(config.require_parties()[pid].ingest, factory, context)
+    except OSError as error:
+        await runner.cleanup()
+        address = config.require_parties()[pid].ingest
+        reason = "the port is in use" if error.errno == errno.EADDRINUSE else str(error)
+        raise ConfigError(
+            config.source,
+            f"party.ingest of {config.require_parties()[pid].name}",
+            f"cannot listen on {address}: {reason}; expected a free port of this host",
+        ) from error
+    relay.start()
+    return Ingest(runner, server, relay, closed)
+
+
+async def _listening(
+    address: Address, factory: Callable[[], _Connection], context: ssl.SSLContext
+) -> asyncio.Server:
+    return await asyncio.get_running_loop().create_server(
+        factory,
+        address.host,
+        address.port,
+        ssl=context,
+        ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+    )
+
+
+def _seal_key(config: Config, pid: int, files: CertificateFiles) -> SealKey:
+    """The server's sealing key. Raises CertificateError: unusable, or not the one that owners seal to."""
+    party = config.require_parties()[pid]
+    check_seal(files, party.seal_to, f"party {pid}")
+    return SealKey.load(files.seal)

@@ -1,0 +1,291 @@
+"""What one server judges requests to its ingest API by, before it reads a body: who asks, and does the upload fit.
+
+Provides ``Judge`` and ``asker``; what a judge does not let pass is an IngestError. Client identity: the common name of
+its certificate, and nothing it says; a server's: its name and its pinned key. Whoever passes an upload on, its owner's
+certificate and signature are checked. Public: everything here.
+"""
+
+import functools
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from parties.config import CertificateFiles, Config
+from parties.foundation.errors import CertificateError, IngestError
+from parties.foundation.untrusted_text import from_der
+from parties.foundation.version import INGEST_HEADER, INGEST_VERSION, version
+from parties.identity.signing import Issuer
+from parties.identity.tls import common_name, peer_name
+from parties.mpc.inputs import InputForm, input_forms
+from parties.mpc.submission.http_api import OTHER_CONFIG, part_path, run_path
+from parties.mpc.submission.messages import RING_BITS, FieldError, Submission
+from parties.mpc.submission.sealed_upload import SIGNATURE_HEADER, SignedUpload, Sizes
+from parties.mpc.submission.withdrawal import SignedWithdrawal
+from protocols.mesh import key_hash
+from protocols.upload import SOURCE_ROWS
+
+_AN_OWNER = "a data owner's certificate of the run's authority"
+_A_SERVER = "the certificate of another server of this run"
+_ASKER = "client certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Of server ``pid``: the run, its workload, the forms that owners may send, the authority that knows them."""
+
+    config: Config
+    pid: int
+    digest: str
+    workload: str
+    cells: int
+    forms: Mapping[str, InputForm]
+    authority: Issuer
+
+    @classmethod
+    def of(cls, config: Config, pid: int, files: CertificateFiles) -> Self:
+        """Raises ConfigError where the config has no parties or no workload, CertificateError."""
+        config.require_parties()
+        workload = config.build_workload()
+        return cls(
+            config,
+            pid,
+            config.digest(),
+            workload.digest(),
+            workload.maximal_cells,
+            input_forms(config, workload),
+            Issuer.load(files.ca),
+        )
+
+    @property
+    def party(self) -> str:
+        """The server's name."""
+        return self.config.require_parties()[self.pid].name
+
+    def sizes(self, submission: Submission) -> Sizes:
+        """The sizes of a submission's parts; it has to fit the run."""
+        return Sizes.of(self.forms[submission.form], submission.capacity)
+
+    @property
+    def largest(self) -> int:
+        """The most bytes that an owner may send."""
+        capacity = self.config.clients.rows_per_client
+        return max(Sizes.of(form, capacity).whole for form in self.forms.values())
+
+    def client(self, request: web.Request) -> str:
+        """Which owner asks, by certificate. Raises IngestError (403) for anyone else."""
+        name = _name_of(request, _AN_OWNER)
+        if name in [party.name for party in self.config.require_parties()]:
+            what = f"{name!r} is a compute server of this run"
+            raise IngestError(403, what, where=_ASKER, expected=_AN_OWNER)
+        return name
+
+    def check_server(self, request: web.Request) -> None:
+        """Raises IngestError (403) unless one of the two other servers asks, by its name and its pinned key."""
+        try:
+            name, key = _name_and_key(_tls(request).getpeercert(binary_form=True) or b"")
+        except (CertificateError, ValueError) as error:
+            raise IngestError(403, str(error), where=_ASKER, expected=_A_SERVER) from error
+        others = [p.pinned for i, p in enumerate(self.config.require_parties()) if i != self.pid]
+        if any(other.other_than(name, key) is None for other in others):
+            return
+        what = f"{name!r} is none of them, or has another key"
+        raise IngestError(403, what, where=_ASKER, expected=_A_SERVER)
+
+    def check_run(self, request: web.Request) -> None:
+        """Raises IngestError (404) where the path names another run."""
+        run = request.match_info["run"]
+        if run != self.config.run.id:
+            raise IngestError(
+                404,
+                f"no run {run[:80]!r} at {self.party}",
+                where="path",
+                expected=run_path(self.config.run.id),
+            )
+
+    def check_version(self, request: web.Request) -> None:
+        """Raises IngestError (400; 503 for a server, which tries again) where the request is of another version.
+
+        A question may leave it out: tools ask, too.
+        """
+        said = request.headers.get(INGEST_HEADER)
+        if said == str(INGEST_VERSION) or (said is None and request.method == "GET"):
+            return
+        theirs = "an older one, which it does not say" if said is None else repr(said[:20])
+        raise IngestError(
+            503 if request.path == part_path(self.config.run.id) else 400,
+            f"its messages are of another version: {theirs}",
+            where=f"header {INGEST_HEADER}",
+            expected=f"{INGEST_VERSION}, as of syncret {version()}, which {self.party} runs",
+        )
+
+    def owners_upload(self, request: web.Request) -> SignedUpload:
+        """What an owner is about to send, by its headers. Raises IngestError."""
+        client = self.client(request)
+        self.check_run(request)
+        certificate = _tls(request).getpeercert(binary_form=True) or b""
+        try:
+            upload = SignedUpload.of_owner(self.config.run.id, client, certificate, request.headers)
+        except FieldError as error:
+            raise _malformed(error) from error
+        self._check(upload)
+        self._check_length(request, self.sizes(upload.submission).whole)
+        return upload
+
+    def owners_withdrawal(self, request: web.Request) -> SignedWithdrawal:
+        """What the owner that asks withdraws, by its headers. Raises IngestError."""
+        client = self.client(request)
+        self.check_run(request)
+        certificate = _tls(request).getpeercert(binary_form=True) or b""
+        try:
+            signed = SignedWithdrawal.of_owner(
+                self.config.run.id, self.digest, client, certificate, request.headers
+            )
+        except FieldError as error:
+            raise _malformed(error) from error
+        try:
+            self.authority.signatory(certificate)
+            signed.check(self.authority, self.config.run.id, self.digest)
+        except CertificateError as error:
+            raise IngestError(
+                403,
+                str(error),
+                where=f"header {SIGNATURE_HEADER}",
+                expected="the withdrawal signed by the client that asks, for this configuration",
+            ) from error
+        return signed
+
+    def servers_part(self, request: web.Request) -> SignedUpload:
+        """The upload of which another server is about to send a part, by its headers. Raises IngestError."""
+        self.check_server(request)
+        self.check_run(request)
+        try:
+            upload = SignedUpload.between_servers(self.config.run.id, request.headers)
+        except FieldError as error:
+            raise _malformed(error) from error
+        self._check(upload)
+        self._check_length(request, self.sizes(upload.submission).passed_on(self.pid))
+        return upload
+
+    def _check(self, upload: SignedUpload) -> None:
+        """Raises IngestError (403) unless its own client has signed the upload, (422) where it does not fit."""
+        try:
+            upload.check(self.authority)
+        except CertificateError as error:
+            raise IngestError(
+                403,
+                str(error),
+                where=f"header {SIGNATURE_HEADER}",
+                expected="the upload's digest signed by the client it names, with a certificate of the run's authority",
+            ) from error
+        if upload.submission.client in [p.name for p in self.config.require_parties()]:
+            what = f"{upload.submission.client!r} is a compute server of this run"
+            raise IngestError(403, what, where="header Syncret-Client", expected=_AN_OWNER)
+        try:
+            self._check_fit(upload.submission)
+        except IngestError as error:
+            # Whatever does not fit, it follows from that.
+            other = upload.submission.config != self.digest
+            error.reason = OTHER_CONFIG if other else error.reason
+            raise
+
+    def _check_fit(self, submission: Submission) -> None:
+        """Raises IngestError (422) where the submission is one of another workload, ring, form or number of rounds."""
+        for field, value, right in (
+            ("Syncret-Workload", submission.workload, [self.workload]),
+            ("Syncret-Cells", submission.cells, [self.cells]),
+            ("Syncret-Ring", submission.ring, [RING_BITS]),
+            ("Syncret-Form", submission.form, self._forms_of(submission.client)),
+        ):
+            if value not in right:
+                raise IngestError(
+                    422,
+                    f"does not fit run {submission.run!r}: {value}",
+                    where=f"header {field}",
+                    expected=f"{' or '.join(map(str, right))}, by the config that the servers run",
+                )
+        self._check_capacity(submission)
+        # Sources are joined once, before the first round.
+        last = 1 if self.config.sources else self.config.run.rounds
+        if submission.first_round > last:
+            raise IngestError(
+                422,
+                f"round {submission.first_round} does not exist"
+                if submission.first_round > self.config.run.rounds
+                else f"round {submission.first_round} is too late: sources are joined before round 1",
+                where="header Syncret-Round",
+                expected=f"1 to {last}" if last > 1 else "1",
+            )
+        if submission.config != self.digest:
+            # Another epsilon, say: the owner did not agree to what this run does with its rows.
+            raise IngestError(
+                422,
+                f"made with another configuration ({submission.config[:12]})",
+                where="header Syncret-Config",
+                expected=f"{self.digest[:12]}: the same config at the servers and at every data owner",
+            )
+
+    def _forms_of(self, client: str) -> list[str]:
+        """What an owner may send: in a run with sources, rows of its own one."""
+        if not self.config.sources or client not in self.config.owners:
+            return list(self.forms)
+        return [SOURCE_ROWS[self.config.source_of(client)]]
+
+    def _check_capacity(self, submission: Submission) -> None:
+        """Raises IngestError (422) for a capacity beyond the run's bound, or another one where it bounds nothing."""
+        bound = self.config.clients.rows_per_client
+        own = self.forms[submission.form].by_capacity
+        if not (submission.capacity <= bound if own else submission.capacity == bound):
+            raise IngestError(
+                422,
+                f"a capacity of {submission.capacity} rows, sent as {submission.form}",
+                where="header Syncret-Capacity",
+                expected=f"{'at most ' if own else ''}{bound} (clients.rows_per_client)",
+            )
+
+    def _check_length(self, request: web.Request, size: int) -> None:
+        """Raises IngestError (411, 413, 400) unless the body is announced with exactly ``size`` bytes."""
+        length, expected = request.content_length, f"exactly {size} bytes"
+        if length is None:
+            raise IngestError(411, "no length", where="header Content-Length", expected=expected)
+        if length != size:
+            status = 413 if length > size else 400
+            what = f"a body of {length} bytes"
+            raise IngestError(status, what, where="header Content-Length", expected=expected)
+
+
+@functools.lru_cache(maxsize=8)
+def _name_and_key(certificate: bytes) -> tuple[str, str]:
+    """The common name and the ``key_hash`` of a certificate (DER); of servers it is the same with each part."""
+    found = from_der(certificate)
+    return common_name(found, "the server's certificate"), key_hash(found)
+
+
+def _tls(request: web.Request) -> ssl.SSLObject:
+    connection = request.transport and request.transport.get_extra_info("ssl_object")
+    if not isinstance(connection, ssl.SSLObject):
+        raise CertificateError("the connection is not TLS")
+    return connection
+
+
+def asker(request: web.Request) -> str | None:
+    """The name in the certificate of whoever asks; None where there is none."""
+    try:
+        return peer_name(_tls(request))
+    except CertificateError:
+        return None
+
+
+def _name_of(request: web.Request, expected: str) -> str:
+    try:
+        return peer_name(_tls(request))
+    except CertificateError as error:
+        raise IngestError(403, str(error), where=_ASKER, expected=expected) from error
+
+
+def _malformed(error: FieldError) -> IngestError:
+    return IngestError(
+        400, "missing or malformed", where=f"header {error.name}", expected=error.expected
+    )

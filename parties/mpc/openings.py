@@ -1,0 +1,144 @@
+"""Names of openings, and the inputs of a round that the three servers record before they charge for it.
+
+Provides ``Inputs``, ``Openings`` and ``commit``. An opening's name is a digest of all that decides the opened value but
+its noise: configuration, noise keys, members' uploads, round, step, candidates, the model's answers, candidate, sigma
+and bins. The noise is a function of the servers' noise keys and of a name, so that the same inputs give the same value
+after any number of restarts. A charge carries the name of its opening, and pays for it once.
+
+Noise of a measurement is drawn under the measurement's own name. Two kinds are made before their opening's name is
+known: that of round 0, while owners are awaited, and selections' samples, for several rounds at once. The record binds
+such noise to an opening: each server has it on its disk before it takes part, and after a restart a round of which two
+servers hold the record goes by these inputs or not at all. A record that one server alone claims is not followed; its
+noise is avoided, since what it tells of may have been opened.
+
+Public: everything but the noise keys. Source: README of ``parties``, section on restarts.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mechanisms.scores import ScoreSpec
+from parties.mpc.records import Inputs
+from parties.mpc.steps import COMMIT
+from parties.mpc.storage.store import Store
+from protocols.context import Context, NoiseKeys, NoiseSource
+from protocols.errors import CheckFailed, ProtocolViolation
+
+_LABEL = "syncret opening 1"
+
+
+def _name(*parts: object) -> str:
+    """The one place where names are made: hex SHA-256 of parts that JSON has, told apart by their places."""
+    return hashlib.sha256(json.dumps([_LABEL, *parts]).encode()).hexdigest()
+
+
+def choice_name(inputs: Inputs) -> str:
+    """The opening of a choice, in a round with these ``inputs``."""
+    return _name("select", inputs.digest, inputs.noise, inputs.made, inputs.skip)
+
+
+def measurement_name(inputs: Inputs, candidate: int, sigma: float) -> str:
+    """The opening of a candidate's noisy counts, in a round with these ``inputs``."""
+    return _name("measure", inputs.digest, inputs.noise, candidate, sigma.hex())
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """What names openings in a run: ``keys`` for their noise, and what was recorded before a restart.
+
+    ``keyset`` stands for the noise keys of all three, ``config`` is the configuration's digest. ``recorded`` are the
+    inputs that two servers have recorded alike, by round; ``claimed``, by round, what single servers say beside that.
+    ``problem`` says why nothing may be opened with these keys.
+    """
+
+    keys: NoiseKeys
+    keyset: str
+    config: str
+    recorded: Mapping[int, Inputs] = field(default_factory=dict)
+    claimed: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    problem: str = ""
+
+    def require_keys(self) -> None:
+        """Raises CheckFailed where nothing may be opened with these keys."""
+        if self.problem:
+            raise CheckFailed(self.problem)
+
+    def source(self, name: str) -> NoiseSource:
+        """Where the noise of this name is drawn from. Raises as ``require_keys``."""
+        self.require_keys()
+        return NoiseSource(self.keys, bytes.fromhex(name))
+
+    def first_noise(self, workload: str, sigma: float) -> str:
+        """The name of round 0's noise, which is made for all its measurements while owners are awaited."""
+        if 0 in self.recorded:
+            return self.recorded[0].noise
+        return self.noise(0, workload, sigma.hex())
+
+    def noise(self, round: int, *parts: str) -> str:
+        """The name of noise that is made in a round, other than that which anybody claims that it recorded there.
+
+        What a claim tells of may have been opened; with it the claimed noise is not used for anything else.
+        """
+        claimed = sorted(self.claimed.get(round, ()))
+        return _name("noise", self.keyset, self.config, round, claimed, *parts)
+
+    def first(self, workload: str, members: str, sigma: float) -> Inputs:
+        """The inputs of round 0, with the digests of the workload and of the members that are counted."""
+        digest = self._of("first", 0, workload, members, sigma.hex())
+        return Inputs(0, digest, self.first_noise(workload, sigma))
+
+    def selection(
+        self, round: int, workload: str, members: str, spec: ScoreSpec, epsilon: float
+    ) -> str:
+        """What a round goes by that chooses with this specification: the digest of its inputs."""
+        answers = hashlib.sha256(spec.answers.astype("<u4").tobytes()).hexdigest()
+        numbers = [list(map(int, part)) for part in (spec.candidates, spec.gains, spec.offsets)]
+        return self._of(
+            "inputs", round, workload, members, answers, numbers, spec.max_rows, epsilon.hex()
+        )
+
+    def is_avoided(self, round: int) -> bool:
+        """Whether noise that was made before must not be used in ``round``: somebody claims an opening there."""
+        return round not in self.recorded and bool(self.claimed.get(round))
+
+    def _of(self, step: str, round: int, *parts: object) -> str:
+        return _name(step, self.keyset, self.config, round, *parts)
+
+
+async def commit(ctx: Context, store: Store, openings: Openings, inputs: Inputs) -> Inputs:
+    """Record a round's ``inputs`` at all three servers, before anything is charged for it; durable on return.
+
+    Returns those of before a restart where two servers had recorded the round: the same, with their noise.
+
+    All three say what the round goes by before any of them records it: by then each has its total and its model on the
+    disk, which nobody could come to again. They say so again when they have, before any of them charges.
+
+    Leaks: nothing; all of it is public. Rounds: 2. Communication: 64 bytes to each.
+    Raises CheckFailed where the round went by other inputs before, ProtocolViolation, naming it, where a server goes
+    by others than this one; ChannelError, StoreError.
+    """
+    openings.require_keys()
+    known = openings.recorded.get(inputs.round)
+    if known is not None and known.digest != inputs.digest:
+        raise CheckFailed(
+            f"round {inputs.round} goes by other inputs (members, model or parameters) than were recorded before the "
+            "restart, with which something may have been opened; expected the same, from the servers' own folders"
+        )
+    inputs = known or inputs
+    with ctx.step(COMMIT.name, round=inputs.round) as c:
+        await _compare(c, inputs)
+        store.save_inputs(inputs)
+        await _compare(c, inputs)
+    return inputs
+
+
+async def _compare(ctx: Context, inputs: Inputs) -> None:
+    mine = hashlib.sha256(json.dumps(inputs.to_list()).encode()).digest()
+    replies = await ctx.exchange(mine, max_bytes=len(mine))
+    for peer in (ctx.next_pid, ctx.prev_pid):
+        if replies[peer] != mine:
+            raise ProtocolViolation(
+                f"party {peer} goes by other inputs in round {inputs.round} than this server", peer
+            )

@@ -1,0 +1,1 @@
+"""The participants of a DistAIM run: registry, synchronisation between servers, admission, exclusion."""

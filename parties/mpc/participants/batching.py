@@ -1,0 +1,55 @@
+"""Submissions that are agreed on, page by page, in the batches that they are counted in.
+
+Provides ``Batching``, and ``batched``, which goes through many. Public: all of it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeAlias
+
+from parties.mpc.inputs import InputForm
+from parties.mpc.records import StoredSubmission
+
+Part: TypeAlias = tuple[InputForm, tuple[StoredSubmission, ...]]
+"""What is counted at once, and the form that does it."""
+_TOGETHER = 1000
+
+
+class Batching:
+    """Keeps of all that is added what does not fill a batch yet, by the forms that are counted together."""
+
+    def __init__(self, forms: Mapping[str, InputForm]) -> None:
+        self._forms = forms
+        self._waiting: dict[str, list[StoredSubmission]] = defaultdict(list)
+
+    def add(self, due: Iterable[StoredSubmission]) -> list[Part]:
+        """The batches that are full with ``due``."""
+        for stored in due:
+            self._waiting[self._forms[stored.submission.form].together].append(stored)
+        full: list[Part] = []
+        for together, waiting in sorted(self._waiting.items()):
+            form = self._form(waiting)
+            *parts, last = form.batches(waiting)
+            full += [(form, part) for part in parts]
+            self._waiting[together] = list(last)
+        return full
+
+    def rest(self) -> list[Part]:
+        """What has filled no batch; nothing is kept any more."""
+        waiting = [waiting for _, waiting in sorted(self._waiting.items())]
+        self._waiting.clear()
+        return [(self._form(left), tuple(left)) for left in waiting]
+
+    def _form(self, waiting: list[StoredSubmission]) -> InputForm:
+        return self._forms[waiting[0].submission.form]
+
+
+def batched(
+    forms: Mapping[str, InputForm], submissions: Iterable[StoredSubmission]
+) -> Iterator[Part]:
+    """All of ``submissions`` in batches, each as it is full."""
+    batching, left = Batching(forms), iter(submissions)
+    while some := list(islice(left, _TOGETHER)):
+        yield from batching.add(some)
+    yield from batching.rest()

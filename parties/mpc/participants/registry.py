@@ -1,0 +1,249 @@
+"""The roll of a count: which data owners are held for a batch, counted or excluded, as the three servers have agreed.
+
+Provides ``Roll``, in a server's database, so that what a server has in memory does not grow with its owners, ``Entry``,
+one of them, and ``Members``, who is counted. It is of one process: a server that starts again begins a new one from
+the running total that it goes on with, and nothing in it is the word on who is counted for good
+(`parties.mpc.participants.finalized`). So it is entered hastily: a power failure may take it back. Public: all of it.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.records import Member, Standing, StoredSubmission
+from parties.storage.database import Database, Row
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS roll (
+    client TEXT PRIMARY KEY, version INTEGER NOT NULL, upload TEXT NOT NULL, kind TEXT NOT NULL,
+    capacity INTEGER NOT NULL, place INTEGER, round INTEGER, excluded TEXT, servers TEXT NOT NULL)
+    STRICT, WITHOUT ROWID""",
+    "CREATE UNIQUE INDEX IF NOT EXISTS roll_place ON roll (place) WHERE place IS NOT NULL",
+    """CREATE TABLE IF NOT EXISTS gone (client TEXT PRIMARY KEY, version INTEGER NOT NULL)
+    STRICT, WITHOUT ROWID""",
+)
+"""``place`` is that of a counted owner in the total, ``kind`` what its form is counted together with
+(``InputForm.together``); who is neither counted nor ``excluded`` is held. ``gone``: up to which version all three know
+that an owner has withdrawn, or is revoked."""
+_ENTER = "INSERT OR REPLACE INTO roll VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_HELD = "place IS NULL AND excluded IS NULL"
+_NAMED = "client IN (SELECT value FROM json_each(?))"
+_PAGE = 1000
+"""Rows that are in memory at a time, of all that are gone through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The upload of ``client`` that was decided on, of this ``version``, or is held; of who has gone there is none."""
+
+    client: str
+    version: int
+    upload: str
+    counted: bool
+    excluded: Exclusion | None
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits for a batch."""
+        return not self.counted and self.excluded is None
+
+    @property
+    def gone(self) -> bool:
+        """Whether its owner has withdrawn it, or is revoked: there is nothing to take out."""
+        return self.excluded in (Exclusion.WITHDRAWN, Exclusion.REVOKED)
+
+
+class Members(Collection[Member]):
+    """Who is counted, as the roll has it when somebody looks: names and uploads, in the order of the total."""
+
+    def __init__(self, roll: "Roll") -> None:
+        self._roll = roll
+
+    def __len__(self) -> int:
+        return self._roll.counted
+
+    def __iter__(self) -> Iterator[Member]:
+        return self._roll.counted_from()
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == member for member in self)
+
+    @property
+    def names(self) -> "Names":
+        """Their names alone."""
+        return Names(self)
+
+
+class Names(Collection[str]):
+    """The names of ``members``, in their order."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[str]:
+        return (client for client, _ in self._members)
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == name for name in self)
+
+
+class Roll:
+    """All methods may be called from any thread; all may raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sizes: tuple[int, int, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"Roll({self._database.directory})"
+
+    # How many
+
+    @property
+    def counted(self) -> int:
+        """How many are counted."""
+        return self._size()[0]
+
+    @property
+    def held(self) -> int:
+        """How many are held."""
+        return self._size()[1]
+
+    @property
+    def known(self) -> int:
+        """How many are held, counted or excluded."""
+        return self._size()[2]
+
+    def _size(self) -> tuple[int, int, int]:
+        if (sizes := self._sizes) is None:
+            query = f"SELECT count(place), count(*) FILTER (WHERE {_HELD}), count(*) FROM roll"  # noqa: S608
+            found = self._database.row(query)
+            sizes = self._sizes = (0, 0, 0) if found is None else (found[0], found[1], found[2])
+        return sizes
+
+    def held_by_kind(self) -> list[tuple[str, int, int]]:
+        """By what is counted together: its name, how many are held, and the rows that they have by their capacities."""
+        query = f"SELECT kind, count(*), sum(capacity) FROM roll WHERE {_HELD} GROUP BY kind"  # noqa: S608
+        return [(kind, owners, rows) for kind, owners, rows in self._database.rows(query)]
+
+    # Who
+
+    def find(self, clients: Iterable[str]) -> dict[str, Entry]:
+        """Those of ``clients`` who are on the roll."""
+        query = f"SELECT client, version, upload, place, excluded FROM roll WHERE {_NAMED}"  # noqa: S608
+        return {
+            client: Entry(
+                client,
+                version,
+                upload,
+                place is not None,
+                None if word is None else Exclusion(word),
+            )
+            for client, version, upload, place, word in self._rows_of(query, clients)
+        }
+
+    def settled(self, clients: Iterable[str]) -> dict[str, int]:
+        """Of ``clients``, up to which version all three have decided; held is not decided."""
+        names = list(clients)
+        query = f"SELECT client, version FROM roll WHERE {_NAMED} AND NOT ({_HELD})"  # noqa: S608
+        settled: dict[str, int] = dict(self._rows_of(query, names))
+        gone = self._rows_of(f"SELECT client, version FROM gone WHERE {_NAMED}", names)  # noqa: S608
+        return settled | {client: max(v, settled.get(client, 0)) for client, v in gone}
+
+    def _rows_of(self, query: str, clients: Iterable[str]) -> Sequence[Row]:
+        return self._database.rows(query, json.dumps(list(clients)))
+
+    @property
+    def members(self) -> Members:
+        """Who is counted."""
+        return Members(self)
+
+    def counted_from(self) -> Iterator[Member]:
+        """Who is counted, in the order of the total."""
+        query = "SELECT place, client, upload FROM roll WHERE place > ? ORDER BY place LIMIT ?"
+        return ((client, upload) for _, client, upload in self._paged(query, -1))
+
+    def standings(self) -> Iterator[Standing]:
+        """What has become of those decided on, by name."""
+        columns = "client, upload, round, excluded, servers"
+        query = (
+            f"SELECT {columns} FROM roll WHERE client > ? AND NOT ({_HELD}) ORDER BY client LIMIT ?"  # noqa: S608
+        )
+        return (Standing.from_row(*row) for row in self._paged(query, ""))
+
+    def _paged(self, query: str, before: int | str) -> Iterator[Row]:
+        """The rows of a query for those whose first column is behind ``before``, a page in memory at a time."""
+        while page := self._database.rows(query, before, _PAGE):
+            yield from page
+            before = page[-1][0]
+
+    # What is decided
+
+    def begin(self, members: Iterable[Member], rounds: Mapping[str, int], round: int) -> None:
+        """A new roll, with who is in the total that is gone on with since ``rounds``, or ``round``; nobody is gone."""
+        rows = (
+            (client, 0, upload, "", 0, place, rounds.get(client, round), None, "[]")
+            for place, (client, upload) in enumerate(members)
+        )
+        with self._database.hasty():
+            for table in ("roll", "gone"):
+                self._database.enter(f"DELETE FROM {table}", [()])  # noqa: S608
+            self._database.enter(_ENTER, rows)
+        self._sizes = None
+
+    def hold(self, submissions: Iterable[StoredSubmission], kind: str) -> None:
+        """These are at all three servers, and wait for a batch to be full."""
+        self._enter((*_named(s, kind), None, None, None, "[]") for s in submissions)
+
+    def release(self) -> None:
+        """Nobody is held any more: it has to be agreed on anew."""
+        with self._database.hasty():
+            self._database.enter(f"DELETE FROM roll WHERE {_HELD}", [()])  # noqa: S608
+        self._sizes = None
+
+    def count(self, submissions: Iterable[StoredSubmission], kind: str, round: int) -> None:
+        """These are in the total now, behind those that are."""
+        last = self._database.row("SELECT max(place) FROM roll")
+        place = 0 if last is None or last[0] is None else last[0] + 1
+        self._enter(
+            (*_named(s, kind), number, round, None, "[]")
+            for number, s in enumerate(submissions, start=place)
+        )
+
+    def exclude(self, standings: Iterable[tuple[Standing, int]]) -> None:
+        """This became of owners, up to a version each."""
+        self._enter(
+            (s.client, version, s.digest, "", 0, None, s.round, s.excluded, json.dumps(s.by))
+            for s, version in standings
+        )
+
+    def drop(self, clients: Iterable[str]) -> None:
+        """Nothing is decided of ``clients``."""
+        with self._database.hasty():
+            self._database.enter(
+                "DELETE FROM roll WHERE client = ?", ((client,) for client in clients)
+            )
+        self._sizes = None
+
+    def end(self, client: str, version: int) -> None:
+        """All three know that nothing of ``client`` is to be counted up to ``version``."""
+        with self._database.hasty():
+            self._database.enter(
+                "INSERT INTO gone VALUES (?1, ?2) ON CONFLICT DO UPDATE SET version = max(version, ?2)",
+                [(client, version)],
+            )
+
+    def _enter(self, rows: Iterable[Sequence[object]]) -> None:
+        with self._database.hasty():
+            self._database.enter(_ENTER, rows)
+        self._sizes = None
+
+
+def _named(stored: StoredSubmission, kind: str) -> tuple[object, ...]:
+    """The first columns of the table."""
+    said = stored.submission
+    return (said.client, said.version, stored.upload, kind, said.capacity)

@@ -1,0 +1,402 @@
+"""How a run's budget is divided, and how exact its noise has to be: computed from the config alone, alike everywhere.
+
+Provides ``make_plan`` (the ``Schedule`` of a fresh run), ``release_of`` (what it costs an owner), ``released_costs``,
+``sampling_distance`` and ``security_bits``. Public: everything. Source: FLAIM paper, Lemma 4.1 and Algorithm 2, lines
+17 to 20.
+"""
+
+import contextlib
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from mechanisms.accounting import (
+    ZCDP,
+    Accountant,
+    Schedule,
+    epsilon_from_rho,
+    fixed_rounds_plan,
+    rho_from_epsilon_delta,
+)
+from mechanisms.annealing import CENTRAL_ROUNDS, AnnealedPlan
+from mechanisms.choosing import tree_rounds
+from mechanisms.composition import epsilon_of, of_group
+from mechanisms.events import NOISE_KINDS, NoiseKind
+from mechanisms.gaussian_privacy import GAUSSIAN, ROUNDINGS, GaussianAccountant, factor_for
+from mechanisms.scores import AIM, RULES, Rule
+from mechanisms.units import row_budget
+from mechanisms.workload import Workload
+from parties.config import ANNEALED, BY_KEY, PERSON, Config, RunSection
+from parties.foundation.errors import ConfigError
+from parties.storage.owner_budget import ROW, Release
+from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
+from protocols.measure import BOX_MULLER, check_measure, release_distance
+from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
+
+INITIAL_SHARE, TREE_SHARE = 0.2, 0.25
+"""Of what is for measuring, and of what that leaves: where a config does not say, and not by AIM's own rule."""
+_STEP_BITS = 8
+_SHARE_OF_DELTA = 2.0**-10
+_USUAL_DELTA = 1e-9
+
+
+def make_plan(config: Config, workload: Workload) -> Schedule:
+    """The division of the config's budget over its rounds, of a run that has not begun.
+
+    What the noise's samplers and the selection's probabilities differ from the mechanisms that are charged comes out
+    of delta and epsilon first. Raises ConfigError, which says what to change, where the run may come to a noise that
+    cannot be sampled.
+    """
+    try:
+        return _plan(config, workload)
+    except ValueError as problem:
+        expected = _remedies(config, workload)
+        raise ConfigError(
+            config.source, "run", f"cannot be carried out: {problem}; expected {expected}"
+        ) from problem
+
+
+def _plan(config: Config, workload: Workload) -> Schedule:
+    """``make_plan``, with ValueError for what cannot be carried out."""
+    plan, bits = _divided(config, workload), security_bits(config, workload)
+    for sigma in plan.reach:
+        check_measure(noise_kind(config), sigma, config.max_rows, security_bits=bits)
+    return plan
+
+
+def unit_budget(config: Config, workload: Workload) -> float:
+    """The rho of the whole run for a unit of privacy: a row, or a person with all of its rows.
+
+    In the currency of the plan's accountant, each of which implies as much zCDP.
+    """
+    return _sampling(config, workload).budget
+
+
+def distaim_release(config: Config, workload: Workload) -> Release:
+    """What taking part in the run may release of a table, at most: the whole run. Raises as ``make_plan``.
+
+    It is charged what a unit is, which is no less than what any row of the table is.
+    """
+    plan = make_plan(config, workload)
+    return Release(
+        config=config.digest(),
+        run=config.run.id,
+        method="distaim",
+        rho=plan.rho if config.rows_of_unit == 1 else unit_budget(config, workload),
+        epsilon=config.run.epsilon,
+        delta=config.run.delta,
+        distance=sampling_distance(config, workload),
+        unit=_unit(config),
+        accountant=plan.accountant.name,
+    )
+
+
+def _unit(config: Config) -> str:
+    """What neighbouring tables differ in, for the budgets of owners."""
+    if config.run.unit == PERSON:
+        rows = config.rows_of_unit
+        return PERSON if rows == 1 else f"person with up to {rows} rows"
+    return "place in all sources" if config.sources and config.run.link != BY_KEY else ROW
+
+
+def _divided(config: Config, workload: Workload) -> Schedule:
+    """The division, whatever noise it comes to."""
+    return divide(config.run, workload, rows=config.rows_of_unit)
+
+
+def divide(run: RunSection, workload: Workload, *, rows: int = 1) -> Schedule:
+    """The division of a run's budget, for a unit of privacy of ``rows`` rows, whatever noise it comes to.
+
+    Raises ValueError where delta does not cover what sampling costs.
+    """
+    shape = _Shape.of(workload)
+    found = _sampling_of(run, rows, shape)
+    return _division(run, shape, row_budget(found.budget, rows), found.accountant)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a division has to know of a workload: its columns, and the pairs that join all of them."""
+
+    columns: int
+    pairs: int
+
+    @classmethod
+    def of(cls, workload: Workload) -> "_Shape":
+        return cls(len(workload.one_way), tree_rounds(workload))
+
+
+def _division(
+    run: RunSection, shape: _Shape, budget: float, accountant: Accountant = ZCDP
+) -> Schedule:
+    """Of a row's ``budget``."""
+    columns = shape.columns
+    if run.schedule == ANNEALED:
+        return AnnealedPlan(
+            budget,
+            columns,
+            measure_share=run.measure_share,
+            selection_slack=SELECTION_SLACK,
+            noise=_kind(run),
+            initial_share=_initial_share(run),
+            tree_rounds=shape.pairs,
+            tree_share=_tree_share(run),
+            accountant=accountant,
+        )
+    return fixed_rounds_plan(
+        budget,
+        run.rounds,
+        columns,
+        measure_share=run.measure_share,
+        selection_slack=SELECTION_SLACK,
+        noise=_kind(run),
+        initial_share=_initial_share(run),
+        accountant=accountant,
+    )
+
+
+def _accountants(run: RunSection, shape: _Shape) -> list[Accountant]:
+    """Accountants for the run's events: zCDP always, and a Gaussian's loss where a choice has a known factor."""
+    if run.accountant != GAUSSIAN:
+        return [ZCDP]
+    rounds = CENTRAL_ROUNDS * shape.columns if run.schedule == ANNEALED else run.rounds
+    measured = rounds + (shape.columns if _initial_share(run) is None else 0)
+    share = Fraction(run.measure_share)
+    ratio = factor_for((1 - share) / rounds, share / measured)
+    roundings = ROUNDINGS[:1] if run.noise == BOX_MULLER else ROUNDINGS
+    if ratio is None:
+        return [ZCDP]
+    return [ZCDP, *(GaussianAccountant(ratio, rounding) for rounding in roundings)]
+
+
+def rule_of(config: Config) -> Rule:
+    """The config's rule, which has been checked, by its type."""
+    return next(rule for rule in RULES if rule == config.run.rule)
+
+
+def composed_epsilon(config: Config, workload: Workload) -> float | None:
+    """The epsilon of the whole run when its events are composed numerically; None where nothing better is proven.
+
+    That is of annealed runs, of noise so fine that it is not composed, and of runs whose budget is a Gaussian's
+    already. For a run in which nothing is lost and charged again. No budget goes by it. Raises as ``make_plan``.
+    """
+    plan = make_plan(config, workload)
+    if plan.adaptive or plan.accountant != ZCDP:
+        return None
+    events = [event for number in range(plan.rounds + 1) for event in plan.events(number)]
+    of_unit = [of_group(event, config.rows_of_unit) for event in events]
+    found = epsilon_of(of_unit, config.run.delta, distance=sampling_distance(config, workload))
+    return found if found < config.run.epsilon else None
+
+
+def zcdp_epsilon(config: Config, workload: Workload) -> float | None:
+    """The epsilon of the whole run by zCDP alone; None where its budget is of zCDP. Raises as ``make_plan``."""
+    if make_plan(config, workload).accountant == ZCDP:
+        return None
+    found = _sampling(config, workload)
+    return epsilon_from_rho(found.budget, config.run.delta, distance=found.distance)
+
+
+def _initial_share(run: RunSection) -> float | None:
+    if run.initial_share is None and run.rule != AIM:
+        return INITIAL_SHARE
+    return run.initial_share
+
+
+def _tree_share(run: RunSection) -> float:
+    if run.tree_share is not None:
+        return run.tree_share
+    return 0.0 if run.rule == AIM else TREE_SHARE
+
+
+def _remedies(config: Config, workload: Workload) -> str:
+    """Which keys to change so that a config without a plan gets one."""
+    try:
+        _plan(config, workload)
+    except _Uncovered:
+        least = _least_delta(config, workload)
+        if config.run.delta > least:
+            return "a smaller run.epsilon or a larger run.delta"
+        return f"a run.delta of more than {least:.2g}"
+    except ValueError:
+        pass
+    fine = _too_fine(config, workload)
+    remedies = [f"a {'smaller' if fine else 'larger'} run.epsilon"]
+    if config.run.schedule != ANNEALED and _works(config, workload, rounds=10_000 if fine else 1):
+        remedies.append(f"{'more' if fine else 'fewer'} run.rounds")
+    if config.run.noise != BOX_MULLER and _works(config, workload, noise=BOX_MULLER):
+        remedies.append(f'run.noise = "{BOX_MULLER}"')
+    return " or ".join(remedies)
+
+
+def _least_delta(config: Config, workload: Workload) -> float:
+    """What the finest samplers take out of delta, at an epsilon of 1 where the config's is larger."""
+    run, shape = config.run, _Shape.of(workload)
+    paid = _Paid.planned(run, shape)
+    with contextlib.suppress(ValueError):
+        # Of a usual delta: how much is paid for hardly hangs on the budget.
+        paid = paid.most(_division(run, shape, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
+    distance = paid.distance(run, config.rows_of_unit, LARGEST_SECURITY)
+    return (1 + math.exp(min(run.epsilon, 1.0))) * distance
+
+
+def _too_fine(config: Config, workload: Workload) -> bool:
+    """Whether the noise is too small for a sampler, and not too large; samplers begin below 1 and end far above."""
+    try:
+        return min(_divided(config, workload).reach) < 1
+    except ValueError:
+        return False
+
+
+def _works(config: Config, workload: Workload, **changes: int | str) -> bool:
+    try:
+        _plan(replace(config, run=replace(config.run, **changes)), workload)  # type: ignore[arg-type]
+    except ValueError:
+        return False
+    return True
+
+
+def noise_kind(config: Config) -> NoiseKind:
+    """The config's noise, which has been checked, by its type."""
+    return _kind(config.run)
+
+
+def _kind(run: RunSection) -> NoiseKind:
+    return next(kind for kind in NOISE_KINDS if kind == run.noise)
+
+
+def sampling_distance(config: Config, workload: Workload) -> float:
+    """How far all noise and choices of a run are at most from what is charged for them, as a statistical distance.
+
+    For all that the run's ledger can ever pay for, whatever is lost and charged again: no more marginals than its
+    cheapest measurement fits into the budget, each with as many samples as a unit has rows, and no more choices than
+    its cheapest selection fits. Raises ValueError where delta does not cover it.
+    """
+    return _sampling(config, workload).distance
+
+
+def security_bits(config: Config, workload: Workload) -> int:
+    """n for which exact noise within 2^-n a sample takes at most a thousandth of delta: 64, for a large epsilon more.
+
+    A distance counts (1 + e^epsilon) times, and that grows: 64 bits do up to an epsilon of about 20, 128 of about 70.
+    Raises ValueError where even the most does not cover it.
+    """
+    return _sampling(config, workload).bits
+
+
+class _Uncovered(ValueError):
+    """Delta does not cover the distance."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Paid:
+    """What a ledger can ever pay for: so many noisy marginals, and so many choices."""
+
+    marginals: int
+    choices: int
+
+    @classmethod
+    def planned(cls, run: RunSection, shape: _Shape) -> "_Paid":
+        """What a run without interruptions comes to at most."""
+        return cls(shape.columns + run.rounds, run.rounds)
+
+    def most(self, plan: Schedule) -> "_Paid":
+        """This or, where it is more, what ``plan``'s budget is enough for."""
+        cost = plan.accountant.cost
+        measurement, selection = (Fraction(cost(event)) for event in plan.cheapest)
+        budget = Fraction(plan.rho)
+        return _Paid(
+            max(self.marginals, int(budget / measurement)),
+            max(self.choices, int(budget / selection)),
+        )
+
+    def distance(self, run: RunSection, rows: int, bits: int) -> float:
+        """Of all of it, for a unit of so many ``rows``. A choice is as exact as the finest noise."""
+        return self._of_noise(run, rows, bits) + self.choices * SELECTION_DISTANCE
+
+    def bits(self, run: RunSection, rows: int) -> int:
+        """See ``security_bits``."""
+        if run.noise == BOX_MULLER:
+            return SECURITY_BITS
+        # In logarithms: e^epsilon may be more than a double holds, and a share of delta less.
+        needed = math.log2(self._of_noise(run, rows, 0)) - math.log2(_SHARE_OF_DELTA)
+        needed += run.epsilon / math.log(2) + 1 - math.log2(run.delta)
+        steps = math.ceil(max(0.0, min(needed, LARGEST_SECURITY) - SECURITY_BITS) / _STEP_BITS)
+        return SECURITY_BITS + steps * _STEP_BITS
+
+    def _of_noise(self, run: RunSection, rows: int, bits: int) -> float:
+        return self.marginals * release_distance(run.noise, bits, rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampling:
+    """Precision of a run's samples, their distance at most, and the budget that epsilon and delta leave for a unit.
+
+    The ``distance`` has what the ``accountant`` takes noise for another one by.
+    """
+
+    bits: int
+    distance: float
+    budget: float
+    accountant: Accountant
+
+
+def _sampling(config: Config, workload: Workload) -> _Sampling:
+    return _sampling_of(config.run, config.rows_of_unit, _Shape.of(workload))
+
+
+@lru_cache(maxsize=256)
+def _sampling_of(run: RunSection, rows: int, shape: _Shape) -> _Sampling:
+    """By the accountant whose largest deviation is the smallest: what zCDP allows, or more."""
+    plain, *others = _accountants(run, shape)
+    best = _sampling_by(plain, run, rows, shape)
+    least = _largest_sigma(best, run, rows, shape)
+    for accountant in others:
+        with contextlib.suppress(ValueError):
+            found = _sampling_by(accountant, run, rows, shape)
+            if (sigma := _largest_sigma(found, run, rows, shape)) < least:
+                best, least = found, sigma
+    return best
+
+
+def _largest_sigma(found: _Sampling, run: RunSection, rows: int, shape: _Shape) -> float:
+    return _division(run, shape, row_budget(found.budget, rows), found.accountant).reach[1]
+
+
+def _sampling_by(accountant: Accountant, run: RunSection, rows: int, shape: _Shape) -> _Sampling:
+    """What a run's ledger can pay for hangs on the budget, and that on what the ledger can pay for.
+
+    Counts begin with the plan's and are raised until they cover what the budget that they leave is enough for.
+    """
+    paid = _Paid.planned(run, shape)
+    # Whatever delta is spent on sampling, no budget is larger.
+    largest = row_budget(_covered(accountant, run, 0.0), rows)
+    rounded = rows * accountant.distance(_kind(run), largest)
+    while True:
+        bits = paid.bits(run, rows)
+        distance = paid.distance(run, rows, bits) + paid.marginals * rounded
+        budget = _covered(accountant, run, distance)
+        most = paid.most(_division(run, shape, row_budget(budget, rows), accountant))
+        if most == paid:
+            return _Sampling(bits, distance, budget, accountant)
+        paid = most
+
+
+def _covered(accountant: Accountant, run: RunSection, distance: float) -> float:
+    """The budget that is left when delta pays for ``distance``. Raises _Uncovered where it does not cover it."""
+    try:
+        return accountant.budget(run.epsilon, run.delta, distance=distance)
+    except ValueError as problem:
+        raise _Uncovered(str(problem)) from problem
+
+
+def released_costs(plan: Schedule, initial: int, sigmas: Sequence[float]) -> list[float]:
+    """What a run has released cost: ``initial`` measurements of round 0, and rounds 1 .. n with these ``sigmas``."""
+    then = copy.deepcopy(plan)
+    cost = then.accountant.cost
+    costs = [cost(then.events(0)[0])] * initial
+    then.resume(sigmas)
+    return costs + [cost(event) for n in range(1, len(sigmas) + 1) for event in then.events(n)]

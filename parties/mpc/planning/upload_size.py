@@ -1,0 +1,92 @@
+"""What an owner would send, by each form that it could take: sizes, which depend on public facts alone.
+
+Provides ``Offer``. Public.
+
+A draft of a config, and what owners would send by it.
+
+Provides ``drafted_offers`` and ``text_with_offers``. Secret until its owner has looked at it: a draft. Public: sizes.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from mechanisms.draft import Draft
+from mechanisms.linked_draft import SourceDraft
+from mechanisms.workload import Workload
+from parties.config import Config, config_from_dict
+from parties.foundation.errors import ConfigError
+from parties.mpc.inputs import form_for, input_forms
+from parties.mpc.inputs.own import declared_capacity
+from parties.mpc.submission.sealed_upload import Sizes
+from parties.session.draft_config import draft_text
+from protocols.upload import FORMS, SOURCE_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An owner of at most ``capacity`` rows sends ``form``; ``sent_bytes`` are those of sealed uploads, by form."""
+
+    capacity: int
+    form: str
+    sent_bytes: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        workload: Workload,
+        capacity: int | None = None,
+        client: str | None = None,
+    ) -> Self:
+        """For an owner that declares this capacity (None: the run's bound); with sources, the ``client``.
+
+        Raises DataError as ``OwnInput.of``.
+        """
+        declared = declared_capacity(config, capacity)
+        form = form_for(config, workload, declared, client)
+        forms = input_forms(config, workload)
+        if config.sources and client is not None:
+            forms = {form.name: form}
+        sizes = {name: Sizes.of(form, declared).whole for name, form in forms.items()}
+        return cls(declared, form.name, sizes)
+
+    def __str__(self) -> str:
+        sizes = " or ".join(
+            f"{size:,} bytes as {_kind(form)}" for form, size in self.sent_bytes.items()
+        )
+        rows = f"an owner of at most {self.capacity:,} rows sends {sizes}"
+        # Of several sources' owners nobody has a choice.
+        return rows if self.form in SOURCE_ROWS else f"{rows}; with this config, {_kind(self.form)}"
+
+
+def _kind(form: str) -> str:
+    if form in FORMS:
+        return "counts"
+    _, _, source = form.partition(".")
+    return f"rows (of the source in place {int(source) + 1})" if source else "rows"
+
+
+def text_with_offers(
+    name: str, draft: Draft, sources: Sequence[SourceDraft] = ()
+) -> tuple[str, tuple[Offer, ...]]:
+    """The draft of the table called ``name`` as TOML, with what owners would send by it. Raises ConfigError."""
+    offers = drafted_offers(tomllib.loads(draft_text(name, draft, sources=sources)))
+    return draft_text(name, draft, [str(offer) for offer in offers], sources), offers
+
+
+def drafted_offers(document: Mapping[str, object]) -> tuple[Offer, ...]:
+    """What owners would send by a drafted config: one of as many rows as there may be, and one of a hundredth.
+
+    None of them where its workload has too many cells. Raises ConfigError.
+    """
+    run = {"id": "draft", **dict(document.get("run", {}))}  # type: ignore[call-overload]
+    config = config_from_dict({**document, "run": run}, source="draft", base=Path())
+    try:
+        workload = config.build_workload()
+    except ConfigError:
+        return ()
+    bound = config.clients.rows_per_client
+    return tuple(Offer.of(config, workload, rows) for rows in (bound, max(1, bound // 100)))

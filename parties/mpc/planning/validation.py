@@ -1,0 +1,208 @@
+"""What a configuration cannot do: the rules that `run`, `party`, `submit` and `plan` all begin with.
+
+Provides ``check_feasible``, which refuses with the key to change, before anything is sent, charged or computed,
+``check_memory``, which does so where a host has not the memory, and ``check_owner``, which is both at a data owner.
+They know the configuration and the host alone.
+Public: everything. Known limits: an annealed run is judged by the finest round that it may come to.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mechanisms.accounting import Schedule
+from mechanisms.column_parts import PRIVATE
+from mechanisms.domain import Clique
+from mechanisms.resolving import unmeasured
+from mechanisms.scores import AIM, score_gain, score_offset
+from mechanisms.workload import Workload
+from parties.config import CELLS, COUNTS_INPUT, ROWS_INPUT, Config
+from parties.foundation.errors import ConfigError
+from parties.foundation.process import memory_bytes
+from parties.mpc.inputs import input_forms
+from parties.mpc.planning.budget import make_plan
+from parties.mpc.planning.upload_size import Offer
+from parties.mpc.submission.sealed_upload import Sizes
+from protocols.row_plan import MAX_CELLS
+from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
+
+MAX_BOX_BYTES = 2**31 - 1
+"""What a box holds at most (`parties.crypto.hpke`)."""
+OWNER_BYTES, OWNER_BYTES_A_BYTE, OWNER_BYTES_MORE = 90e6, 5, 2
+"""For each byte of an upload, and of further ones that wait in the same process; measured with 36 to 120 MB."""
+MODULUS = 2**32
+"""Of shared counts."""
+FEWER_CELLS = (
+    "queries of fewer columns (workload.degree), or fewer of them, or fewer bins or categories"
+)
+"""What helps against most of it."""
+
+
+def check_feasible(config: Config, workload: Workload) -> Schedule:
+    """The run's division of its budget, once nothing stands against the run. Raises ConfigError, by key."""
+    plan = make_plan(config, workload)
+    _check_private(config)
+    _check_candidates(config, workload)
+    _check_sizes(config, workload)
+    _check_scores(config, workload, plan)
+    _check_bounded_cells(config, workload)
+    _check_counting(config, workload)
+    _check_boxes(config, workload)
+    return plan
+
+
+def check_memory(config: Config, needed: int, whose: str, *, memory: int | None = None) -> None:
+    """Raises ConfigError where ``whose`` part ``needed`` more bytes than the host (or ``memory``) has in all."""
+    there = memory_bytes() if memory is None else memory
+    if there is not None and needed > there:
+        raise ConfigError(
+            config.source,
+            "workload",
+            f"needs about {gigabytes(needed)} of memory for {whose}, of {gigabytes(there)} that there are; "
+            f"expected {FEWER_CELLS}, or a host with more",
+        ) from MemoryError()
+
+
+FEWER_CELLS = (
+    "queries of fewer columns (workload.degree), or fewer of them, or fewer bins or categories"
+)
+
+
+def check_owner(config: Config, workload: Workload) -> None:
+    """What a data owner's command begins with. Raises ConfigError where the run, or its part here, cannot be."""
+    check_feasible(config, workload)
+    check_memory(config, owner_memory(config, workload), "a data owner")
+
+
+def owner_memory(config: Config, workload: Workload, *, at_once: int = 1) -> int:
+    """What a process of so many data owners needs at its peak beside their tables, by what they send."""
+    offer = Offer.of(config, workload)
+    a_byte = OWNER_BYTES_A_BYTE + OWNER_BYTES_MORE * (at_once - 1)
+    return int(OWNER_BYTES + a_byte * offer.sent_bytes[offer.form])
+
+
+def gigabytes(size: float) -> str:
+    """A size for people."""
+    if size >= 1e9:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} KB"
+
+
+def selectable(workload: Workload) -> list[int]:
+    """The candidates that a query contains: all that a selection may be among."""
+    return [i for i, weight in enumerate(workload.weights) if weight > 0]
+
+
+def sizes_of(workload: Workload, candidates: Sequence[int]) -> list[int]:
+    """Their cells."""
+    return [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
+
+
+def largest(workload: Workload) -> Clique:
+    """The query with the most cells."""
+    return max(workload.maximal, key=workload.domain.size)
+
+
+def selection_bounds(config: Config, workload: Workload, plan: Schedule) -> tuple[int, int]:
+    """Bits of errors and scores of a selection among all candidates, in the finest round. Raises ValueError."""
+    candidates = selectable(workload)
+    sizes = sizes_of(workload, candidates)
+    weights = [workload.weights[i] for i in candidates]
+    gains = [score_gain(plan.sharpest, weight, max(weights)) for weight in weights]
+    # A round with k times the epsilon has a k-th of the deviation.
+    sigma = plan.noise_sigma * plan.epsilon / plan.sharpest
+    offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
+    if config.run.rule != AIM:
+        offsets = [0] * len(
+            sizes
+        )  # No error that is left is larger than what two tables can differ by.
+    return widths(np.array(sizes, np.int64), config.max_rows << FRACTION_BITS, gains, offsets)
+
+
+def _check_private(config: Config) -> None:
+    """Cells that round 0 chooses cannot be counted by owners."""
+    if config.run.input == COUNTS_INPUT and (private := unmeasured(config.domain)):
+        raise ConfigError(
+            config.source,
+            "run.input",
+            f'is "{COUNTS_INPUT}" beside bins = "{PRIVATE}" in column {config.domain.names[private[0]]!r}, which are '
+            f'chosen after owners have sent; expected "{ROWS_INPUT}"',
+        )
+
+
+def _check_candidates(config: Config, workload: Workload) -> None:
+    """A selection takes so many candidates."""
+    candidates = len(selectable(workload))
+    if candidates > MAX_CANDIDATES:
+        raise ConfigError(
+            config.source,
+            "workload",
+            f"has {len(workload.queries)} queries with {candidates} sets of columns to choose from; expected at most "
+            f"{MAX_CANDIDATES}: fewer queries (workload.count), or of fewer columns (workload.degree)",
+        )
+
+
+def _check_sizes(config: Config, workload: Workload) -> None:
+    """A marginal's errors, 2^6 times its rows twice and one for each cell, stay below 2^31."""
+    query = largest(workload)
+    room = 2**31 - 1 - 2 * (config.max_rows << FRACTION_BITS)
+    if workload.domain.size(query) > room:
+        raise ConfigError(
+            config.source,
+            "workload",
+            f"has a query ({', '.join(query)}) of {workload.domain.size(query)} cells; expected at most {room} with "
+            f"clients.expected times clients.rows_per_client = {config.max_rows} rows: {FEWER_CELLS}",
+        )
+
+
+def _check_scores(config: Config, workload: Workload, plan: Schedule) -> None:
+    try:
+        selection_bounds(config, workload, plan)
+    except ValueError as problem:
+        raise ConfigError(
+            config.source,
+            "run.epsilon",
+            f"is {config.run.epsilon}, with which a query cannot be selected: {problem}; expected a smaller one, a "
+            "smaller clients.rows_per_client, or more run.rounds",
+        ) from problem
+
+
+def _check_bounded_cells(config: Config, workload: Workload) -> None:
+    """Where each cell is within the bound, a sum proves the rows only if it cannot wrap (protocols README, 2)."""
+    if config.run.check != CELLS:
+        return
+    query, room = largest(workload), MODULUS // (config.clients.rows_per_client + 1)
+    if workload.domain.size(query) > room:
+        raise ConfigError(
+            config.source,
+            "run.check",
+            f'is "{CELLS}", which proves nothing of query ({", ".join(query)}): it has {workload.domain.size(query)} '
+            f"cells, and with clients.rows_per_client = {config.clients.rows_per_client} a sum of more than {room} "
+            f'can wrap; expected check = "totals", a smaller bound, or {FEWER_CELLS}',
+        )
+
+
+def _check_counting(config: Config, workload: Workload) -> None:
+    """Servers count so many cells at once."""
+    cells = workload.maximal_cells
+    only_rows = config.run.input == ROWS_INPUT or bool(unmeasured(config.domain))
+    if only_rows and cells > MAX_CELLS:
+        raise ConfigError(
+            config.source,
+            "run.input",
+            f'is "{ROWS_INPUT}", which has servers count {cells} cells; expected at most {MAX_CELLS}, or input = '
+            f'"{COUNTS_INPUT}"',
+        )
+
+
+def _check_boxes(config: Config, workload: Workload) -> None:
+    """A box is sealed as one."""
+    for name, form in input_forms(config, workload).items():
+        box = max(Sizes.of(form, config.clients.rows_per_client).boxes)
+        if box > MAX_BOX_BYTES:
+            raise ConfigError(
+                config.source,
+                "run.upload",
+                f'is "{name}", which puts {gigabytes(box)} into a box for one server; expected at most '
+                f'{gigabytes(MAX_BOX_BYTES)}: upload = "seeded", or {FEWER_CELLS}',
+            )

@@ -1,0 +1,32 @@
+"""Quality of the table that a run of AIM has written, kept beside it until the report is made.
+
+Provides ``keep_quality``. Public: everything.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.aim import AimResult
+from mechanisms.model import Model
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.mpc.planning.budget import noise_kind
+from parties.report.quality import aim_quality, write_quality
+
+
+def keep_quality(
+    into: Path,
+    config: Config,
+    workload: Workload,
+    result: AimResult,
+    *,
+    model: Model,
+    codes: NDArray[np.int32],
+) -> None:
+    """Write ``into`` a folder what the run says of the synthetic table ``codes`` (rows, columns). Raises StoreError."""
+    noise = noise_kind(config)
+    write_quality(
+        into, aim_quality(config.run, workload, result, noise=noise, model=model, codes=codes)
+    )

@@ -1,0 +1,245 @@
+"""What a `parties.mpc.storage.store.Store` keeps of a run: submissions, running totals, checkpoints.
+
+Plain values, checked when made. Secret: the share in a ``Total`` (its repr shows sizes only). Public: checkpoints,
+which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.submission.messages import Submission
+from protocols.digests import DIGEST_BYTES, message_digest
+from protocols.ring import R32
+from protocols.shares import Share
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def _natural(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSubmission:
+    """A stored ``submission``: ``size`` bytes with ``body_digest``; the digests of its two components are for the mesh.
+
+    ``upload`` is the hex digest that its owner signed, the same at all three servers. ``own_digest`` and
+    ``next_digest`` are compared pairwise with the neighbours that hold the same component (``protocols.upload``).
+    ``received_at`` is seconds since the epoch. A server has a batch of them in memory: these three digests are packed,
+    in their order.
+    """
+
+    submission: Submission
+    upload: str
+    packed: bytes = field(repr=False)
+    size: int
+    received_at: float
+
+    @classmethod
+    def of(
+        cls,
+        submission: Submission,
+        upload: str,
+        body_digest: str,
+        own_digest: str,
+        next_digest: str,
+        size: int,
+        received_at: float,
+    ) -> "StoredSubmission":
+        """As a row of the store or of a tape has it, with digests in hex."""
+        packed = bytes.fromhex(body_digest + own_digest + next_digest)
+        return cls(submission, upload, packed, size, received_at)
+
+    @property
+    def body_digest(self) -> str:
+        """In hex; empty when what was sent has been deleted."""
+        return self.packed[: -2 * DIGEST_BYTES].hex()
+
+    @property
+    def own_digest(self) -> str:
+        """In hex; empty when what was sent has been deleted."""
+        return self.packed[-2 * DIGEST_BYTES : -DIGEST_BYTES].hex()
+
+    @property
+    def next_digest(self) -> str:
+        """In hex; empty when what was sent has been deleted."""
+        return self.packed[-DIGEST_BYTES:].hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What became of a client's submission with this ``digest`` in ``round``: counted, or ``excluded`` for a reason.
+
+    ``by`` are the servers that say so, or that lack the submission.
+    """
+
+    client: str
+    digest: str
+    round: int
+    excluded: Exclusion | None = None
+    by: tuple[int, ...] = ()
+
+    @classmethod
+    def from_row(
+        cls, client: str, digest: str, round: int, excluded: str | None, servers: str
+    ) -> "Standing":
+        """A row of the store's table ``standing``."""
+        reason = None if excluded is None else Exclusion(excluded)
+        return cls(client, digest, round, reason, tuple(json.loads(servers)))
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON; ``excluded`` and ``by`` are there only for those who are."""
+        document: dict[str, object] = {
+            "client": self.client,
+            "digest": self.digest,
+            "round": self.round,
+        }
+        if self.excluded is not None:
+            document |= {"excluded": self.excluded.value, "by": list(self.by)}
+        return document
+
+
+def answer_to(standing: Standing | None, *, closed: bool) -> dict[str, object]:
+    """What a server tells a client of its standing: ``counted``, in which ``round``, or ``excluded`` and why.
+
+    Neither as long as it is waited for, which is until a run is ``closed`` to clients.
+    """
+    if standing is None or (standing.excluded is Exclusion.INCOMPLETE and not closed):
+        return {"counted": False, "round": None, "excluded": None}
+    reason = standing.excluded
+    return {
+        "counted": reason is None,
+        "round": standing.round,
+        "excluded": None if reason is None else reason.value,
+    }
+
+
+Member: TypeAlias = tuple[str, str]
+"""A client in a total, and the digest of its upload there."""
+
+
+def members_digest(members: Iterable[Member]) -> str:
+    """Hex SHA-256 of who is in a total, in its order."""
+    digest = hashlib.sha256()
+    for member in members:
+        digest.update(json.dumps(member).encode() + b"\n")
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Total:
+    """The running total after ``round``: this server's share of the counts of ``members``, R32 (maximal cells,).
+
+    Who they are need not be in memory: they can be counted, and gone through in the order in which they came in.
+    """
+
+    round: int
+    share: Share
+    members: Collection[Member] = ()
+
+    def __post_init__(self) -> None:
+        if self.share.ring is not R32 or len(self.share.shape) != 1:
+            raise ValueError("a total is a vector of counts mod 2^32")
+
+    def __repr__(self) -> str:
+        return f"Total(round={self.round}, clients={len(self.members)}, cells={self.share.size})"
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The members' names."""
+        return tuple(client for client, _ in self.members)
+
+    def commitment(self, key: bytes) -> bytes:
+        """32 bytes that stand for round, members and share alone, and tell nothing to who lacks the ``key`` (32 bytes).
+
+        Without a key, whoever holds the third component could test guesses of the counts.
+        """
+        parts = (self.share.own, self.share.next)
+        digests = b"".join(message_digest(key, R32.to_wire(part)) for part in parts)
+        whose = json.dumps([self.round, members_digest(self.members)]).encode()
+        return message_digest(key, np.frombuffer(whose + digests, np.uint8))
+
+    @classmethod
+    def empty(cls, round: int, pid: int, cells: int) -> "Total":
+        """Nobody's: every component is zero."""
+        return cls(round, Share(R32, pid, R32.zeros((cells,)), R32.zeros((cells,))))
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a round goes by, as the servers record it before its first charge.
+
+    ``digest`` (hex) stands for the inputs; ``noise`` (hex) names the noise which was made before they were known: of
+    round 0, or a selection's, which takes its samples from ``made`` in all, behind ``skip`` others.
+    """
+
+    round: int
+    digest: str
+    noise: str
+    made: int = 0
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        if not (_natural(self.round) and _natural(self.made) and _natural(self.skip)):
+            raise ValueError("not a round's inputs: round, made and skip are whole numbers")
+        for text in (self.digest, self.noise):
+            if not _DIGEST.fullmatch(str(text)):
+                raise ValueError("not a round's inputs: digest and noise are SHA-256 in hex")
+
+    def to_list(self) -> list[object]:
+        """For a peer, as JSON."""
+        return [self.round, self.digest, self.noise, self.made, self.skip]
+
+    @classmethod
+    def from_list(cls, value: object) -> "Inputs":
+        """What a peer's ``to_list`` said. Raises ValueError on anything else."""
+        if not (isinstance(value, list) and len(value) == 5):
+            raise ValueError("not a round's inputs: a list of five")
+        return cls(*value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A released measurement: ``noisy`` float64 (cells of ``candidate``,) with deviation ``sigma``, of ``clients``."""
+
+    round: int
+    candidate: int
+    sigma: float
+    clients: int
+    noisy: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.noisy.dtype != np.float64 or self.noisy.ndim != 1:
+            raise ValueError("noisy counts are a float64 vector")
+
+    def to_dict(self) -> dict[str, object]:
+        """For a peer, as JSON; exact."""
+        noisy = base64.b64encode(self.noisy.astype("<f8").tobytes()).decode("ascii")
+        return {
+            "round": self.round,
+            "candidate": self.candidate,
+            "sigma": self.sigma,
+            "clients": self.clients,
+            "noisy": noisy,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> "Checkpoint":
+        """What a peer's ``to_dict`` said. Raises ValueError on anything else."""
+        number, candidate, clients = (value.get(k) for k in ("round", "candidate", "clients"))
+        sigma, noisy = value.get("sigma"), value.get("noisy")
+        if not (_natural(number) and _natural(candidate) and _natural(clients)):
+            raise ValueError("not a checkpoint: round, candidate and clients are whole numbers")
+        if not (isinstance(sigma, float) and isinstance(noisy, str) and len(value) == 5):
+            raise ValueError("not a checkpoint: sigma is a number and noisy is text")
+        data = np.frombuffer(base64.b64decode(noisy, validate=True), dtype="<f8")
+        return cls(number, candidate, sigma, clients, data.astype(np.float64))

@@ -1,0 +1,236 @@
+"""Circumstances that are kept for a replay: what goes through store, transport and clock is on a tape.
+
+Provides ``Recorded``, and ``KeptHoldings`` and ``settle``, which a replay uses as well. SECRET: what is kept; see
+`parties.mpc.replay.log`. Every item is in the file before it is used, and on the disk before the transcript's records
+of what came of it are: of a server that was killed, the tape tells at least as much as the transcript.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parties.mpc.agreement import fill, state_of
+from parties.mpc.participants.finalized import Final
+from parties.mpc.participants.listing import Page
+from parties.mpc.participants.registry import Roll
+from parties.mpc.records import Standing, StoredSubmission, Total
+from parties.mpc.replay.effects import Circumstances, Holdings
+from parties.mpc.replay.log import Tape
+from parties.mpc.storage.store import Store
+from parties.mpc.submission.messages import Submission
+from parties.mpc.submission.withdrawal import SignedWithdrawal
+from protocols.context import Opening, Payload, StepCost, Transport
+from protocols.ring import R32
+from protocols.shares import Share
+from protocols.transcript import Transcript, Value
+
+
+class Recorded(Circumstances):
+    """``Circumstances`` that put everything on ``tape``."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
+        """See ``Circumstances.keep``."""
+        value = take()
+        self._tape.input(name, value)
+        return value
+
+    def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
+        """See ``Circumstances.store``."""
+        return settle(super().store(directory, config_digest, rounds=rounds), self, rounds)
+
+    def holdings(self, store: Store) -> Holdings:
+        """See ``Circumstances.holdings``."""
+        return KeptHoldings(store, self)
+
+    def transcript(
+        self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
+    ) -> Transcript:
+        """See ``Circumstances.transcript``: it is on the disk no sooner than what the tape holds by then."""
+        return Transcript(path, sign=sign, header=header, before_flush=self._tape.sync)
+
+    def transport(self, inner: Transport) -> Transport:
+        """See ``Circumstances.transport``: the keys are kept at once, what arrives as it does."""
+        for component in (inner.pid, (inner.pid + 1) % 3):
+            self._tape.key(str(component), inner.component_key(component))
+        self._tape.key("private", inner.private_key())
+        return _RecordedTransport(inner, self._tape)
+
+
+class _RecordedTransport:
+    """A ``Transport`` that is ``inner`` and notes on a tape what arrives."""
+
+    def __init__(self, inner: Transport, tape: Tape) -> None:
+        self._inner = inner
+        self._tape = tape
+        self.pid = inner.pid
+        self.costs = inner.costs
+
+    def component_key(self, component: int) -> bytes:
+        """See ``Transport``."""
+        return self._inner.component_key(component)
+
+    def private_key(self) -> bytes:
+        """See ``Transport``."""
+        return self._inner.private_key()
+
+    def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
+        """See ``Transport``."""
+        self._inner.post(peer, label, payload, cost)
+
+    async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
+        """See ``Transport``."""
+        payload = await self._inner.fetch(peer, label, cost, limit)
+        self._tape.received(peer, label, payload)
+        return payload
+
+    def opened(self, opening: Opening, value: bytes) -> None:
+        """See ``Transport``."""
+        self._inner.opened(opening, value)
+
+
+def settle(store: Store, circumstances: Circumstances, rounds: int) -> Store:
+    """Keep what ``store`` begins with, or begin with what was kept."""
+    try:
+        state = circumstances.keep_json("state", lambda: state_of(store, rounds))
+        fill(store, state, rounds)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+class KeptHoldings:
+    """``Holdings`` whose answers go through ``circumstances``, but for counts, which decide nothing by themselves."""
+
+    def __init__(self, inner: Holdings, circumstances: Circumstances) -> None:
+        self._inner = inner
+        self._circumstances = circumstances
+        self._key = circumstances.keep("commitment key", inner.commitment_key)
+
+    @property
+    def roll(self) -> Roll:
+        """See ``Holdings.roll``: it follows from everything else."""
+        return self._inner.roll
+
+    def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
+        """See ``Holdings.page``."""
+        kept = self._circumstances.keep_json(
+            "page", lambda: _page_document(self._inner.page(up_to_round, after, revoked))
+        )
+        withdrawn = (SignedWithdrawal.from_dict(said, run, c) for run, c, said in kept["withdrawn"])
+        return Page(tuple(map(_stored, kept["submissions"])), tuple(withdrawn), kept["upto"])
+
+    def stored(self, client: str, upload: str) -> StoredSubmission:
+        """See ``Holdings.stored``."""
+        row = self._circumstances.keep_json(
+            f"submission of {client}", lambda: _row(self._inner.stored(client, upload))
+        )
+        return _stored(row)
+
+    def submission_count(self) -> int:
+        """See ``Holdings.submission_count``."""
+        return self._inner.submission_count()
+
+    def read_submission(self, client: str, version: int) -> bytes:
+        """See ``Holdings.read_submission``."""
+        return self._circumstances.keep(
+            f"body of {client} {version}", lambda: self._inner.read_submission(client, version)
+        )
+
+    def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
+        """See ``Holdings.settle``."""
+        self._inner.settle(client, version, withdrawal)
+
+    def finals(self) -> list[Final]:
+        """See ``Holdings.finals``."""
+        found = self._circumstances.keep_json(
+            "finals", lambda: [astuple(item) for item in self._inner.finals()]
+        )
+        return [Final(*item) for item in found]
+
+    def finals_among(self, clients: Iterable[str]) -> dict[str, str]:
+        """See ``Holdings.finals_among``: of those that were kept here."""
+        return self._inner.finals_among(clients)
+
+    def left_finals(self, after: str, upto: str | None) -> dict[str, str]:
+        """See ``Holdings.left_finals``: of those that were kept here."""
+        return self._inner.left_finals(after, upto)
+
+    def keep_finals(self, finals: Sequence[Final]) -> None:
+        """See ``Holdings.keep_finals``."""
+        self._inner.keep_finals(finals)
+
+    def keep_totals(self, rounds: Sequence[int]) -> None:
+        """See ``Holdings.keep_totals``."""
+        self._inner.keep_totals(rounds)
+
+    def total_rounds(self) -> list[int]:
+        """See ``Holdings.total_rounds``."""
+        rounds: list[int] = self._circumstances.keep_json(
+            "rounds of totals", self._inner.total_rounds
+        )
+        return rounds
+
+    def load_total(self, round: int, pid: int) -> Total:
+        """See ``Holdings.load_total``."""
+        data = self._circumstances.keep(
+            f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round, pid))
+        )
+        return _total_from(data, round, pid)
+
+    def save_total(self, total: Total) -> None:
+        """See ``Holdings.save_total``."""
+        self._inner.save_total(total)
+
+    def commitment_key(self) -> bytes:
+        """See ``Holdings.commitment_key``."""
+        return self._key
+
+    def standings(self) -> list[Standing]:
+        """See ``Holdings.standings``: no message depends on them."""
+        return self._inner.standings()
+
+    def save_standings(self, standings: Iterable[Standing]) -> None:
+        """See ``Holdings.save_standings``."""
+        self._inner.save_standings(standings)
+
+
+def _row(stored: StoredSubmission) -> list[object]:
+    digests = (stored.upload, stored.body_digest, stored.own_digest, stored.next_digest)
+    return [stored.submission.canonical(), *digests, stored.size, stored.received_at]
+
+
+def _stored(row: Sequence[Any]) -> StoredSubmission:
+    return StoredSubmission.of(Submission.from_canonical(row[0]), *row[1:])
+
+
+def _page_document(page: Page) -> dict[str, object]:
+    return {
+        "submissions": [_row(stored) for stored in page.submissions],
+        "withdrawn": [
+            [signed.withdrawal.run, signed.withdrawal.config, signed.to_dict()]
+            for signed in page.withdrawn
+        ],
+        "upto": page.upto,
+    }
+
+
+def _total_bytes(total: Total) -> bytes:
+    clients = json.dumps(list(total.members)).encode()
+    parts = (R32.to_wire(component).tobytes() for component in (total.share.own, total.share.next))
+    return struct.pack("<Q", len(clients)) + clients + b"".join(parts)
+
+
+def _total_from(data: bytes, round: int, pid: int) -> Total:
+    (size,) = struct.unpack_from("<Q", data)
+    members = [(client, upload) for client, upload in json.loads(data[8 : 8 + size])]
+    own, next_ = np.frombuffer(data[8 + size :], "<u4").astype(np.uint32).reshape(2, -1)
+    return Total(round, Share(R32, pid, own, next_), members)

@@ -1,0 +1,294 @@
+"""Conclusions about an interrupted run: what follows from what the three servers hold, as a pure function.
+
+Provides ``Held``, what a server holds durably of a run and tells the others, ``read_held``, which takes another one's
+word, and ``conclude``. One rule holds for all of it: what two of the three hold alike, all adopt; what one says alone
+changes nothing that another holds. Nothing here reads a disk, a clock or a socket, so that a test can search it. The
+servers carry it out in `parties.mpc.agreement`. Public: everything.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations
+from typing import TypeVar
+
+from mechanisms.accounting import ZCDP, Accountant, LedgerEntry
+from parties.foundation.untrusted_text import json_of
+from parties.mpc.estimation import LEAD
+from parties.mpc.openings import choice_name, measurement_name
+from parties.mpc.records import Checkpoint, Inputs
+from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.steps import MEASURE, SELECT
+
+Key = TypeVar("Key", int, tuple[int, int])
+Kept = TypeVar("Kept", int, str, Checkpoint, Inputs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """What one server has opened, charged and recorded, by its own account."""
+
+    checkpoints: Mapping[tuple[int, int], Checkpoint]
+    selections: Mapping[int, int]
+    entries: tuple[LedgerEntry, ...]
+    inputs: Mapping[int, Inputs] = field(default_factory=dict)
+    models: Mapping[int, str] = field(default_factory=dict)
+
+
+def document_of(reply: bytes, pid: int) -> Mapping[str, object]:
+    """What server ``pid`` said, as a table. Raises ProtocolViolation where it is none."""
+    try:
+        document = json_of(reply)
+    except ValueError as error:
+        raise ProtocolViolation(f"party {pid} sent a state that is not JSON", pid) from error
+    if not isinstance(document, dict):
+        raise ProtocolViolation(f"party {pid} sent a state that is not a table", pid)
+    return document
+
+
+def read_held(
+    document: Mapping[str, object],
+    pid: int,
+    *,
+    rounds: int,
+    budget: float | None = None,
+    accountant: Accountant = ZCDP,
+) -> Held:
+    """What server ``pid`` says that it holds. Raises ProtocolViolation for what is malformed, or what none can hold.
+
+    Without a ``budget`` charges are taken as they are: of a server's own store.
+    """
+    try:
+        checkpoints = [Checkpoint.from_dict(item) for item in _list(document, "checkpoints")]
+        entries = [LedgerEntry.from_dict(item) for item in _list(document, "ledger")]
+        chosen = {int(k): int(v) for k, v in _table(document, "selections").items()}  # type: ignore[call-overload]
+        told = document.get("inputs")
+        inputs = [Inputs.from_list(item) for item in (told if isinstance(told, list) else [])]
+        models = {int(k): str(v) for k, v in _table(document, "models").items()}
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolViolation(f"party {pid} sent a malformed state: {error}", pid) from error
+    held = Held(
+        {(checkpoint.round, checkpoint.candidate): checkpoint for checkpoint in checkpoints},
+        {number: candidate for number, candidate in chosen.items() if 1 <= number <= rounds},
+        tuple(entries),
+        {one.round: one for one in inputs if one.round <= rounds},
+        {number: digest for number, digest in models.items() if 1 <= number <= rounds},
+    )
+    return held if budget is None else _permitted(held, pid, rounds, budget, accountant)
+
+
+def _permitted(state: Held, pid: int, rounds: int, budget: float, accountant: Accountant) -> Held:
+    """Raises ProtocolViolation for charges that nobody can have made: with them another's word would be adopted."""
+    names = [entry.opening for entry in state.entries]
+    if "" in names or len(set(names)) < len(names):
+        raise ProtocolViolation(
+            f"party {pid} claims a charge for no opening, or two for one; each pays for one opening",
+            pid,
+        )
+    total = sum((Fraction(entry.rho) for entry in state.entries), Fraction(0))
+    if total > Fraction(budget):
+        raise ProtocolViolation(
+            f"party {pid} claims charges of {float(total):.6g} in all; the plan has {budget:.6g}",
+            pid,
+        )
+    for entry in state.entries:
+        known = entry.round <= rounds and entry.step in (SELECT.name, MEASURE.name)
+        if not known or entry.rho != accountant.cost(entry.event) or entry.rho > budget:
+            raise ProtocolViolation(f"party {pid} claims a charge that no plan has", pid)
+    return state
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conclusion:
+    """Where a run goes on, for one server.
+
+    ``history`` are the released measurements and ``selections`` the choices, candidate by round, that two servers hold
+    alike; ``lost`` are the rounds of releases that only this server held, ``contradicted`` those of which two servers
+    hold different ones. ``charged`` are the charges that two servers hold; ``wasted`` is the cost of those that nothing
+    will be released for; ``claimed`` is what each server alone says that it has charged. ``recorded`` are the inputs
+    that two servers have recorded alike, by round, and ``claims`` what else is said of rounds that two have not.
+    ``models`` are the digests of the models that two servers have alike, by round; ``everywhere`` are the rounds of
+    which all three have it, ``untaught`` those of which the lead has not.
+    """
+
+    history: tuple[Checkpoint, ...]
+    selections: Mapping[int, int]
+    lost: tuple[int, ...]
+    contradicted: tuple[int, ...]
+    charged: tuple[LedgerEntry, ...]
+    wasted: tuple[float, ...]
+    claimed: tuple[tuple[LedgerEntry, ...], ...]
+    recorded: Mapping[int, Inputs]
+    claims: Mapping[int, tuple[str, ...]]
+    models: Mapping[int, str]
+    everywhere: frozenset[int]
+    untaught: frozenset[int]
+
+
+def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclusion:
+    """What follows for server ``pid`` from what the three hold; ``initial`` are round 0's candidates in their order.
+
+    Raises CheckFailed where two pairs of servers hold different releases of one round.
+    """
+    history, selections = _held_by_two(states, initial)
+    common = _charged_by_two(states)
+    recorded, claims = _inputs_of_two(states)
+    due = 1 + max((checkpoint.round for checkpoint in history), default=-1)
+    kept = _common([state.models for state in states], _itself)
+    models = {number: digest for number, digest in kept.items() if number <= due}
+    return Conclusion(
+        history=tuple(history),
+        selections=selections,
+        lost=_lost(states[pid], history, selections),
+        contradicted=_contradicted(states),
+        charged=tuple(common),
+        wasted=tuple(entry.rho for entry in _wasted(common, history, recorded)),
+        claimed=tuple(_alone(state, common) for state in states),
+        recorded=recorded,
+        claims=claims,
+        models=models,
+        everywhere=frozenset(
+            number
+            for number, digest in models.items()
+            if all(state.models.get(number) == digest for state in states)
+        ),
+        untaught=frozenset(
+            number for number, digest in models.items() if states[LEAD].models.get(number) != digest
+        ),
+    )
+
+
+def _lost(
+    mine: Held, history: Sequence[Checkpoint], selections: Mapping[int, int]
+) -> tuple[int, ...]:
+    """The rounds of releases that this server holds and that are not common."""
+    kept = {(c.round, c.candidate): content(c) for c in history}
+    measured = {key[0] for key, held in mine.checkpoints.items() if kept.get(key) != content(held)}
+    chosen = {n for n, candidate in mine.selections.items() if selections.get(n) != candidate}
+    return tuple(sorted(measured | chosen))
+
+
+def _charged_by_two(states: Sequence[Held]) -> list[LedgerEntry]:
+    """The charges that two servers or all three hold alike, in one order."""
+    held = Counter(entry for state in states for entry in set(state.entries))
+    common = [entry for entry, holders in held.items() if holders > 1]
+    return sorted(common, key=lambda entry: (entry.round, entry.step, entry.opening))
+
+
+def _alone(state: Held, common: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    return tuple(entry for entry in state.entries if entry not in common)
+
+
+def _inputs_of_two(
+    states: Sequence[Held],
+) -> tuple[dict[int, Inputs], dict[int, tuple[str, ...]]]:
+    """What rounds go by as two servers or all three have recorded it; and by round what is said of others."""
+    tables = [state.inputs for state in states]
+    recorded = _common(tables, _itself)
+    claimed: dict[int, set[str]] = {}
+    for number, inputs in (item for table in tables for item in table.items()):
+        if number not in recorded:
+            claimed.setdefault(number, set()).add(json.dumps(inputs.to_list()))
+    return recorded, {number: tuple(sorted(said)) for number, said in claimed.items()}
+
+
+def _wasted(
+    common: Sequence[LedgerEntry], history: Sequence[Checkpoint], recorded: Mapping[int, Inputs]
+) -> list[LedgerEntry]:
+    """The charges for openings that are not released and will not be: of inputs that no round goes by any more."""
+    released = {c.round for c in history}
+    due = {choice_name(inputs) for inputs in recorded.values()}
+    due |= {
+        measurement_name(recorded[c.round], c.candidate, c.sigma)
+        for c in history
+        if c.round in recorded
+    }
+    # Of a round that is done again, what it measures is known when its choice is.
+    again = {number for number in recorded if number not in released or number == 0}
+    return [
+        e
+        for e in common
+        if e.opening not in due and not (e.round in again and e.step == MEASURE.name)
+    ]
+
+
+def _held_by_two(
+    states: Sequence[Held], initial: Sequence[int]
+) -> tuple[list[Checkpoint], dict[int, int]]:
+    """The measurements and the selections that two servers or all three hold alike, as far as they follow one another.
+
+    Two honest servers hold no different ones of one place: of an opening in which one is told a lie the other alone
+    keeps the value. Raises CheckFailed where two pairs hold different ones of one round.
+    """
+    measured = _common([s.checkpoints for s in states], content)
+    chosen = _common([s.selections for s in states], _itself)
+    history = _in_sequence(measured, initial)
+    next_round = 0 if len(history) < len(initial) else history[-1].round + 1
+    return history, {n: candidate for n, candidate in chosen.items() if n <= next_round}
+
+
+def _in_sequence(
+    measured: Mapping[tuple[int, int], Checkpoint], initial: Sequence[int]
+) -> list[Checkpoint]:
+    """Measurements up to the first that is missing: all of round 0 in its order, then one for each round.
+
+    What two honest servers hold has no gap; one that lies beside one that has forgotten can make some.
+    Raises CheckFailed where there are two for a round.
+    """
+    places = [(0, candidate) for candidate in initial]
+    places += sorted(place for place in measured if place[0] > 0)
+    history: list[Checkpoint] = []
+    for place in places:
+        due = history[-1].round + 1 if len(history) >= len(initial) else 0
+        if place[0] < due:
+            raise CheckFailed(f"two pairs of parties hold different releases of round {place[0]}")
+        if place not in measured or place[0] > due:
+            break
+        history.append(measured[place])
+    return history
+
+
+def content(checkpoint: Checkpoint) -> object:
+    """What two servers hold alike where they do: all of a release."""
+    return checkpoint.to_dict()
+
+
+def _itself(held: object) -> object:
+    return held
+
+
+def _common(
+    tables: Sequence[Mapping[Key, Kept]], content: Callable[[Kept], object]
+) -> dict[Key, Kept]:
+    """What two or three of three ``tables`` have, with the same ``content``."""
+    common = dict[Key, Kept]()
+    for first, second in combinations(tables, 2):
+        both = (key for key in first if key in second and key not in common)
+        common |= {key: first[key] for key in both if content(first[key]) == content(second[key])}
+    return common
+
+
+def _contradicted(states: Sequence[Held]) -> tuple[int, ...]:
+    """The rounds of releases of which two servers hold different ones: one of the two does not tell what was opened."""
+    found = set[int]()
+    for one, other in combinations(states, 2):
+        measured, others = one.checkpoints, other.checkpoints
+        both = measured.keys() & others.keys()
+        found |= {key[0] for key in both if content(measured[key]) != content(others[key])}
+        chosen = one.selections.keys() & other.selections.keys()
+        found |= {n for n in chosen if one.selections[n] != other.selections[n]}
+    return tuple(sorted(found))
+
+
+def _table(document: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    value = document.get(key)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError(f"{key} is no list of tables")
+    return value

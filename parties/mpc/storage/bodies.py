@@ -1,0 +1,52 @@
+"""Where a store keeps owners' bodies: small ones in its database, others in files beside it, all by names as of files.
+
+Provides ``TABLE``, ``read_body``, and what is asked of a store's folder whoever holds it: ``kept_bytes`` and
+``holds_shares``. Secret: the bodies.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+
+from parties.storage.database import FILE, Database
+from parties.storage.files import disk_errors
+
+SUBMISSIONS, OUTBOX = "submissions", "outbox"
+"""Folders: of bodies that this server has opened, of whole uploads that wait for others."""
+TABLE = "CREATE TABLE IF NOT EXISTS body (path TEXT PRIMARY KEY, content BLOB NOT NULL) STRICT"
+
+
+def read_body(database: Database, name: str) -> bytes:
+    """A body that a row of a store's ``database`` names. Raises StoreError."""
+    row = database.row("SELECT content FROM body WHERE path = ?", name)
+    if row is not None:
+        return bytes(row[0])
+    path = database.directory / name
+    with disk_errors(path, "read"):
+        return path.read_bytes()
+
+
+def kept_bytes(directory: Path) -> Mapping[str, int]:
+    """Bytes of all bodies of the store in ``directory``, by ``SUBMISSIONS`` and ``OUTBOX``. Raises StoreError."""
+    found: dict[str, int] = {}
+    with disk_errors(directory, "read"), contextlib.closing(_opened(directory)) as db:
+        for folder in (SUBMISSIONS, OUTBOX):
+            query = "SELECT total(length(content)) FROM body WHERE path LIKE ?"
+            (small,) = db.execute(query, (f"{folder}/%",)).fetchone()
+            files = sum(path.stat().st_size for path in (directory / folder).glob("*"))
+            found[folder] = int(small) + files
+    return found
+
+
+def holds_shares(directory: Path) -> bool:
+    """Whether this is the folder of a store, and not of another database. Raises StoreError."""
+    if not (directory / FILE).exists():
+        return False
+    with disk_errors(directory, "read"), contextlib.closing(_opened(directory)) as db:
+        query = "SELECT 1 FROM sqlite_schema WHERE name = 'submission'"
+        return db.execute(query).fetchone() is not None
+
+
+def _opened(directory: Path) -> sqlite3.Connection:
+    return sqlite3.connect(directory / FILE)

@@ -1,0 +1,663 @@
+"""The durable state of one compute server: submissions, running totals, who is counted, checkpoints.
+
+A `parties.storage.database.Database` and files beside it. A file is written beside its place, synced and renamed before
+the row that names it is committed, so that after a kill at any moment every row is whole and its file complete; what a
+kill left behind is swept away when the store is opened. Small bodies are in the database, by names as of files: one
+write to the disk makes several durable that come at the same time (`parties.storage.database.Database.flush`). The
+server's privacy ledger is in the same database (`parties.storage.privacy_ledger`).
+
+Submissions are kept as their bodies, opened; what has to be passed on, sealed (`parties.mpc.storage.outbox`). Of a
+client there may be several versions, until the three servers have agreed on one (`parties.mpc.participants.listing`).
+
+Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700, and they go
+when the run has ended (`forget`). Public: checkpoints. Source: `protocols` README section 2. Known limits: a folder
+belongs to one run.
+"""
+
+import hashlib
+import io
+import json
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parties.foundation.errors import (
+    RunClosed,
+    RunFull,
+    StoreError,
+    StoreUnfit,
+    SubmissionConflict,
+    SubmissionCounted,
+    SubmissionSettled,
+)
+from parties.foundation.version import STORE_VERSION
+from parties.mpc.exclusion import Exclusion
+from parties.mpc.noise_keys import packed_keys, unpacked_keys
+from parties.mpc.participants.finalized import Final, Settlements
+from parties.mpc.participants.listing import MOST_VERSIONS, Page
+from parties.mpc.participants.registry import Roll
+from parties.mpc.records import Checkpoint, Inputs, Standing, StoredSubmission, Total
+from parties.mpc.storage.bodies import OUTBOX, SUBMISSIONS, read_body
+from parties.mpc.storage.incoming import Incoming, Outgoing
+from parties.mpc.storage.queries import everything, left_finals, missing, page, stored
+from parties.mpc.storage.tables import SCHEMA, STEPS
+from parties.mpc.submission.messages import Submission
+from parties.mpc.submission.sealed_upload import SignedUpload
+from parties.mpc.submission.withdrawal import SignedWithdrawal
+from parties.storage.database import Database
+from parties.storage.files import disk_errors, write_whole
+from protocols.context import NoiseKeys
+from protocols.digests import KEY_BYTES
+from protocols.durable import sync
+from protocols.ring import R32
+from protocols.shares import Share
+
+_FILED = {
+    "submission": SUBMISSIONS,
+    "outbox": OUTBOX,
+    "total": "totals",
+    "checkpoint": "checkpoints",
+    "estimate": "estimates",
+}
+"""The folder of the files that a table's rows name."""
+_SHARES = tuple(table for table in _FILED if table not in ("checkpoint", "estimate"))
+ENDED, FORGOTTEN, RHO = "ended", "forgotten", "rho"
+"""Keys of the table ``meta``: when the run ended, or was given up, and its whole budget."""
+_COMMITMENT_KEY, _NOISE_KEYS = "commitment_key", "noise_keys"
+STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
+_KEPT_TOTALS = 2
+"""Servers may be one round apart when one is killed: the total before the latest is kept as well."""
+
+
+class Store(Database):
+    """One server's folder for one run. All methods may be called from any thread; all may raise StoreError."""
+
+    def __init__(self, directory: Path, config_digest: str) -> None:
+        """Open or make ``directory``. Raises StoreError: unwritable, in use, or of another run or configuration."""
+        self.roll = Roll(self)
+        self.admit: Callable[[str], object] = lambda client: None
+        """Raises StoreError for a client that is not to be taken in here."""
+        super().__init__(directory, config_digest, SCHEMA, version=STORE_VERSION, steps=STEPS)
+        try:
+            with disk_errors(directory, "opened"):
+                for name in ("incoming", *_FILED.values()):
+                    (directory / name).mkdir(exist_ok=True, mode=0o700)
+            self._sweep()
+        except BaseException:
+            self.close()
+            raise
+
+    def _sweep(self) -> None:
+        """Delete the files that no row names: a kill came between file and row.
+
+        An upload that somebody waits for and that has no file was delivered before the power failed.
+        """
+        waiting = self.rows(
+            "SELECT path FROM outbox WHERE refused IS NULL AND path NOT IN (SELECT path FROM body)"
+        )
+        gone = [row for row in waiting if not (self.directory / row[0]).exists()]
+        self.enter("DELETE FROM outbox WHERE path = ? AND refused IS NULL", gone)
+        for table in _FILED:
+            self._drop_unnamed(table)
+        self._empty("incoming")
+
+    def _drop_unnamed(self, table: str) -> None:
+        self._unlink_unnamed(table)
+        self.enter(
+            f"DELETE FROM body WHERE path LIKE ? AND path NOT IN (SELECT path FROM {table})",  # noqa: S608
+            [(f"{_FILED[table]}/%",)],
+        )
+
+    def _unlink_unnamed(self, table: str) -> None:
+        with disk_errors(self.directory, "cleaned"):
+            if not (there := list((self.directory / _FILED[table]).iterdir())):
+                return
+            named = {row[0] for row in self.rows(f"SELECT path FROM {table}")}  # noqa: S608
+            for path in there:
+                if f"{_FILED[table]}/{path.name}" not in named:
+                    path.unlink()
+
+    @property
+    def closed_to_clients(self) -> bool:
+        """Whether the run takes no submissions any more."""
+        return self.meta("closed_to_clients") is not None
+
+    def close_to_clients(self) -> None:
+        """Take no submissions from now on."""
+        self.set_meta("closed_to_clients", "yes")
+
+    # The end
+
+    @property
+    def ended(self) -> bool:
+        """Whether all three servers are done: no share is needed any more."""
+        return self.meta(ENDED) is not None
+
+    def end(self) -> None:
+        """All three are done; what is secret is due to go."""
+        self._mark(ENDED)
+
+    @property
+    def forgotten(self) -> str | None:
+        """When the run was given up for good (ISO 8601, UTC), or None."""
+        return self.meta(FORGOTTEN)
+
+    def forget(self) -> None:
+        """Give the run up for good; what is secret is due to go."""
+        self._mark(FORGOTTEN)
+
+    def _mark(self, key: str) -> None:
+        if self.meta(key) is None:
+            self.set_meta(key, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    def discard_shares(self) -> None:
+        """Delete submissions and totals, and what the database knows of them. May be repeated."""
+        for table in _SHARES:
+            self.discard_files(table)
+        # A body that was opened, and that a run that ended meanwhile did not take.
+        self._empty("incoming")
+        with self.transaction():
+            # Who was here, and with what, is public, and stays.
+            self.enter(
+                "UPDATE submission SET body_digest = '', own_digest = '', next_digest = ''", [()]
+            )
+            self.enter("DELETE FROM body", [()])
+            for table in _SHARES:
+                if table != "submission":
+                    self.enter(f"DELETE FROM {table}", [()])  # noqa: S608
+            self.drop_meta(_COMMITMENT_KEY)
+            self.drop_meta(_NOISE_KEYS)
+        self.scrub()
+
+    def discard_files(self, table: str) -> None:
+        """Delete the files that a table's rows name; small bodies stay."""
+        self._empty(_FILED[table])
+
+    def _empty(self, name: str) -> None:
+        folder = self.directory / name
+        with disk_errors(folder, "deleted"):
+            for path in folder.iterdir():
+                path.unlink(missing_ok=True)
+            sync(folder)
+
+    # Submissions
+
+    def incoming(self) -> Incoming:
+        """A new body to write to; leave its ``with`` block to drop it."""
+        return Incoming(self.directory / "incoming" / secrets.token_hex(16))
+
+    def check_upload(self, upload: SignedUpload, limit: int) -> bool:
+        """Whether this server's part of exactly this upload is stored already; False: it may be stored.
+
+        Raises SubmissionConflict (another one of this client is stored, of the same version or a later one),
+        SubmissionSettled, SubmissionCounted, RunClosed, RunFull (``limit`` clients).
+        """
+        submission = upload.submission
+        client = submission.client
+        known = self.rows(
+            "SELECT version, digest FROM submission WHERE client = ? ORDER BY version", client
+        )
+        if known and known[-1] == (submission.version, upload.upload.digest()):
+            return True
+        self._check_version(submission, [version for version, _ in known])
+        self.admit(client)
+        if self.closed_to_clients:
+            raise RunClosed(self.directory, f"run {submission.run!r} takes no submissions any more")
+        if not known and self._is_full(limit):
+            raise RunFull(
+                self.directory, f"run {submission.run!r} has its {limit} expected clients already"
+            )
+        return False
+
+    def _check_version(self, submission: Submission, known: Sequence[int]) -> None:
+        """Whether a version may come beside those that are stored. Raises as ``check_upload``."""
+        client, version = submission.client, submission.version
+        if final := Settlements(self).final(client):
+            raise SubmissionCounted(
+                self.directory,
+                f"client {client!r} is counted in round {final.round}: what is released depends on it, and nothing "
+                "can be taken back",
+            )
+        if version <= Settlements(self).version(client):
+            raise SubmissionSettled(
+                self.directory,
+                f"client {client!r} has withdrawn this submission, or replaced it",
+            )
+        if known and version <= max(known):
+            raise SubmissionConflict(
+                self.directory, f"client {client!r} is stored with another submission"
+            )
+        if len(known) >= MOST_VERSIONS:
+            raise SubmissionConflict(
+                self.directory,
+                f"client {client!r} has {len(known)} versions here that the servers have not met over",
+            )
+
+    def accept(
+        self,
+        upload: SignedUpload,
+        body: Incoming,
+        components: tuple[str, str],
+        *,
+        limit: int,
+        outgoing: Outgoing | None = None,
+    ) -> bool:
+        """Keep this server's ``body`` for good, and what is to be passed on; durable on return, all or nothing.
+
+        False: the body was stored already. ``components`` are the hex digests of the own and next component. Raises
+        as ``check_upload``.
+        """
+        body.sync()
+        if outgoing is not None:
+            outgoing.whole.sync()
+        name = _file_name(upload.upload.digest())
+        with self.held():
+            known = self.check_upload(upload, limit)
+            kept = [] if known else [(f"{SUBMISSIONS}/{name}", body)]
+            kept += [] if outgoing is None else [(f"{OUTBOX}/{name}", outgoing.whole)]
+            try:
+                for place, incoming in kept:
+                    if incoming.small is None:
+                        self._move(incoming.path, place)
+                with self.hasty():
+                    for place, incoming in kept:
+                        if incoming.small is not None:
+                            row = (place, incoming.small)
+                            self.enter("INSERT OR REPLACE INTO body VALUES (?, ?)", [row])
+                    if not known:
+                        # What was to be passed on of an earlier version is of no use any more.
+                        self._drop_outgoing(upload.submission.client)
+                        self._enter_submission(upload, body, components, kept[0][0])
+                    if outgoing is not None:
+                        client = upload.submission.client
+                        rows = [(client, pid, kept[-1][0], None) for pid in outgoing.pids]
+                        self.enter("INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)", rows)
+            except StoreError:
+                self._unlink_unnamed("submission")
+                self._unlink_unnamed("outbox")
+                raise
+            if upload.submission.version > 1:
+                self._drop_unnamed("outbox")
+        self.flush()
+        return not known
+
+    def _drop_outgoing(self, client: str) -> None:
+        """Of a client's upload that is not the newest any more, or was withdrawn: nobody waits for it."""
+        for table in ("outbox", "receipt"):
+            self.enter(f"DELETE FROM {table} WHERE client = ?", [(client,)])  # noqa: S608
+
+    def _enter_submission(
+        self, upload: SignedUpload, body: Incoming, components: tuple[str, str], name: str
+    ) -> None:
+        submission = upload.submission
+        row = (
+            submission.client,
+            submission.version,
+            submission.canonical(),
+            upload.upload.digest(),
+            upload.to_json(),
+            body.digest(),
+            *components,
+            submission.first_round,
+            body.size,
+            name,
+            time.time(),
+        )
+        marks = ", ".join("?" * len(row))
+        self.enter(f"INSERT INTO submission VALUES ({marks})", [row])  # noqa: S608
+
+    def submissions(self) -> list[StoredSubmission]:
+        """See ``parties.mpc.storage.queries.everything``."""
+        return everything(self)
+
+    def page(self, up_to_round: int, after: str, revoked: Collection[str] = ()) -> Page:
+        """See ``parties.mpc.storage.queries.page``."""
+        return page(self, up_to_round, after, revoked)
+
+    def stored(self, client: str, upload: str) -> StoredSubmission:
+        """See ``parties.mpc.storage.queries.stored``."""
+        return stored(self, client, upload)
+
+    def missing(self, clients: Collection[str]) -> list[str]:
+        """See ``parties.mpc.storage.queries.missing``."""
+        return missing(self, clients)
+
+    def submission_count(self) -> int:
+        """How many clients' submissions are stored."""
+        row = self.row("SELECT count(DISTINCT client) FROM submission")
+        return 0 if row is None else int(row[0])
+
+    def _is_full(self, limit: int) -> bool:
+        """Whether so many clients' submissions are stored; they are counted only where they may be."""
+        row = self.row("SELECT max(rowid) FROM submission")
+        at_most = 0 if row is None or row[0] is None else int(row[0])
+        return at_most >= limit and self.submission_count() >= limit
+
+    def _newest(self, column: str, client: str) -> Any:
+        query = f"SELECT {column} FROM submission WHERE client = ? ORDER BY version DESC LIMIT 1"  # noqa: S608
+        row = self.row(query, client)
+        return None if row is None else row[0]
+
+    def upload_digest(self, client: str) -> str | None:
+        """The digest of the newest upload whose part is stored for ``client``, or None."""
+        digest: str | None = self._newest("digest", client)
+        return digest
+
+    def newest_version(self, client: str) -> int:
+        """The version of that upload, 0 without one."""
+        return self._newest("version", client) or 0
+
+    def upload(self, client: str) -> SignedUpload | None:
+        """The newest upload whose part is stored for ``client``, as its owner signed it, or None."""
+        proof = self._newest("proof", client)
+        return None if proof is None else SignedUpload.from_json(proof)
+
+    def read_submission(self, client: str, version: int = 1) -> bytes:
+        """The body of a version of ``client``. Raises StoreError where there is none or it is damaged."""
+        row = self.row(
+            "SELECT path, body_digest FROM submission WHERE client = ? AND version = ?",
+            client,
+            version,
+        )
+        if row is None:
+            raise StoreError(
+                self.directory, f"holds no submission of client {client!r}, version {version}"
+            )
+        return self._read(*row)
+
+    # What does not come back
+
+    def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
+        """Of ``client`` nothing up to ``version`` will be counted: its shares go; durable on return.
+
+        With a ``withdrawal`` because it says so, without one because a later version takes their place.
+        """
+        with self.held():
+            with self.transaction():
+                Settlements(self).settle(client, version)
+                if withdrawal is not None:
+                    Settlements(self).add_withdrawal(withdrawal)
+                self.enter(
+                    "DELETE FROM submission WHERE client = ? AND version <= ?", [(client, version)]
+                )
+                if self.upload_digest(client) is None:
+                    self._drop_outgoing(client)
+            self._drop_unnamed("submission")
+            self._drop_unnamed("outbox")
+
+    def finals(self) -> list[Final]:
+        """See ``Settlements.finals``."""
+        return Settlements(self).finals()
+
+    def finals_among(self, clients: Iterable[str]) -> dict[str, str]:
+        """See ``Settlements.finals_among``."""
+        return Settlements(self).finals_among(clients)
+
+    def left_finals(self, after: str, upto: str | None) -> dict[str, str]:
+        """See ``parties.mpc.storage.queries.left_finals``."""
+        return left_finals(self, after, upto)
+
+    def keep_finals(self, finals: Sequence[Final]) -> None:
+        """See ``Settlements.keep_finals``."""
+        Settlements(self).keep_finals(finals)
+
+    def counted_from(self, client: str) -> int | None:
+        """The first round that counts ``client``'s submission, or may: a round's list closes before it begins.
+
+        None where there is none, or no round will. Raises StoreError.
+        """
+        row = self._newest("first_round", client)
+        standing = self.standing(client)
+        if standing is not None and standing.excluded is not Exclusion.INCOMPLETE:
+            return standing.round if standing.excluded is None else None
+        if row is None or self.closed_to_clients:
+            return None
+        first, begun = int(row), max(self.total_rounds(), default=-1)
+        # Who takes part from round 1 on is in the measurements before it, round 0, if it is there by then.
+        return max(0 if first == 1 else first, begun + 1)
+
+    # What each client cost
+
+    def add_traffic(self, client: str, *, received: int, sent: int) -> None:
+        """Count a request of ``client``: body bytes ``received`` and ``sent``.
+
+        Survives a kill at once, a power failure only after the next durable entry: it is not worth a disk write.
+        """
+        with self.hasty():
+            self.enter(
+                "INSERT INTO traffic VALUES (?1, 1, ?2, ?3) ON CONFLICT (client) DO UPDATE SET "
+                "requests = requests + 1, received = received + ?2, sent = sent + ?3",
+                [(client, received, sent)],
+            )
+
+    def traffic(self) -> dict[str, tuple[int, int, int]]:
+        """By client: requests, body bytes received, body bytes sent; refused requests included."""
+        rows = self.rows("SELECT client, requests, received, sent FROM traffic ORDER BY client")
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
+    def traffic_bytes(self) -> tuple[int, int]:
+        """Body bytes received and sent, of all clients."""
+        row = self.row("SELECT total(received), total(sent) FROM traffic")
+        return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+    # Running totals
+
+    def save_total(self, total: Total) -> None:
+        """Keep the running total after a round; durable on return. The one before it stays, older ones go.
+
+        Who is in it is counted for good: what is opened from now on may depend on it.
+        """
+        name = f"totals/round-{total.round:05d}-{secrets.token_hex(4)}.npy"
+        data = _npy(np.stack([total.share.own, total.share.next]))
+        self._write(name, data)
+        row = (total.round, _members(total), hashlib.sha256(data).hexdigest(), name)
+        with self.held(), self.transaction():
+            self.enter("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?)", [row])
+            Settlements(self).add_finals(Final(*who, total.round) for who in total.members)
+            late = self._drop_late()
+            self.enter(
+                "DELETE FROM total WHERE round NOT IN (SELECT round FROM total ORDER BY round DESC LIMIT ?)",
+                [(_KEPT_TOTALS,)],
+            )
+        self._drop_unnamed("total")
+        if late:
+            self._drop_unnamed("submission")
+            self._drop_unnamed("outbox")
+
+    def _drop_late(self) -> bool:
+        """Delete the versions that came too late to take the place of what is counted; whether there were any."""
+        late = self.rows(
+            "SELECT s.rowid, s.client FROM submission s JOIN final f ON s.client = f.client "
+            "WHERE s.digest <> f.upload"
+        )
+        for number, client in late:
+            self.enter("DELETE FROM submission WHERE rowid = ?", [(number,)])
+            self._drop_outgoing(client)
+        return bool(late)
+
+    def total_rounds(self) -> list[int]:
+        """The rounds whose running total is here, oldest first."""
+        return [row[0] for row in self.rows("SELECT round FROM total ORDER BY round")]
+
+    def keep_totals(self, rounds: Sequence[int]) -> None:
+        """Keep those of ``rounds`` and no others: not all three servers have these."""
+        others = [(number,) for number in self.total_rounds() if number not in rounds]
+        self.enter("DELETE FROM total WHERE round = ?", others)
+        self._drop_unnamed("total")
+
+    def load_total(self, round: int, pid: int) -> Total:
+        """The running total after ``round``, as server ``pid``'s share. Raises StoreError: none is here, or damaged."""
+        row = self.row("SELECT clients, path, digest FROM total WHERE round = ?", round)
+        if row is None:
+            raise StoreError(self.directory, f"holds no running total of round {round}")
+        own, next_ = self._read_array(row[1], row[2])
+        members = [(client, upload) for client, upload in json.loads(row[0])]
+        return Total(round, Share(R32, pid, own, next_), members)
+
+    def commitment_key(self) -> bytes:
+        """The key of ``Total.commitment``: 32 random bytes, made when it is first asked for; durable on return."""
+        with self.held():
+            key = self.meta(_COMMITMENT_KEY)
+            if key is None:
+                key = secrets.token_hex(KEY_BYTES)
+                self.set_meta(_COMMITMENT_KEY, key)
+        return bytes.fromhex(key)
+
+    # Who is counted
+
+    def save_standings(self, standings: Iterable[Standing]) -> None:
+        """Keep what has become of data owners, in place of what was kept before; durable on return."""
+        rows = (
+            (s.client, s.digest, s.round, s.excluded and s.excluded.value, json.dumps(s.by))
+            for s in standings
+        )
+        with self.transaction():
+            self.enter("DELETE FROM standing", [()])
+            self.enter("INSERT INTO standing VALUES (?, ?, ?, ?, ?)", rows)
+
+    def standings(self) -> list[Standing]:
+        """What was kept last, by client."""
+        rows = self.rows(f"{STANDING} ORDER BY client")
+        return [Standing.from_row(*row) for row in rows]
+
+    def standing(self, client: str) -> Standing | None:
+        """What has become of ``client``; None while it, or what it sent after that, is waited for."""
+        row = self.row(f"{STANDING} WHERE client = ?", client)
+        found = None if row is None else Standing.from_row(*row)
+        if found is None or found.excluded in (None, Exclusion.INCOMPLETE):
+            return found
+        return found if self.upload_digest(client) in (None, found.digest) else None
+
+    # What decides openings
+
+    def noise_keys(self) -> NoiseKeys | None:
+        """The keys that openings' noise is drawn from, as long as the run lasts. Secret."""
+        kept = self.meta(_NOISE_KEYS)
+        return None if kept is None else unpacked_keys(bytes.fromhex(kept))
+
+    def save_noise_keys(self, keys: NoiseKeys) -> None:
+        """Keep the keys of openings' noise; durable on return."""
+        self.set_meta(_NOISE_KEYS, packed_keys(keys).hex())
+
+    def inputs(self) -> list[Inputs]:
+        """What rounds go by, as far as it was recorded."""
+        rows = self.rows("SELECT round, digest, noise, made, skip FROM inputs ORDER BY round")
+        return [Inputs(*row) for row in rows]
+
+    def save_inputs(self, inputs: Inputs) -> None:
+        """Record a round's inputs, in place of what was recorded of it before; durable on return."""
+        self.enter("INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?)", [inputs.to_list()])
+
+    def save_estimate(self, round: int, estimate: bytes) -> None:
+        """Keep the model's answers that ``round`` goes by; durable on return. Older ones than the last two go."""
+        digest = hashlib.sha256(estimate).hexdigest()
+        if self.estimates().get(round) == digest:
+            return
+        name = f"estimates/round-{round:05d}-{digest[:16]}"
+        self._write(name, estimate)
+        with self.transaction():
+            self.enter("INSERT OR REPLACE INTO estimate VALUES (?, ?, ?)", [(round, digest, name)])
+            self.enter("DELETE FROM estimate WHERE round < ?", [(round - 1,)])
+        self._drop_unnamed("estimate")
+
+    def note_estimate(self, round: int, digest: str) -> None:
+        """Say that a model with this digest is kept, which is elsewhere: in a replay."""
+        self.enter("INSERT OR IGNORE INTO estimate VALUES (?, ?, '')", [(round, digest)])
+
+    def estimates(self) -> dict[int, str]:
+        """The digests of the model's answers that are kept, by round."""
+        return dict(self.rows("SELECT round, digest FROM estimate ORDER BY round"))
+
+    def estimate(self, round: int) -> bytes:
+        """The model's answers that ``round`` goes by. Raises StoreError where they are not here, or damaged."""
+        row = self.row("SELECT path, digest FROM estimate WHERE round = ?", round)
+        if row is None:
+            raise StoreError(self.directory, f"holds no model of round {round}")
+        return self._read(*row)
+
+    # Released measurements
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Keep a released measurement; durable on return. Raises StoreError where a different one is stored."""
+        key = (checkpoint.round, checkpoint.candidate)
+        data = _npy(checkpoint.noisy)
+        row = (*key, checkpoint.sigma, checkpoint.clients, hashlib.sha256(data).hexdigest())
+        with self.held():
+            known = self.row(
+                "SELECT round, candidate, sigma, clients, digest FROM checkpoint "
+                "WHERE round = ? AND candidate = ?",
+                *key,
+            )
+            if known is not None and known != row:
+                raise StoreError(
+                    self.directory,
+                    f"round {key[0]}, candidate {key[1]} is stored with another measurement; servers disagree",
+                )
+            if known is None:
+                name = f"checkpoints/round-{key[0]:05d}-{key[1]}.npy"
+                self._write(name, data)
+                self.enter("INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?)", [(*row, name)])
+
+    def drop_checkpoint(self, round: int, candidate: int) -> None:
+        """Keep a measurement no longer: only this server had it."""
+        self.enter("DELETE FROM checkpoint WHERE round = ? AND candidate = ?", [(round, candidate)])
+        # Its file goes when the store is opened next, as all that no row names.
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The released measurements, by round, then in the order in which they were saved."""
+        rows = self.rows(
+            "SELECT round, candidate, sigma, clients, path, digest FROM checkpoint ORDER BY round, rowid"
+        )
+        return [
+            Checkpoint(number, candidate, sigma, clients, self._read_array(path, digest))
+            for number, candidate, sigma, clients, path, digest in rows
+        ]
+
+    # Files and rows
+
+    def _move(self, source: Path, name: str) -> None:
+        """Rename a synced file to ``name`` in this folder, durably."""
+        target = self.directory / name
+        with disk_errors(target):
+            source.replace(target)
+            sync(target.parent)
+
+    def _write(self, name: str, data: bytes) -> None:
+        write_whole(self.directory / name, data, durable=True, secret=True)
+
+    def _read(self, name: str, digest: str) -> bytes:
+        data = read_body(self, name)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise StoreUnfit(
+                self.directory / name, "is damaged: its SHA-256 is not the one in the database"
+            )
+        return data
+
+    def _read_array(self, name: str, digest: str) -> NDArray[Any]:
+        data = self._read(name, digest)
+        array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+        return array
+
+
+def _file_name(upload: str) -> str:
+    """The name of an upload's files, by its digest."""
+    return upload[:32]
+
+
+def _members(total: Total) -> str:
+    """Who is in it, as JSON: a list of pairs."""
+    text = io.StringIO()
+    for member in total.members:
+        text.write(("," if text.tell() else "[") + json.dumps(member))
+    return text.getvalue() + "]" if text.tell() else "[]"
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,450 @@
+"""The owner's way to the servers: a sealed upload to any one of them, and the receipts of all three.
+
+Provides ``deliver``, which tries servers in random order until one has taken the upload and all three have confirmed
+it, or the one that took it keeps it for those that are away; and ``ask``, which asks later where it stands. A receipt
+counts when its server's pinned key has signed it (`parties.mpc.submission.sealed_upload`); of a server whose receipt
+another one does not show, nor says that it is away, the owner sends the upload to that one itself. Secret: nothing,
+everything is sealed. Known limits: bytes at the socket are counted on Linux only.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import struct
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp.connector import AddrInfoType
+
+from parties.config import CertificateFiles, Config, PartySection
+from parties.foundation.errors import (
+    CertificateError,
+    NotEnrolled,
+    PartialSubmission,
+    SubmissionRefused,
+    SubmitError,
+)
+from parties.foundation.version import ingest_headers
+from parties.identity.tls import client_context, explain, is_unknown_name
+from parties.mpc.submission.http_api import (
+    OTHER_CONFIG,
+    NoAnswer,
+    in_chunks,
+    passes,
+    plain,
+    read_answer,
+    refusal_reason,
+    refusal_text,
+    submission_path,
+)
+from parties.mpc.submission.sealed_upload import (
+    Receipt,
+    SealedUpload,
+    SignedUpload,
+    Upload,
+    check_receipt,
+    receipts_in,
+)
+from parties.mpc.submission.status import ask_differences
+from parties.network.port_sharing import study_name
+from parties.observability.heartbeat import Reminder, network_reason, saying
+from parties.session.enrollment import TurnedAway
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
+_CONNECTING, _SILENCE = 1 / 4, 1 / 2
+"""Of the deadline: how long one server may take to be reached, and to be silent, before another one is tried."""
+# Linux, struct tcp_info: bytes acknowledged by the peer and bytes received, two 64-bit numbers.
+_TCP_INFO_BYTES = struct.Struct("@120xQQ")
+
+_TURNED_AWAY = frozenset(TurnedAway)
+
+OnRetry = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What an owner sent and received: HTTP bodies over all ``requests``.
+
+    ``socket_*`` is all of the connections that were answered, with TLS and HTTP headers, as the kernel counts it (None
+    where it does not).
+    """
+
+    requests: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    socket_sent_bytes: int | None = None
+    socket_received_bytes: int | None = None
+
+    def add_socket(self, counted: tuple[int, int] | None) -> None:
+        """Count a connection that is about to be closed."""
+        if counted is not None:
+            self.socket_sent_bytes = (self.socket_sent_bytes or 0) + counted[0]
+            self.socket_received_bytes = (self.socket_received_bytes or 0) + counted[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The ``receipts`` that hold, by server; ``kept_for`` are servers that are away, ``via`` who keeps it for them.
+
+    ``counted_from`` is the first round that it is counted in, at the earliest, by what servers say (None: none does).
+    """
+
+    receipts: tuple[Receipt, ...]
+    kept_for: tuple[str, ...]
+    via: str | None
+    traffic: Traffic
+    counted_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who sends: the ``config`` it agreed to, its certificate, and who hears of servers that have to be tried again."""
+
+    config: Config
+    files: CertificateFiles
+    on_retry: OnRetry = lambda _: None
+
+
+async def deliver(
+    owner: Owner, upload: SignedUpload, sealed: SealedUpload, known: Sequence[Receipt] = ()
+) -> Delivered:
+    """Send the upload, for timeouts.submit_s at the most; ``known`` receipts are from earlier tries.
+
+    Raises PartialSubmission where servers have it that another one refuses it, SubmissionRefused or SubmitError where
+    none has, CertificateError where the certificate cannot be used.
+    """
+    return await _Delivery(owner, upload.upload, known).send(upload, sealed)
+
+
+async def ask(owner: Owner, upload: Upload, known: Sequence[Receipt] = ()) -> Delivered:
+    """Ask one server after the other who has the upload, until all three receipts are there.
+
+    Raises SubmitError where no server answers or none has it, CertificateError.
+    """
+    return await _Delivery(owner, upload, known).ask()
+
+
+class _Unreached(SubmitError):
+    """A server that could not be reached, or did not answer, until the deadline."""
+
+
+class _Retry(Exception):
+    """A try that failed in a way that another one may not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a server says of an upload: receipts that hold, who is away, and from which round on it is counted."""
+
+    receipts: Sequence[Receipt]
+    kept_for: Sequence[str]
+    refused: Mapping[str, str]
+    counted_from: int | None
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """One upload on its way, and what is known of it so far."""
+
+    owner: Owner
+    upload: Upload
+    known: Sequence[Receipt]
+    traffic: Traffic = field(default_factory=Traffic)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    kept_for: set[str] = field(default_factory=set)
+    via: str | None = None
+    failures: dict[str, SubmitError] = field(default_factory=dict)
+    passing: dict[str, str] = field(default_factory=dict)
+    reminders: defaultdict[str, Reminder] = field(default_factory=lambda: defaultdict(Reminder))
+    rounds: list[int] = field(default_factory=list)
+
+    async def send(self, upload: SignedUpload, sealed: SealedUpload) -> Delivered:
+        links, limit_s = self._links(), self.owner.config.timeouts.submit_s
+        pause_s, content = _FIRST_PAUSE_S, sealed.content
+        try:
+            async with asyncio.timeout(limit_s):
+                while due := self._due(links):
+                    for link in due:
+                        await self._try(link, link.put(upload, content))
+                        if self._settled:
+                            return self._delivered()
+                    if self._due(links):
+                        await asyncio.sleep(pause_s)
+                        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        except TimeoutError:
+            for link in self._due(links):
+                last = self.passing.get(link.party.name, "no answer")
+                text = f"{link.where}: {last} (tried for {limit_s:g} s)"
+                self.failures[link.party.name] = _Unreached(text)
+        raise self._failure(links)
+
+    async def ask(self) -> Delivered:
+        links = self._links()
+        for link in links:
+            await self._try(link, link.get(self.upload))
+            if len(self.receipts) == len(links):
+                break
+        for link in links:
+            if reason := self.passing.get(link.party.name):
+                self.failures[link.party.name] = _Unreached(f"{link.where}: {reason}")
+        if not self.receipts:
+            raise self._failure(links)
+        return self._delivered()
+
+    def _links(self) -> list["_Link"]:
+        """The three servers in random order, those whose receipts are missing first."""
+        config = self.owner.config
+        parties = config.require_parties()
+        for receipt in self.known:
+            with contextlib.suppress(CertificateError):
+                check_receipt(receipt, self.upload, config)
+                self.receipts[receipt.party] = receipt
+        links = [_Link(self.owner, party, self.traffic) for party in parties]
+        return sorted(
+            links, key=lambda link: (link.party.name in self.receipts, secrets.token_bytes(8))
+        )
+
+    def _due(self, links: Sequence["_Link"]) -> list["_Link"]:
+        """Whom to try: any server until one has taken it; then those of whom nothing is heard."""
+        heard = self._cared_for if self.via else set()
+        return [link for link in links if link.party.name not in {*heard, *self.failures}]
+
+    @property
+    def _settled(self) -> bool:
+        """Whether one server has taken it, and every other has confirmed it or will get it."""
+        names = {party.name for party in self.owner.config.require_parties()}
+        return self.via is not None and names <= self._cared_for
+
+    @property
+    def _cared_for(self) -> set[str]:
+        """Who has confirmed it, or will get it: nobody waits for a server that has answered that it has it not."""
+        refused = {n for n, e in self.failures.items() if isinstance(e, SubmissionRefused)}
+        return {*self.receipts, *(self.kept_for - refused)}
+
+    async def _try(self, link: "_Link", request: Awaitable[_Answer]) -> None:
+        name = link.party.name
+        try:
+            async with saying(lambda _: self.owner.on_retry(f"{link.where}: no answer yet")):
+                answer = await request
+        except SubmitError as error:
+            self.failures[name] = error
+        except _Retry as error:
+            self.passing[name] = str(error)
+            if self.reminders[name].due(str(error)):
+                self.owner.on_retry(f"{link.where}: {error}; trying the others, and then again")
+            if not self.via and len(self.passing) == 3 and self.reminders[""].due("all"):
+                limit_s = self.owner.config.timeouts.submit_s
+                self.owner.on_retry(
+                    f"none of the three servers takes it yet; trying for {limit_s:g} s in all. They may not have been "
+                    "started, or their run is over and they have ended"
+                )
+        else:
+            self.via = self.via or name
+            self.receipts |= {receipt.party: receipt for receipt in answer.receipts}
+            self.kept_for |= set(answer.kept_for)
+            self.rounds += [] if answer.counted_from is None else [answer.counted_from]
+            for other, reason in answer.refused.items():
+                self.passing.setdefault(other, f"{name} says that it {reason}")
+
+    def _delivered(self) -> Delivered:
+        names = [party.name for party in self.owner.config.require_parties()]
+        receipts = tuple(self.receipts[name] for name in names if name in self.receipts)
+        kept = tuple(n for n in names if n in self._cared_for and n not in self.receipts)
+        # It counts when it is at all three: whoever is furthest decides.
+        return Delivered(receipts, kept, self.via, self.traffic, max(self.rounds, default=None))
+
+    def _failure(self, links: Sequence["_Link"]) -> SubmitError:
+        reached = tuple(link.party.name for link in links if link.party.name in self.receipts)
+        reasons = self._reasons(links)
+        refusals = [e for e in self.failures.values() if isinstance(e, SubmissionRefused)]
+        if reached:
+            advice = (
+                "A refusal stands however often it is sent"
+                if refusals
+                else "Run the same command again; what is there is kept"
+            )
+            return PartialSubmission(
+                f"only {len(reached)} of 3 servers have the submission ({', '.join(sorted(reached))}), so it does not "
+                f"count: {reasons}. {advice}",
+                reached,
+                self.failures,
+            )
+        if refusals:
+            text = f"no server has confirmed the submission: {reasons}"
+            # Whoever is turned away by one is not to come, whatever another one lacks.
+            first = next((e for e in refusals if isinstance(e, NotEnrolled)), refusals[0])
+            return type(first)(first.party, first.status, text)
+        later = any(isinstance(error, _Unreached) for error in self.failures.values())
+        advice = ". Run the same command again when the servers are up" if later else ""
+        return SubmitError(f"no server has confirmed the submission: {reasons}{advice}")
+
+    def _reasons(self, links: Sequence["_Link"]) -> str:
+        """What went wrong at whom; what is the same at several servers is said once."""
+        said: dict[str, list[str]] = {}
+        for link in sorted(links, key=lambda link: link.party.name):
+            if error := self.failures.get(link.party.name):
+                said.setdefault(str(error).removeprefix(link.where), []).append(link.where)
+        return "; ".join(", ".join(where) + reason for reason, where in said.items())
+
+
+class _Link:
+    """The way to one server, a connection for each try."""
+
+    def __init__(self, owner: Owner, party: PartySection, traffic: Traffic) -> None:
+        self.party = party
+        self.where = f"{party.name} at {party.ingest}"
+        self._config = owner.config
+        self._files = owner.files
+        self._traffic = traffic
+        self._silent: asyncio.Timeout | None = None
+
+    async def put(self, upload: SignedUpload, content: bytes) -> _Answer:
+        """Send the upload. Raises _Retry, or SubmitError where another try would not change it."""
+        headers = {**upload.headers(), "Content-Length": str(len(content))}
+        return await self._request(upload.upload, "PUT", headers, content)
+
+    async def get(self, upload: Upload) -> _Answer:
+        """Ask where the upload stands. Raises as ``put``."""
+        return await self._request(upload, "GET", ingest_headers(), None)
+
+    async def _request(
+        self, upload: Upload, method: str, headers: Mapping[str, str], content: bytes | None
+    ) -> _Answer:
+        self._traffic.requests += 1
+        limit_s = self._config.timeouts.submit_s * _SILENCE
+        try:
+            async with asyncio.timeout(limit_s) as self._silent:
+                status, answer = await self._exchange(upload, method, headers, content)
+        except TimeoutError as error:
+            raise _Retry("no answer") from error
+        except NoAnswer as error:
+            raise _Retry(str(error)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._explained(error) from error
+        try:
+            return self._check(upload, status, answer)
+        except SubmissionRefused as refused:
+            if refusal_reason(answer) != OTHER_CONFIG:
+                raise
+            differences = await ask_differences(self._config, self.party, self._files)
+            text = f"{refused}; {differences}" if differences else str(refused)
+            raise SubmissionRefused(self.party.name, status, text) from refused
+
+    async def _exchange(
+        self, upload: Upload, method: str, headers: Mapping[str, str], content: bytes | None
+    ) -> tuple[int, dict[str, object]]:
+        sockets: list[socket.socket] = []
+
+        def make_socket(address: AddrInfoType) -> socket.socket:
+            made = socket.socket(*address[:3])
+            made.setblocking(False)
+            sockets.append(made)
+            return made
+
+        timeouts = self._config.timeouts
+        context = client_context(self._files, self.party.pinned)
+        connector = aiohttp.TCPConnector(ssl=context, socket_factory=make_socket)
+        connect_s = min(timeouts.connect_s, timeouts.submit_s * _CONNECTING)
+        limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=connect_s)
+        url = f"https://{self.party.ingest}{submission_path(upload.submission.run)}"
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+            session.request(
+                method,
+                url,
+                data=None if content is None else self._chunks(content),
+                headers=headers,
+                server_hostname=study_name(self._config.digest()),
+                expect100=content is not None,
+                allow_redirects=False,
+            ) as response,
+        ):
+            answer, size = await read_answer(response)
+            self._traffic.received_bytes += size
+            self._traffic.add_socket(_socket_bytes(sockets))
+            return response.status, answer
+
+    async def _chunks(self, content: bytes) -> AsyncIterator[bytes]:
+        loop, limit_s = asyncio.get_running_loop(), self._config.timeouts.submit_s * _SILENCE
+        async for chunk in in_chunks(content):
+            self._traffic.sent_bytes += len(chunk)
+            yield chunk
+            if self._silent is not None:
+                self._silent.reschedule(loop.time() + limit_s)
+
+    def _check(self, upload: Upload, status: int, answer: Mapping[str, object]) -> _Answer:
+        """Raises SubmissionRefused, _Retry, or SubmitError where the answer is of something else."""
+        if status not in (200, 201, 202):
+            message = refusal_text(status, dict(answer))
+            if passes(status):
+                raise _Retry(message)
+            refused = NotEnrolled if refusal_reason(answer) in _TURNED_AWAY else SubmissionRefused
+            raise refused(self.party.name, status, f"{self.where} {message}")
+        submission = upload.submission
+        right = {
+            "run": submission.run,
+            "client": submission.client,
+            "party": self.party.name,
+            "upload": upload.digest(),
+            "first_round": submission.first_round,
+        }
+        for key, value in right.items():
+            if answer.get(key) != value:
+                raise SubmitError(
+                    f"{self.where}: its receipt has {key} {str(answer.get(key))[:80]!r}; expected {value!r}"
+                )
+        counted_from = answer.get("counted_from")
+        number = counted_from if isinstance(counted_from, int) else None
+        return _Answer(self._receipts(upload, answer), *_others(answer), number)
+
+    def _receipts(self, upload: Upload, answer: Mapping[str, object]) -> list[Receipt]:
+        try:
+            receipts = list(receipts_in(answer))
+            for receipt in receipts:
+                check_receipt(receipt, upload, self._config)
+            if self.party.name not in [receipt.party for receipt in receipts]:
+                raise CertificateError("its own is not among them")
+        except (ValueError, CertificateError) as error:
+            raise SubmitError(
+                f"{self.where}: its receipts do not hold: {error}; expected each signed by its server"
+            ) from error
+        return receipts
+
+    def _explained(self, error: Exception) -> Exception:
+        """TLS failures are final, as CertificateError would be; others may pass, as that the study has not begun."""
+        cause: BaseException | None = error
+        while cause is not None:
+            certificate = getattr(cause, "certificate_error", None) or getattr(
+                cause, "os_error", None
+            )
+            meaning = explain(certificate or cause, self.where)
+            if meaning is not None and is_unknown_name(certificate or cause):
+                return _Retry(meaning.removeprefix(f"{self.where} "))
+            if meaning is not None:
+                return SubmitError(meaning)
+            cause = cause.__cause__
+        return _Retry(f"cannot be reached: {network_reason(error)}")
+
+
+def _others(answer: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
+    """Whom a server keeps it for, and who refuses it, by what it says."""
+    kept, refused = answer.get("kept_for"), answer.get("refused")
+    names = [plain(name, 80) for name in kept] if isinstance(kept, list) else []
+    reasons = refused.items() if isinstance(refused, dict) else ()
+    return names, {plain(name, 80): plain(reason, 400) for name, reason in reasons}
+
+
+def _socket_bytes(sockets: list[socket.socket]) -> tuple[int, int] | None:
+    """Bytes sent and received over the open one of ``sockets``, by the kernel's count."""
+    if not sys.platform.startswith("linux"):
+        return None
+    for item in sockets:
+        with contextlib.suppress(OSError):
+            info = item.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES.size)
+            sent, received = _TCP_INFO_BYTES.unpack(info)
+            return int(sent), int(received)
+    return None

@@ -1,0 +1,123 @@
+"""What submitting a table would do, before anything is done: its owner's look at rows, bytes, budget and servers.
+
+Provides ``preview``. It reads, and asks the three servers for their run over connections with the pinned keys; it
+sends nothing of the table, and charges and writes nothing. Secret: the columns' summaries, made for the owner's own
+screen (`mechanisms.summary`). Public: everything else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Self
+
+from mechanisms.summary import ColumnSummary
+from parties.config import CertificateFiles, Config
+from parties.mpc.planning.upload_size import Offer
+from parties.mpc.submission.http_api import plain
+from parties.mpc.submission.status import Heard, ask_differences, ask_servers
+from parties.storage.owner_budget import Quote
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One server: at which ``address``, whether it ``takes`` this submission, and in words what it says or why not."""
+
+    party: str
+    address: str
+    takes: bool
+    says: str
+
+    @classmethod
+    def of(cls, heard: Heard, config: Config, differences: str = "") -> Self:
+        """From its answer, if there is one; ``differences`` of its configuration."""
+        party, address = heard.party.name, str(heard.party.ingest)
+        if heard.says is None:
+            return cls(party, address, False, heard.problem)
+        if heard.says.get("config") != config.digest():
+            shown = f": {differences}" if differences else ""
+            what = f"runs another configuration{shown}; expected the same file"
+            return cls(party, address, False, what)
+        if heard.says.get("open") is not True:
+            why = heard.says.get("turned_away")
+            ended = "the run has ended: it takes no submissions any more"
+            return cls(party, address, False, plain(why, 200) if why else ended)
+        has = "has a submission of yours" if heard.says.get("upload") else "takes submissions"
+        return cls(party, address, True, has)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be sent of a table with so many ``rows``, what it costs and who is there to take it.
+
+    ``sent_bytes`` is the upload without HTTP and TLS, the same for every table of at most ``capacity`` rows, and
+    ``sent_bytes_by_form`` what each form that the run takes would come to. ``earlier``: this submission was made
+    before, and is only sent on.
+    """
+
+    run: str
+    client: str
+    rows: int = field(repr=False)
+    columns: tuple[ColumnSummary, ...] = field(repr=False)
+    form: str
+    cells: int
+    capacity: int
+    sent_bytes: int
+    sent_bytes_by_form: Mapping[str, int]
+    epsilon: float
+    delta: float
+    cost: Quote
+    servers: tuple[ServerState, ...]
+    earlier: bool
+
+    @property
+    def there(self) -> Sequence[str]:
+        """The servers that would take it."""
+        return [server.party for server in self.servers if server.takes]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            **asdict(self),
+            "columns": [column.to_dict() for column in self.columns],
+            "cost": self.cost.to_dict(),
+        }
+
+
+async def _server_state(heard: Heard, config: Config, files: CertificateFiles) -> ServerState:
+    other = heard.says is not None and heard.says.get("config") != config.digest()
+    return ServerState.of(
+        heard, config, await ask_differences(config, heard.party, files) if other else ""
+    )
+
+
+async def preview(
+    config: Config,
+    files: CertificateFiles,
+    columns: Sequence[ColumnSummary],
+    cost: Quote,
+    *,
+    client: str,
+    rows: int,
+    capacity: int | None,
+    earlier: bool,
+) -> Preview:
+    """Ask the servers, and put it together. Raises DataError (too many rows), ConfigError, CertificateError."""
+    config.check_rows(rows, capacity)
+    workload = config.build_workload()
+    offer = Offer.of(config, workload, capacity, client)
+    heard = await ask_servers(config, files)
+    return Preview(
+        run=config.run.id,
+        client=client,
+        rows=rows,
+        columns=tuple(columns),
+        form=offer.form,
+        cells=workload.maximal_cells,
+        capacity=offer.capacity,
+        sent_bytes=offer.sent_bytes[offer.form],
+        sent_bytes_by_form=offer.sent_bytes,
+        epsilon=config.run.epsilon,
+        delta=config.run.delta,
+        cost=cost,
+        servers=tuple([await _server_state(each, config, files) for each in heard]),
+        earlier=earlier,
+    )

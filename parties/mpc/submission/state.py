@@ -1,0 +1,269 @@
+"""What an owner needs to send the same submission again, and the receipts it has for it: a file beside its table.
+
+Provides ``State``. Secret: seeds, the common part's key, and the digest of what is shared; the file has mode 0600 and
+belongs where the table is. Boxes are in it as they were sealed, since sealing the same twice makes two different boxes,
+and an upload is what its digest says. Public: the receipts.
+
+The state file of a submission that all three servers have, or that was withdrawn: nothing could send it again.
+
+Provides ``mark_complete`` and ``completed``, ``mark_withdrawn`` and ``withdrawn_by``. Servers that began anew would
+take the same submission for a second release, with fresh noise, for which nobody has paid; so whoever asks again is
+shown the receipt, and nothing is sent. The seeds, which make the shares, are gone from the file. Secret: the file, for
+its digest of what was shared.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parties.config import Config
+from parties.crypto.hpke import KEY_BYTES
+from parties.foundation.errors import StoreError, SubmitError
+from parties.foundation.untrusted_text import json_of
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.submission.messages import MAX_VERSION, Submission
+from parties.mpc.submission.sealed_upload import Receipt, Upload
+from parties.storage.files import disk_errors, write_json
+from protocols.upload import UploadSeeds
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One submission of ``client``: its randomness, what was sealed with it, and its ``receipts``.
+
+    ``boxes`` are base64, ``common`` is the hex SHA-256 of the encrypted common part; both are empty before sealing.
+    ``rows`` are those of the table, which are told to nobody.
+    """
+
+    config: str
+    client: str
+    counts: str = field(repr=False)
+    form: str
+    capacity: int
+    first_round: int | None
+    nonce: str
+    s0: str = field(repr=False)
+    s1: str = field(repr=False)
+    key: str = field(repr=False)
+    boxes: tuple[str, ...] = field(default=(), repr=False)
+    common: str = field(default="", repr=False)
+    receipts: tuple[dict[str, object], ...] = ()
+    rows: int | None = field(default=None, repr=False)
+    version: int = 1
+
+    @classmethod
+    def draw(
+        cls,
+        config: Config,
+        own: OwnInput,
+        client: str,
+        first_round: int | None,
+        version: int = 1,
+    ) -> Self:
+        """Fresh randomness for a first try of what begins in ``first_round`` (None: never)."""
+        if first_round is not None and not 1 <= first_round <= config.run.rounds:
+            raise SubmitError(
+                f"round {first_round} does not exist; expected 1 to {config.run.rounds}"
+            )
+        if version > MAX_VERSION:
+            raise SubmitError(
+                f"{client} has submitted {MAX_VERSION} times in this run, which takes no more of it; what it sent last "
+                "stands"
+            )
+        seeds = UploadSeeds.draw()
+        return cls(
+            config=config.digest(),
+            client=client,
+            counts=values_digest(own.values),
+            form=own.form.name,
+            capacity=own.capacity,
+            first_round=first_round,
+            nonce=secrets.token_hex(16),
+            s0=seeds.s0.hex(),
+            s1=seeds.s1.hex(),
+            key=secrets.token_hex(KEY_BYTES),
+            rows=own.rows,
+            version=version,
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """From its file. Raises StoreError where it cannot be read, or is none."""
+        try:
+            with disk_errors(path, "read"):
+                text = path.read_text(encoding="utf-8")
+            known = json_of(text)
+            state = cls(**known)
+            state = replace(state, boxes=tuple(state.boxes), receipts=tuple(state.receipts))
+            state.check()
+        except (ValueError, TypeError) as error:
+            raise StoreError(
+                path, "is not the state of a submission; expected another file name"
+            ) from error
+        return state
+
+    def check(self) -> None:
+        """Raises ValueError or TypeError where it is none."""
+        if len(bytes.fromhex(self.key)) != KEY_BYTES or len(self.boxes) not in (0, 3):
+            raise ValueError("a key or boxes of other sizes")
+        _ = self.seeds, self.sealed_boxes, self.known_receipts
+
+    def write(self, path: Path) -> None:
+        """Durable before anything is sent, and readable by nobody else from the start. Raises StoreError."""
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, asdict(self), durable=True, secret=True)
+
+    @property
+    def seeds(self) -> UploadSeeds:
+        """The seeds of components 0 and 1."""
+        return UploadSeeds(bytes.fromhex(self.s0), bytes.fromhex(self.s1))
+
+    @property
+    def sealed_boxes(self) -> tuple[bytes, ...]:
+        """The three boxes; none before they are sealed."""
+        return tuple(base64.b64decode(box, validate=True) for box in self.boxes)
+
+    @property
+    def known_receipts(self) -> list[Receipt]:
+        """The receipts so far; they have still to be checked."""
+        return [Receipt.from_dict(item) for item in self.receipts]
+
+    def with_sealed(self, boxes: Sequence[bytes], common: bytes) -> Self:
+        """Once all is sealed."""
+        encoded = tuple(base64.b64encode(box).decode("ascii") for box in boxes)
+        return replace(self, boxes=encoded, common=hashlib.sha256(common).hexdigest())
+
+    def upload_of(self, submission: Submission) -> Upload:
+        """What was sealed, as its owner signs it. Raises ValueError before that."""
+        first, second, third = (hashlib.sha256(box).hexdigest() for box in self.sealed_boxes)
+        return Upload(submission, (first, second, third), self.common)
+
+    def with_receipts(self, receipts: Sequence[Receipt]) -> Self:
+        """Once servers have said that they have it."""
+        return replace(self, receipts=tuple(receipt.to_dict() for receipt in receipts))
+
+    def fits(
+        self,
+        config: Config,
+        own: OwnInput,
+        client: str,
+        first_round: int | None,
+    ) -> bool:
+        """Whether a new try is one of this submission: seeds may never serve two inputs."""
+        mine = (self.config, self.client, self.counts, self.form, self.capacity)
+        again = (config.digest(), client, values_digest(own.values), own.form.name, own.capacity)
+        same = mine == again
+        return same and first_round in (None, self.first_round)
+
+
+def values_digest(values: NDArray[np.unsignedinteger]) -> str:
+    """Hex SHA-256 of what is shared. Secret: guesses can be tried on it."""
+    wire = values.dtype.newbyteorder("<")
+    return hashlib.sha256(values.astype(wire, copy=False).tobytes()).hexdigest()
+
+
+_COMPLETE, _WITHDRAWN = "complete", "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which submission a file is of: the digests of ``config`` and of what was shared, and the ``client``."""
+
+    config: str
+    client: str
+    counts: str = field(repr=False)
+
+
+def mark_complete(path: Path, key: Key, receipt: Mapping[str, object]) -> None:
+    """Put ``receipt`` in place of what sending again would need; durable on return. Raises StoreError."""
+    who = {"config": key.config, "client": key.client, "counts": key.counts}
+    write_json(path, {_COMPLETE: receipt, **who}, durable=True, secret=True)
+
+
+def completed(path: Path, key: Key) -> Mapping[str, Any] | None:
+    """The receipt of a complete submission, if one is in ``path``. Raises StoreError where that is another one."""
+    document = _document(path, _COMPLETE)
+    if document is None:
+        return None
+    if Key(*(str(document.get(name)) for name in ("config", "client", "counts"))) != key:
+        raise StoreError(
+            path,
+            "is of another submission, which all three servers have; expected the client, config and table it was "
+            "made with, or --replace, to send this table in its place; or another file",
+        )
+    receipt: Mapping[str, Any] = document[_COMPLETE]
+    return receipt
+
+
+def completed_by(path: Path, config: str, client: str) -> Mapping[str, Any] | None:
+    """As ``completed``, by the configuration's digest and the client, whatever was shared."""
+    document = _document(path, _COMPLETE)
+    counts = "" if document is None else str(document.get("counts"))
+    return completed(path, Key(config, client, counts))
+
+
+def counts_in(path: Path) -> str:
+    """The digest of what was shared, of a complete submission; "" where the file has none."""
+    document = _document(path, _COMPLETE)
+    return "" if document is None else str(document.get("counts"))
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """All of ``client`` up to ``version`` in the run of ``config`` is withdrawn: the ``submissions``, by digest.
+
+    ``proof`` has the three servers' signatures (`parties.mpc.submission.withdrawal_client`).
+    """
+
+    config: str
+    client: str
+    version: int
+    submissions: tuple[str, ...]
+    proof: str
+
+
+def mark_withdrawn(path: Path, withdrawn: Withdrawn) -> None:
+    """Put it in place of what was submitted; durable on return. Raises StoreError."""
+    write_json(path, {_WITHDRAWN: asdict(withdrawn)}, durable=True, secret=True)
+
+
+def withdrawn_by(path: Path, config: str, client: str) -> Withdrawn | None:
+    """What was withdrawn last, if that is what is in ``path``. Raises StoreError where that is another's."""
+    document = _document(path, _WITHDRAWN)
+    if document is None:
+        return None
+    match document[_WITHDRAWN]:
+        case {
+            "config": str() as its_config,
+            "client": str() as its_client,
+            "version": int() as version,
+            "submissions": list() as submissions,
+            "proof": str() as proof,
+        }:
+            found = Withdrawn(its_config, its_client, version, tuple(submissions), proof)
+        case _:
+            raise StoreError(path, "is not the state of a submission; expected another file name")
+    if (found.config, found.client) != (config, client):
+        raise StoreError(path, "is of another run or client; expected another file")
+    return found
+
+
+def _document(path: Path, kind: str) -> Mapping[str, Any] | None:
+    """What is in the file of a complete, or withdrawn, submission."""
+    if not path.exists():
+        return None
+    try:
+        with disk_errors(path, "read"):
+            document = json_of(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None  # Whoever reads it as the state of an incomplete one will say so.
+    whole = isinstance(document, dict) and isinstance(document.get(kind), dict)
+    return document if whole else None

@@ -1,0 +1,179 @@
+"""What has become of a submission: its owner asks each of the three servers whether it is counted.
+
+Provides ``ask_standings``, and ``Told``, what one server says; ``ask_servers`` asks whether they are there at all. Each
+speaks for itself: one that lies is alone with it. After a run's end no server listens; then result.json and the
+transcripts have the upload's digest among those that were counted or not. Secret: nothing.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+
+import aiohttp
+
+from parties.config import CertificateFiles, Config, PartySection
+from parties.config.diff import MAX_BYTES, differences_text
+from parties.foundation.version import ingest_headers
+from parties.identity.tls import client_context, explain
+from parties.mpc.submission.http_api import (
+    NoAnswer,
+    config_path,
+    read_answer,
+    refusal_text,
+    run_path,
+)
+from parties.network.port_sharing import study_name
+from parties.observability.heartbeat import network_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What server ``party`` says: it has the ``upload`` of this digest (None: none), and what became of it.
+
+    ``counted`` in ``round``, or ``excluded`` there for a reason (`parties.mpc.exclusion`); neither while
+    it waits, then for the round ``counted_from`` (None: no round is left). Nothing up to version ``settled`` counts,
+    ever: it was withdrawn or replaced.
+    """
+
+    party: str
+    upload: str | None
+    counted: bool
+    round: int | None
+    excluded: str | None
+    counted_from: int | None = None
+    settled: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        if self.counted:
+            return counted_text(self.round)
+        if self.excluded is not None:
+            return f"not counted, in round {self.round}: {self.excluded}"
+        if not self.upload:
+            return "withdrawn, deleted and not counted" if self.settled else "not there"
+        if self.counted_from is None:
+            return "there and not counted: no round is left"
+        return f"there, {due_text(self.counted_from)}"
+
+
+def due_text(round: int) -> str:
+    """In words, of what is not counted yet."""
+    since = "the start (round 0)" if round == 0 else f"round {round}"
+    return f"to be counted from {since} on"
+
+
+def counted_text(round: int | None) -> str:
+    """In words; the measurements before the first round are round 0."""
+    return "counted from the start on (round 0)" if round == 0 else f"counted from round {round} on"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What server ``party`` ``says``, or else the ``problem``; ``status`` is HTTP's, 0 where there is no answer."""
+
+    party: PartySection
+    says: Mapping[str, object] | None = None
+    problem: str = ""
+    status: int = 0
+
+
+async def ask_standings(config: Config, files: CertificateFiles) -> tuple[Told, ...]:
+    """What the servers that answer say of the client of this certificate, in the configuration's order.
+
+    Raises CertificateError where ``files`` cannot be used.
+    """
+    heard = await ask_servers(config, files)
+    told = [_told(each.party.name, each.says) for each in heard if each.says is not None]
+    return tuple(each for each in told if each is not None)
+
+
+async def ask_servers(config: Config, files: CertificateFiles) -> tuple[Heard, ...]:
+    """What each server answers over TLS with the keys that are pinned, in the configuration's order.
+
+    Raises CertificateError where ``files`` cannot be used.
+    """
+    path = run_path(config.run.id)
+    answers = [ask_server(config, party, files, path=path) for party in config.require_parties()]
+    return tuple(await asyncio.gather(*answers))
+
+
+async def ask_differences(config: Config, party: PartySection, files: CertificateFiles) -> str:
+    """Where the configuration of a server differs from ``config``, key by key; empty where it does not say.
+
+    Raises CertificateError where ``files`` cannot be used.
+    """
+    heard = await ask_server(config, party, files, path=config_path(config.run.id), most=MAX_BYTES)
+    if heard.says is None:
+        return ""
+    return differences_text(config, json.dumps(heard.says).encode(), party.name)
+
+
+async def ask_server(
+    config: Config,
+    party: PartySection,
+    files: CertificateFiles,
+    *,
+    path: str,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    most: int = 1 << 16,
+) -> Heard:
+    """What one server answers to a request without a body, of ``most`` bytes at the most.
+
+    Raises CertificateError where ``files`` cannot be used."""
+    timeouts = config.timeouts
+    connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
+    limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
+    url = f"https://{party.ingest}{path}"
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+            session.request(
+                method,
+                url,
+                headers=headers or ingest_headers(),
+                server_hostname=study_name(config.digest()),
+                allow_redirects=False,
+            ) as response,
+        ):
+            answer, _ = await read_answer(response, most)
+    except TimeoutError:
+        return Heard(party, problem="no answer in time")
+    except (aiohttp.ClientError, OSError) as error:
+        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+        reason = explain(below or error, party.name)
+        return Heard(party, problem=reason or f"cannot be reached: {network_reason(error)}")
+    except NoAnswer as error:
+        return Heard(party, problem=str(error))
+    if response.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
+        return Heard(party, None, refusal_text(response.status, answer), response.status)
+    return Heard(party, answer, "", response.status)
+
+
+def _told(party: str, answer: Mapping[str, object]) -> Told | None:
+    match answer:
+        case {
+            "upload": str() | None as upload,
+            "counted": bool() as counted,
+            "round": int() | None as number,
+            "excluded": str() | None as excluded,
+        }:
+            shown = None if excluded is None else excluded[:80]
+            due, settled = answer.get("counted_from"), answer.get("settled")
+            return Told(
+                party,
+                upload,
+                counted,
+                number,
+                shown,
+                due if isinstance(due, int) else None,
+                settled if isinstance(settled, int) else 0,
+            )
+    return None

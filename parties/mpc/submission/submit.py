@@ -1,0 +1,391 @@
+"""A data owner's part: check the table, count, share, seal, send to one server, check three receipts.
+
+``submit_table`` and ``submit`` do all of it; ``prepare`` and ``send`` are their two halves, ``status`` asks later who
+has the submission. The client draws itself the first round in which it takes part (probability ``participation`` in
+each), and may not take part at all. With a ``state`` file the submission can be sent again after a failure or a crash:
+the same upload, the same round, and the servers count it once; when all three have it, the file is a receipt. Without
+one, a second call is a second submission, which servers that have the first refuse.
+
+Secret: the table, what is shared of it, seeds and bodies; they leave this process as sealed shares only, and in the
+state file (`parties.mpc.submission.state`) that belongs where the table is. Public: that the client takes part, from
+which round. Source: `protocols` README section 2; FLAIM paper, Alg. 3.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.reading import read_text
+from mechanisms.source import TableSource
+from mechanisms.table import encode
+from mechanisms.workload import Workload
+from parties.config import CertificateFiles, Config
+from parties.foundation.errors import StoreError
+from parties.identity.tls import certificate_bytes, load_identity, signer
+from parties.mpc.inputs.own import OwnInput
+from parties.mpc.planning.validation import check_owner
+from parties.mpc.submission.delivery import Delivered, OnRetry, Owner, Traffic, ask, deliver
+from parties.mpc.submission.messages import RING_BITS, Submission
+from parties.mpc.submission.sealed_upload import (
+    Receipt,
+    SealedUpload,
+    SignedUpload,
+    Upload,
+    seal_boxes,
+    seal_common,
+)
+from parties.mpc.submission.state import (
+    Key,
+    State,
+    completed,
+    completed_by,
+    mark_complete,
+    values_digest,
+    withdrawn_by,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submission: the ``receipts`` of servers that have their parts of its ``upload``.
+
+    ``kept_for`` are servers that were away: the one that took it, ``via``, passes their parts on when they are back.
+    ``first_round`` is what the client drew; None: it did not draw any round, and nothing was sent. ``counted_from`` is
+    the round from which its ``rows`` are counted, at the earliest, as a server said when it had it: rounds that had
+    begun by then are without it. None: no server has said so. ``rows`` are told to nobody.
+    """
+
+    run: str
+    client: str
+    first_round: int | None
+    form: str
+    capacity: int
+    cells: int
+    rows: int | None = field(default=None, repr=False)
+    counted_from: int | None = None
+    version: int = 1
+    digest: str | None = None
+    upload: str | None = None
+    receipts: tuple[Receipt, ...] = ()
+    kept_for: tuple[str, ...] = ()
+    via: str | None = None
+    traffic: Traffic = field(default_factory=Traffic)
+    seconds: float = 0.0
+    earlier: bool = False
+    """Whether all of this was so before: nothing was sent this time."""
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], **changes: bool) -> Self:
+        """What ``to_dict`` said. Raises TypeError, KeyError or ValueError on anything else."""
+        known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+        receipts = tuple(Receipt.from_dict(item) for item in value["receipts"])
+        traffic = Traffic(**{name: value[name] for name in Traffic.__dataclass_fields__})
+        kept = tuple(value["kept_for"])
+        return cls(
+            **{**known, "receipts": receipts, "kept_for": kept, "traffic": traffic, **changes}
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether all three servers have confirmed it."""
+        return len(self.receipts) == 3
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        values = asdict(self)
+        traffic: dict[str, object] = values.pop("traffic")
+        values["receipts"] = [receipt.to_dict() for receipt in self.receipts]
+        return {
+            **values,
+            **traffic,
+            "complete": self.complete,
+            "participates": self.first_round is not None,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A submission ready to send, without a secret: what is sent, and what its owner signs of it."""
+
+    upload: SignedUpload
+    sealed: SealedUpload
+    receipts: tuple[Receipt, ...] = ()
+    rows: int | None = field(default=None, repr=False)
+
+
+def draw_first_round(
+    rounds: int, participation: float, random_bytes: Callable[[int], bytes] = secrets.token_bytes
+) -> int | None:
+    """The first of rounds 1..``rounds`` in which a client that takes part with probability ``participation`` does.
+
+    None: in none of them. Exact up to 2^-64 in each round's probability, rounded down.
+    """
+    threshold = int(participation * 2**64)
+    for number in range(1, rounds + 1):
+        if int.from_bytes(random_bytes(8), "little") < threshold:
+            return number
+    return None
+
+
+async def submit_table(
+    config: Config,
+    table: Path | TableSource,
+    files: CertificateFiles,
+    *,
+    capacity: int | None = None,
+    first_round: int | None = None,
+    state: Path | None = None,
+    spend: Callable[[str], object] | None = None,
+    ignore_extra: bool = False,
+    on_retry: OnRetry = lambda _: None,
+) -> Submitted:
+    """Submit a table, of whose columns with ``ignore_extra`` some may be unknown; as ``submit``.
+
+    Raises DataError where the table does not fit the domain.
+    """
+    source = table if isinstance(table, TableSource) else TableSource(str(table))
+    codes = encode(config.domain, read_text(source), source=source.shown, ignore_extra=ignore_extra)
+    return await submit(
+        config,
+        codes,
+        files,
+        capacity=capacity,
+        first_round=first_round,
+        state=state,
+        spend=spend,
+        on_retry=on_retry,
+    )
+
+
+async def submit(
+    config: Config,
+    codes: NDArray[np.int32],
+    files: CertificateFiles,
+    *,
+    capacity: int | None = None,
+    first_round: int | None = None,
+    state: Path | None = None,
+    workload: Workload | None = None,
+    spend: Callable[[str], object] | None = None,
+    on_retry: OnRetry = lambda _: None,
+) -> Submitted:
+    """Count, share, seal and send one data owner's coded rows; the client's name is its certificate's.
+
+    Shapes: codes int32 (rows, columns of the domain), at most ``capacity`` of them, which is public (None: as many as
+    any owner of the run may have). ``first_round`` None draws the round. ``workload`` saves building the config's
+    again, and checking that the run can be, where many clients share a process. ``spend`` charges the submission (its
+    digest) to the table's budget before anything is sent (`parties.storage.owner_budget`); without it that is the
+    caller's affair. The deadline is timeouts.submit_s; ``on_retry`` hears of every server that has to be tried again,
+    and why. It is done once one server has it and every other one has confirmed its part, or is away (``kept_for``):
+    the owner need not return. What ``state`` knows to be at all three servers is not sent again.
+
+    Raises DataError (too many rows), StoreError (``state`` cannot be used), what ``spend`` raises, SubmitError,
+    SubmissionRefused, PartialSubmission (one server has it that another refuses), CertificateError, ConfigError.
+    """
+    client = load_identity(files).name
+    if workload is None:
+        workload = config.build_workload()
+        check_owner(config, workload)
+    own = OwnInput.of(config, workload, codes, capacity, client)
+    key = Key(config.digest(), client, values_digest(own.values))
+    if state is not None and (known := completed(state, key)) is not None:
+        return Submitted.from_dict(known, earlier=True)
+    prepared = prepare(config, own, files, workload=workload, first_round=first_round, state=state)
+    if prepared is None:
+        return _not_drawn(config, client, workload, own)
+    if spend is not None:
+        await asyncio.to_thread(spend, prepared.upload.submission.digest())
+    submitted = await send(config, prepared, files, on_retry=on_retry)
+    if state is not None:
+        _keep(submitted, State.read(state), state)
+    return submitted
+
+
+def made_before(
+    config: Config,
+    codes: NDArray[np.int32],
+    client: str,
+    path: Path,
+    *,
+    capacity: int | None = None,
+) -> tuple[str | None, bool] | None:
+    """The digest of the submission of these rows that a state file has (None: no round), and whether it is complete.
+
+    None where there is no file. Raises StoreError where that is of another submission.
+    """
+    if not path.exists() or withdrawn_by(path, config.digest(), client):
+        return None
+    workload = config.build_workload()
+    own = OwnInput.of(config, workload, codes, capacity, client)
+    known = completed(path, Key(config.digest(), client, values_digest(own.values)))
+    if known is not None:
+        return Submitted.from_dict(known).digest, True
+    state = State.read(path)
+    if not state.fits(config, own, client, None):
+        raise _of_another(path)
+    if state.first_round is None:
+        return None, False
+    return submission_of(config, state, workload).digest(), False
+
+
+def _of_another(path: Path) -> StoreError:
+    return StoreError(
+        path,
+        "is of another submission; expected the client, config, round, capacity and table it was made with, or "
+        "--replace, to send this table in its place; or, if no server has that submission, another file or none",
+    )
+
+
+def _not_drawn(config: Config, client: str, workload: Workload, own: OwnInput | State) -> Submitted:
+    form = own.form if isinstance(own, State) else own.form.name
+    cells = workload.maximal_cells
+    return Submitted(config.run.id, client, None, form, own.capacity, cells, own.rows)
+
+
+def _keep(submitted: Submitted, known: State, path: Path) -> None:
+    """Put the receipts into the state file: in place of all else once they are three. Raises StoreError."""
+    if submitted.complete:
+        key = Key(known.config, known.client, known.counts)
+        mark_complete(path, key, submitted.to_dict())
+    else:
+        known.with_receipts(submitted.receipts).write(path)
+
+
+def prepare(
+    config: Config,
+    own: OwnInput,
+    files: CertificateFiles,
+    *,
+    workload: Workload,
+    first_round: int | None = None,
+    state: Path | None = None,
+) -> Prepared | None:
+    """Draw the round and the seeds, share ``own`` and seal it, or take all from ``state``; None: no part in it.
+
+    Raises StoreError where ``state`` cannot be used: unreadable, unwritable, or of another submission; ConfigError
+    without servers, CertificateError.
+    """
+    client = load_identity(files).name
+    withdrawn = None if state is None else withdrawn_by(state, config.digest(), client)
+    version = 1 if withdrawn is None else withdrawn.version + 1
+    fresh = state is None or withdrawn is not None or not state.exists()
+    found = known = None if fresh or state is None else State.read(state)
+    if known is None:
+        if first_round is None:
+            first_round = draw_first_round(config.run.rounds, config.clients.participation)
+        known = State.draw(config, own, client, first_round, version)
+    elif state is not None and not known.fits(config, own, client, first_round):
+        raise _of_another(state)
+    known, sealed = _seal(config, own, known, workload)
+    if state is not None and known != found:
+        known.write(state)
+    if sealed is None:
+        return None
+    upload = sealed.describe(submission_of(config, known, workload))
+    signed = SignedUpload(upload, signer(files)(upload.message()), certificate_bytes(files))
+    return Prepared(signed, sealed, tuple(known.known_receipts), known.rows)
+
+
+def _seal(
+    config: Config, own: OwnInput, state: State, workload: Workload
+) -> tuple[State, SealedUpload | None]:
+    """What is sent, and the state with its boxes; the same again where the state has them."""
+    if state.first_round is None:
+        return state, None
+    submission = submission_of(config, state, workload)
+    parts = own.form.share(own.values, state.seeds)
+    key = bytes.fromhex(state.key)
+    common = seal_common(parts, submission, key)
+    if not state.boxes:
+        servers = [party.seal_to for party in config.require_parties()]
+        boxes = seal_boxes(parts, submission, servers, key=key, common=common)
+        state = state.with_sealed(boxes, common)
+    first, second, third = state.sealed_boxes
+    return state, SealedUpload((first, second, third), common, parts.holders)
+
+
+def submission_of(config: Config, state: State, workload: Workload) -> Submission:
+    """What ``state`` is of. Raises ValueError where its client takes part in no round."""
+    if state.first_round is None:
+        raise ValueError("who does not take part submits nothing")
+    return Submission(
+        run=config.run.id,
+        client=state.client,
+        config=config.digest(),
+        workload=workload.digest(),
+        cells=workload.maximal_cells,
+        ring=RING_BITS,
+        form=state.form,
+        capacity=state.capacity,
+        first_round=state.first_round,
+        nonce=state.nonce,
+        version=state.version,
+    )
+
+
+async def send(
+    config: Config,
+    prepared: Prepared,
+    files: CertificateFiles,
+    *,
+    on_retry: OnRetry = lambda _: None,
+) -> Submitted:
+    """Send a prepared submission to one server, trying others until the deadline, and check the receipts.
+
+    Raises as `parties.mpc.submission.delivery.deliver`.
+    """
+    started = time.monotonic()
+    owner = Owner(config, files, on_retry)
+    delivered = await deliver(owner, prepared.upload, prepared.sealed, prepared.receipts)
+    seconds = time.monotonic() - started
+    return _submitted(prepared.upload.upload, delivered, prepared.rows, seconds)
+
+
+async def status(config: Config, files: CertificateFiles, state: Path) -> Submitted:
+    """Ask the servers, one after the other, who has the submission of ``state``; new receipts go into that file.
+
+    Raises StoreError where ``state`` is none of this run and client, SubmitError where no server that answers has it,
+    CertificateError.
+    """
+    started, client = time.monotonic(), load_identity(files).name
+    if (complete := completed_by(state, config.digest(), client)) is not None:
+        return Submitted.from_dict(complete, earlier=True)
+    known, workload = State.read(state), config.build_workload()
+    if (known.config, known.client) != (config.digest(), client):
+        raise StoreError(state, "is of another run or client; expected the one of this submission")
+    if known.first_round is None:
+        return _not_drawn(config, client, workload, known)
+    upload = known.upload_of(submission_of(config, known, workload))
+    delivered = await ask(Owner(config, files), upload, known.known_receipts)
+    submitted = _submitted(upload, delivered, known.rows, time.monotonic() - started)
+    _keep(submitted, known, state)
+    return submitted
+
+
+def _submitted(upload: Upload, delivered: Delivered, rows: int | None, seconds: float) -> Submitted:
+    submission = upload.submission
+    return Submitted(
+        run=submission.run,
+        client=submission.client,
+        first_round=submission.first_round,
+        form=submission.form,
+        capacity=submission.capacity,
+        cells=submission.cells,
+        rows=rows,
+        counted_from=delivered.counted_from,
+        version=submission.version,
+        digest=submission.digest(),
+        upload=upload.digest(),
+        receipts=delivered.receipts,
+        kept_for=delivered.kept_for,
+        via=delivered.via,
+        traffic=delivered.traffic,
+        seconds=seconds,
+    )

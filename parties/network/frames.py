@@ -1,0 +1,102 @@
+"""Frames of a SecAgg round on a TLS connection.
+
+Provides ``read_frame``, ``write_frame``, ``close``, ``keep_alive`` and ``read_little``. A frame is a message's size in
+4 bytes, big-endian, and the message, one of `secagg.wire`. A size beyond the receiver's limit ends the connection
+before anything is read; every receive has a deadline. Nothing is interpreted here. Public: sizes and times. Known
+limits: one message at a time.
+"""
+
+import asyncio
+import socket
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from parties.foundation.errors import FrameTooLarge, RoundPeerClosed, RoundTimeout
+
+SIZE_BYTES = 4
+_PIECE_BYTES = 1 << 15
+_READ_BYTES = 1 << 14
+_turns: WeakKeyDictionary[asyncio.StreamWriter, asyncio.Lock] = WeakKeyDictionary()
+_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""Seconds of silence before the first probe and between them, and how many."""
+
+
+def read_little() -> None:
+    """Make TLS connections of this process, from now on, read 16 KiB at a time, what a record of TLS has.
+
+    asyncio has a buffer of 256 KiB for every connection, and OpenSSL keeps one as large as the most that it was given
+    at once: half a megabyte and more for each of thousands of clients. Records are decrypted one by one in any case.
+    """
+    SSLProtocol.max_size = _READ_BYTES
+
+
+async def read_frame(
+    reader: asyncio.StreamReader, peer: str, *, limit: int | Callable[[], int], timeout_s: float
+) -> bytes:
+    """The next message of ``peer``, at most ``limit`` bytes; a function is asked once the message has begun.
+
+    Raises RoundTimeout, RoundPeerClosed or FrameTooLarge; the connection is of no use after that.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            size = int.from_bytes(await reader.readexactly(SIZE_BYTES), "big")
+            most = limit() if callable(limit) else limit
+            if size > most:
+                raise FrameTooLarge(peer, f"announced {size} bytes; expected at most {most}")
+            return await reader.readexactly(size)
+    except TimeoutError as error:
+        raise RoundTimeout(peer, f"sent nothing within {timeout_s:g} s") from error
+    except (asyncio.IncompleteReadError, OSError) as error:
+        raise RoundPeerClosed(peer, "closed the connection before the round was over") from error
+
+
+async def write_frame(
+    writer: asyncio.StreamWriter, message: bytes, peer: str, *, timeout_s: float
+) -> None:
+    """Send one message and wait until the buffer has room again; messages of one writer in the order of the calls.
+
+    In pieces: TLS keeps a buffer as large as the largest write, for as long as the connection lasts, and a model of
+    many megabytes goes to thousands of clients in the course of a run. Raises RoundTimeout or RoundPeerClosed.
+    """
+    # A view, since many may be sent the same message at a time.
+    rest = memoryview(message)
+    try:
+        async with asyncio.timeout(timeout_s), _turns.setdefault(writer, asyncio.Lock()):
+            await _put(writer, len(message).to_bytes(SIZE_BYTES, "big") + rest[:_PIECE_BYTES])
+            for start in range(_PIECE_BYTES, len(rest), _PIECE_BYTES):
+                await _put(writer, rest[start : start + _PIECE_BYTES])
+    except TimeoutError as error:
+        raise RoundTimeout(peer, f"took nothing in within {timeout_s:g} s") from error
+    except OSError as error:
+        raise RoundPeerClosed(peer, "closed the connection before the round was over") from error
+
+
+async def _put(writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
+    # A connection of TLS that was closed twice has nothing left to write to, and asyncio's error is none of OSError's.
+    if writer.is_closing():
+        raise ConnectionResetError("the connection was closed on this side")
+    writer.write(data)
+    await writer.drain()
+
+
+async def close(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) -> None:
+    """Close without waiting for a peer that does not answer."""
+    writer.close()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
+    except asyncio.CancelledError:
+        writer.transport.abort()
+        raise
+
+
+def keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Probe the connection when it is silent, so that a host that is gone is noticed between rounds."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES:
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,134 @@
+"""Logs as JSON lines on standard error: one object a line, whatever says it.
+
+Provides ``board_of`` and ``JsonLog``, a `parties.observability.events.Progress` that also takes what the process logs
+(`logging`) while it is ``installed``. Every line has ``time`` (ISO 8601, UTC, milliseconds), ``level``, ``party``,
+``study`` (null before they are known), ``event`` and ``text``; events have their own fields besides, logged records
+``logger`` and, where something was raised, ``error``, its class and where. What an exception of a library says is left
+out: it may quote what was sent. Secret: nothing gets here that is, as nothing secret is in events.
+"""
+
+import contextlib
+import datetime
+import json
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TextIO
+
+from parties.observability.events import FieldValue, unsaid
+from parties.observability.status import About, Board
+
+_LEVELS = {
+    "failed": "error",
+    "rejected": "warning",
+    "lost": "warning",
+    "forgotten": "warning",
+    "contradicted": "warning",
+}
+OWN, FOREIGN = "syncret", ""
+_RECORD = "log"
+"""The event of what was logged and is no event of its own."""
+
+
+class JsonLog:
+    """See the module."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._who: dict[str, str | None] = {"party": None, "study": None}
+
+    def concerns(self, about: About) -> None:
+        """From now on lines say which server in which study."""
+        self._who = {"party": about.name, "study": about.study}
+
+    def serves(self, party: str) -> None:
+        """From now on lines say which server; a record has its study as ``study``, where it is of one."""
+        self._who = {"party": party, "study": None}
+
+    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+        """See ``Progress``."""
+        self._write(_LEVELS.get(name, "info"), name, text, fields)
+
+    def record(self, record: logging.LogRecord) -> None:
+        """What something has logged."""
+        fields: dict[str, FieldValue] = {"logger": record.name}
+        if record.exc_info:
+            fields["error"] = _where(record.exc_info)
+        level, study = record.levelname.lower(), getattr(record, "study", None)
+        self._write(level, _RECORD, _said(record), fields, study=study)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """While the block runs, what the process logs comes here: of Syncret from INFO, of others from WARNING."""
+        handler, root, own = _Handler(self), logging.getLogger(FOREIGN), logging.getLogger(OWN)
+        before = own.level
+        root.addHandler(handler)
+        own.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            own.setLevel(before)
+            root.removeHandler(handler)
+
+    def _write(
+        self,
+        level: str,
+        name: str,
+        text: str,
+        fields: dict[str, FieldValue],
+        *,
+        study: str | None = None,
+    ) -> None:
+        time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        who = self._who if study is None else self._who | {"study": study}
+        said = {"time": time.replace("+00:00", "Z"), "level": level, **who}
+        # What is said of every line is not a field's to change.
+        line = {**fields, **said, "event": name, "text": text}
+        ordered = {key: line[key] for key in (*said, "event", "text", *fields)}
+        with self._lock, unsaid():
+            stream = self._stream or sys.stderr
+            stream.write(json.dumps(ordered) + "\n")
+            stream.flush()
+
+
+def board_of(about: About, log: JsonLog | None) -> Board:
+    """A board whose rejections are in the ``log``, if there is one, which says from now on whom it concerns."""
+    if log is not None:
+        log.concerns(about)
+    return Board(about, log=log)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, log: JsonLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._log.record(record)
+        except Exception:  # noqa: BLE001  # As every handler: what is logged must not end what goes on.
+            self.handleError(record)
+
+
+def _said(record: logging.LogRecord) -> str:
+    """The message; of a library's record with an exception only its form, for it may quote what was sent."""
+    if record.exc_info and not record.name.startswith(OWN):
+        return str(record.msg)
+    return record.getMessage()
+
+
+def _where(
+    raised: tuple[type[BaseException], BaseException, TracebackType | None]
+    | tuple[None, None, None]
+    | bool,
+) -> str:
+    """The class of an exception, and the places it came through, innermost last."""
+    if not isinstance(raised, tuple) or raised[0] is None:
+        return ""
+    frames = traceback.extract_tb(raised[2])
+    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return ": ".join([raised[0].__name__, "; ".join(places)])

@@ -1,1 +1,0 @@
-"""What operators run and look at: status, metrics, health, the service and its page."""

@@ -1,0 +1,306 @@
+"""Sections of report.html that say how good the table is: by what was opened, and its columns as they are written.
+
+Provides ``quality_section`` and ``columns_section``. Every text is escaped. Secret: nothing; figures of a real table
+are marked.
+
+The accounting of `report.html`, behind what people look at first: charges, openings, bytes, seconds, parameters.
+
+Provides ``accounting``. Secret: nothing; see `parties.report.model`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
+from parties.foundation.untrusted_text import json_of
+from parties.report import figures as draw
+from parties.report import html_parts
+from parties.report.claimed import claims_section
+from parties.report.figures import format_bytes
+from parties.report.html_parts import fold, items, number, optional, pairs, picture, section, tables
+from parties.report.likely import likely_in_words
+from parties.report.model import NOT_PRIVATE
+from parties.report.quality import AT_MOST
+from parties.report.shuffling import measured_in_words
+
+_SHOWN_QUANTILES = ("0.05", "0.5", "0.95")
+
+
+def quality_section(report: Mapping[str, object]) -> str:
+    """What the table is good for, and how far each marginal may be off; nothing where the report does not say."""
+    quality = optional(report, "quality")
+    if not quality:
+        return ""
+    confidence = number(quality["confidence"])
+    told = (
+        f"This follows from what was opened and is as private as the table. Off is the share of the rows that are in "
+        f"a wrong cell of a marginal. With {confidence:.0%} confidence every marginal is off by no more than stands "
+        'under "at most", all of them at once.'
+    )
+    if likely := likely_in_words(quality):
+        told += f" {likely}"
+    truth = optional(quality, "held")
+    if truth:
+        below = (
+            f", and {truth['likely']} are off by what is likely or less"
+            if "likely" in truth
+            else ""
+        )
+        told += (
+            f" In this trial {truth['held']} of {truth['intervals']} intervals hold{below}; true errors and this "
+            f"sentence: {NOT_PRIVATE}"
+        )
+    marginals = sorted(tables(quality["marginals"]), key=lambda m: -number(m["high"]))
+    queries = [m for m in marginals if m["query"]]
+    others = [m for m in marginals if not m["query"]]
+    return (
+        f"<h2>How good the table is</h2>\n{_verdict(quality)}{_truth(quality)}"
+        f'<p class="quiet">{html_parts.text(told)}</p>\n'
+        + claims_section(quality)
+        + fold("Each query", _marginals(queries, truth=bool(truth)))
+        + (fold("Each column and pair", _marginals(others, truth=bool(truth))) if others else "")
+        + fold("What the model knows of pairs of columns", _dependencies(quality))
+    )
+
+
+_BASES = {
+    MEASURED: "it was measured",
+    SELECTION: "another one was chosen",
+    WIDER: "a wider one's bound",
+    NOTHING: "nothing is known",
+}
+
+
+def _verdict(quality: Mapping[str, object]) -> str:
+    found = optional(quality, "verdict")
+    parts = []
+    for key, title in (("good_for", "Good for"), ("not_for", "Not for")):
+        if sentences := items(found.get(key)):
+            points = "".join(f"<li>{html_parts.text(sentence)}</li>" for sentence in sentences)
+            parts.append(f"<p><b>{title}</b></p>\n<ul>{points}</ul>\n")
+    return "".join(parts)
+
+
+def _truth(quality: Mapping[str, object]) -> str:
+    """In a trial, which claims the real table contradicts."""
+    sentences = [*items(quality.get("truth"))]
+    sentences += filter(None, [measured_in_words(optional(quality, "shuffling"))])
+    if not sentences:
+        return ""
+    said = " ".join(map(str, sentences))
+    return f'<p class="warning">{html_parts.text(said)} {html_parts.text(NOT_PRIVATE)}</p>\n'
+
+
+def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str:
+    likely = any("likely" in m for m in marginals)
+    rows = [
+        (
+            " × ".join(map(str, items(m["columns"]))),
+            m["cells"],
+            _off(m["high"]),
+            *((_off(m["likely"]) if "likely" in m else "",) if likely else ()),
+            _off(m["low"]),
+            ("up to " if m["expected_is"] == AT_MOST else "") + _off(m["expected"]),
+            _BASES.get(str(m["basis"]), m["basis"]),
+            *((_off(m["true_error"]) + ("" if m["held"] else ", outside"),) if truth else ()),
+        )
+        for m in marginals
+    ]
+    heads = ["marginal", "cells", "off at most", *(["likely"] if likely else [])]
+    heads += ["at least", "expected", "because"]
+    return html_parts.table(heads + ["true (not private)"] * truth, rows)
+
+
+def _off(distance: object) -> str:
+    """An L1 distance as the share of the rows that are in a wrong cell."""
+    return f"{50 * number(distance):.3g} %"
+
+
+def _dependencies(quality: Mapping[str, object]) -> str:
+    found = optional(quality, "dependencies")
+    kinds = (
+        ("measured", "measured together"),
+        ("through_others", "only what follows through other columns"),
+        ("independent", "independent in the model, whatever they are"),
+    )
+    rows = [
+        (title, len(pairs), ", ".join(" × ".join(map(str, items(pair))) for pair in pairs))
+        for key, title in kinds
+        if (pairs := items(found.get(key)))
+    ]
+    return html_parts.table(("", "pairs", "which"), rows)
+
+
+def columns_section(report: Mapping[str, object]) -> str:
+    """Columns at the resolution of the input, synthetic and, in trials, real ones; nothing where there are none."""
+    columns = tables(report.get("columns"))
+    if not columns:
+        return ""
+    with_real = any("distance" in column for column in columns)
+    told = "Values as the table has them, not bins."
+    if with_real:
+        told += (
+            " Behind each figure that of the real table, in brackets. Distance: of numbers the largest difference of "
+            f"the distribution functions, of categories the share of rows in another one. Figures in brackets and "
+            f"distances: {NOT_PRIVATE}"
+        )
+    heads = ["column", "mean", "5 %", "median", "95 %", "zeros", "atoms", "missing"]
+    rows = [_column_row(column, with_real=with_real) for column in columns]
+    values = [row for column in columns for row in _value_rows(column)]
+    of_values = ["column", "value", "synthetic"] + ["real (not private)"] * with_real
+    return (
+        f'<h2>Columns as they are written</h2>\n<p class="quiet">{html_parts.text(told)}</p>\n'
+        + html_parts.table(heads + ["distance"] * with_real, rows)
+        + "<details><summary>Single values: atoms and frequent ones</summary>"
+        + html_parts.table(of_values, values)
+        + "</details>"
+    )
+
+
+def _column_row(column: Mapping[str, object], *, with_real: bool) -> list[object]:
+    quantiles = column.get("quantiles")
+    by = quantiles if isinstance(quantiles, Mapping) else {}
+    cells: list[object] = [
+        column["column"],
+        _pair(column.get("mean")),
+        *(_pair(by.get(q)) for q in _SHOWN_QUANTILES),
+        *(_pair(column.get(key), percent=True) for key in ("zeros", "atoms", "missing")),
+    ]
+    distance = column.get("distance")
+    return cells + [f"{distance:.3f}" if isinstance(distance, float) else ""] * with_real
+
+
+def _value_rows(column: Mapping[str, object]) -> Iterator[list[object]]:
+    for item in tables(column.get("values")):
+        shares = [_percent(item[name]) for name in ("synthetic", "real") if name in item]
+        name = f"{item['value']} (atom)" if item.get("atom") else item["value"]
+        yield [column["column"], name, *shares]
+
+
+def _pair(value: object, *, percent: bool = False) -> str:
+    """A figure of the synthetic table, and the real one's in brackets if there is one; "" for nothing."""
+    if not isinstance(value, Mapping):
+        return ""
+    shown = [_percent(v) if percent else _plain(v) for v in value.values()]
+    return shown[0] + (f" ({shown[1]})" if len(shown) > 1 else "")
+
+
+def _plain(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _percent(value: object) -> str:
+    return f"{100 * value:.3g} %" if isinstance(value, int | float) else str(value)
+
+
+_TITLE = "<h2>Accounting</h2>"
+_LEAD = '<p class="quiet">What an auditor looks at; report.json has all of it for programs.</p>'
+
+
+def accounting(report: Mapping[str, object]) -> str:
+    """The folded parts at the end of the page."""
+    asked = {**section(report, "parameters"), **section(report, "workload")}
+    asked.pop("sources", None)
+    parts = [
+        _budget(report),
+        _opened(report),
+        *_flaim(report),
+        _bytes(report),
+        fold("Time: seconds by phase", pairs(section(report, "time"))),
+        fold("Parameters", pairs(asked)),
+    ]
+    return "\n".join([_TITLE, _LEAD, *(part for part in parts if part)])
+
+
+def _budget(report: Mapping[str, object]) -> str:
+    privacy = section(report, "privacy")
+    ledger = tables(privacy["ledger"])
+    spent, total = number(privacy["rho_spent"]), number(privacy["rho_total"])
+    charges = [(int(number(e["round"])), str(e.get("step", "")), number(e["rho"])) for e in ledger]
+    rows = [
+        (*charge[:2], _event(e["event"]), charge[2])
+        for charge, e in zip(charges, ledger, strict=True)
+    ]
+    extra = number(privacy["delta_implementation"])
+    caption = f"rho {spent:.6g} of {total:.6g} spent; {extra:.3g} of delta is for what was sampled inexactly."
+    figure = draw.draw_budget(charges, rho_total=total)
+    return fold(
+        f"Privacy budget: {len(rows)} charges",
+        picture(draw.to_svg(figure), caption, alt="Budget charged per round and spent so far")
+        + html_parts.table(("round", "step", "event", "rho"), rows),
+    )
+
+
+def _event(value: object) -> str:
+    """A ledger's event in words where it is a JSON table, as it is otherwise."""
+    text = str(value)
+    try:
+        event = json_of(text)
+    except ValueError:
+        return text
+    if not isinstance(event, dict):
+        return text
+    details = (
+        f"{k} {v:.6g}" if isinstance(v, float) else f"{k} {v}"
+        for k, v in event.items()
+        if k != "kind"
+    )
+    return ", ".join((str(event.get("kind", "event")), *details))
+
+
+def _opened(report: Mapping[str, object]) -> str:
+    """Everything that anybody saw in the clear, by kind and then one by one."""
+    opened = tables(report["opened"])
+    times = Counter((str(item["step"]), str(item["what"])) for item in opened)
+    shares = "Nothing else left the secret shares."
+    nothing_else = shares if report.get("flaim") is None else "Choices, and sums with noise."
+    detail = [(item["round"], item["step"], item["what"], item["count"]) for item in opened]
+    return fold(
+        f"What was opened: {len(opened)} openings",
+        f"<p>{html_parts.text(nothing_else)}</p>\n"
+        + html_parts.table(
+            ("step", "what", "times"), [(*kind, count) for kind, count in times.items()]
+        )
+        + "<p>One by one, with how many values each had: cells of noisy counts, or choices.</p>\n"
+        + html_parts.table(("round", "step", "what", "values"), detail),
+    )
+
+
+def _bytes(report: Mapping[str, object]) -> str:
+    communication = section(report, "communication")
+    by_step = {
+        str(step): [int(number(value)) for value in items(sent)]
+        for step, sent in section(communication, "server_sent_bytes_by_step").items()
+    }
+    if not any(map(sum, by_step.values())):
+        return ""
+    mean = number(communication["client_throughput_mb_mean"])
+    formula = number(communication["paper_formula_mb"])
+    caption = f"A data owner sent and received {mean:.3g} MB on average; the paper's formula gives {formula:.3g} MB."
+    passed_on = sum(map(number, items(communication.get("server_passed_on_bytes", []))))
+    if passed_on:
+        caption += f" Servers passed {format_bytes(passed_on)} of owners' sealed uploads on to one another."
+    if len(next(iter(by_step.values()))) == 1:
+        heads: tuple[str, ...] = ("step", "server")
+        rows = [(step, *sent) for step, sent in by_step.items()]
+    else:
+        heads = ("step", "P0", "P1", "P2", "all")
+        rows = [(step, *sent, sum(sent)) for step, sent in by_step.items()]
+    return fold(
+        "Bytes per step",
+        picture(
+            draw.to_svg(draw.draw_bytes(by_step)),
+            caption,
+            alt="Bytes sent by the servers in each step",
+        )
+        + html_parts.table(heads, rows),
+    )
+
+
+def _flaim(report: Mapping[str, object]) -> list[str]:
+    """What only FLAIM has, a part for each group of facts."""
+    return [
+        fold(f"FLAIM: {str(title).replace('_', ' ')}", pairs(group))
+        for title, group in optional(report, "flaim").items()
+        if isinstance(group, Mapping) and group
+    ]

@@ -1,0 +1,443 @@
+"""What a run says about itself: the records behind `report.json`, for machines, and `report.html`, for people.
+
+Provides the parts of a report as dataclasses (`RunReport` and what it holds), `RunReport.to_dict` with the keys of
+`report.json`, `check_report`, and `ReportPictures` for what only pictures show.
+
+Secret: nothing may come in. Everything in `report.json` is public by the protocol, or measured from the outside, except
+`utility` and whatever stands under "real" or measures a distance to it in `columns`: where the real table is at hand
+(a trial on pooled data), they are computed from it without noise. Those figures and the pictures of real marginals are
+not differentially private; `not_private` lists the keys, and the page says so next to each of them.
+Known limits: text in English; sizes are decimal (1 MB = 10^6 bytes).
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from mechanisms.accounting import LedgerEntry
+from parties.report.privacy_text import About
+
+PARTIES = 3
+
+_OF_ALL = (
+    "Opened were the chosen query of each round, each noisy measurement and, where the run checks it, whether each "
+    "data owner's counts are within their bound; nothing else that depends on a row. Who took part, and the sizes and "
+    "times of messages, are visible too.",
+    "No data owner has more rows than the agreed number: its own program refuses a larger table. The privacy guarantee "
+    "holds whatever the other data owners submit; an owner that submits rows or counts which are not those of its "
+    "table can bend the result.",
+)
+DISTAIM_TRUST = (
+    "The three compute servers held secret shares. Any one of them alone learnt nothing about a row or an un-noised "
+    "count, provided it followed the protocol (at most one corrupted server, semi-honest).",
+    "Two servers acting together, or a server that deviates from the protocol, are outside this guarantee.",
+    *_OF_ALL,
+)
+"""What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
+MALICIOUS_TRUST = (
+    "The three compute servers held secret shares, and proved to one another that they had computed as they should "
+    "before anything was opened. Any one of them alone learnt nothing about a row or an un-noised count, whatever it "
+    "did: a server that deviates ends the run before an opening, but with a chance of less than 1 in 10^12.",
+    "Two servers acting together are outside this guarantee, and any one of them can end the run.",
+    *_OF_ALL,
+)
+"""The same of a run with run.security = "malicious"."""
+TRIAL_TRUST = (
+    "This was a trial: one machine ran all three servers and all owners and held the whole table. It protects nobody; "
+    "the sentences above are about servers on hosts of their own."
+)
+"""What a report of a trial says after those."""
+
+
+NOT_PRIVATE = "Computed from the real table without noise, for trials: not differentially private, do not publish."
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What the run was asked for. `participation` is the chance of a client to be sampled in a round.
+
+    `input` is what owners send, `upload` the form of counts. With another `schedule` than "fixed", `rounds` is what
+    there may be at most. `unit` is whom epsilon is for, which is `rows_of_unit` rows of the whole table at most; `link`
+    is how rows of several sources are joined, None without them.
+    """
+
+    epsilon: float
+    delta: float
+    rounds: int
+    clients: int
+    participation: float
+    noise: str
+    upload: str
+    schedule: str = "fixed"
+    input: str = "counts"
+    security: str = "semi-honest"
+    unit: str = "row"
+    rows_of_unit: int = 1
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSize:
+    """One of several sources: its `columns`, how many `owners` of it were counted, how many rows these may have."""
+
+    name: str
+    columns: tuple[str, ...]
+    owners: int
+    rows_capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """The budget, the charges against it in the run's currency, and the part of delta that sampling takes.
+
+    Raises ValueError when the ledger's sum is above the budget, beyond the rounding of its sum.
+    """
+
+    rho_total: float
+    ledger: tuple[LedgerEntry, ...]
+    delta_implementation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rho_spent > self.rho_total * (1 + 1e-9):
+            raise ValueError(
+                f"the ledger holds {self.rho_spent}, above the budget {self.rho_total}"
+            )
+
+    @property
+    def rho_spent(self) -> float:
+        """The sum of the ledger."""
+        return math.fsum(entry.rho for entry in self.ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSize:
+    """Queries asked for, candidates (their closure), cells of all candidates.
+
+    ``rows_capacity`` is how many rows the owners may have together whose rows servers counted; it is public.
+    ``sources`` are there where rows of several were joined.
+    """
+
+    queries: int
+    candidates: int
+    cells: int
+    rows_capacity: int = 0
+    sources: tuple[SourceSize, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """The `workload` section of report.json."""
+        sources = [{**asdict(source), "columns": list(source.columns)} for source in self.sources]
+        return {**asdict(self), "sources": sources}
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """Errors against a table at hand. `reference` names that table; the figures are not differentially private."""
+
+    reference: str
+    workload_error: float | None = None
+    nll: float | None = None
+    auc: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Bytes measured, one figure per server and step, beside the paper's estimate `paper_formula_mb`.
+
+    ``passed_on_bytes`` are what each server sent others of owners' uploads, outside all steps; none in FLAIM.
+
+    Raises ValueError unless every step has a figure for each of `servers`, none of them negative.
+    """
+
+    client_sent_bytes_mean: float
+    client_received_bytes_mean: float
+    server_sent_bytes_by_step: Mapping[str, tuple[int, ...]]
+    paper_formula_mb: float
+    servers: int = PARTIES
+    passed_on_bytes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for step, sent in self.server_sent_bytes_by_step.items():
+            if len(sent) != self.servers or min(sent) < 0:
+                raise ValueError(
+                    f"step {step!r}: bytes sent are {sent}; expected one figure per server"
+                )
+
+    def to_dict(self) -> dict[str, object]:
+        """The `communication` section."""
+        by_step = {step: list(sent) for step, sent in self.server_sent_bytes_by_step.items()}
+        client_bytes = self.client_sent_bytes_mean + self.client_received_bytes_mean
+        return {
+            "client_sent_bytes_mean": self.client_sent_bytes_mean,
+            "client_received_bytes_mean": self.client_received_bytes_mean,
+            "client_throughput_mb_mean": client_bytes / 1e6,
+            "server_sent_bytes": [
+                sum(sent[pid] for sent in by_step.values()) for pid in range(self.servers)
+            ],
+            "server_sent_bytes_by_step": by_step,
+            "server_passed_on_bytes": list(self.passed_on_bytes),
+            "paper_formula_mb": self.paper_formula_mb,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One opening: in `round` and `step`, `what`, and of how many numbers."""
+
+    round: int
+    step: str
+    what: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The query a round chose, with how many clients were counted and how many rows they were estimated to have.
+
+    `sigma` is the deviation, in rows, that its measurement was charged for.
+    """
+
+    round: int
+    query: tuple[str, ...]
+    clients: int
+    rows_estimated: int
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A data owner whose submission was not counted: in `round`, for a `reason`, which `why` says in a sentence.
+
+    `by` are the servers that say so, or that lack the submission.
+    """
+
+    client: str
+    round: int
+    reason: str
+    by: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """All of `report.json`. `time_s` holds seconds by phase, "total" among them; `notes` are sentences for the reader.
+
+    `excluded` are the data owners that servers left out, None where nobody can be. `flaim` has what only FLAIM has:
+    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`, `quality` the section of
+    `parties.report.quality`, `about` says of which study it is, when it ended, over which columns.
+
+    Raises ValueError when `time_s` has no total.
+    """
+
+    method: str
+    dataset: str
+    parameters: Parameters
+    privacy: Privacy
+    workload: WorkloadSize
+    communication: Communication
+    time_s: Mapping[str, float]
+    opened: tuple[Opened, ...]
+    selected: tuple[Selected, ...] = ()
+    utility: Utility | None = None
+    seed: int | None = None
+    synthetic_rows: int | None = None
+    rounds_done: int | None = None
+    trust: tuple[str, ...] = DISTAIM_TRUST
+    notes: tuple[str, ...] = ()
+    flaim: Mapping[str, object] | None = None
+    excluded: tuple[Excluded, ...] | None = None
+    columns: tuple[Mapping[str, object], ...] = ()
+    quality: Mapping[str, object] | None = None
+    about: About | None = None
+
+    def __post_init__(self) -> None:
+        if "total" not in self.time_s:
+            raise ValueError(f"time_s has {', '.join(self.time_s)}; expected total among them")
+
+    def to_dict(self) -> dict[str, object]:
+        """The content of `report.json`; keys whose value is not known are left out."""
+        utility = asdict(self.utility) if self.utility else {}
+        document: dict[str, object] = {
+            "method": self.method,
+            "dataset": self.dataset,
+            "excluded": None if self.excluded is None else [asdict(item) for item in self.excluded],
+            "about": None if self.about is None else self.about.to_dict(),
+            "seed": self.seed,
+            "parameters": asdict(self.parameters),
+            "privacy": {
+                "rho_total": self.privacy.rho_total,
+                "rho_spent": self.privacy.rho_spent,
+                "ledger": [entry.to_dict() for entry in self.privacy.ledger],
+                "delta_implementation": self.privacy.delta_implementation,
+            },
+            "workload": self.workload.to_dict(),
+            "utility": {key: value for key, value in utility.items() if value is not None},
+            "communication": self.communication.to_dict(),
+            "time": {f"{phase}_s": seconds for phase, seconds in self.time_s.items()},
+            "opened": [asdict(item) for item in self.opened],
+            "selected": [{**asdict(item), "query": list(item.query)} for item in self.selected],
+            "synthetic_rows": self.synthetic_rows,
+            "rounds_done": self.rounds_done,
+            "trust": list(self.trust),
+            "notes": list(self.notes),
+            "flaim": self.flaim,
+            "quality": self.quality,
+            "columns": [dict(column) for column in self.columns] or None,
+            "not_private": self._not_private() or None,
+        }
+        return {key: value for key, value in document.items() if value is not None}
+
+    def _shuffling(self) -> Mapping[str, object]:
+        found = (self.quality or {}).get("shuffling")
+        return found if isinstance(found, Mapping) else {}
+
+    def _not_private(self) -> list[str]:
+        """The keys of what was computed from a real table without noise."""
+        found = ["utility"] if self.utility else []
+        if any("distance" in column for column in self.columns):
+            found += ["columns[].*.real", "columns[].values[].real", "columns[].distance"]
+        if self.quality is not None and "held" in self.quality:
+            found += ["quality.held", "quality.marginals[].true_error", "quality.marginals[].held"]
+        if self.quality is not None and "truth" in self.quality:
+            found += ["quality.truth", "quality.columns[].true", "quality.columns[].wrong"]
+            found += ["quality.columns[].values[].true"]
+        if "true" in self._shuffling():
+            found += ["quality.shuffling.true"]
+        return found
+
+
+def excluded_text(report: Mapping[str, object]) -> str | None:
+    """Who was not counted, for people; None where everybody was, or nobody can be left out."""
+    items = report.get("excluded")
+    if not isinstance(items, list) or not items:
+        return None
+    owners = "data owner was" if len(items) == 1 else "data owners were"
+    names = "; ".join(f"{item['client']}: {item['why']}" for item in items)
+    return f"{len(items)} {owners} not counted. {names}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryError:
+    """L1 distance (0 to 2) between the real and the synthetic normalised marginal of `query`."""
+
+    query: tuple[str, ...]
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """What the L1 distance (0 to 2) of a `query` is expected to be, and between what it lies with some confidence.
+
+    `likely`: what most are below; None where it is not known.
+    """
+
+    query: tuple[str, ...]
+    expected: float
+    low: float
+    high: float
+    likely: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShares:
+    """One column's one-way marginal: a label and the synthetic share of each code, and the real one if at hand.
+
+    Raises ValueError when the lengths differ.
+    """
+
+    column: str
+    labels: tuple[str, ...]
+    synthetic: tuple[float, ...]
+    real: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.labels), len(self.synthetic), len(self.real or self.labels)}
+        if len(lengths) != 1:
+            raise ValueError(
+                f"column {self.column!r}: labels and shares differ in number: {sorted(lengths)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Associations:
+    """How strongly each two of ``columns`` go together, 0 to 1, in the synthetic table and in the real one, if at hand.
+
+    ``synthetic[i][j]`` is that of columns i and j. ``left_out`` columns are in neither.
+
+    Raises ValueError for a matrix that is not square.
+    """
+
+    columns: tuple[str, ...]
+    synthetic: tuple[tuple[float, ...], ...]
+    real: tuple[tuple[float, ...], ...] | None = None
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        for matrix in (self.synthetic, self.real or self.synthetic):
+            if {len(matrix), *map(len, matrix)} != {len(self.columns)}:
+                raise ValueError(f"associations of {len(self.columns)} columns are no square")
+
+    def strongest(self, count: int) -> list[tuple[tuple[str, str], float]]:
+        """The pairs that go together most in the synthetic table."""
+        return sorted(self._pairs(self.synthetic), key=lambda pair: -pair[1])[:count]
+
+    def farthest(self, count: int) -> list[tuple[tuple[str, str], float, float]]:
+        """The pairs whose associations differ most, with the synthetic and the real one; none without a real table."""
+        if self.real is None:
+            return []
+        both = zip(self._pairs(self.synthetic), self._pairs(self.real), strict=True)
+        found = [(names, made, real) for (names, made), (_, real) in both]
+        return sorted(found, key=lambda pair: -abs(pair[1] - pair[2]))[:count]
+
+    def _pairs(self, matrix: tuple[tuple[float, ...], ...]) -> list[tuple[tuple[str, str], float]]:
+        names = itertools.combinations(enumerate(self.columns), 2)
+        return [((one, other), matrix[i][j]) for (i, one), (j, other) in names]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPictures:
+    """What the pictures show besides the report: without a real table at hand no errors, and its columns alone."""
+
+    query_errors: tuple[QueryError, ...] = ()
+    columns: tuple[ColumnShares, ...] = ()
+    associations: Associations | None = None
+
+
+_REQUIRED: Mapping[str, Sequence[str]] = {
+    "parameters": (
+        "epsilon",
+        "delta",
+        "rounds",
+        "clients",
+        "participation",
+        "noise",
+        "upload",
+        "input",
+    ),
+    "privacy": ("rho_total", "rho_spent", "ledger", "delta_implementation"),
+    "workload": ("queries", "candidates", "cells", "rows_capacity"),
+    "utility": (),
+    "communication": (
+        "client_sent_bytes_mean",
+        "client_received_bytes_mean",
+        "client_throughput_mb_mean",
+        "server_sent_bytes",
+        "server_sent_bytes_by_step",
+        "paper_formula_mb",
+    ),
+    "time": ("total_s",),
+}
+
+
+def check_report(report: Mapping[str, object]) -> None:
+    """Raises ValueError, naming the key, when something that `report.json` always holds is missing."""
+    for key in ("method", "dataset", *_REQUIRED, "opened"):
+        if key not in report:
+            raise ValueError(f"the report has no {key!r}")
+    for section, keys in _REQUIRED.items():
+        table = report[section]
+        if not isinstance(table, Mapping):
+            raise ValueError(f"the report's {section!r} is not a table")
+        for key in keys:
+            if key not in table:
+                raise ValueError(f"the report has no {section}.{key}")

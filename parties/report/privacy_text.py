@@ -1,0 +1,319 @@
+"""Head of a report: its study, method, owners, date and columns, and its privacy in words.
+
+Provides ``About`` and ``about``, ``ended`` (when a transcript ends), and the sentences ``in_words`` and
+``privacy_in_words``. Public: everything.
+
+Whom a run's epsilon is for, in words: a row, or a person with its rows in one table or in several sources.
+
+Provides ``unit_in_words``, ``unit_trust`` (what follows from it), ``link_trust`` and ``ROW_OF_ALL``. Public: all.
+Source: `mechanisms` README, "Units of privacy".
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.domain import Domain
+from mechanisms.numbers import Integer, Real
+from mechanisms.origins import column_in_words, counted
+from mechanisms.provenance import TABLE
+from parties.config import BY_KEY, PERSON, Config
+from parties.foundation.version import version
+
+ROW_OF_ALL = "one row added to or removed from the whole table"
+"""Whom the guarantee of DistAIM and central AIM is for, where nothing else is said."""
+LINKED_TRUST = (
+    "Rows were linked on shares. What that opened is the order of rows that had been shuffled in secret: not "
+    "which rows match, not how many do, and nothing of a linking key. A key is in no query and in no result.",
+)
+ALIGNED_TRUST = (
+    "Rows of the sources were taken together by their order, as the owners say they lie: row by row the same people.",
+)
+
+
+def unit_in_words(config: Config) -> str:
+    """For whom a run's guarantee is."""
+    rows, names = config.rows_of_unit, [source.name for source in config.sources]
+    if config.run.unit == PERSON and names:
+        several = [source for source in config.sources if source.rows_per_person > 1]
+        having = f"; in {several[0].name} up to {rows}" if several else ""
+        if len(names) == 1:
+            return f"one person added or removed with all of its rows, which are at most {rows}"
+        key = "the rows that share a linking key" if config.run.link == BY_KEY else "a row's place"
+        return (
+            f"one person added or removed with all of its rows ({key}: one in each source{having})"
+        )
+    if config.run.unit == PERSON:
+        return f"one person added or removed with all of its rows, which are at most {rows} in the whole table"
+    if names and config.run.link != BY_KEY:
+        # A row that is missing in one source alone would move all rows behind it beside other ones.
+        return f"one place added or removed: its rows in all of the sources {', '.join(names)}"
+    if names:
+        return f"one row added to or removed from one of the sources {', '.join(names)}"
+    return ROW_OF_ALL
+
+
+def link_trust(config: Config) -> tuple[str, ...]:
+    """What joining sources on shares shows, where there are any."""
+    if not config.sources:
+        return ()
+    return LINKED_TRUST if config.run.link == BY_KEY else ALIGNED_TRUST
+
+
+def unit_trust(config: Config) -> tuple[str, ...]:
+    """Whom the guarantee is for, and what follows from that."""
+    rows, said = config.rows_of_unit, f"The privacy guarantee is for {unit_in_words(config)}."
+    if config.sources and config.run.link == BY_KEY:
+        said += f" {_of_sources(config)}"
+    elif config.run.unit == PERSON and not config.sources:
+        said += (
+            f" That a person has at most {rows} rows is the owners' word: nobody can see from shares whose rows they "
+            "are, and a person with more is protected less."
+        )
+    elif config.sources:
+        said += (
+            " That a person has one place, the same in all sources, is the owners' word: nobody can see from shares "
+            "whose rows lie there, and a person with more is protected less."
+        )
+    if rows == 1:
+        return (said,)
+    scaled = (
+        f"Budget and ledger count what a row costs; a person of {rows} rows costs {rows * rows} times as much. So "
+        f"the noise is {rows} times as large as for one row, and choices depend {rows} times less on each."
+    )
+    return said, scaled
+
+
+def _of_sources(config: Config) -> str:
+    """Why whatever owners send, a unit makes or unmakes no more joined rows than was budgeted for."""
+    if len(config.sources) == 1:
+        return (
+            f"A key that stands in more than {_rows(config.rows_of_unit)} counts for nothing, whoever sent these rows: "
+            f"so a person is {_rows(config.rows_of_unit)} at most, whatever owners send."
+        )
+    several = [source.name for source in config.sources if source.rows_per_person > 1]
+    where = f", in {several[0]} in more than {config.rows_of_unit}" if several else ""
+    return (
+        f"A key that stands in more than one row of a source{where}, joins nothing, whoever sent these rows: so a row, "
+        f"and a person with all of its rows, makes or unmakes {_rows(config.rows_of_unit, 'joined row')} at most."
+    )
+
+
+def _rows(rows: int, what: str = "row") -> str:
+    return f"one {what}" if rows == 1 else f"{rows} {what}s"
+
+
+CENTRAL = "aim"
+_NAMES = {"distaim": "DistAIM", CENTRAL: "central AIM"}
+_FLAIM = "flaim-"
+_NOT_PRIVATE = "flaim-oracle"
+_SHOWN_VALUES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAbout:
+    """A column: its ``kind``, ``cells`` (0 for one that is filled in), and in words its ``values`` and provenance."""
+
+    name: str
+    kind: str
+    cells: int
+    values: str
+    provenance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Of a run: the study's id, the configuration's digest (hex), when it ``ended`` (ISO 8601, UTC), who made it.
+
+    ``version`` is that of the program, ``unit`` whom the guarantee is for, in words; ``provenance`` has the numbers of
+    the domain's values that are public, private, from a table (`mechanisms.provenance.counted`).
+    """
+
+    study: str
+    configuration: str
+    ended: str
+    version: str
+    unit: str
+    columns: tuple[ColumnAbout, ...]
+    provenance: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, object]:
+        """The `about` section of report.json."""
+        return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
+
+
+def about(config: Config, *, ended: float | None, unit: str | None = None) -> About:
+    """``ended`` is in seconds since 1970; now where it is None. ``unit`` None is DistAIM's and central AIM's."""
+    moment = datetime.fromtimestamp(time.time() if ended is None else ended, UTC)
+    return About(
+        config.run.id,
+        config.digest(),
+        moment.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        version(),
+        unit_in_words(config) if unit is None else unit,
+        _columns(config.domain),
+        counted(config.domain),
+    )
+
+
+def ended(transcript: Path | None) -> float | None:
+    """When the last record of a transcript was made, in seconds since 1970; None where there is none that says so."""
+    if transcript is None:
+        return None
+    began, last = None, b""
+    try:
+        with transcript.open("rb") as lines:
+            for line in lines:
+                if line.startswith((b'{"kind":"header"', b'{"kind":"resumed"')):
+                    began = float(json.loads(line)["time"])
+                last = line
+        return None if began is None else began + float(json.loads(last)["t"]) / 1000
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def method_name(method: object) -> str:
+    """A method as people call it."""
+    text = str(method)
+    if text.startswith(_FLAIM):
+        return f"FLAIM ({text.removeprefix(_FLAIM)})"
+    return _NAMES.get(text, text)
+
+
+def in_words(report: Mapping[str, object]) -> str:
+    """What there is, by what it was made, of whom, when: the first sentence of a report."""
+    parameters, facts = _table(report, "parameters"), _table(report, "about")
+    rows, columns = report.get("synthetic_rows"), facts.get("columns")
+    size = (
+        "A synthetic table" if not isinstance(rows, int) else f"A synthetic table of {rows:,} rows"
+    )
+    if isinstance(columns, Sequence) and columns:
+        size += f" and {len(columns)} columns"
+    owners = parameters.get("clients")
+    made = f", made by {method_name(report.get('method'))}"
+    if isinstance(owners, int) and report.get("method") != CENTRAL:
+        made += f" of the tables of {_count(owners, 'data owner')}"
+    if "version" in facts:
+        made += f", with Syncret {facts['version']}"
+    return f"{size}{made}{_when(facts.get('ended'))}."
+
+
+def privacy_in_words(report: Mapping[str, object]) -> tuple[str, ...]:
+    """What epsilon and delta mean, for whom, and what of the budget was spent on what."""
+    parameters, privacy = _table(report, "parameters"), _table(report, "privacy")
+    epsilon, delta = float(parameters["epsilon"]), float(parameters["delta"])  # type: ignore[arg-type]
+    unit = _table(report, "about").get("unit", ROW_OF_ALL)
+    if report.get("method") == _NOT_PRIVATE:
+        return (
+            "Not private: this experiment chose its queries by the pooled table, without noise.",
+        )
+    who = parameters.get("unit", "row")
+    meaning = (
+        f"Privacy: epsilon = {epsilon:g}, delta = {delta:g}, for {unit}. With or without such a {who}, whatever is "
+        f"published here comes out at most {_factor(epsilon)} times as likely (e to the power of epsilon), but for a "
+        f"chance of 1 in {1 / delta:,.0f}."
+    )
+    meanings = (meaning, *_not_covered(report))
+    if "rho_spent" not in privacy:
+        return meanings
+    spent, total = float(privacy["rho_spent"]), float(privacy["rho_total"])  # type: ignore[arg-type]
+    rows = int(float(parameters.get("rows_of_unit", 1)))  # type: ignore[arg-type]
+    of_person = f" for a row ({total * rows * rows:.4g} for {rows} of them)" if rows > 1 else ""
+    budget = (
+        f"The budget is rho = {total:.4g} in zCDP{of_person}, of which {100 * spent / total:.1f} % was spent"
+        f"{_spent_on(privacy.get('ledger'))}."
+    )
+    return *meanings, budget
+
+
+def _not_covered(report: Mapping[str, object]) -> tuple[str, ...]:
+    """The sentence on what of the domain was read from a table; none where nothing was."""
+    counts = _table(_table(report, "about"), "provenance")
+    read = counts.get(TABLE)
+    if not isinstance(read, int) or not read:
+        return ()
+    return (
+        f"Not covered by this: {_count(read, 'value')} of the domain (categories, bounds, bins, values by themselves) "
+        "were read from a table, and are published as they are.",
+    )
+
+
+def _spent_on(ledger: object) -> str:
+    """The ledger's steps with their parts, largest first."""
+    sums: dict[str, list[float]] = {}
+    for entry in ledger if isinstance(ledger, Sequence) else ():
+        if isinstance(entry, Mapping):
+            sums.setdefault(str(entry.get("step", "")), []).append(float(entry["rho"]))
+    whole = math.fsum(rho for parts in sums.values() for rho in parts)
+    if not whole:
+        return ""
+    ordered = sorted(sums.items(), key=lambda item: -sum(item[1]))
+    said = [f"{step} {100 * sum(parts) / whole:.0f} %" for step, parts in ordered]
+    return f" ({', '.join(said)})"
+
+
+def _factor(epsilon: float) -> str:
+    return f"{math.exp(epsilon):.3g}" if epsilon < 20 else f"e^{epsilon:g}"
+
+
+def _when(ended: object) -> str:
+    try:
+        moment = datetime.fromisoformat(str(ended))
+    except ValueError:
+        return ""
+    return f", on {moment.day} {moment:%B %Y} at {moment:%H:%M} UTC"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _table(report: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = report.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _columns(domain: Domain) -> tuple[ColumnAbout, ...]:
+    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    return tuple(
+        replace(_column(columns[name]), provenance=column_in_words(domain, name))
+        for name in domain.written_names
+    )
+
+
+def _column(column: Column | Implied) -> ColumnAbout:
+    if isinstance(column, Implied):
+        return ColumnAbout(column.name, "implied", 0, f"follows from {column.source}")
+    missing = ", or missing" if column.missing else ""
+    return ColumnAbout(column.name, column.kind, column.size, f"{_values(column)}{missing}")
+
+
+def _values(column: Column) -> str:
+    if isinstance(column, Categorical):
+        shown = ", ".join(column.categories[:_SHOWN_VALUES])
+        more = len(column.categories) - _SHOWN_VALUES
+        shown = f"{shown} and {more} more" if more > 0 else shown
+        return f"{shown}; all others are {column.other!r}" if column.other else shown
+    said = f"{column.low} to {column.high}"
+    if isinstance(column, Moment):
+        said += f", to the {column.unit}"
+    if isinstance(column, Real) and column.decimals is not None:
+        said += f", {_count(column.decimals, 'decimal')}"
+    if isinstance(column, Integer | Real) and column.scale != "linear":
+        said += ", log scale"
+    if column.private is not None:
+        said += ", bins from noisy counts"
+    if column.atoms:
+        atoms = ", ".join(str(atom) for atom in column.atoms[:_SHOWN_VALUES])
+        more = len(column.atoms) - _SHOWN_VALUES
+        said += f"; by themselves {atoms}" + (f" and {more} more" if more > 0 else "")
+    if column.form:
+        said += f"; as in {column.form}"
+    if column.marks:
+        said += f"; or {', '.join(column.marks)}"
+    return said

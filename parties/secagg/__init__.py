@@ -1,1 +1,0 @@
-"""SecAgg over TLS connections: a round's server and clients as processes."""

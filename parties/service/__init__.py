@@ -1,0 +1,1 @@
+"""The service of studies: API, console, reconciliation between servers, workers, backup and retention."""

@@ -1,0 +1,366 @@
+"""An admin API that answers while its process computes: on a thread and an event loop of its own.
+
+Provides ``answering``: it can say that the computation hangs because it does not hang with it. Public: everything.
+
+The Unix socket in a server's own folder by which its operator speaks to it: who may enter the folder may ask.
+
+Provides ``listen``, ``connected`` and ``NAME``. The socket has mode 0600 before anybody can connect. A path of any
+length will do: what is too long for a socket's address is reached by the folder's descriptor, where the system has
+/proc. Secret: nothing. Source: unix(7).
+
+The admin API on the network: a port of its own, TLS 1.3, and operators' certificates, which are listed one by one.
+
+Provides ``listening``, for a server whose settings have [admin], and ``make_operator``, which makes the keys. They are
+ECDSA (P-256), which browsers take, and have nothing to do with those of studies: whoever may look at a server is not
+thereby anybody in a study. Secret: private keys. Source: RFC 8446; RFC 5280 for what certificates say.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import errno
+import ipaddress
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from parties.config import Address
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.identity.tls import alerting, check_subject, handshake_text, load_key
+from parties.observability.events import Rejected, Rejection
+from parties.service.settings import FILE, AdminSection
+from parties.storage.files import disk_errors, write_new, write_whole
+
+_START_S = 10.0
+_END_S = 5.0
+_LINGER_S = 1.0
+"""How long requests under way may take to end."""
+_IDLE_S = 10.0
+HANDSHAKE_S = 10.0
+_SILENT = logging.getLogger("syncret.admin.requests")
+"""What is no HTTP is answered with 400 and is worth no traceback; defects are logged by the application."""
+_SILENT.disabled = True
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A bound socket that takes connections, over TLS if there is a ``context``."""
+
+    socket: socket.socket
+    context: ssl.SSLContext | None = None
+
+
+@contextlib.contextmanager
+def answering(
+    application: Callable[[], web.Application], listening: Sequence[Listening]
+) -> Iterator[None]:
+    """Answer at all sockets while the block runs, and close them. ``application`` is made on the API's own thread."""
+    thread = _Thread(application, listening)
+    thread.start()
+    try:
+        thread.ready()
+        yield
+    finally:
+        thread.end()
+        for one in listening:
+            one.socket.close()
+
+
+async def _opened(runner: web.AppRunner, one: Listening) -> asyncio.Server:
+    """As aiohttp's SockSite, with a deadline of our own for handshakes."""
+    if runner.server is None:
+        raise RuntimeError("the HTTP server was not set up")
+    return await asyncio.get_running_loop().create_server(
+        runner.server,
+        sock=one.socket,
+        ssl=one.context,
+        ssl_handshake_timeout=None if one.context is None else HANDSHAKE_S,
+    )
+
+
+class _Thread(threading.Thread):
+    def __init__(
+        self, application: Callable[[], web.Application], listening: Sequence[Listening]
+    ) -> None:
+        super().__init__(name="admin", daemon=True)
+        self._application = application
+        self._listening = listening
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001  # Told by ``ready``.
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        runner = web.AppRunner(
+            self._application(),
+            access_log=None,
+            logger=_SILENT,
+            shutdown_timeout=_LINGER_S,
+            keepalive_timeout=_IDLE_S,
+        )
+        await runner.setup()
+        servers: list[asyncio.Server] = []
+        try:
+            for one in self._listening:
+                servers.append(await _opened(runner, one))
+            self._ready.set()
+            await self._over.wait()
+            await self._accept_no_more()
+        finally:
+            for server in servers:
+                server.close()
+            await runner.cleanup()
+
+    async def _accept_no_more(self) -> None:
+        """Before the sockets are closed: asyncio loses the one of a connection that it is accepting just then."""
+        loop = asyncio.get_running_loop()
+        for one in self._listening:
+            loop.remove_reader(one.socket.fileno())
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    def ready(self) -> None:
+        """Wait until it answers. Raises what keeps it from that."""
+        if not self._ready.wait(_START_S):
+            raise TimeoutError(f"the admin API did not start within {_START_S:g} s")
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Close all connections; what does not end in time ends with the process."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # It has ended already.
+                self._loop.call_soon_threadsafe(self._over.set)
+        self.join(_END_S)
+
+
+NAME = "admin.sock"
+_LONGEST = 100
+"""Bytes of a socket's path: 107 on Linux, 103 elsewhere."""
+_WAITING = 16
+
+
+@contextlib.contextmanager
+def reachable(path: Path) -> Iterator[str]:
+    """A name of ``path`` that is short enough for as long as the block runs. Raises StoreError where there is none."""
+    if len(os.fsencode(path)) <= _LONGEST:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        short = f"/proc/self/fd/{folder}/{path.name}"
+        if not Path(short).parent.exists():
+            text = f"is too long for a socket; expected at most {_LONGEST} bytes on this system"
+            raise StoreError(path, text)
+        yield short
+    finally:
+        os.close(folder)
+
+
+def connected(path: Path, timeout_s: float) -> socket.socket:
+    """A connection to whoever listens at ``path``. Raises OSError where nobody does."""
+    raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        raw.settimeout(timeout_s)
+        with reachable(path) as name:
+            raw.connect(name)
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket at ``path``, in the place of one that a killed process left.
+
+    Raises StoreError: somebody listens there, or the folder is not writable.
+    """
+    with disk_errors(path):
+        if path.is_socket():
+            if _answers(path):
+                text = "is in use by another process; expected a folder of its own"
+                raise StoreError(path, text) from OSError(
+                    errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)
+                )
+            path.unlink()
+        raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with reachable(path) as name:
+                raw.bind(name)
+            # Nobody can connect before it listens.
+            path.chmod(0o600)
+            raw.listen(_WAITING)
+        except BaseException:
+            raw.close()
+            raise
+    return raw
+
+
+def _answers(path: Path) -> bool:
+    try:
+        connected(path, 1.0).close()
+    except OSError as error:
+        return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)
+    return True
+
+
+_BACKDATE = datetime.timedelta(hours=1)
+
+
+def listening(folder: Path, section: AdminSection, rejected: Rejected) -> list[Listening]:
+    """The HTTPS socket that [admin] asks for, bound; none where it asks for none.
+
+    Raises ConfigError where this host cannot listen there, CertificateError where the files cannot be used.
+    """
+    if section.address is None:
+        return []
+    address = Address.parse(section.address)
+
+    def on_failure(error: ssl.SSLError) -> None:
+        rejected(Rejection.TLS, f"admin: {handshake_text(error)}")
+
+    context = _context(folder, section, on_failure)
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        raw = socket.create_server((address.host, address.port), family=family)
+    except OSError as error:
+        source = str(folder / FILE)
+        text = f"is {address}, where this host cannot listen: {error.strerror or error}; expected a free port"
+        raise ConfigError(source, "admin.address", text) from error
+    return [Listening(raw, context)]
+
+
+def _context(
+    folder: Path, section: AdminSection, on_failure: Callable[[ssl.SSLError], object]
+) -> ssl.SSLContext:
+    cert, key, ca = (folder / name for name in (section.cert, section.key, section.ca))
+    # Refuses what others can read.
+    load_key(key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    # A certificate that is in the file itself needs no issuer there.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    with _usable(str(ca)):
+        context.load_verify_locations(cafile=ca)
+    with _usable(f"{cert} with {key}"):
+        # The empty password makes an encrypted key an error instead of a question on the terminal.
+        context.load_cert_chain(cert, key, password="")
+    return alerting(context, on_failure)
+
+
+@contextlib.contextmanager
+def _usable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ssl.SSLError) as error:
+        hint = "expected what `syncret certs operator` makes"
+        raise CertificateError(f"{what}: cannot be used: {error}; {hint}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What was made for an operator: its fingerprint and its files, of which the bundle (PKCS #12) has a password."""
+
+    fingerprint: str
+    cert: Path
+    key: Path
+    bundle: Path
+
+
+def make_operator(
+    folder: Path, name: str, *, hosts: Sequence[str], days: float, password: str
+) -> Operator:
+    """Keys for operator ``name`` below ``folder``, and the server's own if there are none, for its ``hosts``.
+
+    Raises CertificateError for a name that no certificate can have, StoreError where there is such an operator already.
+    """
+    check_subject(name)
+    section, below = AdminSection(), folder / "admin"
+    with disk_errors(below, "made"):
+        below.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (folder / section.cert).exists():
+        own = ec.generate_private_key(ec.SECP256R1())
+        certificate = _certificate("syncret admin", own, days, hosts=hosts)
+        write_new(folder / section.key, _private_pem(own), secret=True)
+        write_whole(folder / section.cert, _pem(certificate))
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _certificate(name, key, days)
+    made = Operator(
+        certificate.fingerprint(hashes.SHA256()).hex(),
+        *(below / f"{name}.{kind}" for kind in ("crt", "key", "p12")),
+    )
+    write_new(made.key, _private_pem(key), secret=True)
+    write_new(made.bundle, _bundle(name, key, certificate, password), secret=True)
+    write_new(made.cert, _pem(certificate))
+    known, ca = b"", folder / section.ca
+    with disk_errors(ca, "read"):
+        known = ca.read_bytes() if ca.exists() else b""
+    write_whole(ca, known + _pem(certificate), durable=True)
+    return made
+
+
+def _certificate(
+    name: str, key: ec.EllipticCurvePrivateKey, days: float, hosts: Sequence[str] = ()
+) -> x509.Certificate:
+    """Self-signed: the server's for its ``hosts``, or (none) an operator's."""
+    now = datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    use = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject)
+    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - _BACKDATE)
+    builder = builder.not_valid_after(now + datetime.timedelta(days=days))
+    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+    if hosts:
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _bundle(
+    name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, password: str
+) -> bytes:
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, None, encryption)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

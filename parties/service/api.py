@@ -1,0 +1,516 @@
+"""The admin API of a service of studies, as an aiohttp application; `parties.service.run_api` is the one of a single
+study.
+
+    GET  /status                       this server, the two others, and all studies in short
+    GET  /events                       the same after every change, as server-sent events ``status``
+    GET  /metrics                      of all studies that run, and of the service itself, for Prometheus
+    GET  /healthz, /readyz             200 while it turns; while its ports are open
+    GET  /studies                      {"studies": [...]}; ?state=running for those in one state
+    POST /studies                      propose: {"config": TOML, "certificates": {name: PEM}}
+    GET  /studies/ID                   one of them, with configuration, history and what differs from others like it
+    POST /studies/ID/approve           {"digest": all of it, or its twelve words}
+    POST /studies/ID/cancel            {"reason": text}, which may be missing
+    POST /studies/ID/close, /finish    told to its process
+    POST /studies/ID/revoke            the same: {"owner": NAME}
+    GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    asked of its process
+    POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
+
+ID is a digest, 8 of its digits or more, or the name of a run. Provides ``service_application``, to which others add
+routes. Who may ask is decided below it. Secret: nothing is shown that is.
+"""
+
+import asyncio
+import contextlib
+import json
+import pwd
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from parties.config.diff import differences
+from parties.foundation.errors import ConfigError, PartyError
+from parties.foundation.version import spoken
+from parties.identity.join_documents import words
+from parties.identity.tls import peer_name
+from parties.observability.events import Rejected, unheard
+from parties.service.admin_listener import NAME, reachable
+from parties.service.metrics import render
+from parties.service.obstacles import Wait, told, troubles, waits
+from parties.service.process_info import process_dict
+from parties.service.run_api import as_json, event_stream, failure, listed, same_site, send_event
+from parties.service.service import NoStudy, NotNow, Service
+from parties.service.status_client import ask
+from parties.service.studies import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
+from parties.service.study_intake import MOST_BYTES, Refused
+
+SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
+CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
+_MOST_ALIKE = 20
+"""Studies of the same name that a study is compared with: each takes reading a configuration."""
+_LEAST_DIGITS = 32
+"""Of a digest that is approved: 128 bits, as its words have."""
+_WORKER_S = 10.0
+_PAUSE_S = 0.25
+_KEEP_ALIVE_S = 15.0
+_PEER_CREDENTIALS = struct.Struct("3i")
+_ASKED = ("status", "events", "metrics", "healthz", "readyz")
+_TOLD = ("close", "finish")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def service_application(
+    service: Service,
+    clients: Collection[str] = (),
+    rejected: Rejected = unheard,
+    *,
+    readers: Collection[str] = (),
+) -> web.Application:
+    """The API of ``service``; ``clients`` and ``readers`` may ask over TLS (`app.listed`), others are ``rejected``."""
+    middlewares = [as_json, listed(clients, rejected, readers), same_site, _refusals]
+    app = web.Application(middlewares=middlewares, client_max_size=MOST_BYTES)
+    app[SERVICE] = service
+    app[CLOSING] = asyncio.Event()
+    app.on_shutdown.append(_close)
+    app.add_routes(
+        [
+            web.get("/status", _status),
+            web.get("/events", _events),
+            web.get("/metrics", _metrics),
+            web.get("/healthz", _healthz),
+            web.get("/readyz", _readyz),
+            web.get("/studies", _studies),
+            web.post("/studies", _propose),
+            web.get("/studies/{id}", _study),
+            web.post("/studies/{id}/approve", _approve),
+            web.post("/studies/{id}/cancel", _cancel),
+            web.post(f"/studies/{{id}}/{{order:{'|'.join(_TOLD)}}}", _tell),
+            web.post("/studies/{id}/revoke", _revoke),
+            web.get(f"/studies/{{id}}/{{what:{'|'.join(_ASKED)}}}", _ask),
+            web.post("/cards", _cards),
+        ]
+    )
+    return app
+
+
+async def _close(app: web.Application) -> None:
+    app[CLOSING].set()
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What a service refuses, in the API's form."""
+    try:
+        return await handler(request)
+    except NoStudy as error:
+        return failure(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
+    except NotNow as error:
+        what, _, expected = str(error).partition("; expected ")
+        return failure(HTTPStatus.CONFLICT, what, expected)
+    except Refused as error:
+        return failure(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), "a study of these servers")
+
+
+# What there is.
+
+
+async def service_status(service: Service) -> dict[str, object]:
+    """This server, the two others, how many studies are in each state, and the recent ones in short."""
+    return {
+        "service": service.name,
+        "pid": service.identity.pid,
+        "program": spoken(),
+        "started_s": round(time.time() - service.started_at, 1),
+        "process": process_dict(),
+        "limit": service.limit,
+        "refused_connections": {front.what: front.refused for front in service.fronts},
+        "running": len(service.workers),
+        "peers": [
+            {
+                "name": peer.server.name,
+                "pid": peer.pid,
+                "mesh": str(peer.server.mesh),
+                "there": peer.statement is not None and not peer.problem,
+                "problem": peer.problem,
+                "round_trip_s": peer.round_trip_s,
+                "clock": peer.clock
+                and {
+                    "offset_s": round(peer.clock.offset_s, 3),
+                    "within_s": round(peer.clock.within_s, 3),
+                },
+                "refused": {} if peer.statement is None else dict(peer.statement.refused),
+            }
+            for peer in service.peers.values()
+        ],
+        "clock": {"off_s": service.clocks.own_off_s, "known": service.clocks.known},
+        "troubles": _troubles(service),
+        "refused": dict(service.refused),
+        "states": Counter(study.state.value for study in service.studies.values()),
+        "studies": [await _document(service, study) for study in service.recent()],
+    }
+
+
+async def _document(service: Service, study: Study) -> dict[str, object]:
+    """A study in short. Times are UTC, in ISO 8601."""
+    worker = service.workers.get(study.digest)
+    waiting = _waits(service, study)
+    return {
+        "digest": study.digest,
+        "words": words(study.digest),
+        "run": study.run,
+        "kind": study.kind,
+        "state": study.state.value,
+        "reason": study.reason,
+        "why": study.reason or told(*waiting) or (worker.text if worker else ""),
+        "waits": [wait.to_dict() for wait in waiting],
+        "turn": study.turn,
+        "proposer": study.proposer,
+        "proposed_at": study.proposed_at.isoformat(timespec="seconds"),
+        "changed_at": study.changed_at.isoformat(timespec="seconds"),
+        "started_at": study.started_at and study.started_at.isoformat(timespec="seconds"),
+        "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
+        **await _shape(service, study),
+        "servers": _standings(service, study),
+        "folder": service.place(study).text,
+        "process": worker
+        and {
+            "id": worker.process,
+            "text": worker.text,
+            "restarts": worker.restarts,
+            "next_try_s": worker.next_try_at and round(worker.next_try_at - time.time(), 1),
+        },
+    }
+
+
+def _waits(service: Service, study: Study) -> list[Wait]:
+    """What its servers wait for, by their own account."""
+    if study.state not in ACTIVE:
+        return []
+    worker, servers = service.workers.get(study.digest), service.identity.servers
+    found = {service.identity.pid: (worker and worker.obstacle) or service.obstacle}
+    if study.kind == DISTAIM:
+        for pid, peer in service.peers.items():
+            if (said := peer.statement) is not None:
+                standing = said.studies.get(study.digest)
+                found[pid] = (standing and standing.obstacle) or said.obstacle
+    return waits([server.name for server in servers], found, service.clocks)
+
+
+def _troubles(service: Service) -> list[str]:
+    """What is wrong with the servers themselves."""
+    found = {pid: peer.statement.obstacle for pid, peer in service.peers.items() if peer.statement}
+    found[service.identity.pid] = service.obstacle
+    return troubles([s.name for s in service.identity.servers], found, service.clocks)
+
+
+async def _shape(service: Service, study: Study) -> dict[str, object]:
+    """What its configuration says; nothing where this version cannot read that. Raises StoreError."""
+    try:
+        gist = await service.gist(study.digest)
+    except ConfigError:
+        gist = None
+    return {
+        "epsilon": gist and gist.epsilon,
+        "delta": gist and gist.delta,
+        "rounds": gist and gist.rounds,
+        "columns": gist and gist.columns,
+        "owners": {
+            "expected": gist and gist.expected,
+            "minimum": gist and gist.minimum,
+            "rows_per_client": gist and gist.rows_per_client,
+            "named": list(gist.named) if gist else [],
+        },
+    }
+
+
+def _standings(service: Service, study: Study) -> list[dict[str, object]]:
+    """Each server's: whether it has approved, and where the study stands there, if that is known."""
+    servers = service.identity.servers if study.kind == DISTAIM else (service.identity.own,)
+    found: list[dict[str, object]] = []
+    for server in servers:
+        peer = next((p for p in service.peers.values() if p.server is server), None)
+        said = peer.statement if peer else None
+        standing = said.studies.get(study.digest) if said else None
+        state = study.state.value if peer is None else standing and standing.state.value
+        refused = said.refused.get(study.digest, "") if said else ""
+        problem = refused or (peer.problem if peer else "")
+        approved = server.name in study.approvals
+        found.append(
+            {"name": server.name, "approved": approved, "state": state, "problem": problem}
+        )
+    return found
+
+
+async def _alike(service: Service, study: Study) -> list[dict[str, object]]:
+    """Other studies of the same name, which somebody may take for this one, and what they have otherwise."""
+    agreed = (await service.config(study.digest)).agreed()
+    alike: list[dict[str, object]] = []
+    for other in _in_order(service):
+        if other.run != study.run or other.digest == study.digest or other.state in OVER:
+            continue
+        if len(alike) == _MOST_ALIKE:
+            break
+        theirs = (await service.config(other.digest)).agreed()
+        found = [
+            {"key": item.key, "here": item.ours, "there": item.theirs}
+            for item in differences(agreed, theirs)
+        ]
+        alike.append(
+            {
+                "digest": other.digest,
+                "proposer": other.proposer,
+                "state": other.state.value,
+                "differences": found,
+            }
+        )
+    return alike
+
+
+def _in_order(service: Service) -> list[Study]:
+    return sorted(service.studies.values(), key=lambda study: (study.proposed_at, study.digest))
+
+
+def _answer(document: object, status: int = HTTPStatus.OK) -> web.Response:
+    return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
+
+
+async def _status(request: web.Request) -> web.Response:
+    return _answer(await service_status(request.app[SERVICE]))
+
+
+async def _healthz(request: web.Request) -> web.Response:
+    return _answer({"healthy": True})
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    away = [peer.problem for peer in service.peers.values() if peer.problem]
+    return _answer({"ready": True, "peers": away})
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    asked = [
+        asyncio.to_thread(_status_of, service.place(service.studies[digest]).work)
+        for digest in service.workers
+    ]
+    statuses = [status for status in await asyncio.gather(*asked) if status is not None]
+    body, content_type = await asyncio.to_thread(
+        render, statuses, request.headers.get("Accept", ""), own=await service_status(service)
+    )
+    return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+def _status_of(folder: Path) -> Mapping[str, Any] | None:
+    """What a study's process says of itself; None where it does not. Blocks."""
+    try:
+        return ask(folder)
+    except PartyError:
+        return None
+
+
+async def _studies(request: web.Request) -> web.Response:
+    service, state = request.app[SERVICE], request.query.get("state")
+    if state is not None and state not in [item.value for item in State]:
+        expected = ", ".join(item.value for item in State)
+        return failure(HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected)
+    chosen = [study for study in _in_order(service) if state in (None, study.state.value)]
+    return _answer({"studies": [await _document(service, study) for study in chosen]})
+
+
+async def _study(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = service.find(request.match_info["id"])
+    entries = await asyncio.to_thread(service.book.entries, study.digest)
+    proposed = await service.proposed(study.digest)
+    return _answer(
+        await _document(service, study)
+        | {
+            "config": proposed.config,
+            "alike": await _alike(service, study),
+            "history": [entry.to_dict() for entry in entries],
+        }
+    )
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    service, closing = request.app[SERVICE], request.app[CLOSING]
+    response, revision = await event_stream(request), -1
+    with contextlib.suppress(ConnectionError):
+        while not closing.is_set():
+            if revision != service.revision:
+                revision = service.revision
+                await send_event(response, "status", await service_status(service))
+            else:
+                await response.write(b": at work\n\n")
+            await _until(closing, service.changed_since(revision))
+    return response
+
+
+async def _until(closing: asyncio.Event, changed: Awaitable[int]) -> None:
+    """Until something has changed, or the end, or it is time for a sign of life; a little later, if much happens."""
+    tasks = [asyncio.ensure_future(changed), asyncio.ensure_future(closing.wait())]
+    try:
+        await asyncio.wait(tasks, timeout=_KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PAUSE_S):
+            await closing.wait()
+
+
+# What it is told.
+
+
+async def _body(request: web.Request) -> dict[str, object]:
+    """The JSON object that was sent; none is an empty one. Raises Refused."""
+    data = await request.read()
+    try:
+        document = json.loads(data) if data else {}
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Refused("the body is not a JSON object")
+    return document
+
+
+def actor(request: web.Request) -> str:
+    """Who asks: the user at the other end of the socket, as the system knows it."""
+    transport = request.transport
+    certificate = transport.get_extra_info("ssl_object") if transport is not None else None
+    if certificate is not None:
+        return f"operator {peer_name(certificate)}"
+    connection = transport.get_extra_info("socket") if transport is not None else None
+    option = getattr(socket, "SO_PEERCRED", None)
+    if connection is None or option is None or connection.family != socket.AF_UNIX:
+        return "operator"
+    data = connection.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size)
+    _, uid, _ = _PEER_CREDENTIALS.unpack(data)
+    with contextlib.suppress(KeyError):
+        return f"operator {pwd.getpwuid(uid).pw_name}"
+    return f"operator {uid}"
+
+
+async def _propose(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = await service.propose(await _body(request), actor(request))
+    return _answer(await _document(service, study), HTTPStatus.CREATED)
+
+
+async def _approve(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study, said = service.find(request.match_info["id"]), (await _body(request)).get("digest")
+    given = " ".join(str(said or "").lower().split())
+    digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
+    if not digits and given != words(study.digest):
+        text = "the digest that was given is not this study's"
+        return failure(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
+    study = await service.approve(study.digest, actor(request))
+    return _answer(await _document(service, study))
+
+
+async def _cancel(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    reason = (await _body(request)).get("reason", "")
+    if not isinstance(reason, str) or len(reason) > 200 or not (reason + "x").isprintable():
+        raise Refused("reason is not a text of at most 200 printable characters")
+    study = service.find(request.match_info["id"])
+    study = await service.cancel(study.digest, actor(request), reason)
+    return _answer(await _document(service, study))
+
+
+async def _cards(request: web.Request) -> web.Response:
+    service, body = request.app[SERVICE], await _body(request)
+    kind = body.get("kind", DISTAIM)
+    if kind not in (DISTAIM, FLAIM):
+        raise Refused(f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r} or {FLAIM!r}")
+    try:
+        if body.get("own"):
+            return _answer({"cards": [await service.new_card(str(kind))]})
+        return _answer({"cards": await service.cards(str(kind))})
+    except PartyError as error:
+        return failure(HTTPStatus.BAD_GATEWAY, str(error), "all servers of the study")
+
+
+# What a study's own process is asked and told.
+
+
+def _at_work(service: Service, name: str) -> Study:
+    """A study that has a process. Raises NoStudy, NotNow."""
+    study = service.find(name)
+    if study.state not in ACTIVE:
+        raise NotNow(f"{study.run} is {study.state}; expected one that runs")
+    return study
+
+
+async def _tell(request: web.Request) -> web.StreamResponse:
+    service, order = request.app[SERVICE], request.match_info["order"]
+    study = _at_work(service, request.match_info["id"])
+    response = await _passed_on(request, service.place(study).work, f"/{order}")
+    if response.status < HTTPStatus.MULTIPLE_CHOICES:
+        await service.asked(study.digest, actor(request), order)
+    return response
+
+
+async def _revoke(request: web.Request) -> web.StreamResponse:
+    service, body = request.app[SERVICE], await _body(request)
+    study = _at_work(service, request.match_info["id"])
+    response = await _passed_on(request, service.place(study).work, "/revoke", body)
+    if response.status < HTTPStatus.MULTIPLE_CHOICES:
+        await service.asked(study.digest, actor(request), f"revoke {body.get('owner')}")
+    return response
+
+
+async def _ask(request: web.Request) -> web.StreamResponse:
+    service = request.app[SERVICE]
+    study = service.find(request.match_info["id"])
+    return await _passed_on(request, service.place(study).work, f"/{request.match_info['what']}")
+
+
+async def _passed_on(
+    request: web.Request, folder: Path, path: str, body: Mapping[str, object] | None = None
+) -> web.StreamResponse:
+    """What the process in ``folder`` answers, as it comes."""
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=_WORKER_S, sock_read=60.0)
+    try:
+        with reachable(folder / NAME) as name:
+            connector = aiohttp.UnixConnector(name)
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+                session.request(request.method, f"http://localhost{path}", json=body) as answer,
+            ):
+                return await _copied(request, answer)
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        what = f"the study's process does not answer ({type(error).__name__})"
+        return failure(HTTPStatus.SERVICE_UNAVAILABLE, what, "a study that runs")
+
+
+async def _copied(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    headers = {name: answer.headers[name] for name in ("Content-Type",) if name in answer.headers}
+    response = web.StreamResponse(
+        status=answer.status, headers=headers | {"Cache-Control": "no-store"}
+    )
+    closing = asyncio.ensure_future(request.app[CLOSING].wait())
+    try:
+        await response.prepare(request)
+        while not closing.done():
+            chunk = asyncio.ensure_future(answer.content.readany())
+            await asyncio.wait((chunk, closing), return_when=asyncio.FIRST_COMPLETED)
+            if not chunk.done():
+                chunk.cancel()
+                break
+            if not (data := chunk.result()):
+                break
+            await response.write(data)
+    finally:
+        closing.cancel()
+    return response

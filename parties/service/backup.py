@@ -1,0 +1,364 @@
+"""A copy of what a server keeps, encrypted, and the server's folder made of it again.
+
+Provides ``back_up`` and ``restore``. A copy has the folder at one moment (`snapshot`), the operator's register, and, if
+asked for, its keys; it is a tar archive in a `parties.crypto.encrypted_file`. What is restored goes on as after a kill
+at that moment: the rules for a folder that others know more of than it does hold for it, too. The register, if it is
+still there, has the last word: a run that has ended stays without shares, and one that was charged more since is
+restored only for servers whose peers have the rest (``behind``).
+
+Secret: everything in a copy; it holds this server's shares, and keeps them when the run has ended and deleted its own.
+Public: how large it is, and when it was made. Known limit: who deletes the register forgets what it knew.
+"""
+
+import contextlib
+import io
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+import tarfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+
+from parties.crypto.encrypted_file import Opener, Sink, Source
+from parties.foundation.errors import SealError, StoreError
+from parties.foundation.untrusted_text import json_of
+from parties.foundation.version import version
+from parties.identity.join_documents import SEAL
+from parties.mpc.replay.log import FOLDER as TAPE
+from parties.mpc.storage.bodies import holds_shares
+from parties.mpc.storage.store import Store
+from parties.service.snapshot import Moved, Snapshot, database, snapshot
+from parties.storage.files import disk_errors, replacing
+from parties.storage.release_registry import Register
+from protocols.durable import sync
+
+FORM = 1
+_MANIFEST, _FOLDER, _KEYS, _REGISTER = "manifest.json", "folder", "keys", "register.sqlite"
+_TRIES, _PAUSE_S = 5, 1.0
+_MOST_MANIFEST = 1 << 24
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run's store in a copy: its place in the folder, configuration, name, and how much was charged in it."""
+
+    path: str
+    config: str
+    store: str
+    charges: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a copy is of: the ``folder`` and when, the ``syncret`` that made it, the stores, whether keys are in it."""
+
+    folder: str
+    made_at: str
+    syncret: str
+    stores: tuple[Kept, ...]
+    keys: bool
+    form: int = FORM
+
+
+def back_up(
+    folder: Path,
+    to: Path,
+    opener: Opener,
+    *,
+    keys: Path | None = None,
+    register: Path | None = None,
+) -> Manifest:
+    """Copy ``folder`` into the new file ``to``, while its server may run. Raises StoreError.
+
+    ``keys`` are copied, too, and the ``register``, where there is one.
+    """
+    if not folder.is_dir():
+        raise StoreError(folder, "is no folder; expected a server's (the --dir of its command)")
+    if to.exists():
+        raise StoreError(to, "is there already; expected a new file")
+    if to.absolute().is_relative_to(folder.absolute()):
+        raise StoreError(to, "is in the folder that it is of; expected a place elsewhere")
+    for _ in range(_TRIES):
+        try:
+            return _written(folder, to, opener, keys=keys, register=register)
+        except Moved:
+            time.sleep(_PAUSE_S)
+    raise StoreError(
+        folder, "went on faster than it could be copied; expected a pause between two rounds"
+    )
+
+
+def _written(
+    folder: Path, to: Path, opener: Opener, *, keys: Path | None, register: Path | None
+) -> Manifest:
+    parts = {_FOLDER: snapshot(folder)}
+    if keys is not None:
+        parts[_KEYS] = snapshot(keys)
+    stores = tuple(_stores(parts[_FOLDER].databases))
+    made_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    manifest = Manifest(folder.name, made_at, version(), stores, keys is not None)
+    with replacing(to, durable=True, secret=True) as beside, beside.open("wb") as file:
+        sink = Sink(file, opener)
+        with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+            _add(archive, _MANIFEST, json.dumps(asdict(manifest)).encode())
+            if register is not None and register.exists():
+                _add(archive, _REGISTER, database(register))
+            for prefix, part in parts.items():
+                _add_all(archive, prefix, part)
+        sink.finish()
+    return manifest
+
+
+def _add_all(archive: tarfile.TarFile, prefix: str, part: Snapshot) -> None:
+    for name, data in part.databases.items():
+        _add(archive, f"{prefix}/{name}", data)
+    for name in part.files:
+        with part.read(name) as (file, size):
+            archive.addfile(_entry(f"{prefix}/{name}", size), file)
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    archive.addfile(_entry(name, len(data)), io.BytesIO(data))
+
+
+def _entry(name: str, size: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode, entry.mtime = size, 0o600, int(time.time())
+    return entry
+
+
+def _stores(databases: Mapping[str, bytes]) -> Iterator[Kept]:
+    """The databases that have a ledger."""
+    for name, data in databases.items():
+        with contextlib.closing(sqlite3.connect(":memory:")) as db:
+            with disk_errors(Path(name), "read"):
+                db.deserialize(data)
+                tables = {row[0] for row in db.execute("SELECT name FROM sqlite_schema")}
+                if not tables >= {"meta", "ledger"}:
+                    continue
+                meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
+                charges = int(db.execute("SELECT count(*) FROM ledger").fetchone()[0])
+            yield Kept(name, meta.get("config_digest", ""), meta.get("identity", ""), charges)
+
+
+# Restoring
+
+
+def restore(
+    file: Path,
+    to: Path,
+    opener: Opener,
+    *,
+    keys: Path | None = None,
+    register: Path,
+    behind: bool = False,
+) -> Manifest:
+    """Make the folder ``to`` of a copy, and ``keys`` where it has some; either whole or not at all.
+
+    The copy's register takes its place at ``register`` if nothing is there. Runs that have ended since come back
+    without what is secret of them. Raises StoreError: something is there already, or the register knows better;
+    SealError where the file does not open.
+    """
+    for path in (to, keys):
+        if path is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise StoreError(path, "is there already; expected the name of a new folder")
+    with _beside(to) as folder:
+        manifest = _unpack(file, folder, opener)
+        if keys is not None and not manifest.keys:
+            raise StoreError(file, "has no keys in it; expected one that was made with --keys")
+        for kept in _ended(file, manifest, register, behind=behind):
+            _scrub(folder / _FOLDER, kept)
+        _place_register(folder / _REGISTER, register)
+        if keys is not None:
+            _move(folder / _KEYS, keys)
+        _move(folder / _FOLDER, to)
+    return manifest
+
+
+def manifest_of(file: Path, opener: Opener) -> Manifest:
+    """What a copy is of, after all of it was read: it is whole. Raises StoreError, SealError."""
+    with _archive(file, opener) as (archive, entries):
+        manifest = _manifest(file, archive, next(entries, None))
+        for _ in entries:
+            pass
+    return manifest
+
+
+@contextlib.contextmanager
+def _archive(
+    file: Path, opener: Opener
+) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
+    """A copy's archive, which ends where its file does. Raises StoreError, SealError."""
+    with disk_errors(file, "read"), file.open("rb") as raw:
+        try:
+            source = io.BufferedReader(Source(raw, opener), _CHUNK)
+            with tarfile.open(fileobj=source, mode="r|") as archive:
+                yield archive, iter(archive)
+                # What is left of the file has to open, too: it may have been cut off.
+                while source.read(_CHUNK):
+                    pass
+        except (tarfile.TarError, SealError) as error:
+            raise SealError(f"{file}: {error}") from error
+
+
+def _unpack(file: Path, folder: Path, opener: Opener) -> Manifest:
+    with _archive(file, opener) as (archive, entries):
+        manifest = _manifest(file, archive, next(entries, None))
+        for entry in entries:
+            target = folder.joinpath(*_plain(file, entry))
+            content = archive.extractfile(entry)
+            if content is None:
+                raise _foreign(file, entry)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(target, secret=True) as beside, beside.open("wb") as out:
+                shutil.copyfileobj(content, out, _CHUNK)
+    (folder / _FOLDER).mkdir(exist_ok=True)
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            path.chmod(0o700)
+    # Once for all files, of which there may be thousands.
+    os.sync()
+    return manifest
+
+
+def _plain(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:
+    """A file's place in a copy; links, and names that lead out of it, are in none that we made."""
+    parts = PurePosixPath(entry.name).parts
+    below = len(parts) > 1 and parts[0] in (_FOLDER, _KEYS)
+    known = below or parts == (_REGISTER,)
+    if not entry.isreg() or not known or any(part in ("..", "/") for part in parts):
+        raise _foreign(file, entry)
+    return parts
+
+
+def _foreign(file: Path, entry: tarfile.TarInfo) -> StoreError:
+    return StoreError(file, f"has {entry.name[:80]!r} in it, which no copy has; expected a backup")
+
+
+def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | None) -> Manifest:
+    """Raises StoreError: another form."""
+    content = None
+    if entry is not None and entry.name == _MANIFEST and entry.size <= _MOST_MANIFEST:
+        content = archive.extractfile(entry)
+    said = content.read() if content is not None else b"{}"
+    try:
+        document = json_of(said)
+        form = document.get("form")
+        if form == FORM:
+            stores = tuple(_kept(kept) for kept in document.pop("stores"))
+            if not any(_leads_out(kept.path) for kept in stores):
+                return _told(document, stores)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        # Whoever has the public key can write one.
+        raise StoreError(file, "has a manifest that none of ours has; expected a backup") from error
+    if form == FORM:
+        raise StoreError(file, "says that a run is outside of its folder; expected a backup")
+    raise StoreError(
+        file, f"is of form {str(form)[:20]}; expected {FORM}, that of syncret {version()}"
+    )
+
+
+def _told(document: Mapping[str, object], stores: tuple[Kept, ...]) -> Manifest:
+    """Raises ValueError for what none of ours says."""
+    match document:
+        case {
+            "folder": str() as folder,
+            "made_at": str() as made_at,
+            "syncret": str() as made_by,
+            "keys": bool() as keys,
+        } if len(document) == 5:
+            return Manifest(folder, made_at, made_by, stores, keys)
+    raise ValueError("a copy is told otherwise")
+
+
+def _kept(said: Mapping[str, object]) -> Kept:
+    """Raises ValueError for what none of ours says."""
+    match said:
+        case {
+            "path": str() as path,
+            "config": str() as config,
+            "store": str() as store,
+            "charges": int() as charges,
+        } if len(said) == 4:
+            return Kept(path, config, store, charges)
+    raise ValueError("a store is told otherwise")
+
+
+def _leads_out(name: object) -> bool:
+    return not isinstance(name, str) or bool({"..", "/"} & set(PurePosixPath(name).parts))
+
+
+def _ended(file: Path, manifest: Manifest, register: Path, *, behind: bool) -> list[Kept]:
+    """The runs that have ended since.
+
+    Raises StoreError where there is no other run, and, unless ``behind``, where one was charged more since.
+    """
+    if not register.exists():
+        return []
+    known, over = Register(register), []
+    for kept in manifest.stores:
+        record = known.record(kept.config, kept.store)
+        if record is None:
+            continue
+        where = f"the run in {kept.path} of the backup of {manifest.made_at}"
+        if record.ended:
+            over.append(kept)
+        elif record.charges > kept.charges and not behind:
+            raise StoreError(
+                file,
+                f"{where} was charged {kept.charges} times by then, and {record.charges} times by now ({register}): "
+                "restored, its ledger would know less than was released. Expected a newer backup; or, where the two "
+                "other servers still have their folders, --behind: the ledger is brought up to theirs when they meet",
+            )
+    if over and len(over) == len(manifest.stores):
+        raise StoreError(
+            file,
+            f"all runs of the backup of {manifest.made_at} have ended since (by {register}): their shares were deleted "
+            "and stay so. Transcripts and results are where the runs were; expected no restore of them",
+        )
+    return over
+
+
+def _scrub(folder: Path, kept: Kept) -> None:
+    """Of a run that has ended: without its shares, its recording and its sealing key, as when it ended."""
+    store = (folder / kept.path).parent
+    if holds_shares(store):
+        with Store(store, kept.config) as opened:
+            opened.end()
+            opened.discard_shares()
+    with disk_errors(store, "deleted"):
+        shutil.rmtree(store.parent / TAPE, ignore_errors=True)
+        (store.parent.parent / "tls" / SEAL).unlink(missing_ok=True)
+
+
+def _place_register(copy: Path, register: Path) -> None:
+    if copy.exists() and not register.exists():
+        with disk_errors(register, "made"):
+            register.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _move(copy, register)
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A folder beside ``path``, which is gone afterwards. Raises StoreError."""
+    folder = path.absolute().with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with disk_errors(folder, "made"):
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _move(source: Path, target: Path) -> None:
+    """To another place, which may be on another disk; durable on return."""
+    with disk_errors(target):
+        if target.is_dir():
+            target.rmdir()
+        shutil.move(source, target)
+        sync(target.parent)

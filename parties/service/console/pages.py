@@ -1,0 +1,295 @@
+"""The console: pages for a browser over a server's admin API, to be added to any aiohttp application.
+
+    GET  /console/                        the studies of this server; with one alone, that one
+    GET  /console/studies/KEY             a study: progress, owners, budget, actions, result
+    GET  /console/studies/KEY/events      its changing part, as server-sent events ``show``; ``over`` at the end
+    GET  /console/studies/KEY/report      its report, without scripts and in an origin of its own
+    GET  /console/studies/KEY/files/NAME  a file that is public by the protocol
+    GET, POST /console/studies/KEY/ORDER  ask once more, and tell the server
+
+Provides ``add_console``. Secret: nothing is shown that is. Known limits: a page shows 500 owners at most.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from parties.foundation.errors import PartyError, StoreError
+from parties.service.console.gate import REPORT_POLICY, Gate, guarded
+from parties.service.console.upstream import Shown, Upstream
+from parties.service.console.view import (
+    ORDERS,
+    SERVICE_ORDERS,
+    STATIC,
+    Order,
+    orders_of,
+    overview_values,
+    page_values,
+    render,
+)
+from parties.service.run_api import event_stream, send_event
+from parties.service.status_client import NotRunning
+
+PREFIX = "/console"
+_REPORT = "report.html"
+_FILES = {
+    "synthetic.csv": "the synthetic table",
+    _REPORT: "the report, for people",
+    "report.json": "the report, for programs",
+    "model/model.json": "the model's structure",
+    "model/marginals.npz": "the model's numbers",
+    "transcript.jsonl": "what this server sent, received, opened and spent, for an audit",
+    "result.json": "who was counted, and what it cost",
+}
+"""What is public of a server's folder when its run is over; nothing else of it is ever shown."""
+_BUSY = 503
+"""What may be otherwise in a moment."""
+_TICK_S = 2.0
+"""How often a page is brought up to date at least: time passes also where nothing happens."""
+_RETRY_S = 5.0
+_MOST_LISTENERS = 32
+_BODY_BYTES = 1 << 14
+
+
+def add_console(app: web.Application, upstream: Upstream, gate: Gate) -> None:
+    """Add the pages under /console to ``app``; whom they let in is the ``gate``'s."""
+    console = web.Application(middlewares=[guarded(gate), _problems], client_max_size=_BODY_BYTES)
+    pages = _Pages(upstream, gate)
+    console.add_routes(pages.routes())
+    console.on_shutdown.append(pages.close)
+    app.add_subapp(PREFIX, console)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    name: str
+    what: str
+    size: int
+
+
+class _Pages:
+    def __init__(self, upstream: Upstream, gate: Gate) -> None:
+        self._upstream = upstream
+        self._gate = gate
+        self._closing = asyncio.Event()
+        self._listeners = 0
+
+    def routes(self) -> Sequence[web.AbstractRouteDef]:
+        study = "/studies/{key}"
+        order = "/{order:" + "|".join(ORDERS | SERVICE_ORDERS) + "}"
+        return [
+            web.get("/", self.studies),
+            web.get("/events", self.studies_events),
+            web.static("/static", STATIC),
+            web.get(study, self.study),
+            web.get(f"{study}/events", self.events),
+            web.get(f"{study}/report", self.report),
+            web.get(f"{study}/files/{{name:.+}}", self.file),
+            web.get(f"{study}{order}", self.ask),
+            web.post(f"{study}{order}", self.tell),
+        ]
+
+    async def close(self, app: web.Application) -> None:
+        self._closing.set()
+
+    async def studies(self, request: web.Request) -> web.StreamResponse:
+        overview = await self._upstream.overview()
+        if overview is None:
+            shown = await self._upstream.find(None)
+            raise web.HTTPSeeOther(_here(shown.key if shown else ""))
+        return _page("studies.html", title=overview["service"], **overview_values(overview))
+
+    async def studies_events(self, request: web.Request) -> web.StreamResponse:
+        async def show(response: web.StreamResponse) -> bool:
+            overview = await self._upstream.overview() or {}
+            html = render("_studies.html", **overview_values(overview))
+            await send_event(response, "show", {"html": html})
+            return True
+
+        return await self._stream(request, None, show)
+
+    async def _shown(self, request: web.Request) -> Shown:
+        """Raises HTTPNotFound for a study that is not here."""
+        shown = await self._upstream.find(request.match_info["key"])
+        if shown is None:
+            raise web.HTTPNotFound(text="There is no such study here.")
+        return shown
+
+    def _orders(self, shown: Shown) -> list[Order]:
+        return orders_of(shown, in_service=self._upstream.in_service)
+
+    async def study(self, request: web.Request) -> web.Response:
+        shown = await self._shown(request)
+        files = await asyncio.to_thread(_files_of, shown)
+        values = page_values(shown)
+        did = (SERVICE_ORDERS | ORDERS).get(request.query.get("did", ""))
+        return _page(
+            "study.html",
+            title=shown.title,
+            here=_here(shown.key),
+            notice=did.did if did else "",
+            orders=self._orders(shown),
+            files=files,
+            has_report=any(file.name == _REPORT for file in files),
+            shape=_shape(shown, files),
+            **values,
+        )
+
+    async def ask(self, request: web.Request) -> web.Response:
+        shown = await self._shown(request)
+        return _page(
+            "order.html",
+            title=shown.title,
+            here=_here(shown.key),
+            order=self._order(request, shown),
+            csrf=self._gate.csrf,
+            **page_values(shown),
+        )
+
+    async def tell(self, request: web.Request) -> web.Response:
+        if not await self._gate.accepts(request):
+            raise web.HTTPForbidden(
+                text="The form is not one of this console's: load the page again."
+            )
+        shown = await self._shown(request)
+        order, form = self._order(request, shown), await request.post()
+        taken = ("owner",) if order.asks_owner else ("digest", "reason")
+        fields = {name: str(form[name]) for name in taken if form.get(name)}
+        answer = await self._upstream.order(shown.key, order.name, fields)
+        if not answer.taken:
+            raise web.HTTPConflict(text=answer.text)
+        raise web.HTTPSeeOther(f"{_here(shown.key)}?did={order.name}")
+
+    def _order(self, request: web.Request, shown: Shown) -> Order:
+        """Raises HTTPConflict for what cannot be told now."""
+        for order in self._orders(shown):
+            if order.name == request.match_info["order"]:
+                return order
+        raise web.HTTPConflict(text="This study, as it stands, does not take that order.")
+
+    async def report(self, request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Security-Policy": REPORT_POLICY}
+        return await _sent(await self._shown(request), _REPORT, headers)
+
+    async def file(self, request: web.Request) -> web.StreamResponse:
+        shown, name = await self._shown(request), request.match_info["name"]
+        saved = f"{shown.title}-{name.rpartition('/')[2]}"
+        headers = {
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(saved, safe='')}",
+            "Content-Type": "application/octet-stream",
+        }
+        return await _sent(shown, name, headers)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        shown = await self._shown(request)
+        before, values = request.query.get("shape", ""), page_values(shown)
+
+        async def show(response: web.StreamResponse) -> bool:
+            nonlocal values
+            now = before
+            try:
+                found = await self._upstream.find(shown.key)
+                if found is not None:
+                    files = await asyncio.to_thread(_files_of, found)
+                    values, now = page_values(found), _shape(found, files)
+            except PartyError as error:
+                values = values | {"lost": str(error)}
+            await send_event(response, "show", {"html": render("_study.html", **values)})
+            if now != before:
+                await send_event(response, "over", {})
+            return now == before
+
+        return await self._stream(request, shown.key, show)
+
+    async def _stream(
+        self,
+        request: web.Request,
+        key: str | None,
+        show: Callable[[web.StreamResponse], Awaitable[bool]],
+    ) -> web.StreamResponse:
+        """Events for one page, as often as something changes, until ``show`` says that it is to be loaded anew."""
+        if self._listeners >= _MOST_LISTENERS:
+            raise web.HTTPServiceUnavailable(text="Too many pages are open.")
+        response, news = await event_stream(request), asyncio.Event()
+        watching = asyncio.create_task(_watch(self._upstream, key, news))
+        self._listeners += 1
+        try:
+            while not self._closing.is_set() and await show(response):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), _TICK_S)
+                news.clear()
+        except ConnectionError:
+            pass
+        finally:
+            watching.cancel()
+            self._listeners -= 1
+        return response
+
+
+async def _watch(upstream: Upstream, key: str | None, news: asyncio.Event) -> None:
+    """Set ``news`` at every change of the server, also when it is started again."""
+    while True:
+        async for _ in upstream.changes(key):
+            news.set()
+        news.set()
+        await asyncio.sleep(_RETRY_S)
+
+
+def _shape(shown: Shown, files: Sequence[_File]) -> str:
+    """What the fixed part of a page hangs on, in short: when it changes, the page is loaded anew."""
+    parts = repr((shown.orders, [file.name for file in files]))
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _here(key: str) -> str:
+    return f"{PREFIX}/studies/{quote(key, safe='')}"
+
+
+def _files_of(shown: Shown) -> list[_File]:
+    """What of a study may be shown: nothing before it is over."""
+    paths = {name: shown.folder / name for name in _FILES} if shown.over else {}
+    return [
+        _File(name, _FILES[name], path.stat().st_size)
+        for name, path in paths.items()
+        if path.is_file() and not path.is_symlink()
+    ]
+
+
+async def _sent(shown: Shown, name: str, headers: dict[str, str]) -> web.StreamResponse:
+    """A public file of a study that is over. Raises HTTPNotFound."""
+    found = await asyncio.to_thread(_files_of, shown)
+    if not any(file.name == name for file in found):
+        text = "It is not there, or not yet: files are here when a study is over."
+        raise web.HTTPNotFound(text=text)
+    return web.FileResponse(shown.folder / name, headers=headers)
+
+
+def _page(template: str, **values: object) -> web.Response:
+    return web.Response(text=render(template, **values), content_type="text/html")
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What goes wrong, as a page."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _problem(error.status, error.reason, error.text or "")
+    except NotRunning as error:
+        return _problem(409, "Nothing runs", str(error))
+    except StoreError as error:
+        return _problem(_BUSY, "The server does not answer", str(error))
+
+
+def _problem(status: int, title: str, text: str) -> web.Response:
+    response = _page("problem.html", title=title, text=text, again=status == _BUSY)
+    response.set_status(status)
+    return response

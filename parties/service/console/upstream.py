@@ -1,0 +1,246 @@
+"""The admin APIs that the console shows, as seen from the console: one server's, or a service's with many studies.
+
+Provides ``Party`` and ``Studies``, both an ``Upstream``, and ``upstream_of``, which tells a folder's kind. They ask the
+Unix socket in the folder, the same whether the console is a process of its own or lives in the server's; where nobody
+answers there, a party's folder still says what it has of the last run. Public: all that is passed on. Raises StoreError
+where an answer is not understood, NotRunning where nobody is there to answer.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import aiohttp
+
+from parties.foundation.errors import StoreError
+from parties.service.admin_listener import NAME, reachable
+from parties.service.offline_status import past_status
+from parties.service.retention import TRANSCRIPT
+from parties.service.status_client import NotRunning
+from parties.service.studies import OVER, State
+from parties.service.study_intake import StudyFolder
+
+_TIMEOUT = aiohttp.ClientTimeout(total=10.0)
+_STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
+"""Silence that is borne between events; a comment comes four times as often."""
+_LONGEST = 1 << 24
+_LINE = 1 << 22
+APPROVE, CANCEL = "approve", "cancel"
+_ORDERS = {State.PROPOSED: (APPROVE,), State.FAILED: (APPROVE,)}
+"""What a service can be told of a study in this state, besides ``cancel``, which ends one that is not over."""
+_PASSED_ON = ("close", "finish", "revoke")
+"""What a study's process is told through its service. Were it told to stop, it would be started again."""
+_SERVERS = "servers"
+"""The folder in a service's that has the public files of the servers that it knows."""
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether an order was taken, and the server's sentence where not."""
+
+    taken: bool
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A study as a page shows it.
+
+    ``status`` is the document of its process, or of its last run; ``study`` what a service knows of it. ``orders`` are
+    the names of what can be told now, ``folder`` has its public files, ``over`` says that they may be shown.
+    """
+
+    key: str
+    title: str
+    folder: Path
+    orders: tuple[str, ...]
+    over: bool
+    status: Document | None = None
+    study: Document | None = None
+
+
+class Upstream(Protocol):
+    """Whom the console asks. ``in_service`` says which orders' words are meant."""
+
+    in_service: bool
+
+    async def overview(self) -> Document | None:
+        """All studies, of a service; None where there is one study alone."""
+
+    async def find(self, key: str | None) -> Shown | None:
+        """The study ``key``, or the only one; None where there is none such."""
+
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+        """Tell it to do something."""
+
+    def changes(self, key: str | None) -> AsyncIterator[None]:
+        """Something has changed, as often as the server says so, until it ends."""
+
+
+def upstream_of(folder: Path) -> Upstream:
+    """Of the folder of `syncret serve`, or of one server's."""
+    return Studies(folder) if (folder / _SERVERS).is_dir() else Party(folder)
+
+
+class Party:
+    """The server whose folder is ``folder``."""
+
+    in_service = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def overview(self) -> Document | None:
+        """See ``Upstream``."""
+        return None
+
+    async def find(self, key: str | None) -> Shown | None:
+        """See ``Upstream``."""
+        try:
+            status: Document = await _get(self.folder, "/status")
+        except NotRunning:
+            status = await asyncio.to_thread(past_status, self.folder)
+        name = status["study"]["id"]
+        if key not in (None, name):
+            return None
+        return Shown(name, name, self.folder, _told(status), not status["running"], status)
+
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+        """See ``Upstream``."""
+        return await _post(self.folder, f"/{_quoted(name)}", fields)
+
+    async def changes(self, key: str | None) -> AsyncIterator[None]:
+        """See ``Upstream``."""
+        async for _ in _events(self.folder, "/events"):
+            yield None
+
+
+class Studies:
+    """The service whose folder is ``folder``."""
+
+    in_service = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def overview(self) -> Document | None:
+        """See ``Upstream``."""
+        return await _get(self.folder, "/status")
+
+    async def find(self, key: str | None) -> Shown | None:
+        """See ``Upstream``."""
+        study = await _get(self.folder, f"/studies/{_quoted(key or '')}")
+        if "digest" not in study:
+            return None
+        # Its own word for the folder is another one where it runs in a container.
+        work = StudyFolder(self.folder, study["run"], study["digest"]).work
+        status = await self._status(study["digest"], work)
+        state = State(study["state"])
+        running = status is not None and status["running"]
+        told = tuple(name for name in _told(status or {}) if name in _PASSED_ON)
+        orders = (
+            _ORDERS.get(state, ()) if state in OVER else (*_ORDERS.get(state, ()), *told, CANCEL)
+        )
+        over = state in OVER and not running
+        return Shown(study["digest"], study["run"], work, orders, over, status, study)
+
+    async def _status(self, digest: str, work: Path) -> Document | None:
+        """What its process says; what its folder has where none runs; None where it was never started."""
+        answer = await _get(self.folder, f"/studies/{digest}/status")
+        if "phase" in answer:
+            return answer
+        if not (work / TRANSCRIPT).exists():
+            return None
+        try:
+            return await asyncio.to_thread(past_status, work)
+        except StoreError:
+            return None
+
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+        """See ``Upstream``."""
+        return await _post(self.folder, f"/studies/{_quoted(key)}/{_quoted(name)}", fields)
+
+    async def changes(self, key: str | None) -> AsyncIterator[None]:
+        """See ``Upstream``. Of a study that runs, what its process says as well."""
+        if key is None:
+            async for _ in _events(self.folder, "/events"):
+                yield None
+            return
+        async for _ in _events(self.folder, f"/studies/{_quoted(key)}/events"):
+            yield None
+
+
+def _told(status: Document) -> tuple[str, ...]:
+    """What a server takes, but for what its operator has asked already."""
+    here = (status.get("asked") or {}).get("here", {})
+    return tuple(name for name in status.get("orders", ()) if not here.get(name))
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+async def _get(folder: Path, path: str) -> Document:
+    """The JSON object that is answered, whatever its status."""
+    async with _request(folder, "GET", path) as response:
+        return _document(await response.content.read(_LONGEST))
+
+
+async def _post(folder: Path, path: str, fields: Mapping[str, str]) -> Answer:
+    async with _request(folder, "POST", path, json_body=dict(fields)) as response:
+        document = _document(await response.content.read(_LONGEST))
+    if response.status < 300:
+        return Answer(True)
+    error = document.get("error")
+    said = error if isinstance(error, dict) else {}
+    return Answer(False, f"{said.get('what', response.reason)}; expected {said.get('expected')}")
+
+
+async def _events(folder: Path, path: str) -> AsyncIterator[None]:
+    try:
+        async with _request(folder, "GET", path, timeout=_STREAM) as response:
+            async for line in response.content:
+                if line.startswith(b"data:"):
+                    yield None
+    except (NotRunning, StoreError):
+        return
+
+
+@contextlib.asynccontextmanager
+async def _request(
+    folder: Path,
+    method: str,
+    path: str,
+    *,
+    json_body: Mapping[str, str] | None = None,
+    timeout: aiohttp.ClientTimeout = _TIMEOUT,
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    place = folder / NAME
+    try:
+        with reachable(place) as name:
+            connector = aiohttp.UnixConnector(name)
+            url = f"http://localhost{path}"
+            async with (
+                aiohttp.ClientSession(connector=connector, read_bufsize=_LINE) as session,
+                session.request(method, url, json=json_body, timeout=timeout) as response,
+            ):
+                yield response
+    except (FileNotFoundError, ConnectionRefusedError, aiohttp.ClientConnectorError) as error:
+        raise NotRunning(f"nothing runs in {folder}") from error
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        words = str(error) or type(error).__name__
+        raise StoreError(place, f"does not answer as a server would: {words}") from error
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise ValueError("its answer is no JSON object")
+    return document

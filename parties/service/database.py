@@ -1,0 +1,188 @@
+"""The database of a service: SQLite in its folder, or PostgreSQL by URL, brought to this program's tables.
+
+Provides ``database_url``, which says where it is, and ``opened``, an engine on it. A database of a newer program, or of
+another server, is refused with words. Secret: a password in the URL: it is never shown, and not taken from the command
+line, where every user of the host would see it. Source: SQLAlchemy 2 (Core), Alembic. Known limits: one service at a
+time uses a database; its folder's lock sees to that.
+"""
+
+import contextlib
+import importlib.resources
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config as AlembicConfig
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from parties.foundation.errors import ConfigError, StoreError
+from parties.service.tables import SERVICE
+from parties.storage.files import create, disk_errors
+
+VARIABLE = "SYNCRET_DATABASE"
+FILE = "service.sqlite"
+_CONNECT_S = 5
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "busy_timeout=5000",
+    # KB in each connection, instead of 2 MB: a year's studies pass through it, and are not looked at again.
+    "cache_size=-256",
+)
+_POOL = 2
+"""Connections that are kept, from the start: those that it takes more for a moment are closed again."""
+_SECRETS = frozenset({"password", "sslpassword"})
+"""Parameters of PostgreSQL's URLs that are secret."""
+_MIGRATIONS = "parties.service.migrations"
+_OTHER_WAYS = (
+    f"expected it in {VARIABLE} or in a file (--database-file), or the password in ~/.pgpass"
+)
+
+
+def database_url(
+    folder: Path, option: str | None = None, file: Path | None = None, variable: str | None = None
+) -> URL:
+    """Where the database is: the first of an ``option``, a ``file`` with one line, a ``variable`` and SQLite's file.
+
+    Raises ConfigError, which does not show it.
+    """
+    if option is not None:
+        url = _parsed(option, "--database")
+        if url.password is not None or _SECRETS & url.query.keys():
+            raise ConfigError("service", "--database", f"has a password in it; {_OTHER_WAYS}")
+        return url
+    if file is not None:
+        with disk_errors(file, "read"):
+            text = file.read_text(encoding="utf-8").strip()
+        return _parsed(text, "--database-file")
+    if variable:
+        return _parsed(variable, VARIABLE)
+    return URL.create("sqlite", database=str(folder / FILE))
+
+
+def taken_from_environment() -> str | None:
+    """The variable's value, which processes that are started from here on do not inherit."""
+    return os.environ.pop(VARIABLE, None)
+
+
+def _parsed(text: str, where: str) -> URL:
+    expected = "expected postgresql://USER@HOST/DATABASE or sqlite:///FILE"
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        # The library's message may show what was given.
+        raise ConfigError("service", where, f"is no database's URL; {expected}") from None
+    kind = url.get_backend_name()
+    if kind == "postgresql":
+        if importlib.util.find_spec("psycopg") is None:
+            missing = "needs a package that is not installed: pip install 'syncret[sql]'"
+            raise ConfigError("service", where, missing)
+        return url.set(drivername="postgresql+psycopg")
+    if kind == "sqlite" and url.database and url.database != ":memory:":
+        return url
+    raise ConfigError("service", where, f"is of the kind {kind!r}; {expected}")
+
+
+@contextlib.contextmanager
+def opened(url: URL, server: str) -> Iterator[Engine]:
+    """An engine on the database of ``server`` (its key's hash), migrated. Raises StoreError."""
+    # A password may be among the parameters, too.
+    shown = Path(url.set(query={}).render_as_string(hide_password=True))
+    sqlite = url.get_backend_name() == "sqlite"
+    if sqlite:
+        _make_private(Path(str(url.database)))
+        shown = Path(str(url.database))
+    arguments: dict[str, object] = {} if sqlite else {"connect_timeout": _CONNECT_S}
+    engine = create_engine(
+        url,
+        connect_args=arguments,
+        hide_parameters=True,
+        pool_pre_ping=not sqlite,
+        pool_size=_POOL,
+    )
+    if sqlite:
+        event.listen(engine, "connect", _pragmas)
+        event.listen(engine, "begin", _begin)
+    try:
+        with database_errors(shown), engine.begin() as connection:
+            _migrate(connection, shown)
+            _check_owner(connection, shown, server)
+        _fill(engine)
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextlib.contextmanager
+def database_errors(where: Path) -> Iterator[None]:
+    """What the database refuses within, as StoreError; statements and values are not shown."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or type(error).__name__).strip()
+        raise StoreError(
+            where,
+            f"the database does not answer: {' '.join(reason.split())}; expected one that this server may write",
+        ) from error
+
+
+def _make_private(path: Path) -> None:
+    with disk_errors(path, "opened"), contextlib.suppress(FileExistsError):
+        os.close(create(path, secret=True))
+
+
+def _pragmas(connection: object, record: object) -> None:
+    # The driver would begin a transaction before the first change of a row, and leave the making of tables out of it.
+    connection.isolation_level = None  # type: ignore[attr-defined]
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _fill(engine: Engine) -> None:
+    """Open what the pool keeps: what a service holds does not depend on how many have asked at once.
+
+    A role that may have fewer connections is served with those.
+    """
+    with contextlib.suppress(SQLAlchemyError), contextlib.ExitStack() as held:
+        for _ in range(_POOL):
+            held.enter_context(engine.connect()).scalar(select(SERVICE.c.value).limit(1))
+
+
+def _migrate(connection: Connection, shown: Path) -> None:
+    with importlib.resources.as_file(importlib.resources.files(_MIGRATIONS)) as folder:
+        settings = AlembicConfig()
+        settings.set_main_option("script_location", str(folder).replace("%", "%%"))
+        settings.set_main_option("path_separator", "os")
+        settings.attributes["connection"] = connection
+        try:
+            command.upgrade(settings, "head")
+        except CommandError as error:
+            raise StoreError(
+                shown,
+                "is of a newer version of Syncret than this one, or of another program; expected that version here, or "
+                "a copy from before it",
+            ) from error
+
+
+def _check_owner(connection: Connection, shown: Path, server: str) -> None:
+    known = connection.scalar(select(SERVICE.c.value).where(SERVICE.c.key == "server"))
+    if known is None:
+        connection.execute(insert(SERVICE).values(key="server", value=server))
+    elif known != server:
+        raise StoreError(
+            shown,
+            f"is the database of another server (its key is {known[:16]}..., this one's {server[:16]}...); "
+            "expected one for each server",
+        )

@@ -1,0 +1,276 @@
+"""Who a service is, and who the two others are: keys and public descriptions, exchanged once for all studies.
+
+Provides ``ServerFile``, the public file NAME.server that an operator hands to the two others, ``make_identity`` and
+``join``, and ``Identity``, which is read when the service starts. The file has the server's addresses and its
+certificate, signed with its key; whoever has compared its fingerprint with the operator has compared all of it. Servers
+know one another by these keys, without an authority; a study's authority admits owners and nobody else.
+
+Secret: ``keys/own.key``, made here with mode 0600. Public: the rest. Source: RFC 5280 through `cryptography`.
+"""
+
+import base64
+import binascii
+import json
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from parties.config import Address, CertificateFiles
+from parties.crypto.pinned_key import Pinned
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.foundation.untrusted_text import from_der
+from parties.identity.join_documents import read_out
+from parties.identity.tls import (
+    check_subject,
+    common_name,
+    load_key,
+    private_pem,
+    public_pem,
+    self_signed,
+)
+from parties.storage.files import disk_errors, write_new, write_whole
+from protocols.mesh import key_hash
+
+VERSION = 1
+MOST_BYTES = 16_384
+_KEYS, _SERVERS, _KNOWN = "keys", "servers", "known.pem"
+_VALID_DAYS = 3_650
+_FIELDS = ("name", "mesh", "ingest", "certificate", "signature")
+_COMMENT = "# A server of studies, for the operators of the two others. Nothing in it is secret.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFile:
+    """A server: its ``name``, where servers (``mesh``) and owners (``ingest``) reach it, and its ``certificate``."""
+
+    name: str
+    mesh: Address
+    ingest: Address
+    certificate: x509.Certificate
+
+    @property
+    def key(self) -> str:
+        """Hex SHA-256 of its public key."""
+        return key_hash(self.certificate)
+
+    @property
+    def pinned(self) -> Pinned:
+        """Who it has to be."""
+        return Pinned(self.name, self.key)
+
+    def lines(self) -> list[str]:
+        """What it says to people."""
+        return [f"{self.name} (mesh {self.mesh}, ingest {self.ingest})", *read_out(self.key)]
+
+    def fields(self) -> dict[str, str]:
+        """What its file has and its signature is of."""
+        certificate = self.certificate.public_bytes(Encoding.DER)
+        return {
+            "name": self.name,
+            "mesh": str(self.mesh),
+            "ingest": str(self.ingest),
+            "certificate": base64.b64encode(certificate).decode("ascii"),
+        }
+
+    def signed(self, key: Ed25519PrivateKey) -> str:
+        """The file's text."""
+        signature = base64.b64encode(key.sign(_message(self.fields()))).decode("ascii")
+        lines = {**self.fields(), "signature": signature}
+        body = "".join(f'{name} = "{value}"\n' for name, value in lines.items())
+        return f"{_COMMENT}server = {VERSION}\n{body}"
+
+    @classmethod
+    def load(cls, path: Path) -> "ServerFile":
+        """From a file. Raises CertificateError, naming it: damaged, altered, of another version."""
+        values = _checked(path)
+        try:
+            certificate = from_der(_decoded(values["certificate"]))
+            loaded = cls(
+                values["name"],
+                Address.parse(values["mesh"]),
+                Address.parse(values["ingest"]),
+                certificate,
+            )
+            check_subject(loaded.name)
+        except (ValueError, CertificateError) as error:
+            raise CertificateError(f"{path}: {error}; expected a server's file") from error
+        if loaded.fields() != {key: values[key] for key in _FIELDS[:-1]}:
+            raise CertificateError(f"{path}: an address is spelt otherwise than it would be")
+        if common_name(certificate, path) != loaded.name:
+            raise CertificateError(f"{path}: its certificate has another name; expected its own")
+        _verify(path, certificate, values)
+        return loaded
+
+
+def _checked(path: Path) -> dict[str, str]:
+    with disk_errors(path, "read"), path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    try:
+        document = tomllib.loads(data.decode()) if len(data) <= MOST_BYTES else {}
+    except (ValueError, RecursionError):
+        document = {}
+    version = document.pop("server", None)
+    if version is None:
+        raise CertificateError(f"{path}: is no server's file; expected one of `syncret serve init`")
+    if version != VERSION or isinstance(version, bool):
+        raise CertificateError(
+            f"{path}: is of version {str(version)[:20]!r}; expected {VERSION}, this version's server's file"
+        )
+    values = {key: value for key, value in document.items() if isinstance(value, str)}
+    if sorted(values) != sorted(_FIELDS) or len(values) != len(document):
+        raise CertificateError(f"{path}: has other values than a server's file has")
+    return values
+
+
+def _verify(path: Path, certificate: x509.Certificate, values: Mapping[str, str]) -> None:
+    key = certificate.public_key()
+    if not isinstance(key, Ed25519PublicKey):
+        raise CertificateError(f"{path}: its key is of another kind; expected Ed25519")
+    signature = _decoded(values["signature"])
+    try:
+        key.verify(signature, _message({name: values[name] for name in _FIELDS[:-1]}))
+        certificate.verify_directly_issued_by(certificate)
+    except (InvalidSignature, ValueError, TypeError) as error:
+        raise CertificateError(
+            f"{path}: was altered: its signature is not of this content; expected the file as its server made it"
+        ) from error
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CertificateError("a value is not base64") from error
+
+
+def _message(fields: Mapping[str, str]) -> bytes:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return f"syncret server {VERSION}\n{text}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A service in ``folder``: ``servers`` are the three in the order of their numbers, this one being ``pid``.
+
+    One that runs studies of FLAIM alone has no others: ``servers`` is itself.
+    """
+
+    folder: Path
+    servers: tuple[ServerFile, ...]
+    pid: int
+
+    @property
+    def own(self) -> ServerFile:
+        """This server."""
+        return self.servers[self.pid]
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The numbers of the others."""
+        return tuple(pid for pid in range(len(self.servers)) if pid != self.pid)
+
+    @property
+    def files(self) -> CertificateFiles:
+        """Its certificate and key, and in the place of an authority the certificates of all."""
+        keys = self.folder / _KEYS
+        return CertificateFiles(self.folder / _SERVERS / _KNOWN, keys / "own.crt", keys / "own.key")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Identity":
+        """The one that ``make_identity`` and ``join`` made. Raises ConfigError, CertificateError, StoreError."""
+        public = _own_public(folder)
+        paths = sorted((folder / _SERVERS).glob("*.server"))
+        servers = tuple(ServerFile.load(path) for path in paths)
+        own = [n for n, item in enumerate(servers) if item.certificate.public_key() == public]
+        if not own:
+            raise ConfigError(
+                "service", str(folder), "knows no servers yet; expected `syncret serve join` before"
+            )
+        return cls(folder, servers, own[0])
+
+
+def _own_public(folder: Path) -> object:
+    """The public key of the server in ``folder``. Raises ConfigError, CertificateError."""
+    path = folder / _KEYS / "own.key"
+    if not path.exists():
+        raise ConfigError(
+            "service",
+            str(folder),
+            "has no server in it; expected the folder of `syncret serve init`, which makes one",
+        )
+    return load_key(path).public_key()
+
+
+def make_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> ServerFile:
+    """This server's key and certificate in ``folder``, and its public description; what is there stays.
+
+    Called again with other addresses it makes another description of the same key. Raises CertificateError, StoreError.
+    """
+    check_subject(name)
+    if str(mesh) == str(ingest):
+        raise CertificateError("mesh and ingest are the same; expected two addresses")
+    keys, path = folder / _KEYS, folder / f"{name}.server"
+    with disk_errors(folder, "made"):
+        keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (keys / "own.key").exists():
+        new = Ed25519PrivateKey.generate()
+        write_new(keys / "own.key", private_pem(new), secret=True)
+        write_whole(keys / "own.crt", public_pem(self_signed(name, new, _VALID_DAYS)))
+    key = load_key(keys / "own.key")
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CertificateError(f"{keys / 'own.key'}: key of another kind; expected Ed25519")
+    certificate = x509.load_pem_x509_certificate((keys / "own.crt").read_bytes())
+    if (held := common_name(certificate, keys / "own.crt")) != name:
+        raise CertificateError(f"{keys / 'own.crt'}: is of {held!r}; expected {name!r}")
+    made = ServerFile(name, mesh, ingest, certificate)
+    write_whole(path, made.signed(key))
+    return made
+
+
+def join(folder: Path, files: Sequence[Path]) -> Identity:
+    """Keep the three servers' files, in the order of their numbers; or this one's own alone, for FLAIM.
+
+    May be repeated with other addresses of the same servers. Raises CertificateError, ConfigError, StoreError.
+    """
+    servers = [ServerFile.load(path) for path in files]
+    if len(servers) not in (1, 3):
+        raise CertificateError(
+            f"these are {len(servers)} servers; expected three, or for FLAIM this one alone"
+        )
+    for what in ("name", "key", "mesh", "ingest"):
+        values = [str(getattr(server, what)) for server in servers]
+        if len(set(values)) != len(values):
+            raise CertificateError(f"two servers have the same {what}; expected different ones")
+    public = _own_public(folder)
+    if public not in [server.certificate.public_key() for server in servers]:
+        raise CertificateError(
+            f"{', '.join(server.name for server in servers)}: none of these is the server in {folder}; expected its "
+            "own file among them"
+        )
+    before = sorted((folder / _SERVERS).glob("*.server"))
+    known = [ServerFile.load(path).pinned for path in before]
+    if known and known != [server.pinned for server in servers]:
+        raise StoreError(
+            folder / _SERVERS,
+            f"has {', '.join(pin.name for pin in known)} in it, with their keys; expected the same servers in the "
+            "same order, or a new folder: studies of others do not go on here",
+        )
+    beside = folder / f".{_SERVERS}"
+    with disk_errors(folder, "made"):
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(mode=0o700)
+        for pid, (server, path) in enumerate(zip(servers, files, strict=True)):
+            (beside / f"{pid}-{server.name}.server").write_bytes(path.read_bytes())
+        known_pem = b"".join(public_pem(server.certificate) for server in servers)
+        (beside / _KNOWN).write_bytes(known_pem)
+    with disk_errors(folder, "made"):
+        shutil.rmtree(folder / _SERVERS, ignore_errors=True)
+        beside.rename(folder / _SERVERS)
+    return Identity.load(folder)

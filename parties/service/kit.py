@@ -1,0 +1,374 @@
+"""Kits: for each server and each data owner of a study a folder with what it needs, and nothing that is secret.
+
+Provides ``make_kits``. A kit has the configuration and the public certificates, the servers' cards or files, a unit for
+systemd and a compose file that run this server, and a README with its commands. It is made of a list of what is public,
+each thing read as what it is, so that a key that lies in the study's folder by mistake does not get into one. Public:
+all of it.
+
+The README of a kit: what a server's operator, or a data owner, does and types, in order.
+
+Provides ``Part``, what a kit is of, ``server_text`` and ``owner_text``. Public: all of it.
+"""
+
+import importlib.resources
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+
+from parties.config import Config, load_config
+from parties.config.limits import check_name, check_names
+from parties.config.provenance import check_confirmed
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.foundation.untrusted_text import from_pem
+from parties.foundation.version import version
+from parties.identity.join_documents import load_card, read_out
+from parties.identity.study_setup import CERTIFICATES
+from parties.service.identity import ServerFile
+from parties.storage.files import disk_errors, write_whole
+
+HOME = "/var/lib/syncret"
+_SOURCE = f"# in the source of Syncret {version()}"
+
+
+SERVICE_COMMAND = ("serve", "--dir", HOME)
+SERVICE_DESCRIPTION = "a server of private synthetic tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A server ``name`` of a study whose configuration is the file ``file``; ``pid`` is None of FLAIM's, and of silos'.
+
+    ``servers`` are the files that tell `syncret serve` who the servers are, in their order; with none it is `syncret
+    party`, `flaim-server` or `silos-server` that runs this study alone.
+    """
+
+    config: Config
+    file: str
+    name: str
+    pid: int | None
+    servers: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What runs it, after `syncret`."""
+        if self.servers:
+            return SERVICE_COMMAND
+        study, run = f"{HOME}/study/{self.file}", self.folder
+        if self.pid is None:
+            return (f"{self.config.meeting}-server", study, "--dir", run)
+        return ("party", study, "--pid", str(self.pid), "--dir", run)
+
+    @property
+    def folder(self) -> str:
+        """What it keeps, and where its status is asked for."""
+        return HOME if self.servers else f"{HOME}/run"
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Where it listens: mesh and ingest, or where FLAIM's clients or silos come."""
+        if self.pid is None:
+            address = self.config.require_meeting().address
+            return () if address is None else (address.port,)
+        party = self.config.parties[self.pid]
+        return party.mesh.port, party.ingest.port
+
+    @property
+    def host(self) -> str:
+        """By which others reach it."""
+        if self.pid is None:
+            address = self.config.require_meeting().address
+            return self.name if address is None else address.host
+        return self.config.parties[self.pid].mesh.host
+
+    @property
+    def container_command(self) -> str:
+        """As compose has it: in a container a service listens at all addresses."""
+        words = list(self.command)
+        if self.servers and self.pid is not None:
+            mesh, ingest = self.ports
+            words += ["--listen-mesh", f"0.0.0.0:{mesh}", "--listen-ingest", f"0.0.0.0:{ingest}"]
+        return json.dumps(words)
+
+
+def server_text(part: Part) -> str:
+    """A server's README."""
+    alone = "the silos' server" if part.config.silos else "FLAIM's server"
+    role = alone if part.pid is None else f"server {part.pid}"
+    ports = " and ".join(map(str, part.ports))
+    return "\n".join(
+        [
+            f"# {part.name}: {role} of {part.config.run.id}",
+            "",
+            "Nothing here is secret. Your keys are on your host, where they were made, and stay there.",
+            "",
+            *_compare(part.config, part.file, f"`{part.name}` has the words of its own card"),
+            "",
+            f"Then, on {part.host}, whose ports {ports} others have to reach:",
+            "",
+            *_commands(_steps(part)),
+            "",
+            "In containers instead of systemd: compose.yaml, with what is said at its head.",
+            "",
+            f"A copy of what it keeps, encrypted, while it runs: `syncret backup {part.folder} --to FILE --for PUB`.",
+            "",
+        ]
+    )
+
+
+def _steps(part: Part) -> list[str]:
+    install = [
+        "python3 -m venv /opt/syncret",
+        f"/opt/syncret/bin/pip install -c constraints.txt '.[server]'   {_SOURCE}",
+        "install -m 0644 syncret.conf /etc/sysusers.d/ && systemd-sysusers",
+        "install -m 0644 syncret.service /etc/systemd/system/",
+        f"install -d -o syncret -g syncret -m 0700 {HOME}",
+    ]
+    if not part.servers:
+        return [
+            *install,
+            f"cp -r study tls {HOME}/ && chown -R syncret: {HOME}   # tls: of `syncret certs card`",
+            "systemctl enable --now syncret",
+            f"syncret status {part.folder}",
+        ]
+    files = " ".join(f"servers/{name}" for name in part.servers)
+    as_user = "sudo -u syncret /opt/syncret/bin/syncret"
+    return [
+        *install,
+        f"{as_user} serve join {files} --dir {HOME}   # after its `serve init`",
+        "systemctl enable --now syncret",
+        f"{as_user} study list --dir {HOME}",
+        f"{as_user} study approve {part.config.digest()} --dir {HOME}   # once the words are the same",
+    ]
+
+
+def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
+    """A data owner's README; ``admitted``: its certificate is in the kit."""
+    command = "submit" if config.parties else f"{config.meeting}-client"
+    steps = [f"pip install -c constraints.txt .   {_SOURCE}"]
+    if not admitted:
+        steps += [
+            f"syncret certs request {name}   # send {name}.request to the coordinator, and read the words out",
+            f"cp {name}.crt study/certificates/   # what comes back",
+        ]
+    if config.parties:
+        steps += [
+            f"syncret submit study/{file} --data TABLE.csv --check   # shows all, sends nothing"
+        ]
+    steps += [f"syncret {command} study/{file} --data TABLE.csv", "syncret budget"]
+    key = "made by `syncret certs request`, in tls" if admitted else "made below, in tls"
+    return "\n".join(
+        [
+            f"# {name}: data owner in {config.run.id}",
+            "",
+            f"Nothing here is secret. Your key is {key}, and stays on your host.",
+            "",
+            *_compare(config, file, "two operators at least read you the same ones"),
+            "",
+            "Then, in this folder, with tls beside study:",
+            "",
+            *_commands(steps),
+            "",
+            "In a container instead: compose.yaml, with what is said at its head.",
+            "",
+        ]
+    )
+
+
+def _compare(config: Config, file: str, right: str) -> list[str]:
+    return [
+        f"Compare first: `syncret fingerprint study/{file}` shows these words, and {right}.",
+        "",
+        *read_out(config.digest()),
+    ]
+
+
+def _commands(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+_PRIVATE = b"PRIVATE KEY"
+_TEMPLATES = "kit_files"
+_MOST_BYTES = 1 << 24
+Files = Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Kits:
+    """Of which study, what there is by party: the servers' and the owners' files, by name in a kit."""
+
+    config: Config
+    parties: Mapping[str, Files] = field(repr=False)
+
+
+def make_kits(
+    config: Path, cards: Sequence[Path], owners: Sequence[str], *, out: Path, zipped: bool
+) -> list[Path]:
+    """A folder (or a zip) for each server and each data owner of the study in ``config``, below the new folder ``out``.
+
+    ``cards`` are the servers' cards or, for servers of many studies, the files of `syncret serve init`, in the servers'
+    order; ``owners`` adds to those whom the configuration names. Raises ConfigError, CertificateError, StoreError.
+    """
+    kits = _kits(config, cards, owners)
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise StoreError(out, "is there already; expected the name of a new folder")
+    with disk_errors(out, "made"):
+        out.mkdir(parents=True, exist_ok=True)
+    return [_write(out, name, files, zipped=zipped) for name, files in kits.parties.items()]
+
+
+def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
+    config = load_config(path)
+    check_confirmed(config)
+    # It stands in units and commands.
+    check_name("the file's name", path.name)
+    servers = _server_names(config)
+    section = config.silos or config.flaim
+    named = config.clients.names if section is None else section.clients
+    everybody = list(dict.fromkeys((*named, *owners)))
+    check_names("owner", [*servers, *everybody])
+    public, names = _cards(config, cards)
+    study: dict[str, bytes] = {
+        f"study/{path.name}": _public(path),
+        **_certificates(config, ["ca", *servers]),
+        **public,
+    }
+    kits: dict[str, Files] = {}
+    for number, name in enumerate(servers):
+        pid = number if config.parties else None
+        kits[name] = {**study, **_server_files(Part(config, path.name, name, pid, names))}
+    for name in everybody:
+        own = _certificates(config, [name])
+        text = owner_text(config, path.name, name, admitted=bool(own))
+        yaml = _filled("owner.yaml", name=name)
+        kits[name] = {**study, **own, "README.md": text.encode(), "compose.yaml": yaml}
+    return Kits(config, kits)
+
+
+def _server_names(config: Config) -> list[str]:
+    if config.parties:
+        return [party.name for party in config.parties]
+    section = config.silos or config.flaim
+    if section is not None and section.key is not None:
+        return [section.server]
+    raise ConfigError(
+        config.source,
+        "party",
+        "is missing, and so is the key of a server of FLAIM or of silos; expected the configuration that "
+        "`syncret certs merge` made",
+    )
+
+
+def _server_files(part: Part) -> Files:
+    described = SERVICE_DESCRIPTION if part.servers else f"study {part.config.run.id}"
+    unit = unit_text(part.command, described, watched=bool(part.servers))
+    ports = "\n".join(f'      - "{port}:{port}"' for port in part.ports)
+    return {
+        "README.md": server_text(part).encode(),
+        "syncret.service": unit,
+        "syncret.conf": _template("syncret.conf").encode(),
+        "compose.yaml": _filled(
+            "server.yaml",
+            name=part.name,
+            command=part.container_command,
+            folder=part.folder,
+            host=part.host,
+            ports=ports,
+        ),
+    }
+
+
+def unit_text(command: Sequence[str], description: str, *, watched: bool) -> bytes:
+    """A systemd unit that runs `syncret` with this ``command``; ``watched``: it says that its event loop turns."""
+    watchdog = "WatchdogSec=60\n" if watched else ""
+    return _filled(
+        "syncret.service", command=" ".join(command), description=description, watchdog=watchdog
+    )
+
+
+def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...]]:
+    """The files of the servers, by their places in a kit; and those for `serve`, in their order.
+
+    Raises CertificateError where one is of nobody in the configuration, or has another key.
+    """
+    files: dict[str, bytes] = {}
+    names = []
+    keys = _keys(config)
+    for path in paths:
+        service = path.suffix == ".server"
+        item = ServerFile.load(path) if service else load_card(path)
+        if keys.get(item.name) != item.key:
+            raise CertificateError(
+                f"{path}: is of {item.name}, with a key of {item.key[:16]}...; expected a server of the configuration: "
+                f"{', '.join(f'{name} ({key[:16]}...)' for name, key in keys.items())}"
+            )
+        files[f"servers/{path.name}"] = _public(path)
+        names += [path.name] if service else []
+    if names and config.silos is not None:
+        raise CertificateError(
+            f"{names[0]}: is of a service, which takes no study between silos; expected the server's card, or none"
+        )
+    if names and [Path(name).stem for name in names] != list(keys):
+        raise CertificateError(
+            f"these are the files {', '.join(names)}; expected those of {', '.join(keys)} in this order, or none"
+        )
+    return files, tuple(names)
+
+
+def _keys(config: Config) -> dict[str, str]:
+    if config.parties:
+        return {party.name: party.key for party in config.parties}
+    section = config.require_meeting()
+    return {section.server: section.pinned.key}
+
+
+def _certificates(config: Config, names: Sequence[str]) -> Files:
+    """The certificates of ``names`` that are there. Raises CertificateError."""
+    folder = config.base / CERTIFICATES
+    files = {}
+    for name in names:
+        path = folder / f"{name}.crt"
+        if path.exists():
+            data = _public(path)
+            try:
+                from_pem(data)
+            except ValueError as error:
+                raise CertificateError(f"{path}: is no certificate; expected PEM") from error
+            files[f"study/{CERTIFICATES}/{path.name}"] = data
+    return files
+
+
+def _public(path: Path) -> bytes:
+    """A file that goes into kits. Raises CertificateError where a private key is in it."""
+    with disk_errors(path, "read"), path.open("rb") as file:
+        data = file.read(_MOST_BYTES)
+    if _PRIVATE in data:
+        raise CertificateError(f"{path}: has a private key in it, which goes into no kit")
+    return data
+
+
+def _template(name: str) -> str:
+    files = importlib.resources.files("parties.service")
+    return (files / _TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _filled(template: str, /, **values: str) -> bytes:
+    return Template(_template(template)).substitute(values).encode()
+
+
+def _write(out: Path, name: str, files: Files, *, zipped: bool) -> Path:
+    if not zipped:
+        for place, data in files.items():
+            path = out / name / place
+            with disk_errors(path, "made"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+        return out / name
+    path = out / f"{name}.zip"
+    with disk_errors(path), zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
+        for place, data in files.items():
+            # The same kits make the same bytes.
+            archive.writestr(zipfile.ZipInfo(f"{name}/{place}"), data)
+    return path

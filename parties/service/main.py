@@ -1,0 +1,152 @@
+"""`syncret serve` from its folder and options to its end: lock, database, ports, operator's socket.
+
+Provides ``serve_studies``. Public: everything.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from sqlalchemy.engine import URL
+
+from parties.config import Address
+from parties.foundation.errors import ConfigError, StoreError
+from parties.identity.tls import load_certificate
+from parties.observability.events import FieldValue, Progress
+from parties.observability.systemd import beating
+from parties.service import admin_listener
+from parties.service.admin_listener import NAME, listen
+from parties.service.api import service_application
+from parties.service.database import opened
+from parties.service.identity import Identity
+from parties.service.retention import tidying
+from parties.service.service import Service
+from parties.service.settings import load_settings
+from parties.service.studies import Book, now
+from parties.storage.files import disk_errors, open_private
+
+logger = logging.getLogger("syncret.service")
+
+_LINGER_S = 1.0
+_BESIDE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a service runs: ``limit`` studies at once, its ``database``, the ``register`` of what it released.
+
+    ``mesh`` and ``ingest`` are addresses of this host to listen at, if not those that the others were given.
+    """
+
+    database: URL
+    limit: int
+    register: Path
+    mesh: Address | None = None
+    ingest: Address | None = None
+
+
+async def serve_studies(identity: Identity, options: ServeOptions, progress: Progress) -> None:
+    """Run the service of ``identity`` until it is cancelled; studies end with it and go on at its next start.
+
+    Raises ConfigError, CertificateError, StoreError.
+    """
+    _check_valid(identity)
+    asyncio.get_running_loop().set_default_executor(_threads())
+    folder, database = identity.folder, options.database
+    where = Path(database.database or "") if database.get_backend_name() == "sqlite" else folder
+    with _held(folder), opened(database, identity.own.key) as engine:
+        service = Service(
+            identity,
+            Book(engine, where),
+            limit=options.limit,
+            register=options.register,
+            listen=(options.mesh, options.ingest),
+        )
+        async with service, _answering(service, folder), tidying(folder), beating():
+            own = identity.own
+            progress.event(
+                "listening",
+                f"{own.name} serves studies: servers at {options.mesh or own.mesh}, owners at "
+                f"{options.ingest or own.ingest}; {len(service.studies)} known, {len(service.workers)} running",
+            )
+            # What is there now stays; the service collects what its studies leave, one by one.
+            gc.collect()
+            gc.freeze()
+            await service.run()
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Those that work beside the loop: all of them from the start, however many are at work at once."""
+    pool, here = ThreadPoolExecutor(_BESIDE, "service"), threading.Barrier(_BESIDE)
+    try:
+        for _ in range(_BESIDE):
+            pool.submit(here.wait)
+    except RuntimeError:
+        here.abort()  # This system has no more threads: those that wait for them would wait for ever.
+        raise
+    return pool
+
+
+def _rejected(reason: str, text: str, **fields: FieldValue) -> None:
+    logger.warning("%s: %s", reason, text)
+
+
+def _check_valid(identity: Identity) -> None:
+    """Raises ConfigError where the certificate that the others know has expired."""
+    expires = load_certificate(identity.files.cert, "certificate").not_valid_after_utc
+    for server in identity.servers:
+        expires = min(expires, server.certificate.not_valid_after_utc)
+    if expires < now():
+        raise ConfigError(
+            "service",
+            "servers",
+            f"a server's certificate expired on {expires:%Y-%m-%d}; expected new files of all three (serve init, "
+            "join), if this machine's clock is right",
+        )
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """The folder is this process's. Raises StoreError where it is another's."""
+    with disk_errors(folder, "opened"):
+        lock = open_private(folder / "lock")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            text = "another `syncret serve` runs in this folder; expected one of its own for each"
+            raise StoreError(folder, text) from error
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _answering(service: Service, folder: Path) -> AsyncIterator[None]:
+    """The operator's socket, and the HTTPS port that the settings ask for, while the block runs."""
+    path, admin = folder / NAME, load_settings(folder).admin
+    app = service_application(service, admin.fingerprints, _rejected, readers=admin.reading)
+    if admin.address is not None:
+        # Templates take a while to import, and most services are looked at by their sockets.
+        from parties.service.console.gate import Gate
+        from parties.service.console.pages import add_console
+        from parties.service.console.upstream import Studies
+
+        add_console(app, Studies(folder), Gate())
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listen(path)).start()
+        for one in admin_listener.listening(folder, admin, _rejected):
+            await web.SockSite(runner, one.socket, ssl_context=one.context).start()
+        yield
+    finally:
+        await runner.cleanup()
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,237 @@
+"""Status documents as Prometheus metrics: of one server, or of all studies that a service runs.
+
+Provides ``render``. Everything is made of the statuses (parties/README.md, Status), so that whoever has those, asked
+from processes of their own, has the metrics of all of them; counters begin anew with each process, as Prometheus
+expects. Public: all of it. Source: https://prometheus.io/docs/practices/naming/.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from parties.observability.status import OwnerState, Phase
+from parties.service.studies import State
+
+Status = Mapping[str, Any]
+_BASE = ("study", "party")
+
+
+def render(
+    statuses: Sequence[Status], accept: str = "", *, own: Status | None = None
+) -> tuple[bytes, str]:
+    """The metrics of all ``statuses``, and their content type: the format is one that the header ``accept`` allows.
+
+    ``own`` is the status of the service that runs them, where one does.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Statuses(statuses))
+    if own is not None:
+        registry.register(_Service(own))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Statuses(Collector):
+    """Families of metrics, each with the samples of every status."""
+
+    def __init__(self, statuses: Sequence[Status]) -> None:
+        self._statuses = statuses
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        families = _families()
+        for status in self._statuses:
+            base = [status["study"]["id"], status["party"]["name"]]
+            for name, labels, value in _samples(status):
+                if value is not None:
+                    families[name].add_metric([*base, *labels], float(value))
+        yield from families.values()
+        yield _studies(self._statuses)
+
+
+def _studies(statuses: Sequence[Status]) -> Metric:
+    family = GaugeMetricFamily("syncret_studies", "Studies by phase.", labels=["phase"])
+    counts = Counter(status["phase"] for status in statuses)
+    for phase in Phase:
+        family.add_metric([phase.value], counts[phase.value])
+    return family
+
+
+class _Service(Collector):
+    """Of a service: its studies by state and how often they were started again, the two others, its ports."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        status, base = self._status, ["party"]
+        name = status["service"]
+
+        def gauge(key: str, text: str, label: str, values: Mapping[str, float | None]) -> Metric:
+            family = GaugeMetricFamily(f"syncret_service_{key}", text, labels=[*base, label])
+            for value, number in values.items():
+                if number is not None:
+                    family.add_metric([name, value], float(number))
+            return family
+
+        states = {state.value: status["states"].get(state.value, 0) for state in State}
+        yield gauge("studies", "Studies by state.", "state", states)
+        peers = {peer["name"]: peer for peer in status["peers"]}
+        there = {key: float(peer["there"]) for key, peer in peers.items()}
+        yield gauge("peer_there", "1 while the other service answers.", "peer", there)
+        trips = {key: peer["round_trip_s"] for key, peer in peers.items()}
+        yield gauge(
+            "peer_round_trip_seconds", "To the other service and back, by HTTPS.", "peer", trips
+        )
+        yield from _clocks(status)
+        yield _waits(status)
+        memory = GaugeMetricFamily(
+            "syncret_service_memory_bytes", "Resident memory of its own process.", labels=base
+        )
+        if (resident := status["process"]["memory_bytes"]) is not None:
+            memory.add_metric([name], float(resident))
+        yield memory
+        refused = CounterMetricFamily(
+            "syncret_service_refused_connections",
+            "Connections that named no study here.",
+            labels=[*base, "port"],
+        )
+        for port, count in status["refused_connections"].items():
+            refused.add_metric([name, port], count)
+        yield refused
+        yield _restarts(status)
+
+
+def _clocks(status: Status) -> Iterator[Metric]:
+    """How far the others' clocks are from this one's, and this one's from the middle one of three."""
+    text = "Seconds by which the other server's clock is ahead of this one's."
+    offsets = GaugeMetricFamily(
+        "syncret_service_peer_clock_offset_seconds", text, labels=["party", "peer"]
+    )
+    for peer in status["peers"]:
+        if (clock := peer["clock"]) is not None:
+            offsets.add_metric([status["service"], peer["name"]], clock["offset_s"])
+    yield offsets
+    text = "Seconds by which this server's clock is off by the two others'; 0 where it is not."
+    own = GaugeMetricFamily("syncret_service_clock_off_seconds", text, labels=["party"])
+    if status["clock"]["known"]:
+        own.add_metric([status["service"]], status["clock"]["off_s"] or 0.0)
+    yield own
+
+
+def _waits(status: Status) -> Metric:
+    """What studies wait for, and at which server."""
+    text = "1 for what a study waits for at a server, by that server's own account."
+    labels = [*_BASE, "server", "cause"]
+    family = GaugeMetricFamily("syncret_study_waits", text, labels=labels)
+    for study in status["studies"]:
+        for wait in study["waits"]:
+            name, cause = wait["name"], wait["cause"]
+            family.add_metric([study["run"], status["service"], name, cause], 1)
+    return family
+
+
+def _restarts(status: Status) -> Metric:
+    """Of the studies whose processes the service runs."""
+    text = "How often the service has started the study's process again."
+    family = CounterMetricFamily("syncret_study_restarts", text, labels=_BASE)
+    counts: Counter[str] = Counter()
+    for study in status["studies"]:
+        if study["process"] is not None:
+            counts[study["run"]] += study["process"]["restarts"]
+    for run, count in counts.items():
+        family.add_metric([run, status["service"]], count)
+    return family
+
+
+def _samples(status: Status) -> Iterator[tuple[str, Sequence[str], float | None]]:
+    versions = status["versions"]
+    yield "syncret", (status["kind"], str(versions["syncret"]), str(versions["wire"])), 1
+    for phase in Phase:
+        yield "syncret_phase", (phase.value,), status["phase"] == phase.value
+    yield from _progress(status)
+    yield from _owners(status["owners"])
+    for reason, count in status["rejections"].items():
+        yield "syncret_rejections", (reason,), count
+    for name, step in status["steps"].items():
+        yield "syncret_step_runs", (name,), step["count"]
+        yield "syncret_step_seconds", (name,), step["seconds"]
+        yield "syncret_step_sent_bytes", (name,), step["sent_bytes"]
+        yield "syncret_step_received_bytes", (name,), step["received_bytes"]
+        yield "syncret_step_messages", (name,), step["messages"]
+    for peer in status["peers"]:
+        yield "syncret_peer_connected", (peer["name"],), peer["connected"]
+        yield "syncret_peer_round_trip_seconds", (peer["name"],), peer["round_trip_s"]
+
+
+def _progress(status: Status) -> Iterator[tuple[str, Sequence[str], float | None]]:
+    rounds, budget, time = status["rounds"], status["budget"], status["time"]
+    process = status.get("process", {})
+    yield "syncret_round_done", (), rounds["done"]
+    yield "syncret_rounds_planned", (), rounds["of"]
+    yield "syncret_budget_epsilon", (), budget["epsilon"]
+    yield "syncret_budget_rho", (), budget["rho"]
+    yield "syncret_budget_spent_rho", (), budget["spent"]
+    yield "syncret_charges", (), budget["charges"]
+    yield "syncret_elapsed_seconds", (), time["elapsed_s"]
+    yield "syncret_left_seconds", (), time["left_s"]
+    yield "syncret_memory_bytes", (), process.get("memory_bytes")
+    yield "syncret_memory_peak_bytes", (), process.get("peak_bytes")
+
+
+def _owners(owners: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], float | None]]:
+    yield "syncret_owners_expected", (), owners["expected"]
+    yield "syncret_owners_minimum", (), owners["minimum"]
+    yield "syncret_owners_here", (), owners["here"]
+    for state in OwnerState:
+        yield "syncret_owners", (state.value,), owners["states"].get(state.value, 0)
+
+
+def _families() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
+    """Empty families by name, a counter's without its suffix _total."""
+    gauges = {
+        "syncret_phase": ("1 for the phase that the server is in.", ("phase",)),
+        "syncret_round_done": ("The last round that is over; the first measurements are 0.", ()),
+        "syncret_rounds_planned": ("Rounds, at most.", ()),
+        "syncret_owners": ("Data owners by state.", ("state",)),
+        "syncret_owners_expected": ("Data owners at most.", ()),
+        "syncret_owners_minimum": ("Data owners at least.", ()),
+        "syncret_owners_here": ("Data owners of whom something is here that may count.", ()),
+        "syncret_budget_epsilon": ("The privacy budget, epsilon.", ()),
+        "syncret_budget_rho": ("The privacy budget, rho of zCDP.", ()),
+        "syncret_budget_spent_rho": ("What of it is charged.", ()),
+        "syncret_charges": ("Charges in the ledger.", ()),
+        "syncret_elapsed_seconds": ("Since the process began.", ()),
+        "syncret_left_seconds": ("A guess of what is left.", ()),
+        "syncret_peer_connected": ("1 while the other server is connected.", ("peer",)),
+        "syncret_peer_round_trip_seconds": ("To the other server and back, by TCP.", ("peer",)),
+        "syncret_memory_bytes": ("Resident memory of the process.", ()),
+        "syncret_memory_peak_bytes": ("The most that it ever was.", ()),
+    }
+    counters = {
+        "syncret_rejections": ("What was not let in, by reason.", ("reason",)),
+        "syncret_step_runs": ("How often a step began.", ("step",)),
+        "syncret_step_seconds": ("Seconds of finished steps.", ("step",)),
+        "syncret_step_sent_bytes": ("Payload bytes sent, by step.", ("step",)),
+        "syncret_step_received_bytes": ("Payload bytes received, by step.", ("step",)),
+        "syncret_step_messages": ("Messages sent, by step.", ("step",)),
+    }
+    info = "Which server in which study, of which version."
+    named = GaugeMetricFamily("syncret_info", info, labels=[*_BASE, "kind", "version", "wire"])
+    return {
+        "syncret": named,
+        **{
+            name: GaugeMetricFamily(name, text, labels=[*_BASE, *labels])
+            for name, (text, labels) in gauges.items()
+        },
+        **{
+            name: CounterMetricFamily(name, text, labels=[*_BASE, *labels])
+            for name, (text, labels) in counters.items()
+        },
+    }

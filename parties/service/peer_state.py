@@ -1,0 +1,174 @@
+"""What a service says of itself and its studies to the two others, who read it every second.
+
+Provides ``Standing``, ``Statement`` and the form that it travels in. Nothing is asked of another server and nothing
+promised: each says what holds for it, and concludes from what the others say (`parties.service.reconcile`). So nothing
+is lost with a message, and a server that was away reads what it has missed. Public: all of it. What is read comes from
+a server whose key is pinned, which may be at fault all the same: sizes are bounded, words are from a list.
+"""
+
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from parties.foundation.errors import PartyError
+from parties.foundation.version import spoken
+from parties.observability.failure_causes import Obstacle, obstacle_of
+from parties.service.studies import State
+
+EXCHANGE_VERSION = 2
+"""Of the form of statements; raised whenever it changes."""
+MOST_BYTES = 1 << 22
+MOST_STUDIES = 5_000
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_STATES = frozenset(state.value for state in State)
+_MOST_TURN = 1 << 31
+_MOST_TIME = float(1 << 40)
+
+
+class BadStatement(PartyError):
+    """A server said what no server of this version says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A study at one server. ``calls``: its process waits for the others', also of those who are done.
+
+    ``obstacle`` is what its process failed for last, while that is not over. It is shown, and nothing follows from it.
+    """
+
+    state: State
+    turn: int | None = None
+    approved: bool = False
+    calls: bool = False
+    reason: str = ""
+    obstacle: Obstacle | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "state": self.state.value,
+            "turn": self.turn,
+            "approved": self.approved,
+            "calls": self.calls,
+            "reason": self.reason,
+            "obstacle": _obstacle_dict(self.obstacle),
+        }
+
+    @classmethod
+    def from_dict(cls, document: object) -> "Standing":
+        """Raises BadStatement."""
+        match document:
+            case {
+                "state": str() as state,
+                "turn": int() | None as turn,
+                "approved": bool() as approved,
+                "calls": bool() as calls,
+                "reason": str() as reason,
+                "obstacle": dict() | None as obstacle,
+            } if state in _STATES and not isinstance(turn, bool):
+                if turn is None or 0 < turn < _MOST_TURN:
+                    said = plain(reason)
+                    return cls(State(state), turn, approved, calls, said, _obstacle(obstacle))
+        raise BadStatement("where a study stands is told in an unknown form")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A server's: how many studies it runs at once (``limit``), how many of its own (``busy``), and all ``studies``.
+
+    ``refused`` has the reasons for which it does not take studies that another one proposed. ``order`` are the starts
+    that server 0 has decided on, by study: a turn. ``time`` is its clock's, in seconds since the epoch; ``obstacle`` is
+    why the service itself gets on with nothing, such as its database's disk.
+    """
+
+    name: str
+    limit: int
+    busy: int
+    studies: Mapping[str, Standing] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    order: Mapping[str, int] = field(default_factory=dict)
+    program: str = field(default_factory=spoken)
+    time: float = field(default_factory=time.time)
+    obstacle: Obstacle | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "exchange": EXCHANGE_VERSION,
+            "program": self.program,
+            "name": self.name,
+            "limit": self.limit,
+            "busy": self.busy,
+            "studies": {digest: item.to_dict() for digest, item in self.studies.items()},
+            "refused": dict(self.refused),
+            "order": dict(self.order),
+            "time": self.time,
+            "obstacle": _obstacle_dict(self.obstacle),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, object]) -> "Statement":
+        """Raises BadStatement; the version is looked at before anything else."""
+        version, program = document.get("exchange"), plain(document.get("program", "unknown"), 80)
+        if version != EXCHANGE_VERSION or program != spoken():
+            raise BadStatement(
+                f"runs version {program} (exchange {plain(version, 20)}); this server {spoken()} (exchange "
+                f"{EXCHANGE_VERSION}); expected the same at all three"
+            )
+        match document:
+            case {
+                "name": str() as name,
+                "limit": int() as limit,
+                "busy": int() as busy,
+                "studies": dict() as studies,
+                "refused": dict() as refused,
+                "order": dict() as order,
+                "time": float() as moment,
+                "obstacle": dict() | None as obstacle,
+            } if max(map(len, (studies, refused, order))) <= MOST_STUDIES:
+                return cls(
+                    plain(name, 80),
+                    limit,
+                    busy,
+                    {_digest(key): Standing.from_dict(value) for key, value in studies.items()},
+                    {_digest(key): plain(value) for key, value in refused.items()},
+                    {_digest(key): _turn(value) for key, value in order.items()},
+                    time=_moment(moment),
+                    obstacle=_obstacle(obstacle),
+                )
+        raise BadStatement("its statement has an unknown form")
+
+
+def plain(text: object, length: int = 400) -> str:
+    """What another server said, to be shown to people."""
+    shown = " ".join(str(text).split())[:length]
+    return "".join(letter if letter.isprintable() else "?" for letter in shown)
+
+
+def _digest(key: object) -> str:
+    if not isinstance(key, str) or _DIGEST.fullmatch(key) is None:
+        raise BadStatement("a study has no digest for a name")
+    return key
+
+
+def _obstacle_dict(obstacle: Obstacle | None) -> dict[str, object] | None:
+    return None if obstacle is None else {"cause": obstacle.cause.value, "detail": obstacle.detail}
+
+
+def _obstacle(document: Mapping[str, object] | None) -> Obstacle | None:
+    """What another server names: a code of this version's, or one that it does not know, and a number."""
+    return None if document is None else obstacle_of(document.get("cause"), document.get("detail"))
+
+
+def _moment(value: float) -> float:
+    if not math.isfinite(value) or not 0 <= value < _MOST_TIME:
+        raise BadStatement("its time is none")
+    return value
+
+
+def _turn(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MOST_TURN:
+        raise BadStatement("a start has no number")
+    return value

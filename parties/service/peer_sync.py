@@ -1,0 +1,260 @@
+"""How services talk: over TLS at the mesh port, by a name of its own, each with the key that the others were given.
+
+    GET  /v1/statement          what this server says of itself (`parties.service.peer_state`)
+    GET  /v1/studies/{digest}   a study that it has: configuration and certificates
+    POST /v1/cards              a new card of this server for a study: {"card": text}
+
+Provides ``Exchange``, this server's end, and ``Peer``, the way to another one's. Secret: nothing. Public: to the two
+others what is asked for; to the network that they talk.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Protocol
+
+import aiohttp
+from aiohttp import web
+
+from parties.foundation.errors import CertificateError, PartyError
+from parties.identity import tls
+from parties.network.port_sharing import Handed, Waiting
+from parties.observability.clocks import ClockReading
+from parties.service.identity import Identity
+from parties.service.peer_state import MOST_BYTES, BadStatement, Statement, plain
+
+logger = logging.getLogger("syncret.exchange")
+
+SERVICE_NAME = "service.syncret.invalid"
+"""What a service asks for (SNI) that dials another one."""
+FRESH_S = 10.0
+"""How long what a server has said counts."""
+_HANDSHAKE_S = 5.0
+_MOST_HANDSHAKES = 64
+_ASK_S = 4.0
+_REPEAT_S = 60.0
+"""How often the same trouble with a server is said again."""
+
+
+class Answering(Protocol):
+    """What the others are told."""
+
+    def statement(self) -> Statement:
+        """Of this server now."""
+
+    async def proposal(self, digest: str) -> Mapping[str, object] | None:
+        """A study's configuration and certificates, if it is here. Raises StoreError."""
+
+    async def new_card(self, kind: str) -> str:
+        """A card for a study. Raises PartyError."""
+
+
+class Exchange:
+    """This server's end; ``take`` is given connections that ask for it."""
+
+    def __init__(self, identity: Identity, answering: Answering) -> None:
+        self._identity = identity
+        self._answering = answering
+        self._inlet = Waiting()
+        self._runner: web.AppRunner | None = None
+        self._handed: Handed | None = None
+        self.take = self._inlet.put
+
+    async def start(self) -> None:
+        """Raises CertificateError."""
+        context, _ = tls.known_contexts(self._identity.files, [])
+        app = web.Application(client_max_size=MOST_BYTES)
+        app.add_routes(
+            [
+                web.get("/v1/statement", self._guarded(self._statement)),
+                web.get("/v1/studies/{digest}", self._guarded(self._study)),
+                web.post("/v1/cards", self._guarded(self._card)),
+            ]
+        )
+        self._runner = web.AppRunner(app, shutdown_timeout=1.0, access_log=None)
+        await self._runner.setup()
+        manager = self._runner.server
+        if manager is None:
+            raise RuntimeError("the HTTP server was not set up")
+        self._handed = Handed(self._inlet, manager, context, _HANDSHAKE_S, _MOST_HANDSHAKES)
+
+    async def close(self) -> None:
+        """End it and its connections."""
+        if self._handed is not None:
+            self._handed.close()
+            await self._handed.wait_closed()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _guarded(
+        self, handler: Callable[[web.Request], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """For the two others alone; errors as JSON."""
+
+        async def guarded(request: web.Request) -> web.Response:
+            transport = request.transport
+            connection = transport.get_extra_info("ssl_object") if transport else None
+            if connection is None or self._asks(tls.peer_key(connection)) is None:
+                return _refusal(HTTPStatus.FORBIDDEN, "only the two other servers may ask this")
+            try:
+                return await handler(request)
+            except PartyError as error:
+                return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+
+        return guarded
+
+    def _asks(self, key: str) -> int | None:
+        servers = self._identity.servers
+        return next((pid for pid in self._identity.peers if servers[pid].key == key), None)
+
+    async def _statement(self, request: web.Request) -> web.Response:
+        return web.json_response(self._answering.statement().to_dict())
+
+    async def _study(self, request: web.Request) -> web.Response:
+        proposal = await self._answering.proposal(request.match_info["digest"])
+        if proposal is None:
+            return _refusal(HTTPStatus.NOT_FOUND, "no such study is here")
+        return web.json_response(proposal)
+
+    async def _card(self, request: web.Request) -> web.Response:
+        return web.json_response({"card": await self._answering.new_card("distaim")})
+
+
+def _refusal(status: int, what: str) -> web.Response:
+    return web.json_response({"error": {"what": what}}, status=status)
+
+
+class PeerAway(PartyError):
+    """Another server cannot be reached, or is not well."""
+
+
+class Peer:
+    """Another server, and what it said last. ``problem`` is why it is not heard, or "" where it is.
+
+    ``clock`` is how far its clock is from this host's, by what it said last.
+    """
+
+    def __init__(self, identity: Identity, pid: int) -> None:
+        """Raises CertificateError."""
+        self.pid = pid
+        self.server = identity.servers[pid]
+        self.problem = "not asked yet"
+        self.heard_at: float | None = None
+        self.round_trip_s: float | None = None
+        self._statement: Statement | None = None
+        self._clock: ClockReading | None = None
+        _, (self._context,) = tls.known_contexts(identity.files, [self.server.pinned])
+        self._session: aiohttp.ClientSession | None = None
+        self._said, self._said_at = "", 0.0
+
+    @property
+    def statement(self) -> Statement | None:
+        """What it says, if that is fresh."""
+        if self.heard_at is None or time.monotonic() - self.heard_at > FRESH_S:
+            return None
+        return self._statement
+
+    @property
+    def clock(self) -> ClockReading | None:
+        """How far its clock is from this host's, if that is fresh."""
+        return None if self.statement is None else self._clock
+
+    async def listen(self) -> None:
+        """Ask for its statement; trouble is kept as ``problem`` and said."""
+        started, asked_at = time.monotonic(), time.time()
+        try:
+            self._statement = Statement.from_dict(await self._ask("GET", "/v1/statement"))
+        except (PeerAway, BadStatement) as error:
+            self.problem = str(error)
+            if isinstance(error, BadStatement):
+                self._statement = None
+        else:
+            self.problem, self.heard_at = "", time.monotonic()
+            self.round_trip_s = trip = self.heard_at - started
+            said = self._statement.time
+            self._clock = ClockReading.of(said, asked_at=asked_at, round_trip_s=trip)
+        self._say()
+
+    async def study(self, digest: str) -> Mapping[str, object]:
+        """A study that it has. Raises PeerAway."""
+        return await self._ask("GET", f"/v1/studies/{digest}")
+
+    async def new_card(self) -> str:
+        """A card of its for a study. Raises PeerAway."""
+        return str((await self._ask("POST", "/v1/cards")).get("card", ""))
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _say(self) -> None:
+        repeated = time.monotonic() - self._said_at > _REPEAT_S
+        if self.problem != self._said or (self.problem and repeated):
+            if self.problem:
+                logger.warning("%s", self.problem)
+            else:
+                logger.info("%s is there", self.server.name)
+            self._said, self._said_at = self.problem, time.monotonic()
+
+    async def _ask(self, method: str, path: str) -> Mapping[str, object]:
+        """Raises PeerAway."""
+        if self._session is None:
+            limits = aiohttp.ClientTimeout(total=_ASK_S)
+            connector = aiohttp.TCPConnector(ssl=self._context, limit=2)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=limits)
+        where = f"{self.server.name} at {self.server.mesh}"
+        try:
+            async with self._session.request(
+                method,
+                f"https://{self.server.mesh}{path}",
+                server_hostname=SERVICE_NAME,
+                allow_redirects=False,
+            ) as response:
+                data = await response.content.read(MOST_BYTES)
+                if not response.content.at_eof():
+                    data = await _rest(response, data)
+                document = json.loads(data)
+        except TimeoutError as error:
+            raise PeerAway(f"{where}: no answer within {_ASK_S:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise PeerAway(f"{where}: {_reason(error)}") from error
+        except (ValueError, RecursionError) as error:
+            raise PeerAway(f"{where}: its answer is not understood") from error
+        if not isinstance(document, dict):
+            raise PeerAway(f"{where}: its answer is not understood")
+        if response.status != HTTPStatus.OK:
+            refusal = document.get("error")
+            what = refusal.get("what") if isinstance(refusal, dict) else None
+            raise PeerAway(f"{where}: {plain(what or response.status)}")
+        return document
+
+
+async def _rest(response: aiohttp.ClientResponse, data: bytes) -> bytes:
+    """All of an answer. Raises ValueError where it is too large."""
+    while part := await response.content.read(MOST_BYTES - len(data) + 1):
+        data += part
+        if len(data) > MOST_BYTES:
+            raise ValueError("too large")
+    return data
+
+
+def _reason(error: Exception) -> str:
+    below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if tls.is_unknown_name(below):
+        return "no `syncret serve` is there (something else holds the port)"
+    try:
+        meaning = tls.explain(below, "it")
+    except CertificateError:
+        meaning = None
+    if isinstance(below, ConnectionRefusedError):
+        meaning = "nothing listens there: is `syncret serve` started?"
+    return meaning or str(below) or type(below).__name__
+
+
+async def listen_to(peers: Mapping[int, Peer]) -> None:
+    """Ask all of them, side by side."""
+    await asyncio.gather(*(peer.listen() for peer in peers.values()))

@@ -1,0 +1,174 @@
+"""What runs that have ended leave behind goes after a time that their server chooses: transcripts, results.
+
+Provides ``sweep``, ``tidying`` for a service, and ``Removed``. The age of a run counts from its end; a run that has not
+ended loses nothing here. The ledger, the register and result.json stay for good: they say what was released and spent.
+What was removed, and when, stands in removed.json in the run's folder, with the SHA-256 of the transcript that was
+there: another copy of it can be told from a forged one. Public: all of it, but for recordings
+(`parties.mpc.replay.log`), which go with the transcripts.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import shutil
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from parties.federation.result import RESULT
+from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.untrusted_text import json_of
+from parties.mpc.outputs import STORE
+from parties.mpc.replay.log import FOLDER as TAPE
+from parties.mpc.storage.store import ENDED, FORGOTTEN
+from parties.report.quality import QUALITY
+from parties.service.settings import KeepSection, load_settings
+from parties.session.result_digests import MODEL, TABLE
+from parties.storage.database import FILE
+from parties.storage.files import disk_errors, write_json
+from protocols.durable import sync
+
+logger = logging.getLogger("syncret.retention")
+
+TRANSCRIPT = "transcript.jsonl"
+NOTE = "removed.json"
+TRANSCRIPTS, RESULTS = "transcripts", "results"
+_FILES = {
+    TRANSCRIPTS: (TRANSCRIPT, TAPE),
+    RESULTS: (TABLE, MODEL, "report.html", "report.json", QUALITY),
+}
+_DAY_S = 86_400.0
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Of the run in ``folder``, which ended at ``ended`` (ISO 8601, UTC), the files or folders ``names`` have gone."""
+
+    folder: str
+    ended: str
+    what: str
+    names: tuple[str, ...]
+
+
+def sweep(
+    folder: Path, keep: KeepSection, *, now: float | None = None, dry: bool = False
+) -> tuple[Removed, ...]:
+    """Remove what is older than ``keep`` says, of the run in ``folder`` or of all runs below it.
+
+    ``now`` is in seconds since the epoch; a ``dry`` one removes nothing. Raises StoreError.
+    """
+    moment = time.time() if now is None else now
+    days = {TRANSCRIPTS: keep.transcripts_days, RESULTS: keep.results_days}
+    found = []
+    for run in sorted({path.parent.parent for path in folder.rglob(f"{STORE}/{FILE}")}):
+        ended = _ended(run)
+        for what, most in days.items():
+            if ended is None or most is None or moment - ended < most * _DAY_S:
+                continue
+            if names := tuple(name for name in _FILES[what] if (run / name).exists()):
+                found.append(Removed(str(run), _text(ended), what, names))
+                if not dry:
+                    _remove(run, what, names, moment)
+    return tuple(found)
+
+
+@contextlib.asynccontextmanager
+async def tidying(folder: Path) -> AsyncIterator[None]:
+    """Sweep once a day within, by the settings of the server in ``folder``, which are read anew each time.
+
+    Raises ConfigError, StoreError where they cannot be used at the start; later that is a warning.
+    """
+    load_settings(folder)
+
+    async def sweep_daily() -> None:
+        while True:
+            try:
+                keep = load_settings(folder).keep
+                for item in await asyncio.to_thread(sweep, folder, keep):
+                    text = "%s, ended %s: deleted for their age: %s"
+                    logger.info(text, item.folder, item.ended, ", ".join(item.names))
+            except (ConfigError, StoreError) as error:
+                logger.warning("nothing is deleted for its age: %s", error)
+            await asyncio.sleep(_DAY_S)
+
+    task = asyncio.create_task(sweep_daily())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def removed_at(run: Path, what: str) -> str | None:
+    """When the transcripts or results of a run were removed, None where they were not. Raises StoreError."""
+    note = _note(run).get(what)
+    return str(note["at"]) if isinstance(note, dict) else None
+
+
+def _remove(run: Path, what: str, names: tuple[str, ...], moment: float) -> None:
+    """It is written down first: after a kill what is left goes the next time."""
+    said: dict[str, object] = {"at": _text(moment), "names": list(names)}
+    if (run / TRANSCRIPT).exists() and what == TRANSCRIPTS:
+        said["transcript_sha256"] = _sha256(run / TRANSCRIPT)
+    write_json(run / NOTE, {**_note(run), what: said}, durable=True)
+    with disk_errors(run, "deleted"):
+        for name in names:
+            path = run / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        sync(run)
+
+
+def _note(run: Path) -> Mapping[str, object]:
+    path = run / NOTE
+    if not path.exists():
+        return {}
+    with disk_errors(path, "read"):
+        text = path.read_text()
+    with contextlib.suppress(ValueError):
+        found = json_of(text)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _ended(run: Path) -> float | None:
+    """When a run ended or was given up, in seconds since the epoch; None while it has not."""
+    with _meta(run / STORE / FILE) as meta:
+        text = meta.get(ENDED) or meta.get(FORGOTTEN)
+    if text is not None:
+        return datetime.fromisoformat(text).timestamp()
+    result = run / RESULT
+    # Of FLAIM: its server writes the result last. DistAIM's writes it before the others have confirmed the end.
+    if (run / STORE / "rounds").exists() and result.exists():
+        return result.stat().st_mtime
+    return None
+
+
+@contextlib.contextmanager
+def _meta(path: Path) -> Iterator[Mapping[str, str]]:
+    with disk_errors(path, "read"):
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30.0)) as db:
+            yield dict(db.execute("SELECT key, value FROM meta").fetchall())
+
+
+def _sha256(path: Path) -> str:
+    with disk_errors(path, "read"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_json(removed: tuple[Removed, ...]) -> str:
+    """For programs."""
+    return json.dumps({"removed": [asdict(item) for item in removed]}, indent=2)

@@ -1,0 +1,306 @@
+"""The admin API of one running server, as an aiohttp application: what it is at, and what its operator can tell it.
+
+    GET  /status    the status document (fields: parties/README.md, Status)
+    GET  /events    the same again after every change, as server-sent events ``status``
+    GET  /metrics   the same as Prometheus metrics
+    GET  /healthz   200 while the computation's event loop turns, else 503
+    GET  /readyz    200 while it answers data owners, else 503
+    POST /close     no more data owners are waited for
+    POST /finish    end with the rounds that are done
+    POST /revoke    {"owner": NAME}: turn this data owner away
+    POST /cancel    end now; what is done stays in the store
+
+Provides ``application``, to which others add routes, and ``Orders``. Errors are JSON: {"error": {"what", "expected"}}.
+Who may ask is decided below it: by the folder of the socket (`parties.service.admin_listener`), or by TLS and the
+fingerprints that [admin] lists. A browser's request from another site's page is refused. Secret: nothing is shown that
+is.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from parties.config import NAME_PATTERN
+from parties.foundation.errors import StoreError
+from parties.observability.events import Rejected, Rejection
+from parties.observability.status import ENDS, TAKING, Board
+from parties.service.process_info import process_dict
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+logger = logging.getLogger("syncret.admin")
+
+SILENT_S = 120.0
+"""How long the computation's event loop may be busy with one thing before the server counts as hung."""
+_BODY_BYTES = 1 << 16
+_PAUSE_S = 0.25
+"""Between two events, however much happens."""
+_KEEP_ALIVE_S = 15.0
+_MOST_LISTENERS = 64
+_LOOKING = ("GET", "HEAD")
+CLOSING: web.AppKey[asyncio.Event] = web.AppKey("closing", asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the server can be told, called from the API's thread; None where it cannot."""
+
+    close: Callable[[], object] | None = None
+    finish: Callable[[], object] | None = None
+    cancel: Callable[[], object] | None = None
+    revoke: Callable[[str], object] | None = None
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of those that it can."""
+        names = ("close", "finish", "revoke", "cancel")
+        return tuple(name for name in names if getattr(self, name))
+
+
+def application(
+    board: Board, orders: Orders, clients: Collection[str] = (), readers: Collection[str] = ()
+) -> web.Application:
+    """The API of the server that ``board`` shows; for ``clients`` and ``readers`` see ``listed``."""
+    middlewares = [as_json, listed(clients, board.rejected, readers), same_site]
+    app = web.Application(middlewares=middlewares, client_max_size=_BODY_BYTES)
+    app[CLOSING] = asyncio.Event()
+    app.on_shutdown.append(_close)
+    app.add_routes(_Party(board, orders).routes())
+    return app
+
+
+async def _close(app: web.Application) -> None:
+    app[CLOSING].set()
+
+
+class _Party:
+    """The routes of one server."""
+
+    def __init__(self, board: Board, orders: Orders) -> None:
+        self._board = board
+        self._orders = orders
+        self._streams = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/status", self.status),
+            web.get("/events", self.events),
+            web.get("/metrics", self.metrics),
+            web.get("/healthz", self.healthz),
+            web.get("/readyz", self.readyz),
+            web.post("/{order:close|finish|cancel}", self.order),
+            web.post("/revoke", self.revoke),
+        ]
+
+    def _document(self) -> dict[str, object]:
+        orders = () if self._board.phase in ENDS else self._orders.known
+        return self._board.status() | {"process": process_dict(), "orders": list(orders)}
+
+    async def status(self, request: web.Request) -> web.Response:
+        return _json(self._document())
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        # Wanted by those who scrape.
+        from parties.service.metrics import render
+
+        accept = request.headers.get("Accept", "")
+        body, content_type = render([self._document()], accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def healthz(self, request: web.Request) -> web.Response:
+        silent = self._board.silent_s
+        ok = silent < SILENT_S
+        return _json({"healthy": ok, "silent_s": round(silent, 1)}, 200 if ok else 503)
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        phase = self._board.phase
+        ok = phase in TAKING
+        return _json({"ready": ok, "phase": phase.value}, 200 if ok else 503)
+
+    async def order(self, request: web.Request) -> web.Response:
+        name = request.match_info["order"]
+        order: Callable[[], object] | None = getattr(self._orders, name)
+        if self._board.phase in ENDS or order is None:
+            what = f"this server, which is {self._board.phase.value}, cannot be told to {name}"
+            return failure(409, what, "a running server that knows this")
+        await asyncio.to_thread(order)
+        return _json({"order": name}, 202)
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        revoke = self._orders.revoke
+        if self._board.phase in ENDS or revoke is None:
+            what = f"this server, which is {self._board.phase.value}, cannot revoke anybody"
+            return failure(409, what, "a running server that knows this")
+        try:
+            match await request.json():
+                case {"owner": str() as owner, **rest} if not rest and NAME_PATTERN.fullmatch(
+                    owner
+                ):
+                    named = self._board.about.owners
+                    if named and owner not in named:
+                        what = f"{owner!r} is not among the {len(named)} data owners that this run names"
+                        return failure(422, what, "one of them, by the name in its certificate")
+                    await asyncio.to_thread(revoke, owner)
+                    return _json({"order": "revoke", "owner": owner}, 202)
+        except (ValueError, RecursionError):
+            logger.info("an order to revoke was no JSON")
+        return failure(400, "no data owner's name", '{"owner": NAME}, as in its certificate')
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        if self._streams >= _MOST_LISTENERS:
+            what = f"{self._streams} are listening already"
+            return failure(503, what, f"at most {_MOST_LISTENERS} at a time")
+        self._streams += 1
+        try:
+            return await self._stream(request)
+        finally:
+            self._streams -= 1
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        response = await event_stream(request)
+        closing, changed = request.app[CLOSING], asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended meanwhile.
+                loop.call_soon_threadsafe(changed.set)
+
+        end = self._board.listen(wake)
+        try:
+            while True:
+                changed.clear()
+                over = closing.is_set() or self._board.phase in ENDS
+                await send_event(response, "status", brief(self._document()))
+                if over:
+                    return response
+                await _first(changed, closing, response)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(closing.wait(), _PAUSE_S)
+        except ConnectionError:
+            return response
+        finally:
+            end()
+
+
+async def _first(changed: asyncio.Event, closing: asyncio.Event, to: web.StreamResponse) -> None:
+    """Until something has changed or the end; meanwhile a comment now and then, by which a lost listener is noticed."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in (changed, closing)]
+    try:
+        while True:
+            done, _ = await asyncio.wait(
+                tasks, timeout=_KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                return
+            await to.write(b": at work\n\n")
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def event_stream(request: web.Request) -> web.StreamResponse:
+    """A response that events go to, begun."""
+    headers = {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    return response
+
+
+async def send_event(response: web.StreamResponse, name: str, document: object) -> None:
+    """One server-sent event. Raises ConnectionError where nobody listens any more."""
+    await response.write(f"event: {name}\ndata: {json.dumps(document)}\n\n".encode())
+
+
+def brief(status: dict[str, object]) -> dict[str, object]:
+    """A status without the owners' names, of which there may be thousands; their numbers stay."""
+    owners = status["owners"]
+    if not isinstance(owners, dict):
+        raise TypeError("a status has owners")
+    return status | {"owners": {key: value for key, value in owners.items() if key != "list"}}
+
+
+def _json(document: object, status: int = 200) -> web.Response:
+    return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
+
+
+def failure(status: int, what: str, expected: str) -> web.Response:
+    """An error as this API tells it."""
+    return _json({"error": {"what": what, "expected": expected}}, status)
+
+
+@web.middleware
+async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors as JSON."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        where = f"{error.reason}: {request.method} {request.path[:80]}"
+        return failure(error.status, where, "GET /status, /events, /metrics, /healthz or /readyz")
+    except StoreError as error:
+        return failure(503, error.message, "a store that can be read")
+    except ConnectionError:
+        # Who has hung up in the middle of a request is no failure of this server's, and hears no answer.
+        return failure(400, "the request is not whole", "all of it")
+    except Exception:
+        logger.exception("a request to the admin API failed")
+        return failure(500, "the server failed", "nothing else; its log shows where")
+
+
+def listed(
+    clients: Collection[str], rejected: Rejected, readers: Collection[str] = ()
+) -> Middleware:
+    """Over TLS only certificates with these fingerprints (SHA-256, hex) may ask; the folder guards a Unix socket.
+
+    ``readers`` may look, and order nothing.
+    """
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = None
+        if request.transport is not None:
+            connection = request.transport.get_extra_info("ssl_object")
+        if connection is not None:
+            certificate = connection.getpeercert(binary_form=True) or b""
+            fingerprint = hashlib.sha256(certificate).hexdigest()
+            looks = fingerprint in readers and request.method in _LOOKING
+            if fingerprint not in clients and not looks:
+                known = fingerprint in readers
+                what = "that may look, and order nothing" if known else "that is not listed"
+                text = f"admin: a certificate {what}: SHA-256 {fingerprint}"
+                reason = Rejection.FORBIDDEN if known else Rejection.STRANGER
+                rejected(reason, text, remote=request.remote, status=403)
+                response = failure(403, text, "one of admin.clients in the server's settings.toml")
+                response.force_close()
+                return response
+        return await handler(request)
+
+    return check
+
+
+@web.middleware
+async def same_site(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Nothing is changed for a page of another site, whose requests a browser sends with this one's certificate."""
+    if request.method not in _LOOKING and _is_foreign(request):
+        return failure(403, "the request comes from another site's page", "one of this server's")
+    return await handler(request)
+
+
+def _is_foreign(request: web.Request) -> bool:
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    return origin is not None and urlsplit(origin).netloc != request.headers.get("Host")

@@ -1,0 +1,593 @@
+"""A server of many studies: what it knows, what it does every second, and what its operator tells it.
+
+Provides ``Service``. It reads what the two others say (`exchange`), concludes from that and from its own studies what
+follows (`concluding`), and does it: fetches what another operator proposed, starts a study's process (`workers`) when
+all three have approved it and it has its turn, ends what ended elsewhere. Operators' orders change its own studies, and
+the others read that. Whatever was decided is in the database before it is done; started again, it goes on.
+
+Secret: nothing; what is secret of a study is in that study's folder and process. Public: the rest.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from parties.config import Address, CertificateFiles, Config, load_config
+from parties.foundation.errors import ConfigError, PartyError, StoreError
+from parties.mpc.outputs import forget_run, has_store
+from parties.network.port_sharing import study_name
+from parties.network.sni_router import Front
+from parties.observability.clocks import Clocks
+from parties.observability.events import Silent
+from parties.observability.failure_causes import Obstacle, cause_of
+from parties.service.closed_studies import Afterword
+from parties.service.identity import Identity
+from parties.service.peer_state import MOST_STUDIES, Standing, Statement
+from parties.service.peer_sync import SERVICE_NAME, Exchange, Peer, listen_to
+from parties.service.reconcile import Approved, End, Fetch, Help, Queue, Start, View, conclude
+from parties.service.studies import ACTIVE, DISTAIM, OVER, Book, Entry, Proposed, State, Study, now
+from parties.service.study_intake import (
+    Gist,
+    Proposal,
+    Refused,
+    StudyFolder,
+    check_proposal,
+    drop_half,
+    drop_seal,
+    keep,
+    new_card,
+    proposed_config,
+)
+from parties.service.workers import Worker
+
+logger = logging.getLogger("syncret.service")
+
+POLL_S = 1.0
+"""How often the others are asked."""
+_FETCH_AGAIN_S = 10.0
+_MOST_REFUSED = 500
+"""Of studies that were looked at and not taken, the latest."""
+_MOST_PROPOSED = 200
+"""Studies that wait for this operator; while there are so many, no more are taken from other servers."""
+_SETTLED = 100
+"""Studies that are over and still told of, the latest, beside those that another server does not know to be over."""
+_FORGET_AGAIN_S = 60.0
+_SHOWN = 50
+"""Studies that are over and among the recent ones; `GET /studies` has all."""
+
+
+class NotNow(PartyError):
+    """An order that does not fit where a study stands."""
+
+
+class NoStudy(PartyError):
+    """No study, or more than one, goes by this name."""
+
+
+class Service:
+    """The service of ``identity``; ``async with`` opens its ports and starts what was running. ``run`` goes on."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        book: Book,
+        *,
+        limit: int,
+        register: Path | None = None,
+        listen: tuple[Address | None, Address | None] = (None, None),
+    ) -> None:
+        """``listen`` are addresses of this host for mesh and ingest, if not those that the others were given.
+
+        Raises CertificateError.
+        """
+        self.identity = identity
+        self.book = book
+        self.limit = limit
+        self.studies: dict[str, Study] = {}
+        """In the order in which they changed; clocks, which may be set back, have no part in it."""
+        self.refused: dict[str, str] = {}
+        self.workers: dict[str, Worker] = {}
+        self.peers = {pid: Peer(identity, pid) for pid in identity.peers}
+        self.obstacle: Obstacle | None = None
+        """Why this service itself gets on with nothing, such as its database's disk."""
+        self.started_at = time.time()
+        self.revision = 0
+        """Raised by every change, for those who look on."""
+        self._register = register
+        self._listen = listen
+        self._fetched: dict[str, float] = {}
+        self._gists: dict[str, Gist] = {}
+        self._unforgotten: dict[str, float] = {}
+        """Cancelled studies whose secrets are still here, and when deleting them is tried."""
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._changes = asyncio.Condition()
+        self._exchange = Exchange(identity, self)
+        self._afterword = Afterword(self.studies.get, self._files)
+        self._fronts: tuple[Front, Front] | None = None
+
+    @property
+    def name(self) -> str:
+        """This server's."""
+        return self.identity.own.name
+
+    @property
+    def clocks(self) -> Clocks:
+        """This server's and the others', as they are to one another."""
+        return Clocks.of(self.identity.pid, {pid: peer.clock for pid, peer in self.peers.items()})
+
+    @property
+    def fronts(self) -> tuple[Front, Front]:
+        """Its ports, mesh and ingest, while it is open."""
+        if self._fronts is None:
+            raise RuntimeError("the service is not open")
+        return self._fronts
+
+    async def __aenter__(self) -> Self:
+        """Raises ConfigError, CertificateError, StoreError."""
+        studies = sorted(
+            await asyncio.to_thread(self.book.studies), key=lambda study: study.changed_at
+        )
+        self.studies.update({study.digest: study for study in studies})
+        await asyncio.to_thread(drop_half, self.identity)
+        self._unforgotten = {
+            study.digest: 0.0
+            for study in studies
+            if study.state is State.CANCELLED and self.place(study).seal.exists()
+        }
+        own = self.identity.own
+        # What a status shows is there even while the database is not.
+        for study in self.recent():
+            with contextlib.suppress(ConfigError):
+                await self.gist(study.digest)
+        mesh = Front.open("mesh", self._listen[0] or own.mesh)
+        try:
+            ingest = Front.open("ingest", self._listen[1] or own.ingest)
+        except BaseException:
+            await mesh.close()
+            raise
+        self._fronts = (mesh, ingest)
+        await self._exchange.start()
+        mesh.routes[SERVICE_NAME] = self._exchange.take
+        ingest.otherwise = self._speak_for
+        for study in self.studies.values():
+            if study.state in ACTIVE:
+                self._work(study)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for front in self.fronts:
+            await front.close()
+        await asyncio.gather(*(worker.stop() for worker in self.workers.values()))
+        await self._exchange.close()
+        await self._afterword.close()
+        await asyncio.gather(*(peer.close() for peer in self.peers.values()))
+
+    def _speak_for(self, name: str, connection: socket.socket) -> bool:
+        """An owner asks for a study that has no process at present."""
+        for study in self.studies.values():
+            if (
+                study.kind == DISTAIM
+                and study.state not in ACTIVE
+                and study_name(study.digest) == name
+            ):
+                return self._afterword.take(study.digest, connection)
+        return False
+
+    def _files(self, study: Study) -> CertificateFiles:
+        """A study's certificate files. Raises ConfigError."""
+        return load_config(self.place(study).config).require_tls(self.identity.pid)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self._wake.clear()
+            await listen_to(self.peers)
+            try:
+                async with self._lock:
+                    fetches = await self._step()
+                # Without the lock: another server may take its time, and orders do not wait for it.
+                await asyncio.gather(*(self._fetch(act) for act in fetches))
+                self.obstacle = None
+            except StoreError as error:
+                # The database, or the disk; nothing was done that is not in it.
+                self.obstacle = cause_of(error)
+                logger.warning("%s", error)
+            await self._changed()
+            # Not wait_for, which may swallow a cancellation that comes together with what it waits for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await self._wake.wait()
+
+    async def changed_since(self, revision: int) -> int:
+        """Wait until something is newer than ``revision``; the newest."""
+        async with self._changes:
+            await self._changes.wait_for(lambda: self.revision != revision)
+        return self.revision
+
+    async def _changed(self) -> None:
+        async with self._changes:
+            self._changes.notify_all()
+
+    def _touch(self) -> None:
+        """Something has changed: look at once."""
+        self.revision += 1
+        self._wake.set()
+
+    # What the others read.
+
+    def statement(self) -> Statement:
+        """See `parties.service.peer_sync.Answering`."""
+        view = self._view()
+        return Statement(
+            self.name,
+            self.limit,
+            view.busy,
+            {study.digest: self._standing(study) for study in self._told()},
+            self.refused,
+            view.order,
+            obstacle=self.obstacle,
+        )
+
+    def _told(self) -> list[Study]:
+        """The studies of DistAIM that are not over, the last ones that are, and those that go on at another server."""
+        shared = [study for study in self.studies.values() if study.kind == DISTAIM]
+        over = [study for study in shared if study.state in OVER]
+        elsewhere = {
+            digest
+            for peer in self.peers.values()
+            if peer.statement
+            for digest, standing in peer.statement.studies.items()
+            if standing.state not in OVER
+        }
+        missed = [study for study in over[:-_SETTLED] if study.digest in elsewhere]
+        told = [study for study in shared if study.state not in OVER] + over[-_SETTLED:] + missed
+        return told[:MOST_STUDIES]
+
+    def _standing(self, study: Study) -> Standing:
+        worker = self.workers.get(study.digest)
+        return Standing(
+            study.state,
+            study.turn,
+            self.name in study.approvals,
+            worker is not None and worker.calling and study.state in ACTIVE,
+            study.reason,
+            worker.obstacle if worker is not None and study.state in ACTIVE else None,
+        )
+
+    async def proposal(self, digest: str) -> Mapping[str, object] | None:
+        """See `parties.service.peer_sync.Answering`."""
+        study = self.studies.get(digest)
+        if study is None or study.kind != DISTAIM:
+            return None
+        return {**asdict(await self.proposed(digest)), "proposer": study.proposer}
+
+    async def new_card(self, kind: str) -> str:
+        """A card of this server for a study. Raises PartyError."""
+        return await asyncio.to_thread(new_card, self.identity, kind)
+
+    async def cards(self, kind: str) -> list[str]:
+        """New cards of all servers of a study, in their order. Raises PartyError, PeerAway."""
+        if kind != DISTAIM:
+            return [await self.new_card(kind)]
+        texts = [
+            self.peers[pid].new_card() if pid in self.peers else self.new_card(kind)
+            for pid in range(len(self.identity.servers))
+        ]
+        return list(await asyncio.gather(*texts))
+
+    async def proposed(self, digest: str) -> Proposed:
+        """What a study that is here is. Raises StoreError."""
+        return await asyncio.to_thread(self.book.proposed, digest)
+
+    async def gist(self, digest: str) -> Gist:
+        """A study that is here, in short. Raises ConfigError, StoreError."""
+        if (found := self._gists.get(digest)) is None:
+            found = self._gists[digest] = Gist.of(await self.config(digest))
+        return found
+
+    async def config(self, digest: str) -> Config:
+        """A study's configuration, which may be large. Raises ConfigError, StoreError."""
+        return await asyncio.to_thread(proposed_config, await self.proposed(digest))
+
+    def recent(self) -> list[Study]:
+        """The studies that are not over or have a process, and the last others that have changed, as they came."""
+        over = [study for study in self.studies.values() if study.state in OVER]
+        left_out = {study.digest for study in over[:-_SHOWN]} - self.workers.keys()
+        found = [study for study in self.studies.values() if study.digest not in left_out]
+        return sorted(found, key=lambda study: (study.proposed_at, study.digest))
+
+    # What its operator says.
+
+    def find(self, name: str) -> Study:
+        """The study by its digest, the beginning of it (8 digits or more), or its run's name. Raises NoStudy."""
+        exact = self.studies.get(name)
+        if exact is not None:
+            return exact
+        found = [
+            study
+            for study in self.studies.values()
+            if (len(name) >= 8 and study.digest.startswith(name)) or study.run == name
+        ]
+        if len(found) != 1:
+            what = "no study" if not found else f"{len(found)} studies"
+            raise NoStudy(
+                f"{what} here by the name {name[:64]!r} (a digest, 8 of its digits or more, or a run's name)"
+            )
+        return found[0]
+
+    async def propose(self, document: Mapping[str, object], actor: str) -> Study:
+        """Take a study in, for all three operators to look at. Raises Refused, StoreError."""
+        proposal = await asyncio.to_thread(check_proposal, document, self.identity)
+        async with self._lock:
+            digest = proposal.config.digest()
+            if digest not in self.studies:
+                await self._take_in(proposal, self.name, actor)
+            self.refused.pop(digest, None)
+            return self.studies[digest]
+
+    async def approve(self, digest: str, actor: str) -> Study:
+        """This server's operator wants it to run, or, where it has failed, to be tried again. Raises NotNow."""
+        async with self._lock:
+            study = self._whole(digest)
+            if study.state not in (State.PROPOSED, State.FAILED):
+                raise NotNow(f"it is {study.state}; expected one that is proposed, or has failed")
+            approvals = study.approvals | {self.name}
+            study = replace(study, state=State.APPROVED, reason="", approvals=approvals)
+            return await self._change(study, Entry(now(), digest, actor, "approved", "here"))
+
+    async def cancel(self, digest: str, actor: str, reason: str = "") -> Study:
+        """End it for all three, for good; what is secret of it is deleted. Raises NotNow, StoreError."""
+        async with self._lock:
+            study = self._whole(digest)
+            if study.state in (State.FINISHED, State.CANCELLED):
+                raise NotNow(f"it is {study.state}; expected one that is not over")
+            said = f"cancelled by {self.name}" + (f": {reason}" if reason else "")
+            return await self._end(study, State.CANCELLED, said, actor)
+
+    async def asked(self, digest: str, actor: str, order: str) -> None:
+        """Write down what its process was told. Raises StoreError."""
+        await asyncio.to_thread(self.book.note, Entry(now(), digest, actor, f"asked to {order}"))
+        self._touch()
+
+    def _whole(self, digest: str) -> Study:
+        study = self.studies.get(digest)
+        if study is None:
+            raise NoStudy(f"no study here has the digest {digest[:64]!r}; expected all of it")
+        return study
+
+    # What it does.
+
+    def _view(self) -> View:
+        heard = {pid: said for pid, peer in self.peers.items() if (said := peer.statement)}
+        names = [server.name for server in self.identity.servers]
+        self._fetched = {d: at for d, at in self._fetched.items() if time.monotonic() < at}
+        later = dict.fromkeys(self._fetched, "")
+        return View(
+            self.identity.pid,
+            names,
+            self.limit,
+            self.studies,
+            heard,
+            self.refused | later,
+            self.workers,
+        )
+
+    async def _step(self) -> list[Fetch]:
+        """Do all that follows now, but for what has to be fetched. Raises StoreError."""
+        await self._see_workers()
+        fetches = []
+        for act in conclude(self._view()):
+            if isinstance(act, Fetch):
+                fetches.append(act)
+            else:
+                await self._do(act)
+            self._touch()
+        await self._forget_the_rest()
+        return fetches
+
+    async def _do(self, act: Approved | Queue | Start | End | Help) -> None:
+        study = self.studies[act.digest]
+        match act:
+            case Approved():
+                study = replace(study, approvals=study.approvals | {act.server})
+                await self._change(study, Entry(now(), act.digest, act.server, "approved"))
+            case Queue():
+                text = "approved by all; waits for its turn"
+                entry = Entry(now(), act.digest, self.name, "queued", text)
+                await self._change(replace(study, state=State.QUEUED), entry)
+            case Start():
+                await self._start(study, act.turn)
+            case End():
+                # What another server says of a third one stays its word.
+                text = act.reason
+                if not text.startswith(f"cancelled by {act.by}"):
+                    text = f"{act.by}: {text or act.state}"
+                await self._end(study, act.state, text, act.by)
+            case Help():
+                logger.info("%s: another server has to end it, too", study.run, extra=_of(study))
+                self._work(study)
+
+    async def _fetch(self, act: Fetch) -> None:
+        """A study that another server has. Raises StoreError."""
+        peer = self.peers[act.pid]
+        self._fetched[act.digest] = time.monotonic() + _FETCH_AGAIN_S
+        try:
+            self._check_room(peer)
+            document = await peer.study(act.digest)
+            proposal = await asyncio.to_thread(check_proposal, document, self.identity)
+            if proposal.config.digest() != act.digest:
+                raise Refused("what came is another configuration than was announced")
+            async with self._lock:
+                if act.digest not in self.studies:
+                    proposer = self._proposer(document, peer)
+                    await self._take_in(proposal, proposer, peer.server.name)
+        except Refused as error:
+            self.refused[act.digest] = str(error)
+            if len(self.refused) > _MOST_REFUSED:
+                del self.refused[next(iter(self.refused))]
+            logger.warning("a study that %s proposed is not taken: %s", peer.server.name, error)
+        except StoreError:
+            raise
+        except PartyError as error:
+            logger.warning("%s", error)
+
+    def _check_room(self, peer: Peer) -> None:
+        """Raises PartyError where too many studies wait for this operator: a server could propose for ever."""
+        waiting = sum(study.state is State.PROPOSED for study in self.studies.values())
+        if waiting >= _MOST_PROPOSED:
+            raise PartyError(
+                f"a study that {peer.server.name} proposed is not looked at: {waiting} wait for approval here; "
+                "expected that some of them are approved or cancelled first"
+            )
+
+    def _proposer(self, document: Mapping[str, object], peer: Peer) -> str:
+        """Whose study it is, by the word of ``peer``, which the history names; one of the three at least."""
+        said, names = document.get("proposer"), [server.name for server in self.identity.servers]
+        return said if isinstance(said, str) and said in names else peer.server.name
+
+    async def _take_in(self, proposal: Proposal, proposer: str, actor: str) -> None:
+        known = {str(self.place(study).path) for study in self.studies.values()}
+        place = await asyncio.to_thread(keep, self.identity, proposal, known)
+        at, config = now(), proposal.config
+        study = Study(
+            place.digest,
+            proposal.kind,
+            config.run.id,
+            proposer,
+            at,
+            State.PROPOSED,
+            at,
+        )
+        proposed = Proposed(proposal.text, proposal.certificates)
+        entry = Entry(at, study.digest, actor, "proposed")
+        await asyncio.to_thread(self.book.add, study, proposed, entry)
+        self.studies[study.digest] = study
+        self._gists[study.digest] = Gist.of(config)
+        self._touch()
+        logger.info(
+            "%s was proposed by %s: %s", study.run, proposer, study.digest, extra=_of(study)
+        )
+
+    async def _start(self, study: Study, turn: int) -> None:
+        entry = Entry(now(), study.digest, self.name, "started", f"start {turn}")
+        started = study.started_at or entry.at
+        study = await self._change(
+            replace(
+                study,
+                state=State.WAITING,
+                turn=turn,
+                started_at=started,
+                ended_at=None,
+                reason="",
+            ),
+            entry,
+        )
+        self._work(study)
+
+    def _work(self, study: Study) -> None:
+        """Have a process for it."""
+        self.workers[study.digest] = Worker(
+            study,
+            self.place(study),
+            name=study_name(study.digest),
+            pid=self.identity.pid,
+            register=self._register,
+            fronts=self.fronts,
+            clocks=lambda: self.clocks,
+            on_change=self._touch,
+        )
+
+    def place(self, study: Study) -> StudyFolder:
+        """Where a study's files are."""
+        return StudyFolder(self.identity.folder, study.run, study.digest)
+
+    async def _see_workers(self) -> None:
+        """What processes have come to since the last look. Raises StoreError."""
+        for digest, worker in list(self.workers.items()):
+            study = self.studies[digest]
+            if worker.outcome is not None:
+                if study.state in ACTIVE:
+                    await self._end(study, *worker.outcome, self.name)
+                self.workers.pop(digest, None)
+            elif study.state in ACTIVE and worker.state is not study.state:
+                # Nothing hangs on it at the next start; a disk that is full cannot keep it from being told.
+                study = self.studies[digest] = replace(study, state=worker.state)
+                entry = Entry(now(), digest, self.name, worker.state.value, worker.text)
+                await self._change(study, entry)
+
+    async def _end(self, study: Study, state: State, reason: str, actor: str) -> Study:
+        """It is over here. Raises StoreError: it goes on, where the database cannot say so, or its secrets are left."""
+        entry = Entry(now(), study.digest, actor, state.value, reason)
+        study = await self._change(
+            replace(study, state=state, reason=reason, ended_at=entry.at), entry
+        )
+        if state is State.CANCELLED:
+            self._unforgotten[study.digest] = time.monotonic() + _FORGET_AGAIN_S
+        worker = self.workers.pop(study.digest, None)
+        if worker is not None:
+            await worker.stop()
+        if state is State.CANCELLED:
+            await self._forgotten(study)
+        del worker
+        # Its cycles (connections, TLS contexts of 40 KB) are too few for the collector to come by itself: it would be
+        # once in hundreds of studies.
+        gc.collect()
+        return study
+
+    async def _forget_the_rest(self) -> None:
+        """What was left of cancelled studies by a failure, or when this process was ended meanwhile."""
+        for digest, at in list(self._unforgotten.items()):
+            if time.monotonic() < at:
+                continue
+            study = self.studies[digest]
+            try:
+                await self._forgotten(study)
+            except StoreError as error:
+                self._unforgotten[digest] = time.monotonic() + _FORGET_AGAIN_S
+                logger.warning("%s: what is secret is left: %s", study.run, error, extra=_of(study))
+
+    async def _forgotten(self, study: Study) -> None:
+        await asyncio.to_thread(self._forget, study)
+        self._unforgotten.pop(study.digest, None)
+
+    def _forget(self, study: Study) -> None:
+        """Delete what is secret of a study that is over, its sealing key last. Raises StoreError. Blocks."""
+        place = self.place(study)
+        if study.kind == DISTAIM and has_store(place.work):
+            forget_run(
+                load_config(place.config),
+                self.identity.pid,
+                place.work,
+                progress=Silent(),
+                register=self._register,
+            )
+        drop_seal(place)
+
+    async def _change(self, study: Study, entry: Entry) -> Study:
+        study = await asyncio.to_thread(self.book.change, study, entry)
+        self.studies.pop(study.digest, None)
+        self.studies[study.digest] = study
+        self._touch()
+        said = f" by {entry.actor}" if entry.what == "approved" else ""
+        text = f": {entry.text}" if entry.text else ""
+        logger.info("%s is %s%s%s", study.run, entry.what, said, text, extra=_of(study))
+        return study
+
+
+def _of(study: Study) -> dict[str, str]:
+    """For a log that says of which study a line is."""
+    return {"study": study.run}

@@ -1,0 +1,160 @@
+"""A server's own settings, in the file settings.toml of its folder: nobody else has to have them alike.
+
+Provides ``Settings`` and ``load_settings``. Public: all of it.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from parties.config import Address
+from parties.config.limits import check, check_number
+from parties.foundation.errors import ConfigError
+from parties.storage.files import disk_errors
+
+FILE = "settings.toml"
+_MOST_DAYS = 36_500
+_FINGERPRINTS = ("clients", "readers")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_ENDPOINT = re.compile(r"https?://[^\s/]+(/\S*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSection:
+    """[keep]: for how many days after the end of a run its transcripts and its results stay; None: for ever."""
+
+    transcripts_days: float | None = None
+    results_days: float | None = None
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is not None:
+                check_number(f"keep.{item.name}", value, low=0, high=_MOST_DAYS)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSection:
+    """[admin]: the admin API over HTTPS at ``address``; None: it is not on the network.
+
+    ``clients`` are the SHA-256 fingerprints (hex, as openssl prints them or without colons) of the certificates that
+    may look and order, ``readers`` of those that may look, such as Prometheus's; ``ca`` is the PEM file of who issued
+    them, or of the certificates themselves. Files are relative to the server's folder; `syncret certs operator` makes
+    them.
+    """
+
+    address: str | None = None
+    clients: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
+    cert: str = "admin/admin.crt"
+    key: str = "admin/admin.key"
+    ca: str = "admin/operators.pem"
+
+    def __post_init__(self) -> None:
+        if self.address is not None:
+            try:
+                Address.parse(self.address)
+            except ValueError as error:
+                text = f"is {self.address!r}; expected host:port, such as 127.0.0.1:7444"
+                raise ConfigError("", "admin.address", text) from error
+            wanted = "expected the fingerprints of the certificates that may ask, or readers"
+            check(bool(self.clients or self.readers), "admin.clients", f"is empty; {wanted}")
+        for name in _FINGERPRINTS:
+            for one in getattr(self, name):
+                _check_fingerprint(f"admin.{name}", one)
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """``clients`` in small letters and without colons."""
+        return frozenset(plain(client) for client in self.clients)
+
+    @property
+    def reading(self) -> frozenset[str]:
+        """``readers`` in the same way."""
+        return frozenset(plain(reader) for reader in self.readers)
+
+
+def _check_fingerprint(key: str, value: str) -> None:
+    wanted = "expected 64 hexadecimal digits, as of: openssl x509 -noout -fingerprint -sha256"
+    check(_FINGERPRINT.fullmatch(plain(value)) is not None, key, f"has {value!r}; {wanted}")
+
+
+def plain(fingerprint: str) -> str:
+    """In small letters and without colons."""
+    return fingerprint.replace(":", "").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSection:
+    """[traces]: where traces of steps go, by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; None: nowhere."""
+
+    endpoint: str | None = None
+
+    def __post_init__(self) -> None:
+        ok = self.endpoint is None or _ENDPOINT.fullmatch(self.endpoint)
+        check(
+            bool(ok),
+            "traces.endpoint",
+            f"is {self.endpoint!r}; expected a URL such as http://127.0.0.1:4318/v1/traces",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All sections."""
+
+    keep: KeepSection = field(default_factory=KeepSection)
+    admin: AdminSection = field(default_factory=AdminSection)
+    traces: TracesSection = field(default_factory=TracesSection)
+
+
+def load_settings(folder: Path) -> Settings:
+    """Those of a server's folder; the defaults where there is no file. Raises ConfigError, StoreError."""
+    path = folder / FILE
+    if not path.exists():
+        return Settings()
+    with disk_errors(path, "read"):
+        text = path.read_bytes()
+    try:
+        return _read(tomllib.loads(text.decode()))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
+    except ConfigError as error:
+        message = str(error).removeprefix(f": {error.key}: ")
+        raise ConfigError(str(path), error.key, message) from error.__cause__
+
+
+def _read(document: Mapping[str, object]) -> Settings:
+    _known(document, [item.name for item in fields(Settings)], "")
+    keep = _table(document, "keep", KeepSection)
+    for key, value in keep.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        check(number, f"keep.{key}", f"is {value!r}; expected a number of days")
+    admin = _table(document, "admin", AdminSection)
+    for key, value in admin.items():
+        if key in _FINGERPRINTS:
+            texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            check(texts, f"admin.{key}", f"is {value!r}; expected a list of fingerprints")
+        else:
+            check(isinstance(value, str), f"admin.{key}", f"is {value!r}; expected text")
+    admin |= {key: tuple(admin.get(key, ())) for key in _FINGERPRINTS}
+    traces = _table(document, "traces", TracesSection)
+    for key, value in traces.items():
+        check(isinstance(value, str), f"traces.{key}", f"is {value!r}; expected text")
+    return Settings(KeepSection(**keep), AdminSection(**admin), TracesSection(**traces))
+
+
+def _table(document: Mapping[str, object], name: str, section: type[Any]) -> dict[str, Any]:
+    table = document.get(name, {})
+    check(isinstance(table, Mapping), name, f"is no table; expected [{name}]")
+    values = dict(table) if isinstance(table, Mapping) else {}
+    _known(values, [item.name for item in fields(section)], f"{name}.")
+    return values
+
+
+def _known(table: Mapping[str, object], allowed: list[str], before: str) -> None:
+    for key in table:
+        check(key in allowed, f"{before}{key}", f"is unknown; expected {' or '.join(allowed)}")

@@ -1,0 +1,410 @@
+"""A study on its way into a service: checked before anybody is asked to approve it, and kept in a folder of its own.
+
+Provides ``Proposal``, ``check_proposal``, ``proposed_config``, ``Gist``, ``StudyFolder``, ``new_card`` and ``keep``.
+What is proposed may come from another server's operator: its servers have to be these three with the keys that the
+service was given, this server's sealing key has to be one that it made, and what is each server's own affair ([tls],
+[compute], run.record_replay) is not taken over. The folder has what a study on hosts of its own has: ``study`` is
+public and alike at everybody, ``tls`` has this server's keys, ``run`` is the folder of `syncret party`.
+
+Secret: ``tls`` and ``run``, 0700. Public: the rest.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from mechanisms.errors import MechanismError
+from parties.config import Config, config_from_dict, load_config
+from parties.config.provenance import check_confirmed
+from parties.crypto.hpke import SealKey
+from parties.crypto.pinned_key import Pinned
+from parties.foundation.errors import CertificateError, ConfigError, PartyError
+from parties.foundation.untrusted_text import from_pem
+from parties.identity.join_documents import SEAL, own_card
+from parties.identity.study_setup import CERTIFICATES, TLS
+from parties.identity.tls import common_name
+from parties.methods.flaim.settings import check_flaim
+from parties.mpc.planning.validation import check_feasible
+from parties.service.identity import Identity
+from parties.service.studies import DISTAIM, FLAIM, Proposed
+from parties.storage.files import create, disk_errors, write_whole
+from protocols.mesh import key_hash
+
+MOST_BYTES = 1 << 22
+SOURCE = "the proposed configuration"
+_MOST_CARDS = 200
+_STUDIES, _CARDS = "studies", "cards"
+_STUDY, _HALF_CARD = r"[^.].*-[0-9a-f]{12}", r"\.[0-9a-f]{16}"
+_AUTHORITY = "ca.crt"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A configuration and the PEM texts of its authority and servers, by file name."""
+
+    config: Config
+    certificates: Mapping[str, str]
+
+    @property
+    def kind(self) -> str:
+        """Which method it is of."""
+        return DISTAIM if self.config.parties else FLAIM
+
+    @property
+    def text(self) -> str:
+        """The configuration as TOML, with paths that fit the folder of a study."""
+        return tomli_w.dumps(self.config.to_dict() | {"tls": TLS})
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {"config": self.text, "certificates": dict(self.certificates)}
+
+
+class Refused(PartyError):
+    """A proposal that this server does not take; the message says why."""
+
+
+def check_proposal(document: Mapping[str, object], identity: Identity) -> Proposal:
+    """What was proposed, as this server would run it. Raises Refused."""
+    match document:
+        case {"config": str() as text, "certificates": dict() as certificates}:
+            pass
+        case _:
+            raise Refused("a proposal has config (TOML) and certificates (PEM texts by file name)")
+    texts = {str(name): str(value) for name, value in certificates.items()}
+    if len(text) + sum(map(len, texts.values())) > MOST_BYTES:
+        raise Refused(f"it has more than {MOST_BYTES} bytes")
+    try:
+        config = _own_part_out(text)
+        _check_servers(config, identity)
+        kept = _check_certificates(config, texts)
+        _check_feasible(config)
+    except (PartyError, MechanismError) as error:
+        raise Refused(str(error)) from error
+    except Exception as error:
+        # Another server's words must not end this one, whatever a library finds in them.
+        what = f"cannot be read ({type(error).__name__}); expected what `syncret certs merge` makes"
+        raise Refused(f"{SOURCE} {what}") from error
+    return Proposal(config, kept)
+
+
+def _own_part_out(text: str) -> Config:
+    """The configuration without what another one decides for this server. Raises ConfigError."""
+    try:
+        # JSON has strings that no file can hold (half a surrogate pair), and TOML numbers of any length.
+        text.encode()
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(SOURCE, "", f"is not valid TOML: {error}") from error
+    document.pop("compute", None)
+    run = document.get("run")
+    if isinstance(run, dict):
+        run.pop("record_replay", None)
+        if "id" not in run:
+            raise ConfigError(SOURCE, "run.id", "is missing; expected the study's name")
+    return config_from_dict(document | {"tls": TLS}, source=SOURCE, base=Path())
+
+
+def check_served(config: Config, source: str) -> None:
+    """Refuse a study of a kind that no service runs, and one whose domain nobody has confirmed.
+
+    Raises ConfigError, naming ``source``.
+    """
+    if config.silos is not None:
+        text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret silos-server`, on a port of its own"
+        raise ConfigError(source, "silos", text)
+    check_confirmed(config)
+
+
+def _check_servers(config: Config, identity: Identity) -> None:
+    """Raises ConfigError unless it is for these servers, with the keys and addresses that are known."""
+    check_served(config, SOURCE)
+    if not config.parties:
+        _check_flaim_server(config, identity)
+        return
+    if len(identity.servers) != len(config.parties):
+        text = "are three servers; this service knows no others (`syncret serve join`)"
+        raise ConfigError(SOURCE, "party", text)
+    for pid, (party, server) in enumerate(zip(config.parties, identity.servers, strict=True)):
+        other = server.pinned.other_than(party.name, party.key)
+        if other is not None:
+            said = other.replace("the server's certificate", f"server {pid}")
+            raise ConfigError(SOURCE, "party", said.replace("the configuration", "this service"))
+        for end in ("mesh", "ingest"):
+            here, known = getattr(party, end), getattr(server, end)
+            if here != known:
+                text = f"of {party.name} is {here}; expected {known}, its server's"
+                raise ConfigError(SOURCE, f"party.{end}", text)
+
+
+def _check_flaim_server(config: Config, identity: Identity) -> None:
+    section, own = config.require_flaim(), identity.own
+    if other := own.pinned.other_than(section.server, section.pinned.key):
+        text = other.replace("the server's certificate", "the study's server")
+        raise ConfigError(SOURCE, "flaim.server", text.replace("the configuration", "this service"))
+    if section.address != own.ingest:
+        text = f"is {section.address}; expected {own.ingest}, this server's ingest address"
+        raise ConfigError(SOURCE, "flaim.address", text)
+
+
+def _check_certificates(config: Config, texts: Mapping[str, str]) -> dict[str, str]:
+    """The authority's and the servers' certificates of those that were sent. Raises CertificateError."""
+    authority = _certificate(texts, _AUTHORITY)
+    kept = [_AUTHORITY]
+    for pinned in _pinned(config):
+        name = f"{pinned.name}.crt"
+        certificate = _certificate(texts, name)
+        other = pinned.other_than(common_name(certificate, name), key_hash(certificate))
+        if other is not None:
+            raise CertificateError(f"{name}: {other}")
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature) as error:
+            raise CertificateError(
+                f"{name}: not issued by {_AUTHORITY}; expected it from the study's authority"
+            ) from error
+        kept.append(name)
+    return {name: texts[name] for name in kept}
+
+
+def _pinned(config: Config) -> list[Pinned]:
+    return [party.pinned for party in config.parties] or [config.require_flaim().pinned]
+
+
+def _certificate(texts: Mapping[str, str], name: str) -> x509.Certificate:
+    try:
+        return from_pem(texts[name].encode())
+    except KeyError as error:
+        raise CertificateError(f"{name}: is not among the certificates") from error
+    except ValueError as error:
+        raise CertificateError(f"{name}: is not an X.509 certificate; expected PEM") from error
+
+
+def _check_feasible(config: Config) -> None:
+    """Raises ConfigError, MechanismError."""
+    workload = config.build_workload()
+    if config.parties:
+        check_feasible(config, workload)
+    else:
+        check_flaim(config, workload)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFolder:
+    """Where a study's files are: below the ``folder`` of a service, by run and digest."""
+
+    folder: Path
+    run: str
+    digest: str
+
+    @property
+    def path(self) -> Path:
+        """All of it."""
+        return self.folder / _STUDIES / self._name
+
+    @property
+    def text(self) -> str:
+        """All of it, absolute, for a status, which has it of every study and is asked for many times a second.
+
+        Not by way of a `Path`, whose parts Python interns. Strings that come and go use up its table of those, 2 MB in
+        a service; it is made anew then, twice as large, and again beside itself.
+        """
+        return os.path.abspath(os.path.join(self.folder, _STUDIES, self._name))
+
+    @property
+    def _name(self) -> str:
+        return f"{self.run}-{self.digest[:12]}"
+
+    @property
+    def config(self) -> Path:
+        """The configuration."""
+        return self.path / "study" / f"{self.run}.toml"
+
+    @property
+    def seal(self) -> Path:
+        """This server's sealing key for the study, until its end."""
+        return self.path / "tls" / SEAL
+
+    @property
+    def work(self) -> Path:
+        """The run's own folder: shares, ledger, transcript, results."""
+        return self.path / "run"
+
+    @property
+    def log(self) -> Path:
+        """What its process has said."""
+        return self.path / "worker.log"
+
+
+def proposed_config(proposed: Proposed) -> Config:
+    """A study's configuration, without the places of this server's files. Raises ConfigError."""
+    return config_from_dict(tomllib.loads(proposed.config), source=SOURCE, base=Path())
+
+
+@dataclass(frozen=True, slots=True)
+class Gist:
+    """What a list of studies shows of a configuration; a service holds it of each study, as it would not the whole."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    columns: int
+    expected: int | None
+    minimum: int
+    rows_per_client: int
+    named: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: Config) -> "Gist":
+        """Of a configuration."""
+        run, clients, flaim = config.run, config.clients, config.flaim
+        return cls(
+            run.epsilon,
+            run.delta,
+            run.rounds,
+            len(config.domain.names),
+            clients.expected,
+            clients.minimum,
+            clients.rows_per_client,
+            () if flaim is None else tuple(flaim.clients),
+        )
+
+
+def new_card(identity: Identity, kind: str) -> str:
+    """A card of this server for a study of ``kind``; its keys are kept until the study comes. Raises PartyError."""
+    cards, own = identity.folder / _CARDS, identity.own
+    beside = cards / f".{secrets.token_hex(8)}"
+    with disk_errors(cards, "made"):
+        beside.mkdir(parents=True, mode=0o700)
+        try:
+            _copy_key(identity, beside / "tls")
+            ends = {"address": own.ingest}
+            if kind == DISTAIM:
+                ends = {"mesh": own.mesh, "ingest": own.ingest}
+            path = beside / f"{own.name}.card"
+            card, _ = own_card(own.name, ends, keys=beside / "tls", path=path)
+            text = path.read_text(encoding="utf-8")
+            if card.seal is not None:
+                beside.rename(_card_folder(identity, card.seal))
+                _drop_oldest(cards)
+            return text
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def keep(identity: Identity, proposal: Proposal, known: Collection[str] = ()) -> StudyFolder:
+    """Make a study's folder, with this server's keys in it; one that is there stays. Raises Refused, StoreError.
+
+    ``known`` are the paths of the studies that are in the book: a kill may have left the keys in another one.
+    """
+    config = proposal.config
+    place = StudyFolder(identity.folder, config.run.id, config.digest())
+    if place.seal.parent.exists() or place.work.exists():
+        _check_same(place)
+        return place
+    keys = None
+    if proposal.kind == DISTAIM:
+        keys = _waiting(identity, config.parties[identity.pid].seal, known)
+    beside = place.path.with_name(f".{place.path.name}")
+    with disk_errors(place.path, "made"):
+        # One without keys was left by a kill: they come last, in one piece.
+        for left in (beside, place.path):
+            shutil.rmtree(left, ignore_errors=True)
+        (beside / "study" / CERTIFICATES).mkdir(parents=True)
+        beside.chmod(0o700)
+        write_whole(beside / "study" / place.config.name, proposal.text)
+        for name, text in proposal.certificates.items():
+            write_whole(beside / "study" / CERTIFICATES / name, text)
+        if keys is None:
+            _copy_key(identity, beside / "tls")
+            beside.rename(place.path)
+        else:
+            beside.rename(place.path)
+            keys.rename(place.path / "tls")
+            if keys.parent.parent.name == _CARDS:
+                shutil.rmtree(keys.parent, ignore_errors=True)
+    return place
+
+
+def _check_same(place: StudyFolder) -> None:
+    """A folder's name has a part of the digest, for which somebody could find two configurations. Raises Refused."""
+    try:
+        same = load_config(place.config).digest() == place.digest
+    except ConfigError as error:
+        raise Refused(f"{SOURCE}: its folder is there and cannot be read: {error}") from error
+    if not same:
+        raise Refused(f"{SOURCE}: {place.path} is of another study; expected another run.id")
+
+
+def _waiting(identity: Identity, seal: str, known: Collection[str]) -> Path:
+    """The folder of keys that wait for a study with this sealing key. Raises Refused."""
+    keys = _card_folder(identity, seal) / "tls"
+    if keys.exists():
+        return keys
+    for path in _folders(identity.folder / _STUDIES, _STUDY):
+        # Another one that has run was in a book.
+        if str(path) not in known and not (path / "run").exists():
+            with contextlib.suppress(PartyError):
+                if str(SealKey.load(path / "tls" / SEAL).public) == seal:
+                    return path / "tls"
+    raise Refused(
+        f"{SOURCE}: party.seal of {identity.own.name} is no sealing key that waits for a study here; expected one of a "
+        "new card (`syncret study card`), which is for one study"
+    )
+
+
+def drop_half(identity: Identity) -> None:
+    """Delete what was being made when this process was killed: cards, and folders of studies. Raises StoreError.
+
+    A study that a kill left out of the book keeps its folder, and in it its keys, until it is proposed again: a book
+    can also be the wrong one.
+    """
+    cards, studies = identity.folder / _CARDS, identity.folder / _STUDIES
+    with disk_errors(identity.folder, "deleted"):
+        for path in [*_folders(cards, _HALF_CARD), *_folders(studies, rf"\.{_STUDY}")]:
+            shutil.rmtree(path)
+
+
+def _folders(within: Path, name: str) -> list[Path]:
+    """Folders that this server gave such names; what else lies there is its operator's."""
+    return [
+        path
+        for path in within.glob("*")
+        if re.fullmatch(name, path.name) and path.is_dir() and not path.is_symlink()
+    ]
+
+
+def drop_seal(place: StudyFolder) -> None:
+    """Delete the sealing key of a study that never began. Raises StoreError."""
+    with disk_errors(place.seal, "deleted"):
+        place.seal.unlink(missing_ok=True)
+
+
+def _card_folder(identity: Identity, seal: str) -> Path:
+    return identity.folder / _CARDS / hashlib.sha256(seal.encode()).hexdigest()[:32]
+
+
+def _copy_key(identity: Identity, folder: Path) -> None:
+    """This server's private key in another folder of its own, which keys of studies lie beside."""
+    folder.mkdir(mode=0o700)
+    data = identity.files.key.read_bytes()
+    with open(create(folder / "own.key", secret=True), "wb") as file:
+        file.write(data)
+
+
+def _drop_oldest(cards: Path) -> None:
+    """Cards that were asked for and never used."""
+    found = sorted(cards.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
+    for path in found[:-_MOST_CARDS]:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,98 @@
+"""The tables of a service's database, in SQLAlchemy Core; `parties.service.migrations` brings a database to them.
+
+What is in it is public or of this server's own administration: studies as they were proposed, who approved them, what
+happened when. No share, no key, no count: those stay in a study's own folder. Times are UTC.
+"""
+
+import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+)
+
+REVISION = "0001"
+"""The newest migration: what this program works with."""
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+
+class Utc(TypeDecorator[datetime.datetime]):
+    """A moment, with its time zone also where a database knows none (SQLite)."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> datetime.datetime | None:
+        """To the database, as UTC."""
+        return value.astimezone(datetime.UTC) if isinstance(value, datetime.datetime) else None
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime.datetime | None:
+        """From the database, as UTC."""
+        if not isinstance(value, datetime.datetime):
+            return None
+        naive = value.tzinfo is None
+        return value.replace(tzinfo=datetime.UTC) if naive else value.astimezone(datetime.UTC)
+
+
+SERVICE = Table(
+    "service",
+    METADATA,
+    Column("key", String(40), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""Whose database this is: ``server``, the hash of the server's key."""
+
+STUDIES = Table(
+    "studies",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("kind", String(8), nullable=False),
+    Column("run", String(200), nullable=False),
+    Column("config", Text, nullable=False),
+    Column("certificates", Text, nullable=False),
+    Column("proposer", String(200), nullable=False),
+    Column("proposed_at", Utc, nullable=False),
+    Column("state", String(16), nullable=False, index=True),
+    Column("reason", Text, nullable=False, default=""),
+    Column("turn", Integer, nullable=True),
+    Column("changed_at", Utc, nullable=False),
+    Column("started_at", Utc, nullable=True),
+    Column("ended_at", Utc, nullable=True),
+)
+"""``config`` is TOML, ``certificates`` a JSON object of PEM texts; ``turn`` numbers starts, alike at all servers."""
+
+APPROVALS = Table(
+    "approvals",
+    METADATA,
+    Column("digest", String(64), ForeignKey(STUDIES.c.digest), primary_key=True),
+    Column("server", String(200), primary_key=True),
+    Column("at", Utc, nullable=False),
+)
+
+EVENTS = Table(
+    "events",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("at", Utc, nullable=False),
+    Column("digest", String(64), nullable=True, index=True),
+    Column("actor", String(200), nullable=False),
+    Column("what", String(40), nullable=False),
+    Column("text", Text, nullable=False, default=""),
+)
+"""Who did what when."""

@@ -1,0 +1,276 @@
+"""The process of one study: started, given connections, started again when it fails, stopped.
+
+Provides ``Worker``. Each study has a process of its own, so that a failure, a leak or an attack stays with it. It ends
+when the service does, by the pipe on its standard input, even if that is killed outright. What passes, as the loss of
+a peer, and what its operator can cure alone, as a full disk, is tried again for ever, at growing intervals; what needs
+a new decision, such as a spent budget, ends the study here (`parties.service.attempts`).
+Public: its events; it has no secrets of its own.
+
+What a worker of `syncret serve` does: one study of either kind, over the connections that it is handed.
+
+Provides ``run_study``. It goes on where the run in its folder was, and is started again by the service after a failure
+that may pass. Secret: what the run in its folder has. Public: its events.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from parties.config import Config
+from parties.federation.tls_members import Connections
+from parties.foundation.exit_codes import describe
+from parties.local.processes import Child
+from parties.methods.flaim.server import run_flaim_server
+from parties.mpc.estimation import LEAD
+from parties.mpc.server import run_party
+from parties.network.port_sharing import INGEST, MESH, Inlets, hand_over
+from parties.network.sni_router import Front
+from parties.observability.clocks import Clocks
+from parties.observability.events import Progress
+from parties.observability.failure_causes import CURES, Cure, Obstacle, cause_of, cause_of_exit
+from parties.observability.logs import JsonLog, board_of
+from parties.observability.status import About
+from parties.service.attempts import Tries, after_failure
+from parties.service.exposed_run import shown
+from parties.service.run_api import Orders
+from parties.service.studies import DISTAIM, State, Study
+from parties.service.study_intake import StudyFolder
+from parties.session.operator_commands import Orders as Asking
+
+logger = logging.getLogger("syncret.worker")
+
+_LOG_BYTES = 1 << 24
+_ROUND = "round-done"
+_PROGRESS, _PROGRESS_OF_FLAIM = ("connected", _ROUND), ("listening", _ROUND)
+"""Events after which a failure is the first one again."""
+STEADY_S = 5.0
+"""How long an attempt goes on beside its peers before what its operator had to cure counts as cured."""
+
+
+class Worker:
+    """Runs a study in ``place``. ``on_change`` is called when something about it has changed.
+
+    ``state`` is WAITING, RUNNING or CLOSED; ``outcome`` is how it has ended, with a reason. ``calling`` says that it
+    waits for the other servers' processes after a failure. ``text`` is the last thing that it said, ``obstacle`` what
+    it failed for, until an attempt comes farther.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        place: StudyFolder,
+        *,
+        name: str,
+        pid: int,
+        register: Path | None,
+        fronts: tuple[Front, Front],
+        clocks: Callable[[], Clocks],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.study = study
+        self.place = place
+        self.state = State.WAITING
+        self.outcome: tuple[State, str] | None = None
+        self.calling = False
+        self.text = ""
+        self.obstacle: Obstacle | None = None
+        self.restarts = 0
+        self.next_try_at: float | None = None
+        self._name = name
+        self._pid = pid
+        self._register = register
+        self._mesh, self._ingest = fronts
+        self._clocks = clocks
+        self._on_change = on_change
+        self._tries = Tries()
+        self._steady: asyncio.TimerHandle | None = None
+        self._child: Child | None = None
+        self._stopping = False
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def process(self) -> int | None:
+        """Its process id, while it has one."""
+        return self._child.pid if self._child is not None and self._child.running else None
+
+    async def stop(self) -> None:
+        """End its process; what was finished stays in its folder."""
+        self._stopping = True
+        if self._child is not None:
+            await self._child.stop()
+        self._forget_steady()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self.outcome is None:
+            try:
+                await self._once()
+            except Exception as error:  # noqa: BLE001  # Of whatever this host lacks, a study is no less alive.
+                self._failed(cause_of(error), f"cannot be started: {describe(error).message}")
+            self._on_change()
+            if self.outcome is None:
+                self.next_try_at = time.time() + self._tries.pause_s
+                await asyncio.sleep(self._tries.pause_s)
+                self._tries = self._tries.later()
+                self.next_try_at, self.restarts = None, self.restarts + 1
+
+    async def _once(self) -> None:
+        """One process from its start to its end. Raises OSError."""
+        _rotate(self.place.log)
+        ours, theirs = socket.socketpair()
+        with contextlib.closing(ours):
+            ours.setblocking(False)
+            with contextlib.closing(theirs):
+                child = self._child = Child.start(
+                    self.study.run,
+                    self._arguments(theirs.fileno()),
+                    log=self.place.log,
+                    pass_fds=(theirs.fileno(),),
+                )
+            try:
+                self._open(ours)
+                async for event in child.events():
+                    self._hear(event)
+                self._ended(child, await child.wait())
+            finally:
+                self._shut()
+                await child.stop()
+
+    def _arguments(self, channel: int) -> list[str]:
+        pid = ["--pid", str(self._pid)] if self.study.kind == DISTAIM else []
+        register = [] if self._register is None else ["--register", str(self._register)]
+        where = [str(self.place.config), "--dir", str(self.place.work)]
+        log = ["--log-format", "json"]
+        return ["worker", *where, "--channel", str(channel), *log, *pid, *register]
+
+    def _open(self, channel: socket.socket) -> None:
+        for kind, front in ((MESH, self._mesh), (INGEST, self._ingest)):
+            front.routes[self._name] = partial(hand_over, channel, kind)
+
+    def _shut(self) -> None:
+        for front in (self._mesh, self._ingest):
+            front.routes.pop(self._name, None)
+
+    def _hear(self, event: Mapping[str, object]) -> None:
+        name = event.get("event")
+        self.text = str(event.get("text"))
+        if name in (_PROGRESS if self.study.kind == DISTAIM else _PROGRESS_OF_FLAIM):
+            self.calling = False
+            self._farther(at_once=name == _ROUND)
+            self.state = State.CLOSED if self.state is State.CLOSED else State.RUNNING
+        if name == State.CLOSED.value:
+            self.state = State.CLOSED
+        self._on_change()
+
+    def _farther(self, *, at_once: bool) -> None:
+        """The attempt comes farther. A disk may be as full as before: that is seen at the next thing to write."""
+        by_operator = self.obstacle is not None and CURES[self.obstacle.cause] is Cure.OPERATOR
+        if at_once or not by_operator:
+            self._cured()
+        elif self._steady is None:
+            self._steady = asyncio.get_running_loop().call_later(STEADY_S, self._cured)
+
+    def _cured(self) -> None:
+        self._forget_steady()
+        self._tries, self.obstacle = Tries(), None
+        self._on_change()
+
+    def _forget_steady(self) -> None:
+        if self._steady is not None:
+            self._steady.cancel()
+            self._steady = None
+
+    def _ended(self, child: Child, code: int) -> None:
+        self.state = State.WAITING
+        self._forget_steady()
+        if code == 0:
+            self.outcome = (State.FINISHED, "")
+        elif not self._stopping:
+            text = child.failure[1] if child.failure else child.describe_end()
+            self._failed(child.obstacle or cause_of_exit(code), text)
+
+    def _failed(self, obstacle: Obstacle, text: str) -> None:
+        self.text = text
+        self.calling = True
+        after = after_failure(self._tries, obstacle, self._clocks())
+        self._tries, self.obstacle = after.tries, after.obstacle
+        if after.over:
+            self.outcome = (State.FAILED, text)
+        logger.warning("%s: %s", self.study.run, text, extra={"study": self.study.run})
+
+
+def _rotate(log: Path) -> None:
+    """Keep the log of a study that is started again and again from filling the disk."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_BYTES:
+            log.rename(log.with_suffix(".log.1"))
+
+
+async def run_study(
+    config: Config,
+    pid: int | None,
+    directory: Path,
+    *,
+    progress: Progress,
+    closed: asyncio.Event,
+    register: Path | None,
+    inlets: Inlets,
+    orders: Orders,
+    asked: Asking,
+    log: JsonLog | None = None,
+) -> None:
+    """Run server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished; with its report, then.
+
+    Meanwhile it answers at the admin socket in its ``directory`` (`parties.service.exposed_run`). Raises as
+    `parties.mpc.server.run_party` and `parties.methods.flaim.server.run_server`.
+    """
+    about = About.of_meeting(config) if pid is None else About.of_party(config, pid)
+    board = board_of(about, log)
+    async with shown(board, directory, orders):
+        if pid is None:
+            await run_flaim_server(
+                config,
+                directory,
+                progress=progress,
+                closed=closed,
+                register=register,
+                meet=partial(Connections, inlets=inlets),
+                board=board,
+                orders=asked,
+            )
+            await asyncio.to_thread(_flaim_report, config, directory)
+            return
+        await run_party(
+            config,
+            pid,
+            directory,
+            progress=progress,
+            closed=closed,
+            register=register,
+            inlets=inlets,
+            board=board,
+            orders=asked,
+        )
+        if pid == LEAD:
+            await asyncio.to_thread(_lead_report, config, directory)
+
+
+# Pictures take half a second to import, and are wanted once, at the end.
+
+
+def _flaim_report(config: Config, directory: Path) -> None:
+    from parties.methods.flaim.report import write_server_report
+
+    write_server_report(config, directory)
+
+
+def _lead_report(config: Config, directory: Path) -> None:
+    from parties.methods.distaim import write_lead_report
+
+    write_lead_report(config, directory)

@@ -1,0 +1,102 @@
+"""The model that a run left behind, wherever it is: in a run's folder, in its lead's, in FLAIM's server's.
+
+Provides ``load_model``, ``plainly``, and ``write_drawn``, which draws rows from a model into a file. Public: all of it.
+A model is a released value, and rows drawn from it cost no privacy. Known limits: whether it is the run's own an audit
+tells.
+"""
+
+import struct
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+from mechanisms.errors import DataError
+from mechanisms.model import Model
+from mechanisms.text_format import PLAIN_FORMAT
+from parties.config import load_config
+from parties.foundation.errors import ConfigError, StoreError
+from parties.session.result_digests import MODEL
+from parties.storage.files import replacing
+
+MAX_MODEL_BYTES = 1 << 32
+"""What a model's numbers may unpack to, whoever sent it."""
+_OF_A_RUN = ("run.json", "config.toml", "transcript.jsonl", "transcripts", "result.json", "store")
+_EXPECTED = (
+    "expected a run's folder, that of server 0 or of FLAIM's server, or a bundle, with what `syncret run`, `flaim`, "
+    "`party` or `flaim-server` left there"
+)
+
+
+def load_model(run: Path, *, named: Path | None = None) -> Model:
+    """The model of the run in folder ``run``, of which errors speak as ``named``, such as the bundle it came in.
+
+    Raises StoreError where there is none, EstimationError where it is damaged.
+    """
+    folder = run if (run / "model.json").is_file() else run / MODEL
+    if _is_between_silos(run) or not folder.is_dir():
+        raise StoreError(named or run, _why_not(run))
+    if unpacked_bytes(folder) > MAX_MODEL_BYTES:
+        raise StoreError(named or folder, f"has a model of more than {MAX_MODEL_BYTES} bytes")
+    return Model.load(folder)
+
+
+def plainly(model: Model) -> Model:
+    """The model of tables that are written in UTF-8 with commas and points, whatever the real one's format is."""
+    return replace(model, domain=replace(model.domain, format=PLAIN_FORMAT))
+
+
+def unpacked_bytes(folder: Path) -> int:
+    """Bytes of a model's numbers when they are unpacked; 0 where they cannot be read."""
+    try:
+        with zipfile.ZipFile(folder / "marginals.npz") as archive:
+            return sum(item.file_size for item in archive.infolist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, IndexError, struct.error):
+        return 0
+
+
+def write_drawn(model: Model, rows: int, out: Path, *, seed: int, overwrite: bool) -> None:
+    """Draw ``rows`` rows into the file ``out``, whose ending says of what kind it is; it is whole or not there.
+
+    Raises DataError for an ending that is none, or more rows than such a file holds, StoreError where there is a file
+    already (unless ``overwrite``) or the disk refuses.
+    """
+    # Pandas takes a fifth of a second to import, which a wrong path should not wait for.
+    from mechanisms.synthetic import synthetic_parts
+    from mechanisms.writing import form_of, write_rows
+
+    form = form_of(out)
+    if form.most is not None and rows > form.most:
+        raise DataError(
+            f"{out}: a file of this kind holds {form.most} rows, not {rows}; expected .csv or .parquet"
+        )
+    if not overwrite and out.exists():
+        raise StoreError(out, "is there already; expected a new name, or --overwrite")
+    try:
+        with replacing(out) as beside:
+            write_rows(beside, synthetic_parts(model, rows, seed=seed), model.domain, form)
+    except MemoryError:
+        raise DataError(f"{out}: {rows} rows do not fit into memory; expected fewer") from None
+
+
+def _is_between_silos(run: Path) -> bool:
+    try:
+        return load_config(run / "config.toml").silos is not None
+    except ConfigError:
+        return False
+
+
+def _why_not(run: Path) -> str:
+    if not run.exists():
+        return f"is not there; {_EXPECTED}"
+    if not run.is_dir():
+        return f"is no folder; {_EXPECTED}"
+    if _is_between_silos(run):
+        return (
+            "is of a run between silos, which leaves no model to draw rows from; expected one of DistAIM or FLAIM. "
+            "Fed-TDA draws as many rows as run.rows says"
+        )
+    if (run / "parties").is_dir():
+        return f"has no {MODEL}/: this run is not finished, and the command that began it goes on with it"
+    if any((run / name).exists() for name in _OF_A_RUN):
+        return f"has no {MODEL}/, which server 0 or FLAIM's server writes at the end of a run; {_EXPECTED}"
+    return f"is no run: it has no {MODEL}/; {_EXPECTED}"

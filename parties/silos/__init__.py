@@ -1,1 +1,0 @@
-"""Algorithms on rounds of exact sums between silos, as processes over mutual TLS."""

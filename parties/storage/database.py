@@ -1,0 +1,269 @@
+"""A folder with an SQLite database in it, which one process at a time may open.
+
+Provides ``Database``: whoever keeps something (`parties.storage.privacy_ledger`, `parties.mpc.storage.store`) brings
+its tables. What is entered is on the disk when the transaction ends, all or nothing (WAL, synchronous=FULL). The folder
+is made with mode 0700; the database, and all that SQLite makes beside it, has 0600. It has a version
+(`parties.storage.database`). Source: https://www.sqlite.org/atomiccommit.html. Known limits: a folder belongs to one
+configuration, which is what refuses it to another run.
+
+Databases that an older version of this program made: brought forward step by step, or refused with words.
+
+Provides ``migrate`` for `parties.storage.database` and `parties.storage.shared_database`. A database has its version in
+SQLite's ``user_version``; what was made before versions were kept has 0. A step makes version n into n + 1, all or
+nothing: the caller's transaction is around all of them. What a newer program made is refused: this one does not know
+what to keep. `parties.foundation.version` lists what has a version. Public: all of it.
+"""
+
+import contextlib
+import fcntl
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from parties.foundation.errors import StoreError, StoreUnfit
+from parties.foundation.version import version as program
+from parties.storage.files import database_errors, disk_errors, open_private
+from protocols.durable import sync_content
+
+Step: TypeAlias = Callable[[sqlite3.Connection], str | None]
+"""Brings a database forward by one version; where that cannot be, the reason."""
+
+
+def migrate(
+    db: sqlite3.Connection, path: Path, *, version: int, steps: Mapping[int, Step], new: bool
+) -> None:
+    """Bring the database at ``path`` to ``version``; a ``new`` one has it from the start. Within a transaction.
+
+    A version without a step becomes the next one as it is. Raises StoreUnfit: newer, or too old.
+    """
+    found = version if new else version_of(db)
+    if found > version:
+        raise StoreUnfit(
+            path,
+            f"was made by a newer syncret: its version is {found}; expected at most {version}, that of syncret "
+            f"{program()}, or a newer syncret here",
+        )
+    for number in range(found, version):
+        reason = steps[number](db) if number in steps else None
+        if reason is not None:
+            raise StoreUnfit(
+                path,
+                f"was made by an older syncret (its version is {number or 'none'}) and cannot be brought to version "
+                f"{version}: {reason}; expected a new folder, or the syncret that made it",
+            )
+    # A pragma takes no parameters.
+    db.execute(f"PRAGMA user_version={int(version)}")
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    """The version that a database has, 0 from before there were any."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def lacks(db: sqlite3.Connection, table: str, *columns: str) -> bool:
+    """Whether ``table`` is there and has not all of these columns."""
+    there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    return bool(there) and not there.issuperset(columns)
+
+
+FILE = "store.sqlite"
+_LOG = f"{FILE}-wal"
+Row: TypeAlias = tuple[Any, ...]
+"""Of a STRICT table: its schema says what type each column has."""
+_META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
+_DIGEST, _IDENTITY = "config_digest", "identity"
+
+
+class Database:
+    """One folder's database. All methods may be called from any thread; all may raise StoreError."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config_digest: str,
+        schema: Sequence[str],
+        *,
+        version: int = 1,
+        steps: Mapping[int, Step] = {},
+    ) -> None:
+        """Open or make ``directory`` with the tables of ``schema`` (statements that change nothing the second time).
+
+        An older ``version`` is brought forward by ``steps``. Raises StoreError: unwritable,
+        in use, of another run or configuration, newer, or too old.
+        """
+        self.directory = directory
+        self._path = directory / FILE
+        self._lock = threading.RLock()
+        self._flushing = threading.Lock()
+        self._entered = self._flushed = 0
+        """How many hasty transactions have ended, and how many of them are on the disk."""
+        with disk_errors(directory, "opened"):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._held = open_private(directory / "lock")
+        try:
+            self._take_lock()
+            with database_errors(self._path, "opened"):
+                self._db = self._connect()
+            try:
+                self._prepare(config_digest, schema, version, steps)
+            except BaseException:
+                self._db.close()
+                raise
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                self.directory, "is in use by another process; expected a folder of its own"
+            ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        # SQLite gives the files that it makes beside a database the mode of the database.
+        open_private(self._path).close()
+        return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+
+    def _prepare(
+        self, config_digest: str, schema: Sequence[str], version: int, steps: Mapping[int, Step]
+    ) -> None:
+        with database_errors(self._path, "opened"):
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            # What is deleted leaves no trace in pages that are free.
+            self._db.execute("PRAGMA secure_delete=ON")
+            with self.transaction():
+                new = self.row("SELECT name FROM sqlite_schema WHERE name = 'meta'") is None
+                migrate(self._db, self.directory, version=version, steps=steps, new=new)
+                for statement in (_META, *schema):
+                    self._db.execute(statement)
+                known = self.meta(_DIGEST)
+                if known is None:
+                    self.set_meta(_DIGEST, config_digest)
+                if self.meta(_IDENTITY) is None:
+                    self.set_meta(_IDENTITY, secrets.token_hex(16))
+        if known not in (None, config_digest):
+            raise StoreUnfit(
+                self.directory,
+                "belongs to another run or configuration; expected an empty folder or the config it was made with",
+            )
+
+    def close(self) -> None:
+        """Close the database and let go of the folder."""
+        with self._lock:
+            self._db.close()
+            self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def identity(self) -> str:
+        """32 hex digits, drawn when the folder was made: it is the same wherever the folder is moved."""
+        return str(self.meta(_IDENTITY))
+
+    def meta(self, key: str) -> str | None:
+        """The plain value kept under ``key``, or None."""
+        row = self.row("SELECT value FROM meta WHERE key = ?", key)
+        return None if row is None else str(row[0])
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Keep ``value`` under ``key``; durable on return."""
+        self.enter("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, value)])
+
+    def drop_meta(self, key: str) -> None:
+        """Keep nothing under ``key`` any more; durable on return."""
+        self.enter("DELETE FROM meta WHERE key = ?", [(key,)])
+
+    def scrub(self) -> None:
+        """Write the database anew, without what was deleted from it, and empty its log."""
+        with self._lock, database_errors(self._path):
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """No other thread reads or enters anything meanwhile."""
+        with self._lock:
+            yield
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is entered within is, all or nothing, durable at the end. Nests: the outermost one commits."""
+        with self._lock, database_errors(self._path):
+            if self._db.in_transaction:
+                yield
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def hasty(self) -> Iterator[None]:
+        """As ``transaction``; it survives a kill at once, a power failure only after the next durable entry."""
+        with self._lock, database_errors(self._path):
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            try:
+                with self.transaction():
+                    yield
+                self._entered += 1
+            finally:
+                self._db.execute("PRAGMA synchronous=FULL")
+
+    def flush(self) -> None:
+        """What was entered before, hastily too, is durable on return; who asks at the same time shares a disk write.
+
+        SQLite's log is written one transaction after the other, so that its last one has those before it on the disk;
+        what has left the log for the database is there durably. Nobody reads or enters later for it.
+        """
+        with self._lock:
+            wanted = self._entered
+        with self._flushing:
+            if self._flushed >= wanted:
+                return
+            with self._lock:
+                reached = self._entered
+            with disk_errors(self._path), contextlib.suppress(FileNotFoundError):
+                # Without a log there is nothing that is not in the database.
+                sync_content(self.directory / _LOG)
+            self._flushed = reached
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether this thread may still take back what it entered last."""
+        with self._lock:
+            return self._db.in_transaction
+
+    def enter(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run ``statement`` for each of ``rows``; durable on return unless a transaction is under way."""
+        with self.transaction():
+            self._db.executemany(statement, rows)
+
+    def rows(self, query: str, *values: object) -> list[Row]:
+        """All rows of a query."""
+        with self._lock, database_errors(self._path, "read"):
+            return self._db.execute(query, values).fetchall()
+
+    def row(self, query: str, *values: object) -> Row | None:
+        """The first row of a query, or None."""
+        rows = self.rows(query, *values)
+        return rows[0] if rows else None

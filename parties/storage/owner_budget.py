@@ -1,0 +1,516 @@
+"""What a data owner's tables have spent over their whole lives, across runs and methods, in one file of the owner's.
+
+Provides ``Budget``, ``Source`` (which table), ``Release`` (what a run may release at most) and ``Account``, all three
+together, which is charged before anything is sent. The first release of a dataset sets its lifetime limit; only
+``set_limit`` changes that. One submission to one configuration is charged once, however often it is sent; another
+submission to the same configuration is another release.
+
+A dataset is recognised by its table's path or content: a copy elsewhere and an edited file are the same dataset. A name
+that the owner gives stands, but for a table whose content is known under another one.
+
+Secret: digests of tables, which lie in the file (mode 0600) and nowhere else. Public to whoever the owner tells: all
+the rest. Costs are rho of zCDP, all of them. Releases that are no more than a Gaussian of that rho each
+(`mechanisms.gaussian_privacy`) are one Gaussian together, for which the limit is larger: also where later ones are
+chosen by what earlier ones showed. Sums are compared with the limit as exact rationals. Known limits: people who are in
+two datasets are protected by the sum of both, which nobody computes; a table that was edited and moved at once is a new
+one; who deletes the file forgets what was spent.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import math
+import re
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta, round_up
+from mechanisms.errors import BudgetExceeded
+from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
+from parties.config.limits import check_name
+from parties.foundation.errors import StoreError
+from parties.storage.files import disk_errors
+from parties.storage.shared_database import SharedDatabase
+
+_KIND = b"SYNB"
+_SCHEMA = (
+    """CREATE TABLE dataset (
+    name TEXT PRIMARY KEY, rho_limit REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL) STRICT""",
+    """CREATE TABLE known (
+    dataset TEXT NOT NULL, kind TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, value, dataset)) STRICT""",
+    """CREATE TABLE release (
+    entry INTEGER PRIMARY KEY, dataset TEXT NOT NULL, config TEXT NOT NULL, submission TEXT NOT NULL,
+    run TEXT NOT NULL, method TEXT NOT NULL, rho REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
+    distance REAL NOT NULL, unit TEXT NOT NULL, charged_at REAL NOT NULL,
+    UNIQUE (dataset, config, submission)) STRICT""",
+)
+_PATH, _CONTENT = "path", "content"
+ROW = "row"
+"""The unit that is protected by default: whether a row is in the table."""
+ROW_OF_KNOWN = "row of a table whose size is known"
+"""FLAIM's with declared sizes: what a row says, in a table with a number of rows that everybody knows."""
+_RETURNED = """CREATE TABLE IF NOT EXISTS returned (
+    entry INTEGER PRIMARY KEY, how TEXT NOT NULL, proof TEXT NOT NULL, returned_at REAL NOT NULL) STRICT"""
+"""Releases that will not be: what they were charged is not spent. Files of before have no such table."""
+_CHARGED_AS = """CREATE TABLE IF NOT EXISTS charged_as (
+    entry INTEGER PRIMARY KEY, accountant TEXT NOT NULL) STRICT"""
+"""Releases whose rho is of another accountant than zCDP's, each of which implies zCDP. Files of before lack it."""
+WITHDRAWN, REPLACED = "withdrawn", "replaced"
+"""Why a release will not be: nothing of it was counted, or another submission of the same run takes its place."""
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_STEM = 56
+_CHUNK = 1 << 20
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What one run of configuration ``config`` releases at most of one table: ``rho``, for (epsilon, delta).
+
+    ``distance`` bounds how far all that is sampled is from what rho says, statistically. ``unit`` is what neighbouring
+    tables differ in. ``accountant`` is the name of whose currency rho is in; it is a cost in zCDP in any case.
+    """
+
+    config: str
+    run: str
+    method: str
+    rho: float
+    epsilon: float
+    delta: float
+    distance: float = 0.0
+    unit: str = ROW
+    accountant: str = ZCDP.name
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A release that was charged, for which ``submission``, and when (seconds since the epoch).
+
+    ``returned`` is why it will not be, and is not spent: WITHDRAWN or REPLACED.
+    """
+
+    release: Release
+    submission: str
+    at: float
+    returned: str | None = None
+
+    @property
+    def when(self) -> str:
+        """ISO 8601, UTC."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at))
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        release = self.release
+        return {
+            "config": release.config,
+            "run": release.run,
+            "method": release.method,
+            "rho": release.rho,
+            "when": self.when,
+            "epsilon": release.epsilon,
+            "delta": release.delta,
+            "unit": release.unit,
+            "accountant": release.accountant,
+            "returned": self.returned,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all that was charged to it.
+
+    ``rho_limit`` is in zCDP; see ``limit_with``.
+    """
+
+    name: str
+    rho_limit: float
+    epsilon: float
+    delta: float
+    runs: tuple[Charged, ...]
+
+    @property
+    def spent(self) -> Fraction:
+        """The rho of all releases, exactly."""
+        return sum((Fraction(run.release.rho) for run in self.spending), Fraction(0))
+
+    @property
+    def spending(self) -> tuple[Charged, ...]:
+        """The releases that are, or may be."""
+        return tuple(run for run in self.runs if run.returned is None)
+
+    def limit_with(self, *more: Release) -> float:
+        """The limit on the rho of all releases and ``more``: ``rho_limit``, or more where all are Gaussians."""
+        releases = [*(run.release for run in self.spending), *more]
+        if not _are_gaussian(releases):
+            return self.rho_limit
+        distance = sum(release.distance for release in releases)
+        try:
+            return max(self.rho_limit, gaussian_budget(self.epsilon, self.delta, distance=distance))
+        except ValueError:
+            return self.rho_limit
+
+    @property
+    def left(self) -> float:
+        """The rho that is left."""
+        return max(0.0, float(Fraction(self.limit_with()) - self.spent))
+
+    def has(self, config: str, submission: str) -> bool:
+        """Whether this submission to this configuration was charged."""
+        key = (config, submission)
+        return any((run.release.config, run.submission) == key for run in self.spending)
+
+    def epsilon_with(self, *more: Release) -> float:
+        """The epsilon, at this limit's delta, that all releases and ``more`` come to together."""
+        releases = [*(run.release for run in self.spending), *more]
+        rho = sum((Fraction(release.rho) for release in releases), Fraction(0))
+        distance = sum(release.distance for release in releases)
+        if _are_gaussian(releases):
+            return gaussian_epsilon(round_up(rho), self.delta, distance=distance)
+        return epsilon_from_rho(round_up(rho), self.delta, distance=distance)
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "rho_limit": self.limit_with(),
+            "rho_spent": float(self.spent),
+            "rho_left": self.left,
+            "epsilon_limit": self.epsilon,
+            "epsilon_spent": self.epsilon_with(),
+            "delta": self.delta,
+            "runs": [run.to_dict() for run in self.runs],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which table: the ``name`` that its owner gives it, if any; its ``path``, and the digest of its ``content``.
+
+    A trial's owners have a name alone. Raises ConfigError for a name that is none.
+    """
+
+    name: str | None
+    path: str | None = None
+    content: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name("--dataset", self.name)
+        elif self.path is None:
+            raise ValueError("a table has a name or a path")
+
+    @classmethod
+    def of_file(cls, table: Path, name: str | None = None) -> "Source":
+        """The table in a file, packed or not. Raises StoreError where it cannot be read."""
+        digest = hashlib.sha256()
+        with disk_errors(table, "read"), table.open("rb") as raw:
+            packed = raw.read(len(_GZIP)) == _GZIP
+            raw.seek(0)
+            with gzip.open(raw) if packed else contextlib.nullcontext(raw) as file:
+                try:
+                    while chunk := file.read(_CHUNK):
+                        digest.update(chunk)
+                except EOFError as error:
+                    raise StoreError(table, "breaks off; expected a whole file") from error
+        return cls(name, str(table.resolve()), digest.hexdigest())
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        """By what it is recognised."""
+        marks = ((_PATH, self.path), (_CONTENT, self.content))
+        return [(kind, value) for kind, value in marks if value is not None]
+
+
+class Budget:
+    """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make it. Raises StoreError: unwritable, damaged."""
+        self.path = path
+        self._shared = SharedDatabase(path, _KIND, _SCHEMA)
+        with self._shared.reading() as db:
+            query = "SELECT count(*) FROM sqlite_master WHERE name IN ('returned', 'charged_as')"
+            (there,) = db.execute(query).fetchone()
+        if there < len(later := (_RETURNED, _CHARGED_AS)):
+            with self._shared.transaction() as db:
+                for table in later:
+                    db.execute(table)
+
+    def charge(
+        self, source: Source, release: Release, submission: str, *, replaces: Sequence[str] = ()
+    ) -> str:
+        """Enter ``release``, durably, unless this very ``submission`` is there; returns the dataset's name.
+
+        It takes the place of what was charged to the same dataset for the submissions that it ``replaces``: of all of
+        them the servers count one. Raises BudgetExceeded, and enters nothing, where the limit does not cover it;
+        StoreError where it cannot be said which dataset this is.
+        """
+        with self._shared.transaction() as db:
+            name = _recognised(db, source, self.path) or _new_name(db, source)
+            dataset = _load(db, name)
+            if dataset is None:
+                # The first release is what the owner agreed to; all others come on top of it.
+                limit = _first_limit(release)
+                dataset = Dataset(name, limit, release.epsilon, release.delta, ())
+                values = (name, limit, release.epsilon, release.delta)
+                db.execute("INSERT INTO dataset VALUES (?, ?, ?, ?)", values)
+            for kind, value in source.marks:
+                db.execute("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", (name, kind, value))
+            if not dataset.has(release.config, submission):
+                for former in replaces:
+                    _return(db, release.config, former, REPLACED, dataset=name)
+                self._require(_load(db, name) or dataset, release)
+                _insert(db, name, release, submission)
+        return name
+
+    def give_back(self, config: str, submissions: Iterable[str], proof: str) -> list[str]:
+        """What was charged for ``submissions`` to ``config`` is not spent; the datasets that had it. May be repeated.
+
+        ``proof`` is what three servers have signed: that nothing of them was counted, or will be. All or nothing,
+        durable on return.
+        """
+        with self._shared.transaction() as db:
+            found = [_return(db, config, item, WITHDRAWN, proof=proof) for item in submissions]
+        return sorted({name for names in found for name in names})
+
+    def _require(self, dataset: Dataset, release: Release) -> None:
+        limit = dataset.limit_with(release)
+        if dataset.spent + Fraction(release.rho) <= Fraction(limit):
+            return
+        spending, more = dataset.spending, release.run
+        last = spending[-1] if spending else None
+        told = f"; last by run {last.release.run} ({last.when})" if last else ""
+        again = next((run for run in spending if run.release.config == release.config), None)
+        if again is not None:
+            more += (
+                f", with this very configuration, took a submission of it already ({again.when}), which its state file "
+                f"sends again for nothing; another one"
+            )
+        together = dataset.epsilon_with(release)
+        enough = math.ceil(together * 100 + 1e-6) / 100
+        raise BudgetExceeded(
+            f"the budget of dataset {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
+            f"{float(dataset.spent):.6g} of rho {limit:.6g} (epsilon {dataset.epsilon:g}, delta "
+            f"{dataset.delta:g}) is spent{told}. Run {more} costs rho {release.rho:.6g}; together that is epsilon "
+            f"{together:.4g}. Expected a run that fits, or, if the people in the table are to be protected by no more "
+            f"than that: syncret budget set {dataset.name} --epsilon {enough:g} --delta {dataset.delta:g}"
+        )
+
+    def quote(self, source: Source, release: Release, submission: str | None = None) -> "Quote":
+        """What ``charge`` would do, and nothing is entered. Raises StoreError as ``charge`` does."""
+        with self._shared.reading() as db:
+            name = _recognised(db, source, self.path)
+            dataset = None if name is None else _load(db, name)
+        return Quote.of(dataset, source, release, submission)
+
+    def require(self, source: Source, release: Release) -> None:
+        """Raises BudgetExceeded where ``charge`` would; nothing is entered. Raises StoreError as ``charge``."""
+        with self._shared.reading() as db:
+            name = _recognised(db, source, self.path)
+            dataset = None if name is None else _load(db, name)
+        if dataset is not None:
+            self._require(dataset, release)
+
+    def set_limit(self, name: str, epsilon: float, delta: float) -> tuple[Dataset, Dataset]:
+        """All releases of ``name`` together may come to (epsilon, delta) from now on; before, and after.
+
+        Raises StoreError where there is no such dataset, ValueError for an epsilon or delta that is none.
+        """
+        rho = rho_from_epsilon_delta(epsilon, delta)
+        with self._shared.transaction() as db:
+            before = _load(db, name)
+            if before is None:
+                names = ", ".join(_names(db)) or "none yet: the first release makes one"
+                raise StoreError(self.path, f"has no dataset {name!r}; expected one of: {names}")
+            db.execute(
+                "UPDATE dataset SET rho_limit = ?, epsilon = ?, delta = ? WHERE name = ?",
+                (rho, epsilon, delta, name),
+            )
+        return before, Dataset(name, rho, epsilon, delta, before.runs)
+
+    def datasets(self) -> list[Dataset]:
+        """All of them, by name."""
+        with self._shared.transaction() as db:
+            found = [_load(db, name) for name in _names(db)]
+        return [dataset for dataset in found if dataset is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What a release would cost ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 where it is charged already.
+
+    ``new`` where the dataset is not known yet: its first release sets the limit.
+    """
+
+    dataset: str
+    rho: float
+    spent: float
+    limit: float
+    left: float
+    new: bool
+
+    @classmethod
+    def of(
+        cls, dataset: Dataset | None, source: Source, release: Release, submission: str | None
+    ) -> "Quote":
+        """For a dataset, None where there is none yet."""
+        if dataset is None:
+            name = source.name or _stem(source)
+            return cls(name, release.rho, 0.0, release.rho, release.rho, True)
+        paid = submission is not None and dataset.has(release.config, submission)
+        rho = 0.0 if paid else release.rho
+        limit = dataset.limit_with(*() if paid else (release,))
+        left = max(0.0, float(Fraction(limit) - dataset.spent))
+        return cls(dataset.name, rho, float(dataset.spent), limit, left, False)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the limit allows it."""
+        return Fraction(self.spent) + Fraction(self.rho) <= Fraction(self.limit)
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {**asdict(self), "covered": self.covered}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What taking part in one run costs one table, and the budget that pays for it."""
+
+    budget: Budget
+    source: Source
+    release: Release
+
+    def spend(self, submission: str, replaces: Sequence[str] = ()) -> str:
+        """Charge it for ``submission``, which tells one taking part from another; see ``Budget.charge``."""
+        return self.budget.charge(self.source, self.release, submission, replaces=replaces)
+
+    def require(self) -> None:
+        """See ``Budget.require``."""
+        self.budget.require(self.source, self.release)
+
+    def quote(self, submission: str | None = None) -> Quote:
+        """What ``spend`` would cost; see ``Budget.quote``."""
+        return self.budget.quote(self.source, self.release, submission)
+
+
+def _are_gaussian(releases: Sequence[Release]) -> bool:
+    return all(release.accountant == GAUSSIAN for release in releases)
+
+
+def _first_limit(release: Release) -> float:
+    """The limit in zCDP that a dataset's first release sets: what it costs, or what its epsilon and delta allow."""
+    if release.accountant == ZCDP.name:
+        return release.rho
+    allowed = rho_from_epsilon_delta(release.epsilon, release.delta, distance=release.distance)
+    return min(allowed, release.rho)
+
+
+def _recognised(db: sqlite3.Connection, source: Source, where: Path) -> str | None:
+    """The dataset that a table belongs to, if it is a known one. Raises StoreError where that cannot be said."""
+    found = {kind: _known(db, kind, value) for kind, value in source.marks}
+    of_path, of_content = found.get(_PATH, set()), found.get(_CONTENT, set())
+    if source.name is not None:
+        if of_content and source.name not in of_content:
+            raise StoreError(
+                where,
+                f"knows the content of {source.path} as dataset {_listed(of_content)}; expected that name, or none, "
+                "after --dataset: the same rows have one budget",
+            )
+        return source.name
+    both = of_path & of_content if of_path and of_content else of_path | of_content
+    if len(both) > 1 or (not both and of_path | of_content):
+        raise StoreError(
+            where,
+            f"knows {source.path} as dataset {_listed(of_path | of_content)}, by its place and by its content; "
+            "expected --dataset with one of them",
+        )
+    return next(iter(both), None)
+
+
+def _listed(names: set[str]) -> str:
+    return " and ".join(sorted(names))
+
+
+def _known(db: sqlite3.Connection, kind: str, value: str) -> set[str]:
+    rows = db.execute("SELECT dataset FROM known WHERE kind = ? AND value = ?", (kind, value))
+    return {row[0] for row in rows}
+
+
+def _new_name(db: sqlite3.Connection, source: Source) -> str:
+    """What a new dataset is called: after its file, with a number where that is another dataset's."""
+    name = base = _stem(source)
+    names, number = set(_names(db)), 1
+    while name in names:
+        number += 1
+        name = f"{base}-{number}"
+    return name
+
+
+def _stem(source: Source) -> str:
+    stem = Path(source.path or "").name.split(".")[0]
+    return _UNFIT.sub("-", stem)[:_LONGEST_STEM].strip("-_") or "table"
+
+
+def _names(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT name FROM dataset ORDER BY name")]
+
+
+def _load(db: sqlite3.Connection, name: str) -> Dataset | None:
+    query = "SELECT rho_limit, epsilon, delta FROM dataset WHERE name = ?"
+    row = db.execute(query, (name,)).fetchone()
+    if row is None:
+        return None
+    rho_limit, epsilon, delta = row
+    return Dataset(name, rho_limit, epsilon, delta, tuple(_runs(db, name)))
+
+
+def _runs(db: sqlite3.Connection, name: str) -> Iterator[Charged]:
+    accountant = "(SELECT accountant FROM charged_as WHERE charged_as.entry = release.entry)"
+    columns = "config, run, method, rho, epsilon, delta, distance, unit"
+    columns += f", coalesce({accountant}, '{ZCDP.name}'), submission, charged_at"
+    how = "(SELECT how FROM returned WHERE returned.entry = release.entry)"
+    query = f"SELECT {columns}, {how} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
+    for *release, submission, at, returned in db.execute(query, (name,)):
+        yield Charged(Release(*release), submission, at, returned)
+
+
+def _return(
+    db: sqlite3.Connection,
+    config: str,
+    submission: str,
+    how: str,
+    *,
+    proof: str = "",
+    dataset: str | None = None,
+) -> list[str]:
+    """Mark what was charged for a submission as not spent, in ``dataset`` or any; the datasets that have it."""
+    query = "SELECT entry, dataset FROM release WHERE config = ? AND submission = ?"
+    rows = [row for row in db.execute(query, (config, submission)) if dataset in (None, row[1])]
+    db.executemany(
+        "INSERT INTO returned VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET proof = ?3 "
+        "WHERE proof = ''",
+        [(entry, how, proof, time.time()) for entry, _ in rows],
+    )
+    return [name for _, name in rows]
+
+
+def _insert(db: sqlite3.Connection, name: str, release: Release, submission: str) -> None:
+    # What was given back and is sent again all the same is spent again.
+    again = "SELECT entry FROM release WHERE dataset = ? AND config = ? AND submission = ?"
+    if (row := db.execute(again, (name, release.config, submission)).fetchone()) is not None:
+        db.execute("DELETE FROM returned WHERE entry = ?", row)
+        return
+    values = {**asdict(release), "dataset": name, "submission": submission, "at": time.time()}
+    found = db.execute(
+        "INSERT INTO release VALUES (NULL, :dataset, :config, :submission, :run, :method, :rho, :epsilon, :delta, "
+        ":distance, :unit, :at)",
+        values,
+    )
+    if release.accountant != ZCDP.name:
+        db.execute("INSERT INTO charged_as VALUES (?, ?)", (found.lastrowid, release.accountant))

@@ -1,0 +1,252 @@
+"""A server's studies, outside their folders: what was released once is not released again from another folder.
+
+Provides ``Register``, a file of the operator's that outlives every run, ``Study``, one folder's part in a run, and
+``Registered``, the two together, which a server asks before it starts, before it takes an owner in, and before its
+first release. Studies are told apart by configuration and server, and their folders by a random number kept in each: a
+folder that was moved is still the same, and an old copy of it lacks charges that the register knows of. A
+configuration's second release would have fresh noise, and nobody has paid for it; it needs a new configuration, which
+owners charge anew.
+
+Public: all of it; paths are for the operator alone. What a transaction entered is durable when it ends. Known limits:
+who deletes the file, or begins anew on another host, forgets what was released there; the owners' budgets
+(`parties.storage.owner_budget`) and the two other servers' registers do not.
+"""
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from parties.config import Config
+from parties.foundation.errors import StudyReleased
+from parties.storage.shared_database import SharedDatabase
+
+_KIND = b"SYNR"
+_SCHEMA = (
+    """CREATE TABLE study (
+    config TEXT NOT NULL, server TEXT NOT NULL, store TEXT NOT NULL, run TEXT NOT NULL, folder TEXT NOT NULL,
+    seal TEXT NOT NULL, begun_at REAL NOT NULL, released_at REAL, ended_at REAL, charges INTEGER NOT NULL,
+    PRIMARY KEY (config, server, store)) STRICT""",
+    """CREATE TABLE owner (
+    config TEXT NOT NULL, server TEXT NOT NULL, store TEXT NOT NULL, client TEXT NOT NULL,
+    PRIMARY KEY (config, server, client, store)) STRICT""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One ``folder``, whose store is called ``store``, of ``server`` in the run of configuration ``config``.
+
+    ``seal`` is the hash of the public half of its sealing key, "" where there is none.
+    """
+
+    config: str
+    server: str
+    run: str
+    store: str
+    folder: Path
+    seal: str = ""
+
+    @classmethod
+    def of_server(cls, config: Config, pid: int, store: str, folder: Path) -> "Study":
+        """Of compute server ``pid``."""
+        party = config.require_parties()[pid]
+        seal = hashlib.sha256(party.seal_to.public).hexdigest()
+        return cls(config.digest(), party.name, config.run.id, store, folder, seal)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from others."""
+        return self.config, self.server, self.store
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a register knows of a folder: how much was charged in it, and whether its run has ended."""
+
+    charges: int
+    ended: bool
+
+
+class Register:
+    """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make it. Raises StoreError: unwritable, damaged."""
+        self.path = path
+        self._shared = SharedDatabase(path, _KIND, _SCHEMA)
+
+    def begin(self, study: Study) -> None:
+        """Enter a folder at its start. Raises StudyReleased where another one has released this configuration."""
+        with self._shared.transaction() as db:
+            self._require_first(db, study)
+            db.execute(
+                "INSERT INTO study VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL, 0) "
+                "ON CONFLICT DO UPDATE SET folder = ?5",
+                (*study.key, study.run, str(study.folder.absolute()), study.seal, time.time()),
+            )
+
+    def release(self, study: Study, clients: Iterable[str], charges: int = 0) -> None:
+        """Something is about to be released of ``clients``, from this folder, whose ledger has so many ``charges``.
+
+        Raises as ``begin``.
+        """
+        with self._shared.transaction() as db:
+            self._require_first(db, study)
+            db.execute(
+                "UPDATE study SET released_at = coalesce(released_at, ?), charges = max(charges, ?) "
+                "WHERE config = ? AND server = ? AND store = ?",
+                (time.time(), charges, *study.key),
+            )
+            db.executemany(
+                "INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)",
+                ((*study.key, client) for client in clients),
+            )
+
+    def record(self, config: str, store: str) -> Record | None:
+        """Of the folder whose store has this name, in the run of ``config``; None where nothing is known."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT max(charges), max(ended_at) FROM study WHERE config = ? AND store = ?",
+                (config, store),
+            ).fetchone()
+        return None if row[0] is None else Record(int(row[0]), row[1] is not None)
+
+    def check_charges(self, study: Study, charges: int) -> None:
+        """Raises StudyReleased where this folder had more than so many ``charges`` before: it is an old copy."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT charges FROM study WHERE config = ? AND server = ? AND store = ?", study.key
+            ).fetchone()
+        if row is not None and row[0] > charges:
+            raise StudyReleased(
+                study.folder,
+                f"is an old copy of run {study.run}: it knows of {charges} charges, all servers together of no more, "
+                f"and {row[0]} were made (by {self.path}). Expected the folder as it was left, or a new configuration, "
+                "which its data owners charge to their budgets anew",
+            )
+
+    def end(self, study: Study) -> None:
+        """This folder needs its sealing key no longer."""
+        with self._shared.transaction() as db:
+            db.execute(
+                "UPDATE study SET ended_at = coalesce(ended_at, ?) WHERE config = ? AND server = ? AND store = ?",
+                (time.time(), *study.key),
+            )
+
+    def check_client(self, study: Study, client: str) -> None:
+        """Raises StudyReleased where ``client`` is in a release of this configuration from another folder."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT released_at FROM owner JOIN study USING (config, server, store) "
+                "WHERE config = ? AND server = ? AND store <> ? AND client = ? AND released_at IS NOT NULL",
+                (*study.key, client),
+            ).fetchone()
+        if row is not None:
+            raise StudyReleased(
+                study.folder,
+                f"client {client!r} is in a release of this configuration already, of {_when(row[0])}",
+            )
+
+    def released_elsewhere(self, study: Study) -> bool:
+        """Whether anything was released of this configuration from another folder."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT 1 FROM study WHERE config = ? AND server = ? AND store <> ? "
+                "AND released_at IS NOT NULL LIMIT 1",
+                study.key,
+            ).fetchone()
+        return row is not None
+
+    def sharing_seal(self, study: Study) -> Sequence[str]:
+        """Folders of other studies that are not over and have the same sealing key."""
+        with self._shared.reading() as db:
+            rows = db.execute(
+                "SELECT folder FROM study WHERE seal = ? AND ended_at IS NULL "
+                "AND NOT (config = ? AND server = ? AND store = ?)",
+                (study.seal, *study.key),
+            ).fetchall()
+        return [row[0] for row in rows] if study.seal else []
+
+    def _require_first(self, db: sqlite3.Connection, study: Study) -> None:
+        row = db.execute(
+            "SELECT folder, released_at FROM study WHERE config = ? AND server = ? AND store <> ? "
+            "AND released_at IS NOT NULL",
+            study.key,
+        ).fetchone()
+        if row is not None:
+            raise StudyReleased(
+                study.folder,
+                f"run {study.run} of {study.server}, configuration {study.config[:12]}, was released from {row[0]} "
+                f"({_when(row[1])}, by {self.path}). From here it would be released again, with fresh noise. Expected "
+                "that folder, or a new configuration, which its data owners charge to their budgets anew",
+            )
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+_ALONE_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Registered:
+    """A study in its register."""
+
+    register: Register
+    study: Study
+    _released: str = ""
+    """The digest of the clients that the register has been told last."""
+    _charges: int = -1
+    _alone_until: float = 0.0
+    """As long as that, nobody was released from another folder a moment ago."""
+
+    @classmethod
+    def begin(cls, path: Path, study: Study) -> "Registered":
+        """Enter ``study`` in the file at ``path``. Raises as ``Register.begin``."""
+        register = Register(path)
+        register.begin(study)
+        return cls(register, study)
+
+    def resume(self, charges: int) -> None:
+        """This folder goes on after so many ``charges``, all that any server knows of. Raises StudyReleased."""
+        self.register.check_charges(self.study, charges)
+        if charges:
+            self.release((), charges)
+
+    def release(self, clients: Collection[str], charges: int = 0) -> None:
+        """See ``Register.release``; nothing is done where this process has said so already.
+
+        ``clients`` may be as many as there are, and are gone through without being kept.
+        """
+        digest = hashlib.sha256()
+        for client in clients:
+            digest.update(client.encode() + b"\n")
+        same = digest.hexdigest() == self._released
+        if not same or charges > self._charges:
+            self.register.release(self.study, () if same else clients, charges)
+            self._released, self._charges = digest.hexdigest(), charges
+
+    def check_client(self, client: str) -> None:
+        """See ``Register.check_client``; the register is asked anew after a second.
+
+        It spares an owner a vain upload: what is released is judged by ``release``, within a transaction.
+        """
+        now = time.monotonic()
+        if now < self._alone_until:
+            return
+        if not self.register.released_elsewhere(self.study):
+            self._alone_until = now + _ALONE_S
+            return
+        self.register.check_client(self.study, client)
+
+    def end(self) -> None:
+        """See ``Register.end``."""
+        self.register.end(self.study)
+
+    def sharing_seal(self) -> Sequence[str]:
+        """See ``Register.sharing_seal``."""
+        return self.register.sharing_seal(self.study)

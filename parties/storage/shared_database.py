@@ -1,0 +1,140 @@
+"""An SQLite database in one file, which any number of this user's processes may use at once.
+
+Provides ``SharedDatabase``, for what outlives every run (`parties.storage.owner_budget`, `parties.mpc.register`). What
+a transaction entered is on the disk when it ends, all or nothing; transactions of all processes come one after the
+other. The file has mode 0600. It is made whole or not at all, so that one that is empty, cut off or another program's
+is damage, and is refused: it is never quietly begun anew. Source: https://www.sqlite.org/lockingv3.html. Known limits:
+a file that was deleted is not missed; file systems whose locks do nothing.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from parties.foundation.errors import StoreError
+from parties.storage.database import Step, migrate, version_of
+from parties.storage.files import create, disk_errors
+from protocols.durable import sync
+
+_PATIENCE_S = 30.0
+
+
+class SharedDatabase:
+    """The database at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
+
+    def __init__(
+        self,
+        path: Path,
+        kind: bytes,
+        schema: Sequence[str],
+        *,
+        version: int = 1,
+        steps: Mapping[int, Step] = {},
+    ) -> None:
+        """Open or make it, with the tables of ``schema``; ``kind`` (4 bytes) tells it from other databases.
+
+        An older ``version`` is brought forward by ``steps`` (`parties.storage.database`). Raises StoreError:
+        unwritable, damaged, of another kind, newer, or too old.
+        """
+        self.path = path
+        # Threads of one process wait here rather than by looking again and again.
+        self._turn = threading.Lock()
+        self._kind = int.from_bytes(kind, "big")
+        if not path.exists():
+            self._make(schema, version)
+        self._check(version, steps)
+
+    def _make(self, schema: Sequence[str], version: int) -> None:
+        """Beside its place first, and there only if no other process was faster."""
+        folder = self.path.parent
+        with disk_errors(self.path, "made"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+            try:
+                os.close(create(beside, secret=True))
+                with contextlib.closing(sqlite3.connect(beside, isolation_level=None)) as made:
+                    made.execute(f"PRAGMA application_id={self._kind}")
+                    made.execute(f"PRAGMA user_version={int(version)}")
+                    for statement in schema:
+                        made.execute(statement)
+                sync(beside)
+                with _alone(folder):
+                    if not self.path.exists():
+                        beside.rename(self.path)
+                        sync(folder)
+            finally:
+                beside.unlink(missing_ok=True)
+
+    def _check(self, version: int, steps: Mapping[int, Step]) -> None:
+        with self._connected() as db:
+            kind = db.execute("PRAGMA application_id").fetchone()[0]
+            found = version_of(db)
+            damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if kind != self._kind or damage != "ok":
+            why = "it is none of this program's" if damage == "ok" else str(damage).splitlines()[-1]
+            raise self._damaged(why)
+        if found != version:
+            with self.transaction() as db:
+                migrate(db, self.path, version=version, steps=steps, new=False)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to ask one question on."""
+        with self._connected() as db:
+            yield db
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A connection on which nothing changes but by what is done within; durable at the end, or undone."""
+        with self._turn, self._connected() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with disk_errors(self.path):
+            try:
+                # A file that has gone meanwhile is not made anew.
+                uri = f"{self.path.absolute().as_uri()}?mode=rw"
+                connection = sqlite3.connect(
+                    uri, uri=True, timeout=_PATIENCE_S, isolation_level=None
+                )
+                with contextlib.closing(connection) as db:
+                    # The journal's end is the transaction's: EXTRA has that on the disk as well.
+                    db.execute("PRAGMA synchronous=EXTRA")
+                    yield db
+            except sqlite3.OperationalError:
+                raise
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                # SQLite may quote bytes of what is damaged, which are no text.
+                why = "it cannot be read" if isinstance(error, UnicodeDecodeError) else str(error)
+                raise self._damaged(why) from error
+
+    def _damaged(self, why: str) -> StoreError:
+        return StoreError(
+            self.path,
+            f"is damaged: {why}; expected the file that syncret keeps there. Put back a copy of it: what was released "
+            "before is known to nothing else",
+        )
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process is within this for the same folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
