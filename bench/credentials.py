@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parties.config import CertificateFiles
 from parties.crypto.hpke import SealKey
-from parties.identity.tls import pinned_in
+from parties.identity.tls import pinned_key_in
 from protocols.mesh import TlsFiles
 from protocols.pairing import Seals
 
@@ -19,7 +19,7 @@ def credentials(folder: Path, pid: int, names: tuple[str, str, str]) -> tuple[Tl
         CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
         for name in names
     ]
-    first, second, third = (pinned_in(each.cert).key for each in files)
+    first, second, third = (pinned_key_in(each.cert).key for each in files)
     keys = [SealKey.load(each.seal) for each in files]
     own = files[pid]
     tls = TlsFiles(own.ca, own.cert, own.key, names, (first, second, third))

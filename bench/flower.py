@@ -35,15 +35,15 @@ from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
-from parties.cli.runtime import postponed
+from parties.cli.runtime import deferred_signals
 from parties.config import MALICIOUS, SEMI_HONEST, CertificateFiles, Config, load_config
-from parties.identity.tls import make_certificates, pinned_in
+from parties.identity.tls import make_certificates, pinned_key_in
 from parties.local.children import LOOPBACK, free_ports
-from parties.local.jobs import CONCURRENT
+from parties.local.jobs import CONCURRENT_OWNERS
 from parties.local.partition import iid
-from parties.methods.flaim.client import SharedBriefs, run_client
+from parties.methods.flaim.client import BriefCache, run_client
 from parties.methods.flaim.server import run_flaim_server
-from parties.observability.events import Silent
+from parties.observability.events import NullProgress
 from parties.report.from_result import read_result
 from parties.session.owner import Table
 
@@ -99,7 +99,7 @@ def study(
             "clients.wait_s": _LONGEST_S,
             "flaim": {
                 "address": f"{LOOPBACK}:{free_ports(1)[0]}",
-                "key": pinned_in(own.cert).key,
+                "key": pinned_key_in(own.cert).key,
                 "clients": names,
                 "minimum": max(3, clients // 2),
             },
@@ -132,13 +132,13 @@ def _write_tables(
 
 async def measure_own(own: Study) -> Run:
     """Over TLS, server and clients in this loop."""
-    directory, joining = own.folder / "own", asyncio.Semaphore(CONCURRENT)
+    directory, joining = own.folder / "own", asyncio.Semaphore(CONCURRENT_OWNERS)
     directory.mkdir()
     workload = own.config.build_workload()
     started = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(
-            run_flaim_server(own.config, directory, progress=Silent(), closed=asyncio.Event())
+            run_flaim_server(own.config, directory, progress=NullProgress(), closed=asyncio.Event())
         )
         for number, name in enumerate(own.names):
             group.create_task(
@@ -147,9 +147,9 @@ async def measure_own(own: Study) -> Run:
                     own.tables[number],
                     own.files[name],
                     own.folder / name / "own",
-                    progress=Silent(),
+                    progress=NullProgress(),
                     workload=workload,
-                    briefs=SharedBriefs(workload),
+                    briefs=BriefCache(workload),
                     joining=joining,
                 )
             )
@@ -208,7 +208,7 @@ def _superlink(
 
     with contextlib.ExitStack() as exits:
         output = exits.enter_context(log.open("wb"))
-        with postponed():
+        with deferred_signals():
             process = subprocess.Popen(
                 command, stdout=output, stderr=output, env=environment, start_new_session=True
             )

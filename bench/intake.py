@@ -25,8 +25,8 @@ from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.config import CertificateFiles, load_config
 from parties.identity.tls import make_certificates
-from parties.local.jobs import CONCURRENT
-from parties.mpc.storage.bodies import kept_bytes
+from parties.local.jobs import CONCURRENT_OWNERS
+from parties.mpc.storage.bodies import stored_bytes
 from parties.mpc.submission.submit import submit
 from protocols.upload import FORMS, SEEDED
 
@@ -76,12 +76,12 @@ async def measure_intake(workload: Workload, folder: Path, *, owners: int, form:
         for relay in relays:
             await relay.settled()
     counted = [relay.counted for relay in relays]
-    stored = sum(sum(kept_bytes(store_folder(path, pid)).values()) for pid in range(3))
+    stored = sum(sum(stored_bytes(store_folder(path, pid)).values()) for pid in range(3))
     return Intake(
         owners,
         form,
         workload.maximal_cells,
-        CONCURRENT,
+        CONCURRENT_OWNERS,
         float(printed),
         sum(one.sent for one in counted) / owners,
         sum(one.received for one in counted) / owners,
@@ -93,7 +93,7 @@ async def measure_intake(workload: Workload, folder: Path, *, owners: int, form:
 async def _owners(path: Path, names: Sequence[str]) -> float:
     """Submit for all of them; the seconds that it took."""
     config, certificates = load_config(path), path.parent.parent / "certificates"
-    workload, at_once = config.build_workload(), asyncio.Semaphore(CONCURRENT)
+    workload, at_once = config.build_workload(), asyncio.Semaphore(CONCURRENT_OWNERS)
     codes = np.random.default_rng(1).integers(
         0, workload.domain.shape, (_ROWS, len(workload.domain.shape))
     )

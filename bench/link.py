@@ -23,7 +23,7 @@ from bench.engine.tasks import COLUMN_BITS, KEY_BITS, SECURITIES
 from bench.markdown import markdown_table, mb
 from bench.networks import NETWORKS, opened
 from parties.foundation.version import version
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 GOAL_ROWS, GOAL_SECONDS = 50_000, 60.0
 _MERGES = 5
@@ -162,8 +162,8 @@ def link(
     record = _document(results)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        write_whole(output / "link.json", json.dumps(record, indent=1) + "\n")
-        write_whole(output / "link.md", _page(record, results))
+        write_atomic(output / "link.json", json.dumps(record, indent=1) + "\n")
+        write_atomic(output / "link.md", _page(record, results))
     click.echo(json.dumps(record) if as_json else _table(results))
 
 

@@ -26,9 +26,9 @@ from mechanisms.text_table import TextTable
 from parties.config import Config, config_from_dict
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
-from parties.local.request import AIM, DISTAIM, Request, load_linked_trial
-from parties.local.sources import Located
-from parties.observability.events import Silent
+from parties.local.request import AIM, DISTAIM, TrialRequest, load_linked_trial
+from parties.local.sources import LocatedTable
+from parties.observability.events import NullProgress
 
 SOURCES, KEY = ("left", "right"), "number"
 METHODS = (DISTAIM, AIM)
@@ -101,15 +101,15 @@ async def measure(
 ) -> list[Result]:
     """One run of each method on the same tables. Raises as `syncret run`, ValueError for a table too small."""
     tables = split_by_columns(dataset, rows, overlap, seed=repeat)
-    located = {name: Located(table, name) for name, table in tables.items()}
+    located = {name: LocatedTable(table, name) for name, table in tables.items()}
     found = []
     for method in METHODS:
-        request = Request(method, dataset.name, clients, "iid", None, repeat)
+        request = TrialRequest(method, dataset.name, clients, "iid", None, repeat)
         trial = load_linked_trial(config, located, request)
         with tempfile.TemporaryDirectory(prefix="syncret-bench-") as place:
             folder = open_method_folder(trial, Path(place) / "run")
             began = time.perf_counter()
-            report = await run_method(trial, folder, Silent())
+            report = await run_method(trial, folder, NullProgress())
             seconds = time.perf_counter() - began
             document = finish_trial(trial, folder, report)
         sent = document["communication"]["server_sent_bytes"]  # type: ignore[index]

@@ -6,7 +6,7 @@ are two means, and every result says which one it had:
 
 - ``netem``: a network namespace for each host, veth pairs to a bridge in a fourth namespace, and ``tc netem`` on each
   host's interface. Needs root, iproute2 and a kernel with ``sch_netem``.
-- ``relay``: where that is missing, a process between the parties that holds back what it passes on (``relay``).
+- ``forwarder``: where that is missing, a process between the parties that holds back what it passes on (``forwarder``).
   Both ends still speak TCP and TLS over loopback, so what TCP itself does on a long way (slow start, windows, the
   packets' headers) is not in it, and the relay's own work takes time of the same processors.
 
@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parties.cli.runtime import postponed
+from parties.cli.runtime import deferred_signals
 from parties.local.children import free_ports
 
 Address = tuple[str, int]
@@ -147,7 +147,7 @@ def namespaces(discipline: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _namespace(name: str, exits: contextlib.ExitStack) -> str:
-    with postponed():
+    with deferred_signals():
         _run("ip", "netns", "add", name)
         exits.callback(_run, "ip", "netns", "del", name)
     _run("ip", "-n", name, "link", "set", "lo", "up")
@@ -184,7 +184,7 @@ def relayed(shape: Shape, ports: Sequence[int]) -> Iterator[Views]:
         ],
     }
     with contextlib.ExitStack() as exits:
-        with postponed():
+        with deferred_signals():
             process = exits.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-m", "bench.relay", json.dumps(orders)],

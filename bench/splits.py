@@ -29,7 +29,7 @@ from parties.local.partition import (
     partition_rows,
     umap_embedding,
 )
-from parties.storage.files import replacing
+from parties.storage.files import atomic_replacement
 
 NATURAL = "natural"
 SPLITS = (*PARTITIONS, NATURAL)
@@ -130,5 +130,5 @@ def _keep(path: Path, points: NDArray[np.float64]) -> None:
     """Written beside and renamed, so that a reader never sees half of it. A cache that cannot be written is none."""
     with contextlib.suppress(OSError, StoreError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as beside, beside.open("wb") as target:
+        with atomic_replacement(path) as beside, beside.open("wb") as target:
             np.save(target, points, allow_pickle=False)

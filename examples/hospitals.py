@@ -24,10 +24,10 @@ import click
 import numpy as np
 
 from parties.config import CertificateFiles
-from parties.federation.secagg_client import take_part
+from parties.federation.secagg_client import run_secagg_client
 from parties.federation.secagg_server import Deadlines, RoundServer
-from parties.federation.transcript import SessionRecord
-from parties.identity.tls import make_certificates, pinned_in
+from parties.federation.transcript import SecaggTranscript
+from parties.identity.tls import make_certificates, pinned_key_in
 from secagg import (
     Adversary,
     ClientPolicy,
@@ -89,7 +89,9 @@ async def serve(folder: Path) -> None:
     """Play the round, write it down, and say what came of it."""
     parameters, roster = session(folder)
     server, own = SecAggServer(parameters, roster=roster), files(folder, SERVER)
-    record = SessionRecord(folder / "run" / "transcripts" / "server.jsonl", own, server, HOSPITALS)
+    record = SecaggTranscript(
+        folder / "run" / "transcripts" / "server.jsonl", own, server, HOSPITALS
+    )
     try:
         async with RoundServer(
             server, HOSPITALS, files=own, deadlines=Deadlines(join_s=20, stage_s=30), log=record
@@ -123,8 +125,8 @@ async def contribute(folder: Path, number: int) -> None:
     client = SecAggClient(number, patients, policy, identity=identity, roster=roster)
     port = int((folder / "port").read_text(encoding="utf-8"))
     own = files(folder, HOSPITALS[number])
-    await take_part(
-        client, "127.0.0.1", port, server=pinned_in(folder / f"{SERVER}.crt"), files=own
+    await run_secagg_client(
+        client, "127.0.0.1", port, server=pinned_key_in(folder / f"{SERVER}.crt"), files=own
     )
 
 

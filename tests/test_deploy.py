@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from parties.crypto.encrypted_file import Locked
+from parties.crypto.encrypted_file import PublicKeyWrapper
 from parties.crypto.hpke import SealKey
 from parties.foundation.version import version
 from parties.local.children import free_ports
@@ -243,13 +243,13 @@ def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> 
         late.send_signal(signal.SIGSTOP)
         for process in (*operators, *prompt):
             assert process.wait(160) == 0, lab.said()
-        back_up(tmp_path / "alpha", tmp_path / "copy", Locked(key.public))
+        back_up(tmp_path / "alpha", tmp_path / "copy", PublicKeyWrapper(key.public))
         servers["alpha"].kill()
         servers["alpha"].wait()
         # Its workers end a moment after it, and write into the folder until then.
         nothing_runs(tmp_path / "alpha")
         shutil.rmtree(tmp_path / "alpha")
-        opener, register = Locked(key.public, key), tmp_path / "none" / "register.sqlite"
+        opener, register = PublicKeyWrapper(key.public, key), tmp_path / "none" / "register.sqlite"
         restore(tmp_path / "copy", tmp_path / "alpha", opener, register=register)
         servers["alpha"] = serve("alpha")
         late.send_signal(signal.SIGCONT)

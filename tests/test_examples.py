@@ -11,7 +11,7 @@ import pytest
 from mechanisms.domain import Categorical, Integer
 from parties.cli.main import cli
 from parties.config import Config, load_config
-from parties.mpc.server import own_files
+from parties.mpc.server import server_files
 from tests.docs.guides import blocks_of, has_command
 from tests.parties.hosts import SERVERS, three_hosts
 
@@ -89,7 +89,7 @@ def test_three_hosts_study_and_cards_make_a_configuration_for_every_host(tmp_pat
     assert load_config(study).parties == ()
     paths = three_hosts(tmp_path, study)
     for pid, name in enumerate(SERVERS):
-        files = own_files(load_config(paths[name]), pid)
+        files = server_files(load_config(paths[name]), pid)
         assert files.key.resolve() == (tmp_path / name / "tls" / "own.key").resolve()
 
 

@@ -19,7 +19,7 @@ from mechanisms.aim import AimResult, Estimate, Measurement
 from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MALICIOUS, SEMI_HONEST, Config, config_from_dict
 from parties.identity.tls import authority_bytes, make_certificates, public_keys
-from parties.mpc.agreement import identity_of
+from parties.mpc.agreement import run_identity
 from parties.mpc.computation import ComputeServer, LeadDuties, compute
 from parties.mpc.estimation import LEAD
 from parties.mpc.inputs import form_for, input_forms
@@ -28,11 +28,11 @@ from parties.mpc.participants.listing import Page
 from parties.mpc.planning.budget import make_plan, security_bits
 from parties.mpc.private_bins import first_workload
 from parties.mpc.records import StoredSubmission
-from parties.mpc.replay.effects import Circumstances
+from parties.mpc.replay.effects import Effects
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import RING_BITS, Submission
 from parties.observability.events import FieldValue
-from parties.session.result_digests import Published
+from parties.session.result_digests import ResultDigests
 from protocols.context import Context, Costs
 from protocols.upload import UploadSeeds
 
@@ -68,7 +68,7 @@ class _MadeUpStore(Store):
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str] = ()) -> Page:
         """See ``Store.page``: those that nothing was decided of, all in one."""
-        known = self.roll.find(self.uploads)
+        known = self.registry.find(self.uploads)
         held = (self.uploads[client].stored for client in sorted(self.uploads.keys() - known))
         return Page(tuple(s for s in held if s.submission.first_round <= up_to_round))
 
@@ -101,7 +101,7 @@ class _StoppedAfter:
             raise _Stopped
 
 
-class _Nonce(Circumstances):
+class _Nonce(Effects):
     """Circumstances without chance: what a server draws is the same in every run."""
 
     def keep(self, name: str, take: object) -> bytes:
@@ -124,8 +124,8 @@ class _Uniform:
         return Estimate(self._allowed, self._answers)
 
 
-def _nothing_written(result: AimResult, workload: Workload) -> Published:
-    return Published("00" * 32, "00" * 32, 0)
+def _nothing_written(result: AimResult, workload: Workload) -> ResultDigests:
+    return ResultDigests("00" * 32, "00" * 32, 0)
 
 
 @lru_cache
@@ -222,10 +222,10 @@ async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | 
             transcript=transcript,
             progress=_StoppedAfter(stop_after),
             closed=asyncio.Event(),
-            circumstances=circumstances,
+            effects=circumstances,
             authority=_authority()[0],
         )
-        identity = identity_of(config, workload.digest(), plan, bits)
+        identity = run_identity(config, workload.digest(), plan, bits)
         costs = CostsFile(directory / "costs.json", Costs())
         try:
             await compute(server, ctx, identity, costs=costs, lead=lead)

@@ -26,7 +26,7 @@ from bench.engine import floor as engine_floor
 from bench.engine.party import NAMES, Orders, Report
 from bench.engine.tasks import SEMI_HONEST, TASKS
 from bench.networks import LOOPBACK, ROOT, Network
-from parties.cli.runtime import postponed
+from parties.cli.runtime import deferred_signals
 from parties.identity.tls import make_certificates
 
 _PARTY = "bench.engine.party"
@@ -254,7 +254,7 @@ def run_three(
         for pid, module in enumerate(modules):
             errors = exits.enter_context(tempfile.TemporaryFile("w+"))
             command = [*network.prefix(pid), sys.executable, "-m", *module]
-            with postponed():
+            with deferred_signals():
                 process = subprocess.Popen(
                     command,
                     cwd=ROOT,

@@ -34,7 +34,7 @@ from bench.engine.whole import Run, runs_markdown
 from bench.markdown import markdown_table
 from bench.networks import LOOPBACK, NETWORKS, ROOT
 from parties.foundation.version import version
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 from protocols import costs
 from protocols.select_spec import bounds
 
@@ -313,6 +313,6 @@ def write(
 ) -> None:
     """engine.json, engine.md and engine.png in ``folder``, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "engine.json", json.dumps(record, indent=1) + "\n")
-    write_whole(folder / "engine.md", markdown(record, results, runs))
+    write_atomic(folder / "engine.json", json.dumps(record, indent=1) + "\n")
+    write_atomic(folder / "engine.md", markdown(record, results, runs))
     plot(results, folder / "engine.png")

@@ -20,13 +20,13 @@ from mechanisms.table import decode
 from mechanisms.text_table import TextTable
 from parties.config import Config, config_from_dict, load_config
 from parties.local.assemble import finish_trial
-from parties.local.children import JOB, Children
-from parties.local.folder import REGISTER, Folder
+from parties.local.children import JOB_FILE, Children
+from parties.local.folder import REGISTRY_FILE, RunFolder
 from parties.local.methods import open_method_folder, run_method
 from parties.local.processes import Child
-from parties.local.request import DISTAIM, Request, load_trial
-from parties.observability.events import Silent
-from parties.storage.files import write_whole
+from parties.local.request import DISTAIM, TrialRequest, load_trial
+from parties.observability.events import NullProgress
+from parties.storage.files import write_atomic
 
 DATASET, OWNERS, ROUNDS = "adult", 10, 10
 _WATCHED = ("--json", "--watch-stdin")
@@ -64,7 +64,7 @@ def measure_run(
     cells = decode(dataset.domain, codes, public_generator(0))
     columns = {name: cells[name].tolist() for name in dataset.domain.names}
     table = TextTable(columns, range(1, len(codes) + 1), "row")
-    request = Request(DISTAIM, dataset.name, OWNERS, "iid", None, 0)
+    request = TrialRequest(DISTAIM, dataset.name, OWNERS, "iid", None, 0)
     trial = load_trial(config, table, request, source=dataset.name)
     with (
         tempfile.TemporaryDirectory(prefix="syncret-bench-") as place,
@@ -72,7 +72,7 @@ def measure_run(
     ):
         folder = open_method_folder(trial, Path(place) / "run")
         children = _children(folder, NETWORKS[network], relays)
-        report = asyncio.run(run_method(trial, folder, Silent(), children=children))
+        report = asyncio.run(run_method(trial, folder, NullProgress(), children=children))
         document = finish_trial(trial, folder, report)
     taken: Mapping[str, float] = document["time"]  # type: ignore[assignment]
     sent = [count / 1e6 for count in document["communication"]["server_sent_bytes"]]  # type: ignore[index]
@@ -113,8 +113,10 @@ class _Server(Child):
         super().begin()
 
 
-def _children(folder: Folder, shape: Shape | None, relays: contextlib.ExitStack) -> Children:
-    """As `parties.local.children.hold`, but each server has the addresses of the others on a network of this shape."""
+def _children(folder: RunFolder, shape: Shape | None, relays: contextlib.ExitStack) -> Children:
+    """As `parties.local.children.start_held_children`, but each server has the addresses of the others on a network of
+    this shape.
+    """
     own = tuple(folder.path / f"seen-by-{pid}.toml" for pid in range(3))
 
     def write_views() -> None:
@@ -123,17 +125,17 @@ def _children(folder: Folder, shape: Shape | None, relays: contextlib.ExitStack)
         views = relays.enter_context(relayed(shape, ports)) if shape else None
         for pid, path in enumerate(own):
             seen = config if views is None else _seen(config, views[pid])
-            write_whole(path, seen.resolved_toml())
+            write_atomic(path, seen.resolved_toml())
 
     servers = []
     for pid, path in enumerate(own):
         directory = folder.party(pid)
         arguments = ["party", str(path), "--pid", str(pid), "--dir", str(directory)]
-        arguments += ["--register", str(directory / REGISTER), *_WATCHED]
+        arguments += ["--register", str(directory / REGISTRY_FILE), *_WATCHED]
         servers.append(_Server.held(f"party {pid}", arguments, log=directory / "log.txt"))
     # Of the three the first begins before the others.
     servers[0].ready = write_views  # type: ignore[attr-defined]
-    owners = ["owners", str(folder.owners / JOB), *_WATCHED]
+    owners = ["owners", str(folder.owners / JOB_FILE), *_WATCHED]
     return Children(
         tuple(servers), Child.held("data owners", owners, log=folder.owners / "log.txt")
     )

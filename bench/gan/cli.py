@@ -12,7 +12,7 @@ from bench.fetch import DatasetError
 from bench.gan.outcomes import CENTRAL, FEDERATED, REFERENCES, RESULTS, read_outcomes
 from bench.markdown import markdown_table
 from parties.foundation.errors import StoreError
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 _METHODS = (CENTRAL, FEDERATED, *REFERENCES)
 
@@ -79,7 +79,7 @@ def gan(
                 if output:
                     output.mkdir(parents=True, exist_ok=True)
                     rows = [asdict(outcome) for outcome in outcomes]
-                    write_whole(output / RESULTS, json.dumps(rows, indent=1) + "\n")
+                    write_atomic(output / RESULTS, json.dumps(rows, indent=1) + "\n")
     except (DatasetError, StoreError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     rows = [asdict(outcome) for outcome in outcomes]

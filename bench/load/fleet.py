@@ -24,7 +24,7 @@ from bench.load.prepared import Owner, Workshop
 from bench.load.wire import Answer, Line
 from parties.config import load_config
 from parties.foundation.errors import CertificateError
-from parties.foundation.process_limits import allow_files
+from parties.foundation.process_limits import raise_file_limit
 from parties.mpc.submission.sealed_upload import check_receipt, receipts_in
 
 READY, DONE, PLAYED = "ready", "done", "played"
@@ -179,7 +179,7 @@ async def _play(fleet: _Fleet) -> None:
 
 def main() -> None:
     """The process."""
-    allow_files()
+    raise_file_limit()
     fields = json.loads(sys.stdin.readline())
     garbage = tuple((name, kind) for name, kind in fields.pop("garbage"))
     fleet = _Fleet(Job(**{**fields, "honest": tuple(fields["honest"]), "garbage": garbage}))

@@ -14,7 +14,7 @@ from bench.engine.report import commit, machine, made_by
 from bench.load.services import SERVICES
 from bench.load.soak import Grown
 from bench.markdown import listed, markdown_table, mb
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 OWNERS, SOAK, LONG, FUZZ, KILLS = "owners", "soak", "long", "fuzz", "kills"
 _MEASURED = ("parties", "protocols", "mechanisms", "secagg", "bench/load")
@@ -82,8 +82,8 @@ def add(folder: Path, kind: str, command: str, result: Mapping[str, Any]) -> Non
     records = [other for other in records if other["command"] != command] + [record]
     records.sort(key=lambda item: (item["kind"], item["command"]))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps({"records": records}, indent=1) + "\n")
-    write_whole(folder / "load.md", markdown(records))
+    write_atomic(path, json.dumps({"records": records}, indent=1) + "\n")
+    write_atomic(folder / "load.md", markdown(records))
 
 
 def markdown(records: Sequence[Mapping[str, Any]]) -> str:

@@ -24,7 +24,7 @@ from parties.identity.tls import (
     make_certificates,
     signer,
 )
-from parties.mpc.inputs.own import OwnInput
+from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.submission.http_api import submission_path
 from parties.mpc.submission.sealed_upload import (
     SealedUpload,
@@ -33,9 +33,9 @@ from parties.mpc.submission.sealed_upload import (
     seal_boxes,
     seal_common,
 )
-from parties.mpc.submission.state import State
+from parties.mpc.submission.state import SubmissionState
 from parties.mpc.submission.submit import submission_of
-from parties.network.port_sharing import study_name
+from parties.network.port_sharing import study_sni_name
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -70,7 +70,7 @@ class Workshop:
     @property
     def doors(self) -> tuple[Door, ...]:
         """Where owners find the three servers."""
-        name = study_name(self.config.digest())
+        name = study_sni_name(self.config.digest())
         parties = self.config.require_parties()
         return tuple(Door(party.ingest.host, party.ingest.port, name) for party in parties)
 
@@ -119,8 +119,8 @@ class Workshop:
     def _sealed(
         self, config: Config, files: CertificateFiles, seals: Sequence[SealTo]
     ) -> tuple[SealedUpload, Upload]:
-        own = OwnInput.of(config, self._workload, self._codes, CAPACITY)
-        state = State.draw(config, own, load_identity(files).name, 1, 1)
+        own = OwnerInput.of(config, self._workload, self._codes, CAPACITY)
+        state = SubmissionState.draw(config, own, load_identity(files).name, 1, 1)
         submission = submission_of(config, state, self._workload)
         parts, key = own.form.share(own.values, state.seeds), bytes.fromhex(state.key)
         common = seal_common(parts, submission, key)

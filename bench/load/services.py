@@ -15,8 +15,8 @@ from mechanisms.domain import Domain, Integer
 from parties.config import Address, CertificateFiles, Config, config_from_dict
 from parties.identity.tls import Authority, make_certificates
 from parties.local.children import LOOPBACK, free_ports
-from parties.service.identity import join, make_identity
-from parties.service.status_client import call
+from parties.service.identity import create_identity, join_servers
+from parties.service.status_client import request_document
 
 SERVICES = ("alpha", "beta", "gamma")
 OWNERS = ("north", "south", "west")
@@ -44,14 +44,14 @@ class Trio:
             own = self.folder / name
             own.mkdir(mode=0o700)
             mesh, ingest, behind = next(ports), next(ports), next(ports)
-            make_identity(own, name, Address(LOOPBACK, mesh), Address(LOOPBACK, ingest))
+            create_identity(own, name, Address(LOOPBACK, mesh), Address(LOOPBACK, ingest))
             files.append(own / f"{name}.server")
             self.listening += [ingest, behind if relays else mesh]
             if relays:
                 self.ways[mesh] = behind
                 self._listen[name] = ["--listen-mesh", f"{LOOPBACK}:{behind}"]
         for name in SERVICES:
-            join(self.folder / name, files)
+            join_servers(self.folder / name, files)
         Authority.make(self.authority, 30)
         make_certificates(self.authority, (), OWNERS)
 
@@ -74,7 +74,7 @@ class Trio:
         self, name: str, method: str, target: str, document: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """A service's answer. Raises NotRunning, StoreError without one, RuntimeError where it refuses."""
-        status, answer = call(self.folder / name, method, target, document)
+        status, answer = request_document(self.folder / name, method, target, document)
         if status >= 400:
             raise RuntimeError(f"{name}: {method} {target}: {answer}")
         return answer

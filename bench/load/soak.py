@@ -32,7 +32,7 @@ from parties.config import Config, load_config
 from parties.local.processes import Child
 from parties.mpc.submission.submit import submit
 from parties.service.status_client import NotRunning
-from parties.service.studies import State
+from parties.service.studies import StudyState
 
 WARM_UP = 3
 """Studies after which a service has imported, opened and cached all that it will."""
@@ -250,9 +250,9 @@ class _Soaking:
 def _is_over(study: dict[str, Any] | None) -> bool:
     """Whether it has finished, and its process has gone. Raises RuntimeError where it has ended otherwise."""
     state = "" if study is None else study["state"]
-    if state in (State.FAILED, State.CANCELLED):
+    if state in (StudyState.FAILED, StudyState.CANCELLED):
         raise RuntimeError(f"a study: {study}")
-    return study is not None and state == State.FINISHED and study["process"] is None
+    return study is not None and state == StudyState.FINISHED and study["process"] is None
 
 
 _CONNECTED, _LISTENING = "01", "0A"

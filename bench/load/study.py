@@ -15,7 +15,7 @@ from mechanisms.workload import draw_workload
 from parties.config import ROWS_INPUT, Config, config_from_dict
 from parties.identity.tls import make_certificates, public_keys
 from parties.local.children import LOOPBACK, free_ports
-from parties.local.folder import REGISTER
+from parties.local.folder import REGISTRY_FILE
 from parties.local.processes import Child
 from parties.report.from_result import read_result
 
@@ -72,7 +72,7 @@ class Study:
         directory.mkdir(mode=0o700)
         path = str(self.folder / "config.toml")
         arguments = ["party", path, "--pid", str(pid), "--dir", str(directory)]
-        arguments += ["--register", str(directory / REGISTER), "--json", "--watch-stdin"]
+        arguments += ["--register", str(directory / REGISTRY_FILE), "--json", "--watch-stdin"]
         return Child.start(f"server {pid}", arguments, log=self.folder / f"server-{pid}.log")
 
 

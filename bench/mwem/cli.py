@@ -14,7 +14,7 @@ from bench.markdown import markdown_table, mb, spread
 from bench.mwem.runs import COLUMNS, DELTA, METHODS, Outcome, run, small_table
 from mechanisms.errors import MechanismError
 from parties.foundation.errors import StoreError
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 RESULTS = "utility-mwem.json"
 
@@ -84,7 +84,7 @@ def mwem(
         }
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)
-            write_whole(output / RESULTS, json.dumps(document, indent=1) + "\n")
+            write_atomic(output / RESULTS, json.dumps(document, indent=1) + "\n")
     except (DatasetError, MechanismError, RuntimeError, StoreError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(json.dumps(document) if as_json else table_of(outcomes))

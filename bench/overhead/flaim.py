@@ -43,7 +43,7 @@ from mechanisms.flaim import FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
 from parties.federation.messages import HEADER_BYTES
-from parties.local.flaim_simulation import Traffic, simulate
+from parties.local.flaim_simulation import ClientRoundTraffic, simulate
 from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES
 
 GREETING_BYTES = 2 * (HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES) + 104 + 40
@@ -147,7 +147,9 @@ def replayed(record: FlaimRound, settings: FlaimSettings) -> ReplayedRound:
     return ReplayedRound(record.participants, record.choosers, 0, one_way)
 
 
-def _model_cells(workload: Workload, done: ReplayedRound, grouping: str, moved: Traffic) -> int:
+def _model_cells(
+    workload: Workload, done: ReplayedRound, grouping: str, moved: ClientRoundTraffic
+) -> int:
     """The cells of the model in one member's brief: what it received beyond layouts and SecAgg, 4 bytes a cell.
 
     To a few cells for each column, since the tree's cliques are not recorded.

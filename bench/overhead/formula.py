@@ -17,7 +17,7 @@ from typing import Self
 from mechanisms.workload import Workload
 from parties.mpc.inputs import input_form
 from parties.mpc.inputs.rows import Rows, counting_plan
-from parties.mpc.submission.sealed_upload import Sizes
+from parties.mpc.submission.sealed_upload import UploadSizes
 from protocols.costs import count_rows
 from protocols.row_plan import SEGMENT_ROWS
 from secagg import wire
@@ -86,8 +86,8 @@ def passed_on_payload(workload: Workload, form: str, capacity: int = 1) -> float
     return 2 * sum(sizes.passed_on(pid) for pid in range(3)) / 3
 
 
-def _sizes(workload: Workload, form: str, capacity: int) -> Sizes:
-    return Sizes.of(input_form(form, workload), capacity)
+def _sizes(workload: Workload, form: str, capacity: int) -> UploadSizes:
+    return UploadSizes.of(input_form(form, workload), capacity)
 
 
 @dataclass(frozen=True, slots=True)

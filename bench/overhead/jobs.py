@@ -25,7 +25,7 @@ from bench.overhead.formula import owner_rows, passed_on_payload
 from bench.overhead.growth import AXES, measure_growth
 from bench.overhead.servers import measure_servers
 from parties.foundation.errors import StoreError
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 from protocols.upload import ROWS, SEEDED
 
 CLIENT, FORMULA, UPLOAD, SERVERS, GROWTH = "client", "formula", "upload", "servers", "growth"
@@ -242,6 +242,6 @@ class Records:
         try:
             with disk_errors(self.path):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path, text)
+            write_atomic(self.path, text)
         except StoreError as error:
             raise DatasetError(str(error)) from error

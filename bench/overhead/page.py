@@ -16,13 +16,13 @@ from bench.overhead.growth import CELL_COLUMNS, CODES
 from bench.overhead.jobs import CLIENT, FORMULA, GROWTH, SERVERS, UPLOAD, Record, Records
 from bench.overhead.rows_tables import at_papers_rounds, plot_rows, rows_section
 from bench.overhead.utility import Errors, best_rounds, choice, errors_by_rounds, table3
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 
 
 def write_page(records: Records, folder: Path) -> None:
     """overhead.md and its pictures in ``folder``, beside the records. Raises StoreError."""
     errors = errors_by_rounds(folder / "utility.jsonl")
-    write_whole(folder / "overhead.md", page(records, errors))
+    write_atomic(folder / "overhead.md", page(records, errors))
     with disk_errors(folder):
         tables = papers(records.of(CLIENT), records.of(UPLOAD))
         plot_tables(tables, folder / "overhead-tables.png")

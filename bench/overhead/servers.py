@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MAX_ROWS, ROWS_INPUT, config_from_dict
-from parties.local.folder import Folder
+from parties.local.folder import RunFolder
 from parties.local.launcher import launch
 from parties.local.partition import iid
-from parties.local.request import Request, Trial
+from parties.local.request import Trial, TrialRequest
 from parties.mpc.outputs import read_attempts
 from parties.observability.events import FieldValue
 from parties.report.from_result import read_result
@@ -69,7 +69,7 @@ def measure_servers(
     Raises ChildFailed or StoreError where the run fails.
     """
     with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as name:
-        folder = Folder(Path(name) / "run")
+        folder = RunFolder(Path(name) / "run")
         trial = _trial(workload, codes, clients=clients, rounds=rounds, upload=upload)
         folder.open(trial.fingerprint)
         watch = _Watch(folder)
@@ -126,11 +126,11 @@ def _trial(
     }
     config = config_from_dict(document, source="overhead", base=Path())
     partition = iid(len(codes), clients=clients, seed=1)
-    request = Request("distaim", "overhead", clients, "iid", None, 1, capacity)
+    request = TrialRequest("distaim", "overhead", clients, "iid", None, 1, capacity)
     return Trial(request, config, workload, codes, partition, "overhead")
 
 
-async def _launched(trial: Trial, folder: Folder, watch: "_Watch") -> None:
+async def _launched(trial: Trial, folder: RunFolder, watch: "_Watch") -> None:
     looking = asyncio.create_task(watch.look())
     try:
         await launch(trial, folder, progress=watch)
@@ -143,7 +143,7 @@ async def _launched(trial: Trial, folder: Folder, watch: "_Watch") -> None:
 class _Watch:
     """Notes the servers' process ids from the launcher's events, and the largest figures of each."""
 
-    folder: Folder
+    folder: RunFolder
     pids: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=lambda: [0] * 3)
     cpu: list[float] = field(default_factory=lambda: [0.0] * 3)

@@ -35,11 +35,11 @@ from parties.config import (
 )
 from parties.identity.tls import make_certificates, public_keys
 from parties.local.children import free_ports
-from parties.mpc.inputs.own import OwnInput
+from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.intake.listener import start_ingest
-from parties.mpc.storage.bodies import kept_bytes
+from parties.mpc.storage.bodies import stored_bytes
 from parties.mpc.storage.store import Store
-from parties.mpc.submission.submit import prepare, send
+from parties.mpc.submission.submit import prepare, send_prepared
 from protocols.upload import FORMS, ROWS, SEEDED
 
 PARTIES = ("party-0", "party-1", "party-2")
@@ -175,7 +175,7 @@ async def _upload_once(order: Order) -> Done:
     loaded, started = memory("VmRSS"), time.perf_counter()
     cpu: dict[str, float] = {}
     workload = _timed(cpu, "workload", config.build_workload)
-    own = _timed(cpu, "count", lambda: OwnInput.of(config, workload, codes))
+    own = _timed(cpu, "count", lambda: OwnerInput.of(config, workload, codes))
     rounds = config.run.rounds
     prepared = _timed(
         cpu,
@@ -185,7 +185,7 @@ async def _upload_once(order: Order) -> Done:
     if prepared is None:
         raise RuntimeError("a client with a given round takes part")
     before = time.process_time()
-    submitted = await send(config, prepared, files)
+    submitted = await send_prepared(config, prepared, files)
     cpu["upload"] = time.process_time() - before
     return Done(
         submitted.traffic.sent_bytes,
@@ -378,7 +378,7 @@ async def _one(config: Config, path: Path, files: CertificateFiles, codes: Path)
         for relay in relays:
             await relay.settled()
         counted = [relay.counted for relay in relays]
-    stored = [kept_bytes(store_folder(path, pid))["submissions"] for pid in range(3)]
+    stored = [stored_bytes(store_folder(path, pid))["submissions"] for pid in range(3)]
     return _upload(config, done, counted, (stored[0], stored[1], stored[2]))
 
 

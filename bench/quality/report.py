@@ -14,7 +14,7 @@ from bench.quality.runs import Record
 from bench.quality.store import Entry
 from bench.quality.survival import CHECKS
 from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 _HEAD = """# Quality by a third party's score
 
@@ -71,7 +71,7 @@ _ATOMS_SHOWN = 6
 
 def write_page(folder: Path, entries: Sequence[Entry]) -> None:
     """Put quality.md in place."""
-    write_whole(folder / "quality.md", markdown(entries))
+    write_atomic(folder / "quality.md", markdown(entries))
 
 
 def markdown(entries: Sequence[Entry]) -> str:

@@ -18,7 +18,7 @@ from bench.engine.report import commit
 from bench.fetch import DatasetError
 from bench.quality.methods import Budget
 from bench.quality.runs import Job, Record
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 FILE = "quality.json"
 _MEASURED = ("mechanisms", "parties", "bench/quality", "bench/utility", "bench/*.py", "examples")
@@ -78,7 +78,7 @@ def write_entries(folder: Path, entries: Sequence[Entry]) -> None:
     """Put all entries in place, in the order of their jobs."""
     ordered = sorted(entries, key=lambda entry: entry.job.key)
     lines = ",\n".join(json.dumps(entry.to_dict(), sort_keys=True) for entry in ordered)
-    write_whole(folder / FILE, f'{{"runs": [\n{lines}\n]}}\n')
+    write_atomic(folder / FILE, f'{{"runs": [\n{lines}\n]}}\n')
 
 
 def _entry(line: dict[str, Any]) -> Entry:

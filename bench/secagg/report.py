@@ -15,7 +15,7 @@ from bench.markdown import markdown_table
 from bench.process_memory import memory
 from bench.secagg.rounds import MAX_COUNT
 from bench.secagg.security import FLOWER, recommended, shown
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 from secagg.masks import packed_bytes
 
 Row = Mapping[str, object]
@@ -64,8 +64,8 @@ def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> Non
     runs = [other for other in runs if other["command"] != command] + [run]
     runs.sort(key=lambda run: max(row["clients"] for row in run["results"]))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps({"runs": runs}, indent=1) + "\n")
-    write_whole(folder / "secagg.md", markdown(runs))
+    write_atomic(path, json.dumps({"runs": runs}, indent=1) + "\n")
+    write_atomic(folder / "secagg.md", markdown(runs))
 
 
 def markdown(runs: Sequence[Mapping[str, object]]) -> str:

@@ -31,7 +31,7 @@ from bench.tda.settings import (
 from bench.tda.store import Entry, Store
 from bench.tda.tables import NAMES
 from parties.foundation.errors import StoreError
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 
 PICTURE = "tda.png"
 _TOGETHER = f"{TDA}+{FEDAVG}"
@@ -49,7 +49,7 @@ def write_page(store: Store, folder: Path) -> None:
             if figure is not None:
                 figure.savefig(folder / PICTURE, dpi=110)
         parts.append(_figures(store, drawn=figure is not None))
-        write_whole(folder / PAGE, "\n".join(parts))
+        write_atomic(folder / PAGE, "\n".join(parts))
     except StoreError as error:
         raise DatasetError(str(error)) from error
 

@@ -15,20 +15,20 @@ from mechanisms.model import Model
 from mechanisms.scores import AIM
 from parties.config import ANNEALED, MAX_ROWS, config_from_dict
 from parties.local.assemble import collect
-from parties.local.folder import Folder
+from parties.local.folder import RunFolder
 from parties.local.launcher import launch
-from parties.local.request import Request, Trial
+from parties.local.request import Trial, TrialRequest
 from parties.methods.distaim import run_report
-from parties.observability.events import Silent
+from parties.observability.events import NullProgress
 
 
 async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
     """Run `settings` as `syncret run` would. Raises ConfigError, ChildFailed, StoreError, CertificateError."""
     trial = _trial(settings, posed)
     with tempfile.TemporaryDirectory(prefix="syncret-bench-") as place:
-        folder = Folder(Path(place) / "run")
+        folder = RunFolder(Path(place) / "run")
         folder.open(trial.fingerprint)
-        launched = await launch(trial, folder, progress=Silent())
+        launched = await launch(trial, folder, progress=NullProgress())
         collect(folder)
         report = run_report(
             launched.config,
@@ -79,7 +79,7 @@ def _trial(settings: Settings, posed: Problem) -> Trial:
     }
     document = sections | posed.dataset.domain.to_dict()
     config = config_from_dict(document, source="bench", base=Path.cwd())
-    request = Request(
+    request = TrialRequest(
         "distaim",
         settings.dataset,
         settings.clients,

@@ -32,7 +32,7 @@ from bench.utility.verdicts import Kind, tally
 from mechanisms.accounting import epsilon_from_rho
 from mechanisms.replacement import rho_of_replacing
 from parties.foundation.errors import StoreError
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 
 
 def write_report(store: Store, folder: Path) -> None:
@@ -66,7 +66,7 @@ def write_report(store: Store, folder: Path) -> None:
                 # Figures 4 and 5 have no runs.
                 parts += portraits_section(folder) if name == "fig6" else []
                 parts += picture(store, folder, name)
-        write_whole(folder / "utility.md", "\n".join(parts))
+        write_atomic(folder / "utility.md", "\n".join(parts))
     except StoreError as error:
         raise DatasetError(str(error)) from error
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.datasets import load
 from bench.fetch import DatasetError
 from bench.utility.paper import TABLE4
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 SIZES_FILE = "utility-tables.json"
 
@@ -55,4 +55,4 @@ def measure_sizes(path: Path, *, progress: Callable[[str], None] = lambda line: 
         sizes.append(TableSize(dataset, rows, len(table.train), len(shape), classes))
     path.parent.mkdir(parents=True, exist_ok=True)
     rows_of = [asdict(size) for size in sizes]
-    write_whole(path, json.dumps(rows_of, indent=1) + "\n")
+    write_atomic(path, json.dumps(rows_of, indent=1) + "\n")

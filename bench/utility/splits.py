@@ -18,7 +18,7 @@ from bench.utility.grid import TABLES
 from bench.utility.paper import TABLE5
 from bench.utility.problem import problem
 from bench.utility.settings import Settings
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 SPLITS: tuple[tuple[str, dict[str, float]], ...] = (
     ("iid", {}),
@@ -70,7 +70,7 @@ def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line:
             ]
             row["draws"] = [row["mean"], *(other["mean"] for other in again)]
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(rows, indent=1) + "\n")
+        write_atomic(path, json.dumps(rows, indent=1) + "\n")
         progress(f"{dataset}, {name}, {over}: {row['mean']:.3f}")
 
 

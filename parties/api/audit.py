@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NoReturn
 
-from parties.api.notebook import embedded
-from parties.audit.bundle import unpacked
+from parties.api.notebook import embedded_page
+from parties.audit.bundle import unpacked_run
 from parties.audit.findings import FAIL, Check
 from parties.audit.html import render_audit
 from parties.audit.runner import Audit, audit_folder
@@ -49,7 +49,7 @@ class AuditResult:
         return "\n".join([f"AuditResult({verdict})", *lines])
 
     def _repr_html_(self) -> str:
-        return embedded(self.html)
+        return embedded_page(self.html)
 
 
 def audit(
@@ -63,7 +63,7 @@ def audit(
     ``config`` is the configuration that was agreed on, from a source of your own. ``certificates`` are in the run's
     folder unless given. Raises StoreError where there are no transcripts.
     """
-    with unpacked(Path(run)) as folder:
+    with unpacked_run(Path(run)) as folder:
         found = audit_folder(
             folder,
             certificates=None if certificates is None else Path(certificates),

@@ -20,8 +20,8 @@ from mechanisms.reading import as_text
 from mechanisms.source import TableSource
 from parties.config import Config, apply_overrides, config_from_dict, load_config
 from parties.foundation.errors import ConfigError
-from parties.foundation.untrusted_text import toml_of
-from parties.mpc.planning.upload_size import text_with_offers
+from parties.foundation.untrusted_text import parse_toml
+from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
 from parties.session.owner import Table
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Draft:
     def to_dict(self) -> dict[str, Any]:
         """The tables of the text, which can be changed and given as a config, too. Raises ConfigError."""
         try:
-            return toml_of(self.text)
+            return parse_toml(self.text)
         except ValueError as error:
             raise ConfigError(_NAME, "", f"is not valid TOML: {error}") from error
 
@@ -112,7 +112,7 @@ def draft(table: TableLike, *, name: str = "table") -> Draft:
         drafted = draft_domain(given.source)
     else:
         drafted = draft_of(given.read, given.source.shown, "a DataFrame")
-    text, _ = text_with_offers(given.source.name, drafted)
+    text, _ = draft_text_with_upload_sizes(given.source.name, drafted)
     return Draft(text, drafted.notes, drafted.left_out, drafted.questions)
 
 

@@ -1,6 +1,6 @@
 """Pages as notebooks show them.
 
-Provides ``embedded``. Secret: nothing.
+Provides ``embedded_page``. Secret: nothing.
 """
 
 import html
@@ -8,7 +8,7 @@ import html
 HEIGHT_PX = 640
 
 
-def embedded(page: str) -> str:
+def embedded_page(page: str) -> str:
     """A whole page as a frame within another: styles stay inside, and so does the page's own policy."""
     return (
         f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox style="width: 100%; height: {HEIGHT_PX}px; '

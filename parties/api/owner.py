@@ -11,10 +11,10 @@ from pathlib import Path
 from parties.api.config import ConfigLike, TableLike, config_of, table_of
 from parties.api.run import progress_to, run_anywhere
 from parties.config.provenance import check_confirmed
-from parties.mpc.submission.participation import look, take_part
+from parties.mpc.submission.participation import participate, preview_table
 from parties.mpc.submission.preview import Preview
 from parties.mpc.submission.submit import Submitted
-from parties.session.owner import Owner
+from parties.session.owner import DataOwner
 
 PathLike = str | Path
 """Where a file is."""
@@ -53,7 +53,7 @@ def submit(
         identity=(ca, cert, key),
     )
     at, hear = _path(state), progress_to(progress)
-    return run_anywhere(lambda: take_part(owner, capacity=capacity, state=at, progress=hear))
+    return run_anywhere(lambda: participate(owner, capacity=capacity, state=at, progress=hear))
 
 
 def preview(
@@ -83,7 +83,7 @@ def preview(
         identity=(ca, cert, key),
     )
     at = _path(state)
-    return run_anywhere(lambda: look(owner, capacity=capacity, state=at))
+    return run_anywhere(lambda: preview_table(owner, capacity=capacity, state=at))
 
 
 def _owner(
@@ -94,7 +94,7 @@ def _owner(
     ignore_extra: bool,
     budget: PathLike | None,
     identity: tuple[PathLike | None, PathLike | None, PathLike | None],
-) -> Owner:
+) -> DataOwner:
     given = table_of(table, name=dataset or "table", ignore_extra=ignore_extra)
     if given.read is not None and dataset is None:
         raise ValueError(
@@ -103,7 +103,7 @@ def _owner(
     ca, cert, key = map(_path, identity)
     loaded = config_of(config, {})
     check_confirmed(loaded)
-    return Owner.of(
+    return DataOwner.of(
         loaded,
         given,
         dataset=dataset,

@@ -10,7 +10,7 @@ Provides ``prepare``. Secret: the trial's table.
 
 Coroutines run to their end from any program, a notebook among them, whose own event loop is running already.
 
-Provides ``run_anywhere`` and ``Callback``, which passes progress on. Nothing here is secret.
+Provides ``run_anywhere`` and ``ProgressCallback``, which passes progress on. Nothing here is secret.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mechanisms.errors import DataError
 from mechanisms.model import Model
 from parties.api.config import ConfigLike, TableLike, config_of, tables_of, types_of
-from parties.api.notebook import embedded
-from parties.audit.bundle import unpacked
-from parties.config import Config, overrides
+from parties.api.notebook import embedded_page
+from parties.audit.bundle import unpacked_run
+from parties.config import Config, overrides_from_options
 from parties.foundation.errors import StoreError
-from parties.foundation.process import need_server
-from parties.foundation.untrusted_text import json_of
-from parties.local.flaim import OF_THE_TRIAL, flaim_request, open_flaim_folder, run_flaim
-from parties.local.folder import Folder
-from parties.local.methods import open_method_folder, run_method, trial_on
+from parties.foundation.process import require_server_packages
+from parties.foundation.untrusted_text import parse_json
+from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
+from parties.local.folder import RunFolder
+from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
-from parties.local.request import METHODS, Request, Trial
-from parties.observability.events import FieldValue, Progress, Silent
+from parties.local.request import METHODS, Trial, TrialRequest
+from parties.observability.events import FieldValue, NullProgress, Progress
 from parties.report.model import RunReport
 from parties.session.model_files import load_model
-from parties.session.owner import Table, name_of
-from parties.session.result_digests import TABLE
+from parties.session.owner import Table, table_name
+from parties.session.result_digests import TABLE_FILE
 from parties.storage.files import disk_errors
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ def prepare(
     config: Config,
     method: str,
     *,
-    place: Path,
+    out: Path,
     clients: int | None,
     partition: str,
     label: str | None,
     seed: int,
-) -> tuple[Trial, Folder, Callable[[Progress], Awaitable[RunReport]]]:
-    """The trial, its folder ``place``, and what runs it there.
+) -> tuple[Trial, RunFolder, Callable[[Progress], Awaitable[RunReport]]]:
+    """The trial, its folder ``out``, and what runs it there.
 
     Raises ConfigError, DataError, StoreError, WorkloadError; ValueError for an unknown method or partition.
     """
@@ -76,17 +76,19 @@ def prepare(
         raise ValueError(f"method = {method!r}; expected one of {', '.join((*METHODS, FLAIM))}")
     if partition not in PARTITIONS:
         raise ValueError(f"partition = {partition!r}; expected one of {', '.join(PARTITIONS)}")
-    dataset = name_of(table)
+    dataset = table_name(table)
     if method == FLAIM:
-        config = config.override(OF_THE_TRIAL)
+        config = config.override(FLAIM_TRIAL_OVERRIDES)
         request = flaim_request(
             config, dataset, clients, partition=partition, label=label, seed=seed
         )
-        trial = trial_on(table, config, request)
-        folder = open_flaim_folder(trial, place)
+        trial = trial_from_tables(table, config, request)
+        folder = open_flaim_folder(trial, out)
         return trial, folder, partial(run_flaim, trial, folder)
-    trial = trial_on(table, config, Request(method, dataset, clients, partition, label, seed))
-    folder = open_method_folder(trial, place)
+    trial = trial_from_tables(
+        table, config, TrialRequest(method, dataset, clients, partition, label, seed)
+    )
+    folder = open_method_folder(trial, out)
     return trial, folder, partial(run_method, trial, folder)
 
 
@@ -96,7 +98,7 @@ _START_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Callback:
+class ProgressCallback:
     """Gives each event's sentence to ``hear``, which is called in another thread than the one that waits."""
 
     hear: Callable[[str], object]
@@ -106,9 +108,9 @@ class Callback:
         self.hear(text)
 
 
-def progress_to(hear: Callable[[str], object] | None) -> Progress:
+def progress_to(on_text: Callable[[str], object] | None) -> Progress:
     """Events for a function that takes sentences, such as ``print``; None is silence."""
-    return Silent() if hear is None else Callback(hear)
+    return NullProgress() if on_text is None else ProgressCallback(on_text)
 
 
 def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
@@ -116,11 +118,11 @@ def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
 
     Raises what ``main`` raises. Ctrl-C (KeyboardInterrupt) cancels ``main`` and is raised when that has cleaned up.
     """
-    place: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[object] | None]] = Future()
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[object] | None]] = Future()
     ended: Future[Result] = Future()
 
     async def whole() -> None:
-        place.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        started.set_result((asyncio.get_running_loop(), asyncio.current_task()))
         try:
             ended.set_result(await main())
         except BaseException as error:  # noqa: BLE001  # It is raised where it is waited for.
@@ -133,7 +135,7 @@ def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
     except KeyboardInterrupt:
         # Without a place there is nothing to clean up: the thread was not even started.
         with contextlib.suppress(TimeoutError):
-            loop, task = place.result(_START_S)
+            loop, task = started.result(_START_S)
             if task is not None and not ended.done():
                 loop.call_soon_threadsafe(task.cancel)
             # Processes and folders are gone then; a thread that still computes for nobody is not waited for.
@@ -166,7 +168,7 @@ class Report(Mapping[str, Any]):
         return f"Report({', '.join(self)})"
 
     def _repr_html_(self) -> str:
-        return embedded(self.html)
+        return embedded_page(self.html)
 
 
 class Run:
@@ -191,12 +193,12 @@ class Run:
     @cached_property
     def table(self) -> pd.DataFrame:
         """The synthetic table, in the columns' types. Raises DataError, StoreError, ExtraMissing."""
-        need_server("a DataFrame")
+        require_server_packages("a DataFrame")
         from mechanisms.reading import read_drawn
 
-        if not (self.folder / TABLE).exists():
-            raise StoreError(self.folder, f"has no {TABLE}; expected a finished run")
-        return self._typed(read_drawn(self.folder / TABLE, self._model.domain).frame())
+        if not (self.folder / TABLE_FILE).exists():
+            raise StoreError(self.folder, f"has no {TABLE_FILE}; expected a finished run")
+        return self._typed(read_drawn(self.folder / TABLE_FILE, self._model.domain).frame())
 
     @cached_property
     def report(self) -> Report:
@@ -207,7 +209,7 @@ class Run:
                 for name in ("report.json", "report.html")
             )
         try:
-            return Report(json_of(text), html)
+            return Report(parse_json(text), html)
         except ValueError as error:
             raise StoreError(self.folder / "report.json", f"is no report: {error}") from error
 
@@ -216,7 +218,7 @@ class Run:
 
         Raises ValueError unless ``rows`` is positive, ExtraMissing.
         """
-        need_server("a DataFrame")
+        require_server_packages("a DataFrame")
         import pandas as pd
 
         from mechanisms.synthetic import synthetic_parts
@@ -233,7 +235,9 @@ class Run:
                 typed_table(self._model.domain, text.reset_index(drop=True)), self._types
             )
         except (KeyError, ValueError) as error:
-            raise DataError(f"{self.folder}: {TABLE} is no table of the model's columns") from error
+            raise DataError(
+                f"{self.folder}: {TABLE_FILE} is no table of the model's columns"
+            ) from error
 
 
 def load(run: str | Path) -> Run:
@@ -242,7 +246,7 @@ def load(run: str | Path) -> Run:
     Raises StoreError where there is none, or no model in it, EstimationError where that is damaged.
     """
     opened = contextlib.ExitStack()
-    folder = opened.enter_context(unpacked(Path(run)))
+    folder = opened.enter_context(unpacked_run(Path(run)))
     with contextlib.ExitStack() as failing:
         failing.push(opened)
         found = Run(folder, load_model(folder, named=Path(run)))
@@ -280,12 +284,12 @@ def synthesize(
     Raises ExtraMissing, ConfigError, DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown
     method or partition.
     """
-    need_server("synthesize")
+    require_server_packages("synthesize")
     pass
     from parties.local.assemble import finish_trial
 
     given = {"run.epsilon": epsilon, "run.rounds": rounds, **(changes or {})}
-    loaded = config_of(config, overrides(given))
+    loaded = config_of(config, overrides_from_options(given))
     with contextlib.ExitStack() as undone:
         # Also of a run that fails, or is stopped, nothing is left where nobody would look for it.
         temporary = None if out else tempfile.mkdtemp(prefix="syncret-run-")
@@ -296,7 +300,7 @@ def synthesize(
             read,
             loaded,
             method,
-            place=Path(temporary or out or ""),
+            out=Path(temporary or out or ""),
             clients=clients,
             partition=partition,
             label=label,

@@ -1,6 +1,6 @@
 """A run's public files in one file: made of a run folder, and unpacked for an audit, whoever made it.
 
-Provides ``public_files``, ``write_bundle`` and ``unpacked``. A bundle is a zip file of what an audit reads:
+Provides ``public_files``, ``write_bundle`` and ``unpacked_run``. A bundle is a zip file of what an audit reads:
 transcripts/, certificates/, model/, config.toml, report.json, report.html, synthetic.csv; and of what tells people of
 the table (`parties.audit.checks.documents`). An archive (.zip, .tar.gz, .tar) may have more, which is left where it is,
 and may have it all in one folder. Whoever sends one is not believed: all it has are plain files with plain names, of
@@ -23,19 +23,23 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from parties.foundation.errors import StoreError
-from parties.session.result_digests import MODEL, TABLE
-from parties.storage.files import disk_errors, replacing
+from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
+from parties.storage.files import atomic_replacement, disk_errors
 
 TRANSCRIPTS, CERTIFICATES = "transcripts", "certificates"
-_FILES = ("config.toml", "report.json", "report.html", TABLE)
-_FOLDERS = {TRANSCRIPTS: (".jsonl",), CERTIFICATES: (".crt", ".pem"), MODEL: (".json", ".npz")}
+_FILES = ("config.toml", "report.json", "report.html", TABLE_FILE)
+_FOLDERS = {
+    TRANSCRIPTS: (".jsonl",),
+    CERTIFICATES: (".crt", ".pem"),
+    MODEL_FOLDER: (".json", ".npz"),
+}
 """What files there are in each folder of a run; nothing else goes into a bundle, such as keys."""
 _OWN_TRANSCRIPT, _MARK = "transcript.jsonl", "run.json"
 """A server's transcript in its own folder; the mark of a trial."""
 _SECRET = b"PRIVATE KEY-----"
 """How a private key begins, whatever its file is called."""
-LARGEST = 1 << 32
-MOST = 4096
+MAX_BYTES = 1 << 32
+MAX_FILES = 4096
 _CHUNK = _LONGEST = 1 << 20
 """Bytes that are in memory at once; no header of an archive is longer."""
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
@@ -57,7 +61,7 @@ _DAMAGES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """Something in an archive: its name, whether it is a plain file, and how to read it."""
 
     name: str
@@ -77,8 +81,8 @@ def public_files(
     folders = {name: run / name for name in _FOLDERS}
     if certificates is not None:
         folders[CERTIFICATES] = certificates
-    for folder, place in folders.items():
-        for path in sorted(place.glob("*")):
+    for folder, path_in_bundle in folders.items():
+        for path in sorted(path_in_bundle.glob("*")):
             if path.is_file() and path.suffix in _FOLDERS[folder]:
                 if folder == CERTIFICATES and _SECRET in path.read_bytes():
                     raise StoreError(path, "holds a private key; expected certificates alone")
@@ -101,7 +105,10 @@ def write_bundle(
         raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
     texts = documents or {}
     names = sorted({*files, *texts})
-    with replacing(out) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        atomic_replacement(out) as beside,
+        zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name in names:
             entry = zipfile.ZipInfo(name, _FIRST_TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -117,7 +124,7 @@ def write_bundle(
 
 def _in_one_process(run: Path) -> bool:
     """Whether it is a finished run that had no servers to write transcripts: central AIM, or FLAIM simulated."""
-    there = (run / _MARK).is_file() and (run / TABLE).is_file()
+    there = (run / _MARK).is_file() and (run / TABLE_FILE).is_file()
     return there and not (run / CERTIFICATES).exists()
 
 
@@ -128,7 +135,7 @@ def _expected(run: Path) -> str:
 
 
 @contextlib.contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
+def unpacked_run(path: Path) -> Iterator[Path]:
     """A run's folder: ``path`` if it is one, else what is in the archive ``path``, for as long as it is looked at.
 
     Raises StoreError where it is neither, or an archive that cannot be trusted.
@@ -153,7 +160,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _members(path: Path) -> Iterator[Iterator[Member]]:
+def _members(path: Path) -> Iterator[Iterator[ArchiveMember]]:
     """What is in an archive, by what it is and not by its name."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -163,12 +170,12 @@ def _members(path: Path) -> Iterator[Iterator[Member]]:
         packed = file.read(2) == b"\x1f\x8b"
     with (
         gzip.open(path) if packed else path.open("rb") as stream,
-        _tar(path, _InParts(stream)) as archive,
+        _tar(path, _ChunkedReader(stream)) as archive,
     ):
         yield (_in_tar(archive, entry) for entry in archive if not entry.isdir())
 
 
-def _tar(path: Path, stream: "_InParts") -> tarfile.TarFile:
+def _tar(path: Path, stream: "_ChunkedReader") -> tarfile.TarFile:
     try:
         return tarfile.open(fileobj=stream, mode="r:")
     except tarfile.ReadError as error:
@@ -176,7 +183,7 @@ def _tar(path: Path, stream: "_InParts") -> tarfile.TarFile:
         raise StoreError(path, f"is no archive; {expected}") from error
 
 
-class _InParts(io.BufferedIOBase):
+class _ChunkedReader(io.BufferedIOBase):
     """A stream that gives no more than _LONGEST bytes at once: `tarfile` reads whatever length a header says."""
 
     def __init__(self, inner: io.BufferedIOBase) -> None:
@@ -197,46 +204,48 @@ class _InParts(io.BufferedIOBase):
         return self._inner.tell()
 
 
-def _in_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
+def _in_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> ArchiveMember:
     kind = entry.external_attr >> 28
-    return Member(entry.filename, kind in (0, 0o10), lambda: archive.open(entry))
+    return ArchiveMember(entry.filename, kind in (0, 0o10), lambda: archive.open(entry))
 
 
-def _in_tar(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Member:
+def _in_tar(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> ArchiveMember:
     def opened() -> IO[bytes]:
         file = archive.extractfile(entry)
         if file is None:
             raise ValueError("no plain file")
         return file
 
-    return Member(entry.name, entry.isreg() and not entry.issparse(), opened)
+    return ArchiveMember(entry.name, entry.isreg() and not entry.issparse(), opened)
 
 
-def _extract(path: Path, members: Iterator[Member], folder: Path) -> None:
-    left, written = LARGEST, set[str]()
+def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> None:
+    left, written = MAX_BYTES, set[str]()
     root: PurePosixPath | None = None
     for number, member in enumerate(members):
-        if number >= MOST:
-            raise StoreError(path, f"has more than {MOST} files; expected an archive of one run")
-        parts = _plain_parts(path, member)
-        place = _place(parts)
-        if place is None:
+        if number >= MAX_FILES:
+            raise StoreError(
+                path, f"has more than {MAX_FILES} files; expected an archive of one run"
+            )
+        parts = _safe_components(path, member)
+        target_parts = _target_path(parts)
+        if target_parts is None:
             continue
-        above = PurePosixPath(*parts[: len(parts) - len(place.parts)])
+        above = PurePosixPath(*parts[: len(parts) - len(target_parts.parts)])
         if root not in (None, above):
             raise StoreError(path, "holds several runs; expected an archive of one")
         root = above
         # File systems differ in what they take for the same name.
-        if str(place).casefold() in written:
-            raise StoreError(path, f"has {str(place)[:60]!r} twice")
-        written.add(str(place).casefold())
-        target = folder / place
+        if str(target_parts).casefold() in written:
+            raise StoreError(path, f"has {str(target_parts)[:60]!r} twice")
+        written.add(str(target_parts).casefold())
+        target = folder / target_parts
         with disk_errors(folder):
             target.parent.mkdir(exist_ok=True)
         left -= _copy(path, member, target, left)
 
 
-def _plain_parts(path: Path, member: Member) -> tuple[str, ...]:
+def _safe_components(path: Path, member: ArchiveMember) -> tuple[str, ...]:
     """The parts of a name that leads nowhere else. Raises StoreError."""
     name = member.name.removeprefix("./")
     parts = tuple(name.split("/"))
@@ -248,7 +257,7 @@ def _plain_parts(path: Path, member: Member) -> tuple[str, ...]:
     return parts
 
 
-def _place(parts: tuple[str, ...]) -> PurePosixPath | None:
+def _target_path(parts: tuple[str, ...]) -> PurePosixPath | None:
     """Where a file of an archive belongs in a run's folder; None where an audit does not read it."""
     if parts[-1] in _FILES and len(parts) <= 2:
         return PurePosixPath(parts[-1])
@@ -257,7 +266,7 @@ def _place(parts: tuple[str, ...]) -> PurePosixPath | None:
     return None
 
 
-def _copy(path: Path, member: Member, target: Path, left: int) -> int:
+def _copy(path: Path, member: ArchiveMember, target: Path, left: int) -> int:
     size = 0
     with member.open() as source:
         with disk_errors(target):
@@ -265,7 +274,7 @@ def _copy(path: Path, member: Member, target: Path, left: int) -> int:
         while chunk := source.read(_CHUNK):
             size += len(chunk)
             if size > left:
-                raise StoreError(path, f"unpacks to more than {LARGEST} bytes")
+                raise StoreError(path, f"unpacks to more than {MAX_BYTES} bytes")
             with disk_errors(target), target.open("ab") as file:
                 file.write(chunk)
     return size

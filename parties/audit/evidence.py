@@ -1,6 +1,6 @@
 """What an auditor has in hand: the transcripts of a run, taken apart, and the certificates of those who wrote them.
 
-Provides ``ServerTranscript``, ``Attempt`` (what one process wrote), ``load_transcripts`` and ``form_problem``
+Provides ``ServerTranscript``, ``TranscriptAttempt`` (what one process wrote), ``load_transcripts`` and ``form_problem``
 (whether a record has the fields that its kind has). An attempt belongs to a session, which the three servers of one
 mesh have in common; a run that nothing interrupted has one. Public: everything. Nothing is believed here: the checks
 judge.
@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mechanisms.events import Event, event_from_dict
-from parties.audit.findings import Failed, require
+from parties.audit.findings import CheckFailure, require
 from parties.federation import sums_schema as silos
 from parties.federation import transcript as secagg
 from parties.federation import transcript_schema as flaim
@@ -24,9 +24,9 @@ from protocols.transcript import END, Reading, Record, Value, ended_round, read
 
 _SCHEMAS = {
     distaim.PROTOCOL: distaim.SCHEMA,
-    flaim.PROTOCOL: flaim.SCHEMA,
-    secagg.PROTOCOL: secagg.SCHEMA,
-    silos.PROTOCOL: silos.SCHEMA,
+    flaim.FLAIM_PROTOCOL: flaim.FLAIM_SCHEMA,
+    secagg.SECAGG_PROTOCOL: secagg.SECAGG_SCHEMA,
+    silos.SILOS_PROTOCOL: silos.SILOS_SCHEMA,
 }
 
 
@@ -36,7 +36,7 @@ def form_problem(record: Record, protocol: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TranscriptEntry:
     """A record with its line (from 1) and its time, in seconds since the epoch by its writer's clock."""
 
     line: int
@@ -76,28 +76,28 @@ class Entry:
         return self.kind == "note" and self.record["what"] == what
 
     @property
-    def takes_back(self) -> bool:
+    def is_removal(self) -> bool:
         """Whether it takes owners out of the count who may have been in it."""
-        return any(self.is_note(note.what) for note in distaim.TAKING_BACK)
+        return any(self.is_note(note.what) for note in distaim.REMOVALS)
 
 
 @dataclass(frozen=True, eq=False)
-class Attempt:
+class TranscriptAttempt:
     """What one process wrote: the entry that opens it (``header`` or ``resumed``) and all that follow."""
 
     pid: int
-    opening: Entry
-    entries: Sequence[Entry]
+    opening: TranscriptEntry
+    entries: Sequence[TranscriptEntry]
 
-    def of(self, *kinds: str) -> Iterator[Entry]:
+    def of(self, *kinds: str) -> Iterator[TranscriptEntry]:
         """The entries of these kinds."""
         return (entry for entry in self.entries if entry.kind in kinds)
 
-    def notes(self, what: str) -> list[Entry]:
+    def notes(self, what: str) -> list[TranscriptEntry]:
         """The notes ``what``."""
         return [entry for entry in self.entries if entry.is_note(what)]
 
-    def before(self, what: str) -> Sequence[Entry]:
+    def before(self, what: str) -> Sequence[TranscriptEntry]:
         """The entries before the first note ``what``; all where there is none."""
         noted = (n for n, entry in enumerate(self.entries) if entry.is_note(what))
         return self.entries[: next(noted, len(self.entries))]
@@ -135,7 +135,7 @@ class ServerTranscript:
     reading: Reading
 
     @cached_property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TranscriptEntry]:
         """All records, with their times."""
         entries, begun = [], 0.0
         for line, record in enumerate(self.reading.records, start=1):
@@ -146,26 +146,26 @@ class ServerTranscript:
                 begun = float(time) if isinstance(time, int | float) else 0.0
             t = record["t"]
             after = t / 1000 if isinstance(t, int | float) else 0.0
-            entries.append(Entry(line, str(record["kind"]), record, begun + after))
+            entries.append(TranscriptEntry(line, str(record["kind"]), record, begun + after))
         return entries
 
     @cached_property
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[TranscriptAttempt]:
         """One for each process that wrote."""
         starts = [n for n, e in enumerate(self.entries) if e.kind in ("header", "resumed")]
         ends = [*starts[1:], len(self.entries)]
         return [
-            Attempt(self.pid, self.entries[start], self.entries[start + 1 : end])
+            TranscriptAttempt(self.pid, self.entries[start], self.entries[start + 1 : end])
             for start, end in zip(starts, ends, strict=True)
         ]
 
     @property
-    def last(self) -> Attempt:
+    def last(self) -> TranscriptAttempt:
         """The last attempt but for idle ones: a server that is started after its run may be alone."""
         return next((a for a in reversed(self.attempts) if not a.idle), self.attempts[-1])
 
     @property
-    def header(self) -> Entry:
+    def header(self) -> TranscriptEntry:
         """The first record."""
         return self.entries[0]
 
@@ -177,14 +177,14 @@ class ServerTranscript:
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class MeshSession:
     """One mesh of the three servers: the attempt of each, None where a server's record of it is lost."""
 
     name: str
-    attempts: tuple[Attempt | None, ...]
+    attempts: tuple[TranscriptAttempt | None, ...]
 
     @property
-    def present(self) -> list[Attempt]:
+    def present(self) -> list[TranscriptAttempt]:
         """The attempts that are there."""
         return [attempt for attempt in self.attempts if attempt is not None]
 
@@ -209,9 +209,9 @@ class Evidence:
     agreed: Path | None = None
 
     @cached_property
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[MeshSession]:
         """The meshes, in the order in which all servers that know them came to them. Raises Failed without one."""
-        attempts: dict[tuple[str, int], Attempt] = {}
+        attempts: dict[tuple[str, int], TranscriptAttempt] = {}
         orders: list[list[str]] = []
         for transcript in self.transcripts:
             with_session = [
@@ -225,7 +225,7 @@ class Evidence:
                 )
                 attempts[key] = attempt
         return [
-            Session(
+            MeshSession(
                 name, tuple(attempts.get((name, transcript.pid)) for transcript in self.transcripts)
             )
             for name in _merged(orders)
@@ -245,21 +245,21 @@ def _merged(orders: Sequence[Sequence[str]]) -> list[str]:
     return merged
 
 
-def table(value: object) -> Mapping[str, object]:
+def record_table(value: object) -> Mapping[str, object]:
     """A record's table; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def event_of(entry: Entry) -> Event:
+def event_of(entry: TranscriptEntry) -> Event:
     """The event that a charge is for. Raises Failed where it is none."""
     event = entry.record["event"]
     try:
         return event_from_dict(event if isinstance(event, dict) else {})
     except ValueError as error:
-        raise Failed(f"the charge in line {entry.line} is for nothing: {error}") from error
+        raise CheckFailure(f"the charge in line {entry.line} is for nothing: {error}") from error
 
 
-def require_whole(transcript: ServerTranscript) -> None:
+def require_complete(transcript: ServerTranscript) -> None:
     """Raises Failed where a transcript ends in half a record."""
     torn = transcript.reading.torn
     require(
@@ -275,7 +275,7 @@ def load_transcripts(paths: Sequence[Path]) -> tuple[ServerTranscript, ...]:
         try:
             transcripts.append(ServerTranscript(pid, read(path)))
         except OSError as error:
-            raise Failed(f"{path.name} cannot be read: {error.strerror or error}") from error
+            raise CheckFailure(f"{path.name} cannot be read: {error.strerror or error}") from error
         except CheckFailed as error:
-            raise Failed(f"{path.name} is not a transcript") from error
+            raise CheckFailure(f"{path.name} is not a transcript") from error
     return tuple(transcripts)

@@ -1,7 +1,7 @@
 """What an audit says: named checks, each with a status and one sentence.
 
-Provides ``Check``, ``make_check`` and ``skipped``; ``Failed`` and ``NotApplicable`` are how a check function says
-anything but pass. Public: everything.
+Provides ``Check``, ``make_check`` and ``skipped_check``; ``CheckFailure`` and ``NotApplicable`` are how a check
+function says anything but pass. Public: everything.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ CONTRADICTIONS = (
     PartyError,
 )
 
-_WHOSE = (
+_KEY_HOLDERS = (
     "It shows what whoever has the keys in the configuration has signed. Which configuration was agreed on, it cannot "
     "know: give it yours (--config), or compare the digest."
 )
@@ -33,7 +33,7 @@ _COMPUTED = (
 LIMITS = (
     "The audit shows what the servers' transcripts say, and that they say the same. A server that leaves something "
     "out of its transcript is found out by the transcript of the server at the other end of the message.",
-    _WHOSE,
+    _KEY_HOLDERS,
     "It cannot show what leaves no message between the servers: two servers that put their shares together, or that "
     "agree on what to write, see everything and leave no trace here. At most one corrupted server is assumed.",
     _COMPUTED,
@@ -49,7 +49,7 @@ PROVED_LIMITS = tuple(_PROVED if sentence is _COMPUTED else sentence for sentenc
 SERVER_LIMITS = (
     "One server wrote this transcript, and its clients keep none: the audit shows that it is whole and that what it "
     "says keeps to the rules, not that it says everything.",
-    _WHOSE,
+    _KEY_HOLDERS,
     "It cannot show what the server did besides: with noise that the server adds, it saw every sum before the noise.",
     "It cannot show that the model is a fit of the sums; it shows which model was made, and that the table was drawn "
     "from it.",
@@ -60,7 +60,7 @@ SERVER_LIMITS = (
 """The same for the one server of FLAIM or SecAgg; `parties.audit.checks.federation.limits_of` has those of silos'."""
 
 
-class Failed(Exception):
+class CheckFailure(Exception):
     """A check does not hold; the sentence says what and where."""
 
 
@@ -81,7 +81,7 @@ def make_check(name: str, check: Callable[[], str]) -> Check:
     """Make a check; ``check`` returns the sentence of a pass."""
     try:
         return Check(name, PASS, _printable(check()))
-    except Failed as problem:
+    except CheckFailure as problem:
         return Check(name, FAIL, _printable(str(problem)))
     except NotApplicable as reason:
         return Check(name, NOT_APPLICABLE, _printable(str(reason)))
@@ -96,7 +96,7 @@ def _printable(sentence: str) -> str:
     return "".join(c if c.isprintable() else " " for c in sentence)
 
 
-def skipped(name: str, because: str) -> Check:
+def skipped_check(name: str, because: str) -> Check:
     """A check that cannot be made after another one failed."""
     return Check(name, NOT_APPLICABLE, f"cannot be judged while {because!r} fails")
 
@@ -104,4 +104,4 @@ def skipped(name: str, because: str) -> Check:
 def require(condition: bool, sentence: str) -> None:
     """Raises Failed with the sentence unless the condition holds."""
     if not condition:
-        raise Failed(sentence)
+        raise CheckFailure(sentence)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from parties.audit.checks import costs
-from parties.audit.evidence import Attempt, Entry, Session
-from parties.audit.findings import CONTRADICTIONS, FAIL, Failed
+from parties.audit.evidence import MeshSession, TranscriptAttempt, TranscriptEntry
+from parties.audit.findings import CONTRADICTIONS, FAIL, CheckFailure
 from parties.audit.runner import PAIRS, Audit
 from parties.mpc.transcript_schema import ROUND, SELECTED
 from parties.report import html_parts
@@ -21,7 +21,7 @@ _INK, _BLUE, _ORANGE, _GREEN, _GREY = "#2d3640", "#2b6cb0", "#b35c0e", "#2f7a58"
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class EventBand:
     """Something that happened at a server or at all three: a line of text in a colour."""
 
     text: str
@@ -29,7 +29,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ByteFlow:
     """What a step of a round sent: bytes by sender and receiver."""
 
     label: str
@@ -40,24 +40,24 @@ def render_audit(audit: Audit) -> str:
     """The page of an audit."""
     verdict = "Everything that can be checked holds." if audit.ok else "Not everything holds."
     failed = [check for check in audit.checks if check.status == FAIL]
-    parts = [
+    sections = [
         f"<h1>Audit of a run of {'three servers' if audit.servers > 1 else 'one server and its clients'}</h1>",
-        f"<p><b>{html_parts.text(verdict)}</b></p>",
+        f"<p><b>{html_parts.html_text(verdict)}</b></p>",
         *(
-            f'<p class="warning"><b>{html_parts.text(check.name)}</b>: {html_parts.text(check.detail)}</p>'
+            f'<p class="warning"><b>{html_parts.html_text(check.name)}</b>: {html_parts.html_text(check.detail)}</p>'
             for check in failed
         ),
         "<h2>Checks</h2>",
-        html_parts.table(
+        html_parts.html_table(
             ("check", "status", "what was found"),
             [(check.name, check.status, check.detail) for check in audit.checks],
             whole=True,
         ),
         "<h2>What no audit of transcripts can show</h2>",
-        f"<ul>{''.join(f'<li>{html_parts.text(sentence)}</li>' for sentence in audit.limits)}</ul>",
+        f"<ul>{''.join(f'<li>{html_parts.html_text(sentence)}</li>' for sentence in audit.limits)}</ul>",
         *_pictures(audit),
     ]
-    return html_parts.document("Syncret: audit", "\n".join(parts))
+    return html_parts.html_document("Syncret: audit", "\n".join(sections))
 
 
 def _pictures(audit: Audit) -> Iterator[str]:
@@ -75,8 +75,8 @@ def _pictures(audit: Audit) -> Iterator[str]:
         return
     try:
         sessions, traffic = audit.evidence.sessions, _traffic(audit)
-    except (Failed, *CONTRADICTIONS) as error:
-        yield f'<p class="quiet">The traffic cannot be shown: {html_parts.text(error)}</p>'
+    except (CheckFailure, *CONTRADICTIONS) as error:
+        yield f'<p class="quiet">The traffic cannot be shown: {html_parts.html_text(error)}</p>'
         return
     yield "<h2>Traffic by step</h2>"
     yield traffic
@@ -102,7 +102,7 @@ def _traffic(audit: Audit) -> str:
         for step, (sent, wanted, rounds) in steps.items()
     ]
     heads = ("step", *(f"bytes sent by {pid}" for pid in range(3)), "formula", "rounds")
-    return html_parts.table(heads, rows)
+    return html_parts.html_table(heads, rows)
 
 
 def _by_formula(sent: Sequence[int], wanted: Sequence[int] | None) -> str:
@@ -111,70 +111,72 @@ def _by_formula(sent: Sequence[int], wanted: Sequence[int] | None) -> str:
     return "the same" if wanted == sent else "another size"
 
 
-def events(session: Session) -> Iterator[Band | Flow]:
+def events(session: MeshSession) -> Iterator[EventBand | ByteFlow]:
     """What happened in a mesh, as the first server that was there wrote it down."""
     sums = {attempt.pid: costs.tallies(attempt) for attempt in session.present}
     shown: set[costs.StepInRound] = set()
     for entry in session.present[0].entries:
         if entry.kind in ("sent", "received"):
-            place = costs.step_in_round(entry)
-            if place not in shown:
-                shown.add(place)
-                yield _flow(place, sums)
+            key = costs.step_in_round(entry)
+            if key not in shown:
+                shown.add(key)
+                yield _flow(key, sums)
         elif (band := _band(entry, session.present[0])) is not None:
             yield band
 
 
-def _client_events(attempt: Attempt) -> Iterator[Band | Flow]:
+def _client_events(attempt: TranscriptAttempt) -> Iterator[EventBand | ByteFlow]:
     """What happened between one server and its clients."""
     sums = costs.tallies(attempt)
     shown: set[costs.StepInRound] = set()
     for entry in attempt.entries:
         if entry.kind in ("sent", "received"):
-            place = costs.step_in_round(entry)
-            if place not in shown:
-                shown.add(place)
-                tally = sums[place]
-                yield Flow(_label_of(place), {(0, 1): tally.sent, (1, 0): tally.received})
+            key = costs.step_in_round(entry)
+            if key not in shown:
+                shown.add(key)
+                tally = sums[key]
+                yield ByteFlow(_label_of(key), {(0, 1): tally.sent, (1, 0): tally.received})
         elif (band := _band(entry, attempt)) is not None:
             yield band
 
 
 def _flow(
-    place: costs.StepInRound, sums: Mapping[int, Mapping[costs.StepInRound, costs.Tally]]
-) -> Flow:
+    key: costs.StepInRound, sums: Mapping[int, Mapping[costs.StepInRound, costs.MessageTally]]
+) -> ByteFlow:
     sent = {
         (pid, peer): sum(sizes)
         for pid, tallies in sums.items()
-        if place in tallies
-        for peer, sizes in tallies[place].sizes.items()
+        if key in tallies
+        for peer, sizes in tallies[key].sizes.items()
     }
-    return Flow(_label_of(place), sent)
+    return ByteFlow(_label_of(key), sent)
 
 
-def _label_of(place: costs.StepInRound) -> str:
-    return f"round {place.round}: {place.step}" if place.round >= 0 else place.step
+def _label_of(key: costs.StepInRound) -> str:
+    return f"round {key.round}: {key.step}" if key.round >= 0 else key.step
 
 
-def _band(entry: Entry, attempt: Attempt) -> Band | None:
+def _band(entry: TranscriptEntry, attempt: TranscriptAttempt) -> EventBand | None:
     if entry.is_note(ROUND.what):
         owners = entry.number("clients")
-        return Band(f"round {entry.number('round')}: {owners} data owners are counted", _INK)
+        return EventBand(f"round {entry.number('round')}: {owners} data owners are counted", _INK)
     if entry.is_note(SELECTED.what) and "query" in entry.record:
-        return Band(f"chosen: {entry.text('query')}", _GREEN)
+        return EventBand(f"chosen: {entry.text('query')}", _GREEN)
     if entry.kind == "ledger":
-        return Band(f"charged for {entry.text('step')}: rho = {entry.real('rho'):.4g}", _ORANGE)
+        return EventBand(
+            f"charged for {entry.text('step')}: rho = {entry.real('rho'):.4g}", _ORANGE
+        )
     if entry.kind == "opened":
         count = entry.number("count")
         values = f", {count} values" if count > 1 else ""
-        return Band(f"opened to all: {entry.text('what')}{values}", _GREEN)
+        return EventBand(f"opened to all: {entry.text('what')}{values}", _GREEN)
     if entry.kind == "seal":
-        return Band(f"server {attempt.pid} signs: {entry.text('reason')}", _GREY)
+        return EventBand(f"server {attempt.pid} signs: {entry.text('reason')}", _GREY)
     return None
 
 
-def _diagram(rows: Sequence[Band | Flow], names: Sequence[str]) -> str:
-    height = 40 + sum(_ROW * (1 if isinstance(row, Band) else 2) for row in rows)
+def _diagram(rows: Sequence[EventBand | ByteFlow], names: Sequence[str]) -> str:
+    height = 40 + sum(_ROW * (1 if isinstance(row, EventBand) else 2) for row in rows)
     parts = [
         f'<div class="scroll" style="max-height: 48rem"><svg width="{_WIDTH}" height="{height}" '
         'font-family="system-ui, sans-serif" font-size="11" role="img" '
@@ -185,7 +187,7 @@ def _diagram(rows: Sequence[Band | Flow], names: Sequence[str]) -> str:
         parts.append(f'<line x1="{x}" y1="22" x2="{x}" y2="{height}" stroke="{_GREY}"/>')
     y = 40
     for row in rows:
-        if isinstance(row, Band):
+        if isinstance(row, EventBand):
             parts.append(_label(8, y, row.text, row.colour, "start"))
             y += _ROW
         else:
@@ -194,7 +196,7 @@ def _diagram(rows: Sequence[Band | Flow], names: Sequence[str]) -> str:
     return "".join([*parts, "</svg></div>"])
 
 
-def _arrows(flow: Flow, y: int) -> Iterator[str]:
+def _arrows(flow: ByteFlow, y: int) -> Iterator[str]:
     yield _label(24, y, flow.label, _INK, "start")
     for first, second in PAIRS:
         forth, back = flow.sent.get((first, second), 0), flow.sent.get((second, first), 0)
@@ -218,4 +220,4 @@ def _head(x: int, y: int, reach: int) -> str:
 
 
 def _label(x: int, y: int, text: str, colour: str, anchor: str) -> str:
-    return f'<text x="{x}" y="{y}" fill="{colour}" text-anchor="{anchor}">{html_parts.text(text)}</text>'
+    return f'<text x="{x}" y="{y}" fill="{colour}" text-anchor="{anchor}">{html_parts.html_text(text)}</text>'

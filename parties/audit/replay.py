@@ -25,25 +25,30 @@ import numpy as np
 
 from mechanisms.aim import Estimate, Measurement
 from parties.audit.checks import identity
-from parties.audit.evidence import Attempt, Entry, ServerTranscript, load_transcripts
-from parties.audit.findings import Failed, require
+from parties.audit.evidence import (
+    ServerTranscript,
+    TranscriptAttempt,
+    TranscriptEntry,
+    load_transcripts,
+)
+from parties.audit.findings import CheckFailure, require
 from parties.foundation.errors import PartyError
 from parties.foundation.version import version
-from parties.mpc.agreement import identity_of
+from parties.mpc.agreement import run_identity
 from parties.mpc.computation import ComputeServer, LeadDuties, compute
 from parties.mpc.estimation import LEAD
 from parties.mpc.inputs import InputForm, input_forms
 from parties.mpc.outputs import CostsFile
 from parties.mpc.participants.listing import Page
 from parties.mpc.planning.budget import make_plan, security_bits
-from parties.mpc.records import StoredSubmission, Total
-from parties.mpc.replay.effects import Circumstances, Holdings
-from parties.mpc.replay.log import FOLDER, SERVER, Recording, read_tape
-from parties.mpc.replay.recorder import KeptHoldings, settle
+from parties.mpc.records import RunningTotal, StoredSubmission
+from parties.mpc.replay.effects import Effects, SubmissionView
+from parties.mpc.replay.log import REPLAY_FOLDER, SERVER_FILE, Recording, read_replay_log
+from parties.mpc.replay.recorder import RecordedSubmissions, with_recorded_state
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import TOTAL
 from parties.observability.events import FieldValue
-from parties.session.result_digests import Published
+from parties.session.result_digests import ResultDigests
 from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
 from protocols.digests import digest_key, message_digest
 from protocols.errors import CheckFailed, ProtocolError, ProtocolViolation
@@ -51,7 +56,7 @@ from protocols.fields import encode
 from protocols.transcript import Record, read
 
 _WRITTEN = "transcript.jsonl"
-_NOTHING = Published("00" * 32, "00" * 32, 0)
+_NOTHING = ResultDigests("00" * 32, "00" * 32, 0)
 _CONCLUSIONS = ("client", "note")
 """Records that a server's inputs and messages decide, besides those of the messages and openings."""
 
@@ -60,48 +65,52 @@ class ReplayEnded(Exception):
     """The recording has nothing more: the attempt ended here."""
 
 
-class Played(Circumstances):
-    """``Circumstances`` that give back what was kept, in its order."""
+class ReplayedEffects(Effects):
+    """``Effects`` that give back what was kept, in its order."""
 
     def __init__(
         self, inputs: Sequence[tuple[str, bytes]], pid: int, forms: Mapping[str, InputForm]
     ) -> None:
-        self._left = deque(inputs)
+        self._remaining = deque(inputs)
         self._pid = pid
         self._forms = forms
         self.resumed: list[tuple[int, str]] = []
         """Round and commitment of each total that was there before."""
 
-    def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
+    def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
         """See ``Circumstances.keep``. Raises ReplayEnded at the end, CheckFailed where something else was kept."""
-        if not self._left:
+        if not self._remaining:
             raise ReplayEnded
-        kept, value = self._left.popleft()
+        kept, value = self._remaining.popleft()
         if kept != name:
             raise CheckFailed(f"the recording has {kept!r} where the protocol asks for {name!r}")
         return value
 
     def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
         """See ``Circumstances.store``: an empty one brought to the state that was kept."""
-        return settle(super().store(directory, config_digest, rounds=rounds), self, rounds)
+        return with_recorded_state(
+            super().store(directory, config_digest, rounds=rounds), self, rounds
+        )
 
-    def holdings(self, store: Store) -> Holdings:
+    def submission_view(self, store: Store) -> SubmissionView:
         """See ``Circumstances.holdings``: those that were kept, and nothing else."""
-        return BoundHoldings(store, self, self._pid, self._forms, self.resumed)
+        return ReplayedSubmissions(store, self, self._pid, self._forms, self.resumed)
 
 
-class BoundHoldings(KeptHoldings):
-    """``KeptHoldings`` of a replay: shares are those whose digests were compared; ``resumed`` collects the totals."""
+class ReplayedSubmissions(RecordedSubmissions):
+    """``RecordedSubmissions`` of a replay: shares are those whose digests were compared; ``resumed`` collects the
+    totals.
+    """
 
     def __init__(
         self,
-        inner: Holdings,
-        circumstances: Circumstances,
+        inner: SubmissionView,
+        effects: Effects,
         pid: int,
         forms: Mapping[str, InputForm],
         resumed: list[tuple[int, str]],
     ) -> None:
-        super().__init__(inner, circumstances)
+        super().__init__(inner, effects)
         self._pid = pid
         self._forms = forms
         self._resumed = resumed
@@ -134,14 +143,14 @@ class BoundHoldings(KeptHoldings):
             )
         return body
 
-    def load_total(self, round: int, pid: int) -> Total:
+    def load_total(self, round: int, pid: int) -> RunningTotal:
         """See ``Holdings.load_total``."""
         total = super().load_total(round, pid)
         self._resumed.append((round, encode(total.commitment(self.commitment_key()))))
         return total
 
 
-class Message(NamedTuple):
+class ReplayedMessage(NamedTuple):
     """A message by what a transcript says of it."""
 
     peer: int
@@ -153,14 +162,14 @@ class Message(NamedTuple):
 
 
 @dataclass(slots=True, repr=False)
-class PlayedTransport:
+class ReplayTransport:
     """A ``Transport`` on a recording: gives back what was received, and collects what would be sent and opened."""
 
     pid: int
     recording: Recording
     costs: Costs = field(default_factory=Costs)
-    sent: list[Message] = field(default_factory=list)
-    received: list[Message] = field(default_factory=list)
+    sent: list[ReplayedMessage] = field(default_factory=list)
+    received: list[ReplayedMessage] = field(default_factory=list)
     openings: list[tuple[str, int, str, int, str]] = field(default_factory=list)
 
     def component_key(self, component: int) -> bytes:
@@ -198,28 +207,28 @@ class PlayedTransport:
         number = -1 if opening.round is None else opening.round
         self.openings.append((opening.step, number, opening.what, opening.count, encode(value)))
 
-    def _message(self, peer: int, label: int, payload: Payload, cost: StepCost) -> Message:
+    def _message(self, peer: int, label: int, payload: Payload, cost: StepCost) -> ReplayedMessage:
         component = self.pid if peer == (self.pid - 1) % 3 else peer
         digest = message_digest(digest_key(self.component_key(component)), payload)
         number = -1 if cost.round is None else cost.round
         text = f"{label & (1 << 64) - 1:016x}"
-        return Message(peer, text, cost.step, number, payload.size, encode(digest))
+        return ReplayedMessage(peer, text, cost.step, number, payload.size, encode(digest))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Playing:
+class ReplayResult:
     """What came of a recording: messages and openings, the ``records`` of inputs and conclusions, totals resumed.
 
     ``problem`` is why the protocol did not go on with it.
     """
 
-    transport: PlayedTransport
+    transport: ReplayTransport
     records: Sequence[Record] = ()
     resumed: Sequence[tuple[int, str]] = ()
     problem: str = ""
 
 
-class _Absent:
+class _NoEstimator:
     """The estimator of a replay: what it would say is in the recording."""
 
     async def estimate(
@@ -228,7 +237,7 @@ class _Absent:
         return Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
 
 
-class _Silent:
+class _NoProgress:
     """Progress that nobody watches."""
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
@@ -240,13 +249,16 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
 
     Returns the sentence of a pass; raises Failed.
     """
-    pid = whose(folder)
+    pid = recording_server(folder)
     if pid is None:
-        raise Failed(f"{folder / FOLDER} holds no recording; record_replay has to be on in a run")
+        raise CheckFailure(
+            f"{folder / REPLAY_FOLDER} holds no recording; record_replay has to be on in a run"
+        )
     transcript = _transcript(_transcript_of(folder, pid, transcripts))
-    tapes = sorted((folder / FOLDER).glob("attempt-*.tape"))
+    tapes = sorted((folder / REPLAY_FOLDER).glob("attempt-*.tape"))
     require(
-        bool(tapes), f"{folder / FOLDER} holds no recording; record_replay has to be on in a run"
+        bool(tapes),
+        f"{folder / REPLAY_FOLDER} holds no recording; record_replay has to be on in a run",
     )
     require(
         transcript.pid == pid,
@@ -259,23 +271,23 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
     )
     messages, judged = 0, 0
     left = list(transcript.attempts)
-    for tape in tapes:
+    for path in tapes:
         try:
-            recording = read_tape(tape)
+            recording = read_replay_log(path)
             playing = _run(transcript, pid, recording)
         except (CheckFailed, PartyError, OSError, ValueError) as error:
-            raise Failed(f"{tape.name} cannot be played: {error}") from error
+            raise CheckFailure(f"{path.name} cannot be played: {error}") from error
         attempt = _attempt_of(playing.transport, left)
         if attempt is None and playing.transport.received:
             attempt = _without_messages(left)
-            require(attempt is not None, f"{tape.name} belongs to no attempt of the transcript")
+            require(attempt is not None, f"{path.name} belongs to no attempt of the transcript")
         if attempt is None:
             continue
         left.remove(attempt)
         _compare(playing.transport, attempt)
         _compare_records(playing.records, attempt)
         _compare_totals(playing.resumed, transcript, attempt)
-        require(not playing.problem, f"{tape.name} cannot be played: {playing.problem}")
+        require(not playing.problem, f"{path.name} cannot be played: {playing.problem}")
         messages, judged = messages + len(playing.transport.sent), judged + 1
     unplayed = [attempt for attempt in left if any(attempt.of("sent"))]
     require(
@@ -298,10 +310,10 @@ def _transcript_of(folder: Path, pid: int, transcripts: Path | None) -> Path:
     return own if transcripts is None else transcripts / f"party-{pid}.jsonl"
 
 
-def whose(folder: Path) -> int | None:
+def recording_server(folder: Path) -> int | None:
     """Whose recording is in a folder, None where there is none."""
     try:
-        return int((folder / FOLDER / SERVER).read_text().strip())
+        return int((folder / REPLAY_FOLDER / SERVER_FILE).read_text().strip())
     except (OSError, ValueError):
         return None
 
@@ -318,17 +330,17 @@ def _transcript(path: Path) -> ServerTranscript:
     return transcript
 
 
-def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playing:
+def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> ReplayResult:
     """Run the server's code on a recording to its end."""
-    transport = PlayedTransport(pid, recording)
+    transport = ReplayTransport(pid, recording)
     if not recording.keys:
-        return Playing(transport)
+        return ReplayResult(transport)
     config = identity.rebuild_config(transcript)
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
-    played = Played(recording.inputs, pid, input_forms(config, workload))
+    played = ReplayedEffects(recording.inputs, pid, input_forms(config, workload))
     lead = (
-        LeadDuties(lambda workload: _Absent(), lambda result, workload: _NOTHING)
+        LeadDuties(lambda workload: _NoEstimator(), lambda result, workload: _NOTHING)
         if pid == LEAD
         else None
     )
@@ -337,7 +349,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playin
         closed = asyncio.Event()
         closed.set()
         with played.store(directory / "store", config.digest(), rounds=plan.rounds) as store:
-            who = identity_of(config, workload.digest(), plan, bits)
+            who = run_identity(config, workload.digest(), plan, bits)
             writer = played.transcript(directory / _WRITTEN, sign=bytes, header={})
             server = ComputeServer(
                 config=config,
@@ -348,9 +360,9 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playin
                 security_bits=bits,
                 store=store,
                 transcript=writer,
-                progress=_Silent(),
+                progress=_NoProgress(),
                 closed=closed,
-                circumstances=played,
+                effects=played,
             )
             context = Context(transport, root_path(config.run.id))
             costs = CostsFile(directory / "costs.json", transport.costs)
@@ -370,10 +382,12 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playin
             problem = f"the protocol does not go on with it: {error}"
         except ProtocolError as error:
             raise CheckFailed(f"the protocol does not go on with it: {error}") from error
-        return Playing(transport, _concluded(Path(name) / _WRITTEN), played.resumed, problem)
+        return ReplayResult(
+            transport, _transcript_conclusions(Path(name) / _WRITTEN), played.resumed, problem
+        )
 
 
-def _concluded(path: Path) -> list[Record]:
+def _transcript_conclusions(path: Path) -> list[Record]:
     """Who was counted and what was noted, as a transcript has it, but for the times; nothing where there is none."""
     records = read(path).records if path.exists() else ()
     return [_timeless(r) for r in records if r is not None and r["kind"] in _CONCLUSIONS]
@@ -383,7 +397,9 @@ def _timeless(record: Record) -> Record:
     return {name: value for name, value in record.items() if name != "t"}
 
 
-def _attempt_of(transport: PlayedTransport, attempts: Sequence[Attempt]) -> Attempt | None:
+def _attempt_of(
+    transport: ReplayTransport, attempts: Sequence[TranscriptAttempt]
+) -> TranscriptAttempt | None:
     """The attempt whose messages a recording is of: labels repeat in another mesh, digests never do."""
     digests = {message.digest for message in (*transport.received, *transport.sent)}
     for attempt in attempts:
@@ -392,14 +408,14 @@ def _attempt_of(transport: PlayedTransport, attempts: Sequence[Attempt]) -> Atte
     return None
 
 
-def _without_messages(attempts: Sequence[Attempt]) -> Attempt | None:
+def _without_messages(attempts: Sequence[TranscriptAttempt]) -> TranscriptAttempt | None:
     """An attempt that may have had messages, none of which its transcript kept when the server was killed."""
     silent = (a for a in attempts if not a.clean and not any(a.of("sent", "received")))
     return next(silent, None)
 
 
-def _written(entry: Entry) -> Message:
-    return Message(
+def _transcript_message(entry: TranscriptEntry) -> ReplayedMessage:
+    return ReplayedMessage(
         entry.number("peer"),
         entry.text("label"),
         entry.text("step"),
@@ -409,9 +425,9 @@ def _written(entry: Entry) -> Message:
     )
 
 
-def _compare(transport: PlayedTransport, attempt: Attempt) -> None:
+def _compare(transport: ReplayTransport, attempt: TranscriptAttempt) -> None:
     for kind, played in (("sent", transport.sent), ("received", transport.received)):
-        written = [_written(entry) for entry in attempt.of(kind)]
+        written = [_transcript_message(entry) for entry in attempt.of(kind)]
         where, computed = f"server {attempt.pid}", set(played)
         for message in written:
             when = f" of round {message.round}" if message.round >= 0 else ""
@@ -435,7 +451,7 @@ def _compare(transport: PlayedTransport, attempt: Attempt) -> None:
     )
 
 
-def _compare_records(played: Sequence[Record], attempt: Attempt) -> None:
+def _compare_records(played: Sequence[Record], attempt: TranscriptAttempt) -> None:
     """Submissions, totals, choices: all that the transcript says of them; where it broke off, up to there."""
     written = list(attempt.of(*_CONCLUSIONS))
     for entry, record in zip(written, played, strict=False):
@@ -452,7 +468,7 @@ def _compare_records(played: Sequence[Record], attempt: Attempt) -> None:
 
 
 def _compare_totals(
-    resumed: Sequence[tuple[int, str]], transcript: ServerTranscript, attempt: Attempt
+    resumed: Sequence[tuple[int, str]], transcript: ServerTranscript, attempt: TranscriptAttempt
 ) -> None:
     """A total from before a restart is one that an attempt before this one had, by its commitment."""
     earlier = transcript.attempts[: transcript.attempts.index(attempt)]

@@ -1,7 +1,7 @@
 """How an audit is made: a table of rules, each with a name, a check, and what it needs to be judged.
 
-Provides ``Rule``, ``Need``, ``Case`` (a run's evidence, and its terms: what the configuration in it says), ``judge``,
-and ``READABLE``, the rules that come before all others. Nothing is secret.
+Provides ``Rule``, ``Prerequisite``, ``AuditCase`` (a run's evidence, and its terms: what the configuration in it says),
+``run_rules``, and ``READABLE``, the rules that come before all others. Nothing is secret.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,21 @@ from typing import Generic, TypeVar
 
 from parties.audit.checks import identity
 from parties.audit.evidence import Evidence, load_transcripts
-from parties.audit.findings import CONTRADICTIONS, PASS, Check, Failed, make_check, skipped
+from parties.audit.findings import (
+    CONTRADICTIONS,
+    PASS,
+    Check,
+    CheckFailure,
+    make_check,
+    skipped_check,
+)
 
 Terms = TypeVar("Terms")
 Known = TypeVar("Known", covariant=True)
 Needed = TypeVar("Needed", contravariant=True)
 
 
-class Need(Enum):
+class Prerequisite(Enum):
     """What a check needs, named after the check that tells whether it is there."""
 
     NOTHING = ""
@@ -29,7 +36,7 @@ class Need(Enum):
     CONFIGURATION = "configuration"
 
 
-class Case(Generic[Known]):
+class AuditCase(Generic[Known]):
     """A run folder: the transcripts ``names`` in it, and what ``terms_of`` makes of the configuration in them."""
 
     def __init__(
@@ -63,7 +70,7 @@ class Case(Generic[Known]):
         """Whether something can be made of the configuration."""
         try:
             return self.terms is not None
-        except (Failed, *CONTRADICTIONS):
+        except (CheckFailure, *CONTRADICTIONS):
             return False
 
     def files(self) -> str:
@@ -76,32 +83,32 @@ class Rule(Generic[Needed]):
     """A check by its name: ``check`` returns the sentence of a pass, or raises Failed or NotApplicable."""
 
     name: str
-    check: Callable[[Case[Needed]], str]
-    needs: Need
+    check: Callable[[AuditCase[Needed]], str]
+    needs: Prerequisite
 
 
 READABLE: tuple[Rule[object], ...] = (
-    Rule("files", lambda case: case.files(), Need.NOTHING),
-    Rule("chains", lambda case: identity.chains(case.evidence.transcripts), Need.FILES),
-    Rule("form", lambda case: identity.form(case.evidence.transcripts), Need.FILES),
+    Rule("files", lambda case: case.files(), Prerequisite.NOTHING),
+    Rule("chains", lambda case: identity.chains(case.evidence.transcripts), Prerequisite.FILES),
+    Rule("form", lambda case: identity.form(case.evidence.transcripts), Prerequisite.FILES),
 )
 
 
-def judge(case: Case[Terms], rules: Sequence[Rule[Terms]]) -> tuple[Check, ...]:
+def run_rules(case: AuditCase[Terms], rules: Sequence[Rule[Terms]]) -> tuple[Check, ...]:
     """Make every check in its order; one whose needs are not met is said to be skipped."""
     made: dict[str, Check] = {}
     for rule in rules:
-        if _met(rule.needs, made, case):
+        if _is_met(rule.needs, made, case):
             made[rule.name] = make_check(rule.name, partial(rule.check, case))
         else:
-            made[rule.name] = skipped(rule.name, rule.needs.value)
+            made[rule.name] = skipped_check(rule.name, rule.needs.value)
     return tuple(made.values())
 
 
-def _met(need: Need, made: dict[str, Check], case: Case[object]) -> bool:
-    if need is Need.NOTHING:
+def _is_met(need: Prerequisite, made: dict[str, Check], case: AuditCase[object]) -> bool:
+    if need is Prerequisite.NOTHING:
         return True
-    if need is Need.CONFIGURATION:
+    if need is Prerequisite.CONFIGURATION:
         # What it says can be judged even where it is not what was agreed on.
-        return made[Need.FORM.value].status == PASS and case.has_terms()
+        return made[Prerequisite.FORM.value].status == PASS and case.has_terms()
     return made[need.value].status == PASS

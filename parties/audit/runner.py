@@ -24,7 +24,7 @@ from parties.audit.checks import (
     secure_sum,
 )
 from parties.audit.checks import participants as owners
-from parties.audit.checks.privacy import Terms
+from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.quality import quality
 from parties.audit.checks.report import report
 from parties.audit.evidence import Evidence
@@ -35,15 +35,15 @@ from parties.audit.findings import (
     PROVED_LIMITS,
     SERVER_LIMITS,
     Check,
-    Failed,
+    CheckFailure,
     make_check,
 )
-from parties.audit.replay import replay_folder, whose
-from parties.audit.rules import READABLE, Case, Need, Rule, judge
+from parties.audit.replay import recording_server, replay_folder
+from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule, run_rules
 from parties.config import MALICIOUS
 from parties.federation import sums_schema, transcript
 from parties.foundation.errors import StoreError
-from parties.mpc.agreement import identity_of
+from parties.mpc.agreement import run_identity
 from parties.mpc.planning.budget import security_bits
 
 FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
@@ -61,7 +61,7 @@ class Audit:
 
     checks: tuple[Check, ...]
     evidence: Evidence | None
-    terms: Terms | None
+    terms: RunTerms | None
     servers: int = 3
     server_limits: tuple[str, ...] = SERVER_LIMITS
 
@@ -109,8 +109,8 @@ def audit_folder(
                 transcripts / SERVER_FILE, "is one server's, which records nothing; expected three"
             )
         return _one_server(directory, public, agreed)
-    case = Case(directory, FILES, public, privacy.terms_of, agreed=agreed)
-    checks = judge(case, THREE_SERVERS)
+    case = AuditCase(directory, FILES, public, privacy.terms_of, agreed=agreed)
+    checks = run_rules(case, THREE_SERVERS)
     readable = _is_readable(checks)
     return Audit(
         (*checks, *_replays(transcripts, replays)),
@@ -121,36 +121,36 @@ def audit_folder(
 
 def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Audit:
     names = (SERVER_FILE,)
-    case = Case(directory, names, certificates, flaim.terms_of, agreed=agreed)
+    case = AuditCase(directory, names, certificates, flaim.terms_of, agreed=agreed)
     protocol = _protocol(case)
     limits: tuple[str, ...] = SERVER_LIMITS
-    if protocol == transcript.PROTOCOL:
-        session = Case(directory, names, certificates, secure_sum.parameters_of, agreed=agreed)
-        checks = judge(session, secure_sum.RULES)
-    elif protocol == sums_schema.PROTOCOL:
-        sums = Case(directory, names, certificates, federation.terms_of, agreed=agreed)
-        checks = judge(sums, federation.RULES)
+    if protocol == transcript.SECAGG_PROTOCOL:
+        session = AuditCase(directory, names, certificates, secure_sum.parameters_of, agreed=agreed)
+        checks = run_rules(session, secure_sum.RULES)
+    elif protocol == sums_schema.SILOS_PROTOCOL:
+        sums = AuditCase(directory, names, certificates, federation.terms_of, agreed=agreed)
+        checks = run_rules(sums, federation.RULES)
         if sums.has_terms():
             limits = federation.limits_of(sums.terms)
     else:
-        checks = judge(case, flaim.RULES)
+        checks = run_rules(case, flaim.RULES)
     return Audit(checks, case.evidence if _is_readable(checks) else None, None, 1, limits)
 
 
-def _protocol(case: Case[object]) -> str:
+def _protocol(case: AuditCase[object]) -> str:
     """What the header says that was run; nothing where it cannot be read."""
     try:
         return case.evidence.transcripts[0].protocol
-    except Failed:
+    except CheckFailure:
         return ""
 
 
 def _is_readable(checks: Sequence[Check]) -> bool:
-    return any(check.name == Need.FORM.value and check.status == PASS for check in checks)
+    return any(check.name == Prerequisite.FORM.value and check.status == PASS for check in checks)
 
 
 def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, ...]:
-    owners = [(folder, whose(folder)) for folder in replays]
+    owners = [(folder, recording_server(folder)) for folder in replays]
     return tuple(
         make_check(
             f"replay {folder.name if pid is None else pid}",
@@ -160,56 +160,76 @@ def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, 
     )
 
 
-def _configuration(case: Case[Terms]) -> str:
+def _configuration(case: AuditCase[RunTerms]) -> str:
     # What was agreed on: before round 0 chose any bins.
     config, workload = case.terms.config, case.terms.config.build_workload()
     bits = security_bits(config, workload)
-    plan = identity_of(config, workload.digest(), case.terms.plan, bits).plan
+    plan = run_identity(config, workload.digest(), case.terms.plan, bits).plan
     return identity.configuration(case.evidence, config, workload, plan)
 
 
-def _between(first: int, second: int) -> Rule[object]:
+def _insert_between(first: int, second: int) -> Rule[object]:
     return Rule(
         f"messages {first}-{second}",
         lambda case: messages.messages(case.evidence, first, second),
-        Need.FORM,
+        Prerequisite.FORM,
     )
 
 
-THREE_SERVERS: tuple[Rule[Terms], ...] = (
+THREE_SERVERS: tuple[Rule[RunTerms], ...] = (
     *READABLE,
-    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
-    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
-    Rule("parties", lambda case: identity.parties(case.evidence), Need.FORM),
-    Rule("completeness", lambda case: identity.completeness(case.evidence), Need.FORM),
-    Rule("agreement", lambda case: identity.agreement(case.evidence), Need.FORM),
-    Rule("configuration", _configuration, Need.FORM),
-    *(_between(first, second) for first, second in PAIRS),
-    Rule("order", lambda case: messages.order(case.evidence), Need.FORM),
-    Rule("clocks", lambda case: messages.clocks(case.evidence), Need.FORM),
-    Rule("traffic", lambda case: costs.traffic(case.evidence), Need.FORM),
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Prerequisite.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Prerequisite.FORM),
+    Rule("parties", lambda case: identity.parties(case.evidence), Prerequisite.FORM),
+    Rule("completeness", lambda case: identity.completeness(case.evidence), Prerequisite.FORM),
+    Rule("agreement", lambda case: identity.agreement(case.evidence), Prerequisite.FORM),
+    Rule("configuration", _configuration, Prerequisite.FORM),
+    *(_insert_between(first, second) for first, second in PAIRS),
+    Rule("order", lambda case: messages.order(case.evidence), Prerequisite.FORM),
+    Rule("clocks", lambda case: messages.clocks(case.evidence), Prerequisite.FORM),
+    Rule("traffic", lambda case: costs.traffic(case.evidence), Prerequisite.FORM),
     Rule(
         "steps",
         lambda case: messages.steps(case.evidence, case.terms.plan.rounds),
-        Need.CONFIGURATION,
+        Prerequisite.CONFIGURATION,
     ),
     Rule(
-        "clients", lambda case: participants.clients(case.evidence, case.terms), Need.CONFIGURATION
+        "clients",
+        lambda case: participants.clients(case.evidence, case.terms),
+        Prerequisite.CONFIGURATION,
     ),
-    Rule("limits", lambda case: owners.limits(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("openings", lambda case: privacy.openings(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("proofs", lambda case: proofs.proved(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("values", lambda case: privacy.values(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("charges", lambda case: charges.charges(case.evidence), Need.CONFIGURATION),
-    Rule("ledger", lambda case: privacy.ledger(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("costs", lambda case: costs.costs(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
+    Rule(
+        "limits", lambda case: owners.limits(case.evidence, case.terms), Prerequisite.CONFIGURATION
+    ),
+    Rule(
+        "openings",
+        lambda case: privacy.openings(case.evidence, case.terms),
+        Prerequisite.CONFIGURATION,
+    ),
+    Rule(
+        "proofs",
+        lambda case: proofs.openings_proved(case.evidence, case.terms),
+        Prerequisite.CONFIGURATION,
+    ),
+    Rule(
+        "values", lambda case: privacy.values(case.evidence, case.terms), Prerequisite.CONFIGURATION
+    ),
+    Rule("charges", lambda case: charges.charges(case.evidence), Prerequisite.CONFIGURATION),
+    Rule(
+        "ledger", lambda case: privacy.ledger(case.evidence, case.terms), Prerequisite.CONFIGURATION
+    ),
+    Rule("costs", lambda case: costs.costs(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("published", lambda case: publication.published(case.evidence), Prerequisite.FORM),
     Rule(
         "table",
         lambda case: publication.table(case.evidence, case.terms.released, case.terms.workload),
-        Need.CONFIGURATION,
+        Prerequisite.CONFIGURATION,
     ),
-    Rule("model", lambda case: publication.model(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("report", lambda case: report(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("quality", lambda case: quality(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule(
+        "model",
+        lambda case: publication.model(case.evidence, case.terms),
+        Prerequisite.CONFIGURATION,
+    ),
+    Rule("report", lambda case: report(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("quality", lambda case: quality(case.evidence, case.terms), Prerequisite.CONFIGURATION),
 )

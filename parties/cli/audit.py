@@ -13,7 +13,7 @@ from parties.cli.runtime import common_options
 from parties.config import load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import AuditFailed
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 _PATH = click.Path(path_type=Path)
 _MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
@@ -63,7 +63,7 @@ def audit(
     one server's recording against the transcript in its own folder. The exit status is 0 only if every check passes.
     """
     # The checks take a second to import, which no other command needs.
-    from parties.audit.bundle import unpacked
+    from parties.audit.bundle import unpacked_run
     from parties.audit.html import render_audit
     from parties.audit.runner import audit_folder
 
@@ -78,13 +78,13 @@ def audit(
         if not folder.is_dir():
             raise StoreError(folder, "is not a folder; expected a server's")
     page = html or (None if run is None else _page_of(run))
-    with contextlib.nullcontext() if run is None else unpacked(run) as directory:
+    with contextlib.nullcontext() if run is None else unpacked_run(run) as directory:
         findings = audit_folder(
             directory, certificates=certificates, replays=replays, agreed=agreed
         )
         if page is not None:
             # In place of what is there: a stranger's folder may have a link there, to a file of the auditor's.
-            write_whole(page, render_audit(findings))
+            write_atomic(page, render_audit(findings))
     if as_json:
         click.echo(json.dumps(findings.to_dict(), indent=2, ensure_ascii=False))
     else:

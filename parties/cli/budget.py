@@ -7,8 +7,8 @@ import click
 
 from parties.cli.options import budget_option
 from parties.cli.runtime import common_options
-from parties.storage.owner_budget import REPLACED, ROW, Budget, Charged, Dataset
-from parties.storage.user_paths import budget_file
+from parties.storage.owner_budget import REPLACED, ROW, Dataset, OwnerBudget, ReleaseCharge
+from parties.storage.user_paths import budget_path
 
 
 @click.group(invoke_without_command=True, epilog="Example: syncret budget")
@@ -23,14 +23,16 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    path = budget_file(budget)
-    datasets = Budget(path).datasets() if path.exists() else []
+    path = budget_path(budget)
+    datasets = OwnerBudget(path).datasets() if path.exists() else []
     if as_json:
         click.echo(json.dumps({"datasets": [dataset.to_dict() for dataset in datasets]}, indent=2))
         return
     click.echo(f"{path}{'' if datasets else ': nothing was released yet'}")
     for dataset in datasets:
-        click.echo("\n".join([f"{dataset.name}: {standing(dataset)}", *map(_line, dataset.runs)]))
+        click.echo(
+            "\n".join([f"{dataset.name}: {budget_state_text(dataset)}", *map(_line, dataset.runs)])
+        )
 
 
 @budget.command("set", epilog="Example: syncret budget set stays --epsilon 2 --delta 1e-6")
@@ -44,9 +46,9 @@ def set_limit(name: str, epsilon: float, delta: float, budget: Path | None, as_j
 
     That is a promise to the people in the table. What is spent stays spent; a limit below it ends all further runs.
     """
-    path = budget_file(budget)
+    path = budget_path(budget)
     try:
-        before, after = Budget(path).set_limit(name, epsilon, delta)
+        before, after = OwnerBudget(path).set_limit(name, epsilon, delta)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
@@ -55,11 +57,11 @@ def set_limit(name: str, epsilon: float, delta: float, budget: Path | None, as_j
     click.echo(
         f"{name}: all releases together, past and to come, may reveal of any one row no more than (epsilon = "
         f"{epsilon:g}, delta = {delta:g})-differential privacy allows; before, that was epsilon = {before.epsilon:g}, "
-        f"delta = {before.delta:g}.\n{standing(after)}"
+        f"delta = {before.delta:g}.\n{budget_state_text(after)}"
     )
 
 
-def standing(dataset: Dataset) -> str:
+def budget_state_text(dataset: Dataset) -> str:
     """What is spent and left, in words."""
     left = f"{dataset.left:.4g} is left" if dataset.left else "nothing is left"
     return (
@@ -68,7 +70,7 @@ def standing(dataset: Dataset) -> str:
     )
 
 
-def _back(run: Charged) -> str:
+def _returned_text(run: ReleaseCharge) -> str:
     if run.returned is None:
         return ""
     if run.returned == REPLACED:
@@ -76,10 +78,11 @@ def _back(run: Charged) -> str:
     return "  withdrawn, and not counted as all three servers have signed: not spent"
 
 
-def _line(run: Charged) -> str:
+def _line(run: ReleaseCharge) -> str:
     release = run.release
     unit = "" if release.unit == ROW else f", protecting a {release.unit}"
     return (
         f"  {run.when}  run {release.run} ({release.method})  rho {release.rho:.4g}  "
-        f"epsilon {release.epsilon:g}, delta {release.delta:g}{unit}  configuration {release.config[:12]}{_back(run)}"
+        f"epsilon {release.epsilon:g}, delta {release.delta:g}{unit}  configuration "
+        f"{release.config[:12]}{_returned_text(run)}"
     )

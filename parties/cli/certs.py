@@ -17,13 +17,13 @@ from parties.crypto.hpke import SealKey
 from parties.identity.join_documents import (
     CARD,
     REQUEST,
-    Request,
-    own_card,
-    own_request,
-    read_out,
-    words,
+    JoinRequest,
+    ensure_join_request,
+    ensure_server_card,
+    fingerprint_lines,
+    fingerprint_words,
 )
-from parties.identity.study_setup import CERTIFICATES, admit, merge
+from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.identity.tls import Authority, authority_digest, check_subject, make_certificates
 from parties.storage.files import write_new
 
@@ -47,21 +47,26 @@ def fingerprint(config: Path, as_json: bool) -> None:
 def record_of(config: Config) -> dict[str, object]:
     """The fingerprints as --json has them."""
     servers = [
-        {"role": role, "name": name, "key": key, "words": words(key)}
+        {"role": role, "name": name, "key": key, "words": fingerprint_words(key)}
         for role, name, key in _servers(config)
     ]
     digest = config.digest()
-    return {"run": config.run.id, "digest": digest, "words": words(digest), "servers": servers}
+    return {
+        "run": config.run.id,
+        "digest": digest,
+        "words": fingerprint_words(digest),
+        "servers": servers,
+    }
 
 
 def lines_of(config: Config) -> list[str]:
     """The fingerprints for people."""
-    lines = [f"the configuration of {config.run.id}", *read_out(config.digest())]
+    lines = [f"the configuration of {config.run.id}", *fingerprint_lines(config.digest())]
     servers = _servers(config)
     if not servers:
         lines.append("no servers yet: `syncret certs merge` puts them in")
     for role, name, key in servers:
-        lines += [f"{role}: {name}", *read_out(key)]
+        lines += [f"{role}: {name}", *fingerprint_lines(key)]
     return lines
 
 
@@ -75,7 +80,7 @@ def _servers(config: Config) -> list[tuple[str, str, str]]:
 
 
 _PATH = click.Path(path_type=Path)
-_MOST_DAYS = 36_500
+_MAX_DAYS = 36_500
 _AUTHORITY_DAYS = 3_650
 
 
@@ -98,7 +103,7 @@ def _an_address(
 def _days(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(
         "--days",
-        type=click.FloatRange(min=0, max=_MOST_DAYS, min_open=True),
+        type=click.FloatRange(min=0, max=_MAX_DAYS, min_open=True),
         callback=_a_number,
         default=default,
         show_default=True,
@@ -167,9 +172,11 @@ def card(
         raise click.UsageError("give --mesh and --ingest, or of FLAIM's server --address")
     if not ends and not path.exists():
         raise click.UsageError("there is no card yet: give --mesh and --ingest, or --address")
-    made, new = own_card(name, ends or None, keys=keys, path=path)
+    made, new = ensure_server_card(name, ends or None, keys=keys, path=path)
     if as_json:
-        print_json(made.fields() | {"words": words(made.key), "card": str(path), "new": new})
+        print_json(
+            made.fields() | {"words": fingerprint_words(made.key), "card": str(path), "new": new}
+        )
         return
     print_lines(made.lines())
     say(
@@ -191,9 +198,11 @@ def request(name: str, keys: Path, as_json: bool) -> None:
     Called again it shows the request that is there.
     """
     path = _file_for(name, REQUEST)
-    made, new = own_request(name, keys=keys, path=path)
+    made, new = ensure_join_request(name, keys=keys, path=path)
     if as_json:
-        print_json(made.fields() | {"words": words(made.key), "request": str(path), "new": new})
+        print_json(
+            made.fields() | {"words": fingerprint_words(made.key), "request": str(path), "new": new}
+        )
         return
     print_lines(_request_lines(made))
     say(
@@ -218,10 +227,15 @@ def authority(directory: Path, days: float, as_json: bool) -> None:
     digest = authority_digest(made.certificate)
     if as_json:
         print_json(
-            {"authority": str(directory), "digest": digest, "words": words(digest), "new": new}
+            {
+                "authority": str(directory),
+                "digest": digest,
+                "words": fingerprint_words(digest),
+                "new": new,
+            }
         )
         return
-    print_lines([f"the authority in {directory}", *read_out(digest)])
+    print_lines([f"the authority in {directory}", *fingerprint_lines(digest)])
     say("Its key admits data owners and cannot pass for a server. Keep it to yourself.")
 
 
@@ -244,7 +258,7 @@ def merge_command(
     The folder is public and the same for everybody: the configuration and the servers' certificates. The order of the
     cards is the servers' numbers.
     """
-    config = merge(study, cards, authority=authority, out=out, valid_days=days)
+    config = create_study(study, cards, authority=authority, out=out, valid_days=days)
     path = out / study.name
     if as_json:
         print_json({"file": str(path), **record_of(config)})
@@ -270,10 +284,10 @@ def admit_command(
 
     Nobody is admitted if one of them cannot be. Hand a certificate out once its owner has read you the same words.
     """
-    made = admit(requests, authority=authority, out=out, valid_days=days)
+    made = issue_certificates(requests, authority=authority, out=out, valid_days=days)
     if as_json:
         owners = [
-            owner.fields() | {"words": words(owner.key), "certificate": str(path)}
+            owner.fields() | {"words": fingerprint_words(owner.key), "certificate": str(path)}
             for path, owner in made.items()
         ]
         print_json({"admitted": owners})
@@ -397,8 +411,8 @@ def _file_for(name: str, kind: str) -> Path:
     return Path(f"{name}.{kind}")
 
 
-def _request_lines(owner: Request) -> list[str]:
-    return [owner.name, *read_out(owner.key)]
+def _request_lines(owner: JoinRequest) -> list[str]:
+    return [owner.name, *fingerprint_lines(owner.key)]
 
 
 def _next_steps(config: Config, path: Path) -> str:
@@ -410,8 +424,10 @@ def _next_steps(config: Config, path: Path) -> str:
         ]
         owners = f"syncret submit {path} --data FILE"
     else:
-        name = config.meeting
-        servers = [f"  {config.require_meeting().server}: syncret {name}-server {path} --dir RUN"]
+        name = config.federation_section
+        servers = [
+            f"  {config.require_federation().server}: syncret {name}-server {path} --dir RUN"
+        ]
         owners = f"syncret {name}-client {path} --data FILE"
     return "\n".join(
         (

@@ -22,9 +22,9 @@ from parties.cli.options import plain_option, table_options
 from parties.cli.runtime import common_options
 from parties.config import Config, check_terms, load_config
 from parties.foundation.errors import ConfigError, StoreError
-from parties.foundation.untrusted_text import json_of
-from parties.mpc.planning.upload_size import text_with_offers
-from parties.session.owner import Table, name_of
+from parties.foundation.untrusted_text import parse_json
+from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
+from parties.session.owner import Table, table_name
 from parties.storage.files import disk_errors
 
 
@@ -73,7 +73,7 @@ def domain(
     # Reasons and questions tell of the table: its owner sees them, and a private draft has none.
     seen = draft
     draft = private_draft(draft) if private else draft
-    text, offers = text_with_offers(name_of(table), draft, sources)
+    text, offers = draft_text_with_upload_sizes(table_name(table), draft, sources)
     if as_json:
         document = {
             "domain": draft.domain.to_dict(),
@@ -163,15 +163,15 @@ def sample(
     RUN is the folder of a run of DistAIM, central AIM or FLAIM, that of server 0 or of FLAIM's server, or a bundle.
     What is drawn follows from what was released already: it costs no further privacy, however many rows there are.
     """
-    from parties.audit.bundle import unpacked
-    from parties.session.model_files import load_model, plainly, write_drawn
+    from parties.audit.bundle import unpacked_run
+    from parties.session.model_files import load_model, with_plain_format, write_samples
 
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
-    with unpacked(run) as folder:
+    with unpacked_run(run) as folder:
         model = load_model(folder, named=run)
     if plain:
-        model = plainly(model)
-    write_drawn(model, rows, out, seed=chosen, overwrite=overwrite)
+        model = with_plain_format(model)
+    write_samples(model, rows, out, seed=chosen, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps({"out": str(out), "rows": rows, "seed": chosen}))
     else:
@@ -220,7 +220,7 @@ def bundle(
     silos no bundle is made: an auditor takes its folder.
     """
     from parties.audit.bundle import public_files, write_bundle
-    from parties.audit.checks.documents import PACKAGE, Packed, datapackage, documents
+    from parties.audit.checks.documents import PACKAGE, BundledFile, datapackage, documents
 
     loaded = load_config(config or _config_of(run))
     if loaded.silos is not None:
@@ -236,11 +236,12 @@ def bundle(
     # Where keys and certificates lie, and which cluster a server has, is nobody else's affair.
     texts[_CONFIG] = loaded.override({"tls": None, "compute": None}).resolved_toml().encode()
     packed = [
-        Packed(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()
+        BundledFile(name, len(text), hashlib.sha256(text).hexdigest())
+        for name, text in texts.items()
     ]
     with disk_errors(run, "read"):
         packed += [
-            Packed(name, path.stat().st_size, _digest(path))
+            BundledFile(name, path.stat().st_size, _digest(path))
             for name, path in files.items()
             if name not in texts
         ]
@@ -273,7 +274,7 @@ def _report_of(run: Path) -> Mapping[str, object] | None:
     if not path.exists():
         return None
     try:
-        document = json_of(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(path, f"is no report: {error}; expected what the run wrote") from error
     if not isinstance(document, dict):

@@ -13,7 +13,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from parties.observability.events import FieldValue, Lines
+from parties.observability.events import FieldValue, TextLines
 
 
 class Display:
@@ -21,7 +21,7 @@ class Display:
 
     def __init__(self, *, clients: int, rounds: int, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._lines = Lines(stream=None)
+        self._lines = TextLines(stream=None)
         self._bars: Progress | None = None
         self._totals = {"uploads": clients, "rounds": rounds}
         self._tasks: dict[str, TaskID] = {}

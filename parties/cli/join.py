@@ -13,13 +13,13 @@ from parties.cli.runtime import common_options, make_private, run_supervised
 from parties.config import Config
 from parties.config.provenance import check_confirmed
 from parties.federation.client import SiloReport, federated_release, run_silo
-from parties.federation.flaim_parameters import flaim_release, section_of
+from parties.federation.flaim_parameters import flaim_release, flaim_section
 from parties.local.processes import Supervision
 from parties.methods.flaim.client import ClientReport, run_client
-from parties.methods.flaim.settings import unit
+from parties.methods.flaim.settings import neighbours_text
 from parties.methods.registry import plan_of
-from parties.observability.events import Lines
-from parties.session.owner import Owner
+from parties.observability.events import TextLines
+from parties.session.owner import DataOwner
 
 
 @click.command("flaim-client", epilog="Example: syncret flaim-client flaim.toml --data stays.csv")
@@ -32,7 +32,7 @@ from parties.session.owner import Owner
     help="This client's ledger of the run; by default beside the table. Another one is charged once more.",
 )
 @common_options
-def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
+def flaim_client(owner: DataOwner, directory: Path | None, as_json: bool) -> None:
     """Take part in a run of FLAIM with your own table, which stays here, until the server says goodbye.
 
     The whole run is charged to the table's budget before anything is sent: see syncret budget. What the server asks for
@@ -43,7 +43,7 @@ def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     check_confirmed(config)
     ledger_folder = directory or owner.beside("flaim")
     codes = owner.table.codes(config.domain)
-    account, progress = owner.account(flaim_release(config)), Lines()
+    account, progress = owner.account(flaim_release(config)), TextLines()
 
     async def take_part(supervision: Supervision) -> ClientReport:
         return await run_client(
@@ -60,7 +60,8 @@ def _client_text(report: ClientReport, config: Config) -> str:
             f"run {config.run.id}: {report.client} took part in {report.rounds} rounds and {report.sums} sums, "
             f"{report.given_up} of them given up",
             f"rho {report.rho_spent:.6g} of {report.rho_total:.6g} spent by its own ledger",
-            f"epsilon = {config.run.epsilon:g}, delta = {config.run.delta:g} in all, for {unit(section_of(config))}",
+            f"epsilon = {config.run.epsilon:g}, delta = {config.run.delta:g} in all, for "
+            f"{neighbours_text(flaim_section(config))}",
             *([] if report.replaced is None else [report.replaced]),
             f"{report.sent_bytes} bytes sent, {report.received_bytes} received in {report.seconds:.1f} s",
         )
@@ -87,7 +88,11 @@ def _client_text(report: ClientReport, config: Config) -> str:
 )
 @common_options
 def silos_client(
-    owner: Owner, directory: Path | None, epsilon: float | None, not_private: bool, as_json: bool
+    owner: DataOwner,
+    directory: Path | None,
+    epsilon: float | None,
+    not_private: bool,
+    as_json: bool,
 ) -> None:
     """Take part in a run between silos with your own table, which stays here, until the server says goodbye.
 
@@ -116,7 +121,7 @@ def silos_client(
     folder = directory or owner.beside("silos")
     make_private(folder)
     spend = None if release is None else owner.account(release).spend
-    progress = Lines()
+    progress = TextLines()
 
     async def take_part(supervision: Supervision) -> SiloReport:
         return await run_silo(

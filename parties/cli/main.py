@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from parties.foundation.process import need_server, uncollected
+from parties.foundation.process import require_server_packages, without_gc
 from parties.foundation.version import version
 
 _HIDDEN = ""
@@ -167,8 +167,8 @@ class _Commands(click.Group):
         if entry is None:
             return None
         if entry.needs_server:
-            need_server(f"syncret {cmd_name}")
-        with uncollected():
+            require_server_packages(f"syncret {cmd_name}")
+        with without_gc():
             command = getattr(importlib.import_module(entry.module), cmd_name.replace("-", "_"))
         if not isinstance(command, click.Command):
             raise TypeError(f"{entry.module} has no command {cmd_name!r}")
@@ -213,8 +213,8 @@ def cli() -> None:
 def main() -> None:
     """The console script."""
     try:
-        from parties.cli.runtime import guarded, leave
+        from parties.cli.runtime import exit_now, run_command_line
     except KeyboardInterrupt:
         click.echo("syncret: error: stopped by Ctrl-C", err=True)
         os._exit(130)
-    leave(guarded(cli))
+    exit_now(run_command_line(cli))

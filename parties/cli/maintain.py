@@ -19,22 +19,22 @@ import click
 
 from parties.cli.runtime import Command, common_options, register_option
 from parties.config import load_config
-from parties.crypto.encrypted_file import Locked, Opener, Passphrase
+from parties.crypto.encrypted_file import KeyWrapper, PassphraseWrapper, PublicKeyWrapper
 from parties.crypto.hpke import SealKey, SealTo
 from parties.foundation.errors import CertificateError, StoreError
 from parties.foundation.exit_codes import Status
-from parties.foundation.process import no_core_dumps
-from parties.local.folder import Folder
+from parties.foundation.process import disable_core_dumps
+from parties.local.folder import RunFolder
 from parties.mpc.outputs import forget_run
-from parties.observability.events import JsonLines, Lines, Progress
-from parties.service.admin_listener import NAME
+from parties.observability.events import JsonLines, Progress, TextLines
+from parties.service.admin_listener import SOCKET_NAME
 from parties.service.backup import Manifest, back_up, manifest_of
 from parties.service.backup import restore as restore_folder
-from parties.service.offline_status import past_status
+from parties.service.offline_status import offline_status
 from parties.service.retention import TRANSCRIPT
-from parties.service.status_client import NotRunning, ask, events
+from parties.service.status_client import NotRunning, get_document, status_events
 from parties.storage.files import disk_errors
-from parties.storage.user_paths import register_file
+from parties.storage.user_paths import registry_path
 
 _PATH = click.Path(path_type=Path)
 
@@ -50,7 +50,7 @@ def passphrase_option(command: Command) -> Command:
     )(command)
 
 
-def passphrase(file: Path | None, *, new: bool) -> Passphrase:
+def passphrase(file: Path | None, *, new: bool) -> PassphraseWrapper:
     """From a file, or asked for in a terminal; twice where it is ``new``. Raises StoreError, click.UsageError."""
     if file is not None:
         with disk_errors(file, "read"):
@@ -61,12 +61,12 @@ def passphrase(file: Path | None, *, new: bool) -> Passphrase:
         other = "--for" if new else "--key"
         raise click.UsageError(f"nobody to ask for a passphrase: give --passphrase-file or {other}")
     try:
-        return Passphrase(text)
+        return PassphraseWrapper(text)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _closer_of(public: Path | None, file: Path | None) -> Opener:
+def _backup_opener(public: Path | None, file: Path | None) -> KeyWrapper:
     if public is None:
         return passphrase(file, new=True)
     if file is not None:
@@ -74,7 +74,7 @@ def _closer_of(public: Path | None, file: Path | None) -> Opener:
     with disk_errors(public, "read"):
         text = public.read_text()
     try:
-        return Locked(SealTo.parse(text))
+        return PublicKeyWrapper(SealTo.parse(text))
     except ValueError as error:
         raise CertificateError(
             f"{public}: {error}; expected the .backup-pub that `syncret certs backup-key` made"
@@ -91,7 +91,7 @@ def described(manifest: Manifest) -> list[str]:
     return [*lines, f"  keys: {'yes' if manifest.keys else 'none'}"]
 
 
-def show(manifest: Manifest, *, as_json: bool) -> None:
+def print_status(manifest: Manifest, *, as_json: bool) -> None:
     """On standard output."""
     text = json.dumps(asdict(manifest), indent=2) if as_json else "\n".join(described(manifest))
     click.echo(text)
@@ -130,20 +130,20 @@ def backup(
     The copy is of one moment, and encrypted: it holds this server's shares. Keep it away from the other two servers'
     copies, and delete it when its studies have ended: they delete their own shares, and cannot delete these.
     """
-    no_core_dumps()
-    opener = _closer_of(public, passphrase_file)
-    show(
-        back_up(directory, to, opener, keys=keys, register=register_file(register)), as_json=as_json
+    disable_core_dumps()
+    opener = _backup_opener(public, passphrase_file)
+    print_status(
+        back_up(directory, to, opener, keys=keys, register=registry_path(register)), as_json=as_json
     )
 
 
-def _opener_of(key: Path | None, file: Path | None) -> Opener:
+def _restore_opener(key: Path | None, file: Path | None) -> KeyWrapper:
     if key is None:
         return passphrase(file, new=False)
     if file is not None:
         raise click.UsageError("give --key or --passphrase-file: a backup opens in one way")
     private = SealKey.load(key)
-    return Locked(private.public, private)
+    return PublicKeyWrapper(private.public, private)
 
 
 @click.command(
@@ -183,16 +183,16 @@ def restore(
     this server's register is still there it has the last word: a run that has ended is not brought back, and one that
     was charged more since only --behind the other servers. What is there already is never replaced.
     """
-    no_core_dumps()
+    disable_core_dumps()
     if (to is None) != only_list:
         raise click.UsageError("give --to DIR, or --list")
-    opener = _opener_of(key, passphrase_file)
+    opener = _restore_opener(key, passphrase_file)
     if to is None:
-        show(manifest_of(file, opener), as_json=as_json)
+        print_status(manifest_of(file, opener), as_json=as_json)
         return
-    place = register_file(register)
-    manifest = restore_folder(file, to, opener, keys=keys, register=place, behind=behind)
-    show(manifest, as_json=as_json)
+    target = registry_path(register)
+    manifest = restore_folder(file, to, opener, keys=keys, register=target, behind=behind)
+    print_status(manifest, as_json=as_json)
 
 
 @click.command(
@@ -242,7 +242,7 @@ def forget(
         return
     if config is None or pid is None or transcripts or results or dry:
         raise click.UsageError("--transcripts, --results and --dry-run go with --older-than")
-    progress: Progress = JsonLines() if as_json else Lines(f"party {pid}")
+    progress: Progress = JsonLines() if as_json else TextLines(f"party {pid}")
     forget_run(load_config(config), pid, directory, progress=progress, register=register)
 
 
@@ -267,7 +267,7 @@ def _sweep(
 
 
 Document = dict[str, Any]
-_PLACES = ("party-*", "parties/*", "run", "studies/*/run")
+_SERVER_FOLDER_GLOBS = ("party-*", "parties/*", "run", "studies/*/run")
 """Where servers' folders are below that of a trial, a study or a service."""
 
 
@@ -294,7 +294,7 @@ def status(directory: Path, watch: bool, as_json: bool) -> None:
         raise click.UsageError(f"--watch shows one server: give {names}")
     unfinished = False
     for folder in folders:
-        for document in _watched(folder) if watch else [current(folder)]:
+        for document in _watched(folder) if watch else [current_status(folder)]:
             show(document)
             unfinished = unfinished or _is_unfinished(document)
     if unfinished:
@@ -307,7 +307,7 @@ def _is_unfinished(document: Document) -> bool:
 
 def _finished_trial(directory: Path) -> Document | None:
     """What is left to say of a trial that is over: its servers' stores are gone by then."""
-    if not Folder(directory).finished:
+    if not RunFolder(directory).finished:
         return None
     report = str(directory / "report.html")
     return {"running": False, "phase": "finished", "report": report}
@@ -318,11 +318,14 @@ def server_folders(directory: Path) -> list[Path]:
 
     Raises StoreError where there is none.
     """
-    places = [directory, *(p for where in _PLACES for p in sorted(directory.glob(where)))]
-    found = [p for p in places if (p / NAME).exists() or (p / TRANSCRIPT).exists()]
+    candidates = [
+        directory,
+        *(p for where in _SERVER_FOLDER_GLOBS for p in sorted(directory.glob(where))),
+    ]
+    found = [p for p in candidates if (p / SOCKET_NAME).exists() or (p / TRANSCRIPT).exists()]
     if found and found[0] == directory and not (directory / TRANSCRIPT).exists():
         try:
-            ask(directory)
+            get_document(directory)
         except NotRunning:
             # A service that was killed; its studies' folders say how far they came.
             found = found[1:]
@@ -335,25 +338,25 @@ def server_folders(directory: Path) -> list[Path]:
     return found[:1] if found[0] == directory else found
 
 
-def current(folder: Path) -> Document:
+def current_status(folder: Path) -> Document:
     """The status of the server in ``folder``, or of the run that was there. Raises StoreError."""
     try:
-        return ask(folder)
+        return get_document(folder)
     except NotRunning:
-        return past_status(folder)
+        return offline_status(folder)
 
 
 def _watched(folder: Path) -> Iterator[Document]:
-    document = current(folder)
+    document = current_status(folder)
     yield document
     with contextlib.suppress(NotRunning):
-        for document in events(folder):
+        for document in status_events(folder):
             yield document
     if "service" in document:
         raise StoreError(folder, "the service has ended")
     if document["running"]:
         # It was killed.
-        yield past_status(folder)
+        yield offline_status(folder)
 
 
 def _print_json(document: Document) -> None:
@@ -368,11 +371,11 @@ class _Screen:
         from rich.console import Console
 
         self._console = Console(highlight=False, soft_wrap=False)
-        self._watching = watching and self._console.is_terminal
+        self._redraws = watching and self._console.is_terminal
 
     def show(self, document: Document) -> None:
-        from parties.observability.status_text import show
+        from parties.observability.status_text import print_status
 
-        if self._watching:
+        if self._redraws:
             self._console.clear()
-        show(self._console, document)
+        print_status(self._console, document)

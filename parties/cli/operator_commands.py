@@ -11,7 +11,7 @@ import click
 from parties.cli.maintain import server_folders
 from parties.cli.runtime import common_options
 from parties.foundation.errors import StoreError
-from parties.service.status_client import ask, order
+from parties.service.status_client import get_document, send_command
 
 _AGREE_S = 3.0
 """How long the command waits to see whether the others ask the same already."""
@@ -66,10 +66,10 @@ def _ask(
     folder, *more = server_folders(directory)
     if more:
         raise click.UsageError(f"one server at a time: give {folder}, or another one's folder")
-    if "service" in ask(folder):
+    if "service" in get_document(folder):
         text = f"{folder} is a service's, of several studies: syncret study {name} STUDY --dir {folder}"
         raise click.UsageError(text)
-    taken, answer = order(folder, name, body)
+    taken, answer = send_command(folder, name, body)
     if not taken:
         error = answer.get("error", {})
         raise StoreError(folder, f"{error.get('what')}; expected {error.get('expected')}")
@@ -81,13 +81,13 @@ def _agreed(folder: Path, name: str, body: Mapping[str, object] | None) -> dict[
     """The server's status, once all servers are seen to ask it, or after a while."""
     ends = time.monotonic() + _AGREE_S
     while True:
-        status = ask(folder)
-        if time.monotonic() >= ends or _is_asked(status["asked"]["agreed"], name, body):
+        status = get_document(folder)
+        if time.monotonic() >= ends or _is_requested(status["asked"]["agreed"], name, body):
             return status
         time.sleep(0.2)
 
 
-def _is_asked(asked: Mapping[str, Any], name: str, body: Mapping[str, object] | None) -> bool:
+def _is_requested(asked: Mapping[str, Any], name: str, body: Mapping[str, object] | None) -> bool:
     if body is None:
         return bool(asked[name])
     return body["owner"] in asked["revoked"]
@@ -100,9 +100,9 @@ def _json(status: Mapping[str, Any]) -> str:
 def _text(status: Mapping[str, Any], name: str, body: Mapping[str, object] | None) -> str:
     orders, study = status["asked"], status["study"]["id"]
     what = f"{name} {study}" if body is None else f"revoke {body['owner']} in {study}"
-    if _is_asked(orders["agreed"], name, body):
+    if _is_requested(orders["agreed"], name, body):
         return f"{what}: agreed; {_EFFECTS[name]}"
-    silent = [one["party"] for one in orders["told"] if not _is_asked(one, name, body)]
+    silent = [one["party"] for one in orders["told"] if not _is_requested(one, name, body)]
     silent = [party for party in silent if party != status["party"]["name"]]
     others: Sequence[str] = silent or [peer["name"] for peer in status["peers"]]
     return (

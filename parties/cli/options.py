@@ -23,9 +23,9 @@ from mechanisms.dialect import Dialect
 from mechanisms.source import TableSource
 from parties.config import Address, load_config
 from parties.foundation.exit_codes import ServiceRefused, Status
-from parties.foundation.process import no_core_dumps
-from parties.service.status_client import NotRunning, call
-from parties.session.owner import Owner, Table
+from parties.foundation.process import disable_core_dumps
+from parties.service.status_client import NotRunning, request_document
+from parties.session.owner import DataOwner, Table
 
 _FILES = (
     "text with a header (.csv, .tsv), Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, also compressed; with --sql a "
@@ -100,7 +100,7 @@ def _check_one_of(
         raise click.UsageError("--sql goes with one table; give files to --source")
 
 
-class _Named(click.ParamType[tuple[str, str]]):
+class _NamedTable(click.ParamType[tuple[str, str]]):
     """NAME=TABLE."""
 
     name = "name=table"
@@ -119,7 +119,7 @@ class _Named(click.ParamType[tuple[str, str]]):
 _SOURCE = click.option(
     "--source",
     "named",
-    type=_Named(),
+    type=_NamedTable(),
     metavar="NAME=TABLE",
     multiple=True,
     help="Instead, the table of one [[source]]; once for each.",
@@ -205,8 +205,8 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         key: Path | None,
         **others: Any,
     ) -> None:
-        no_core_dumps()
-        owner = Owner.of(
+        disable_core_dumps()
+        owner = DataOwner.of(
             load_config(config), table, dataset=dataset, budget=budget, ca=ca, cert=cert, key=key
         )
         command(owner=owner, **others)
@@ -242,12 +242,12 @@ def an_address(ctx: click.Context, parameter: click.Parameter, value: str | None
         raise click.BadParameter(str(error), ctx, parameter) from error
 
 
-def asked(
+def service_answer(
     folder: Path, method: str, target: str, document: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
     """What the service in ``folder`` answers. Raises ServiceRefused, StoreError."""
     try:
-        status, answer = call(folder, method, target, document)
+        status, answer = request_document(folder, method, target, document)
     except NotRunning as error:
         raise ServiceRefused(
             f"no service runs in {folder}; expected `syncret serve --dir {folder}`, or where it runs as --dir or "

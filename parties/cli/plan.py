@@ -20,22 +20,22 @@ from parties.foundation.process import memory_bytes
 from parties.methods.flaim.settings import check_flaim, flaim_noise
 from parties.mpc.inputs.own import capacity_for, declared_capacity
 from parties.mpc.planning.budget import composed_epsilon, zcdp_epsilon
-from parties.mpc.planning.counting_cost import effort_text, most_joined
+from parties.mpc.planning.counting_cost import counting_cost_text, max_joined_rows
 from parties.mpc.planning.resources import (
     BASIS,
     CellNoise,
-    Needs,
-    Network,
+    NetworkAssumptions,
+    ResourceEstimate,
     cell_noise,
-    needs_of,
+    estimate_resources,
     server_memory,
 )
-from parties.mpc.planning.validation import check_feasible, check_memory, gigabytes
-from parties.observability.heartbeat import duration
+from parties.mpc.planning.validation import check_memory, gigabytes_text, validate_run
+from parties.observability.heartbeat import duration_text
 
 _SUBMIT_BITS_S = 10e6
 """An upload that needs a faster line than this to be through in time is worth a warning."""
-_WIDE = 0.5
+_WIDE_CELL_SHARE = 0.5
 """Of a column's range: a cell that has more of it is worth a warning."""
 _QUIET_SHARE = 0.5
 """Of timeouts.receive_s: a server that computes for longer by itself is worth a warning."""
@@ -43,7 +43,7 @@ _QUIET_S_A_CELL = 150e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class MethodNoise:
     """Of one method: its cells beside the noise in them. A sum is over ``members`` clients."""
 
     method: str
@@ -62,7 +62,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResourcePlan:
     """All that the command says."""
 
     config: Config
@@ -70,9 +70,9 @@ class Plan:
     rows: int
     rows_given: bool
     capacity: int
-    needs: Needs
+    needs: ResourceEstimate
     counting: str | None
-    noise: Sequence[Noise]
+    noise: Sequence[MethodNoise]
     warnings: Sequence[str]
     tree_rounds: int
     composed: float | None
@@ -144,22 +144,22 @@ def plan(
             f"{name} with a table like the silos' (syncret demo --config {config} --table FILE invents one)",
         )
     memory = memory_bytes() if memory_gb is None else int(memory_gb * 1e9)
-    network = Network(bandwidth * 1e6 / 8, latency / 1e3)
-    made = make(loaded, rows=rows, capacity=capacity, memory=memory, network=network)
+    network = NetworkAssumptions(bandwidth * 1e6 / 8, latency / 1e3)
+    made = make_resource_plan(loaded, rows=rows, capacity=capacity, memory=memory, network=network)
     click.echo(json.dumps(document_of(made), indent=2) if as_json else "\n".join(lines_of(made)))
 
 
-def make(
+def make_resource_plan(
     config: Config,
     *,
     rows: int | None,
     capacity: int | None,
     memory: int | None,
-    network: Network,
-) -> Plan:
+    network: NetworkAssumptions,
+) -> ResourcePlan:
     """Check the configuration, and work everything out. Raises ConfigError, DataError (a capacity beyond its bound)."""
     workload = config.build_workload()
-    schedule = check_feasible(config, workload)
+    schedule = validate_run(config, workload)
     check_memory(config, server_memory(config, workload, 0), "compute server 0", memory=memory)
     # What owners declare is what they send, and what servers count.
     if capacity is None and rows is not None and not config.sources:
@@ -167,25 +167,25 @@ def make(
         capacity = capacity_for(even, config.clients.rows_per_client)
     declares = declared_capacity(config, capacity)
     declared = config.override({"clients.rows_per_client": declares})
-    needs = needs_of(declared, workload, schedule, network=network)
-    most = most_joined(declared) if config.sources else declared.max_rows
+    needs = estimate_resources(declared, workload, schedule, network=network)
+    most = max_joined_rows(declared) if config.sources else declared.max_rows
     total = most if rows is None else rows
     first = noise_deviation(schedule.noise, schedule.initial_sigma)
     cells = cell_noise(workload, total, schedule.noise_sigma, initial_sigma=first)
-    noise = [Noise("distaim", 0, cells)]
+    noise = [MethodNoise("distaim", 0, cells)]
     if config.flaim is not None:
         check_flaim(config, workload)
-        noise.append(Noise("flaim", *flaim_noise(config, workload, total)))
+        noise.append(MethodNoise("flaim", *flaim_noise(config, workload, total)))
     warnings = [
         *_noise_warnings(noise),
         *_wide_cells(config.domain),
         *_warnings(config, workload, needs, memory),
     ]
-    counting = effort_text(declared, workload)
+    counting = counting_cost_text(declared, workload)
     given = rows is not None
     joining = schedule.tree_rounds
     epsilons = composed_epsilon(config, workload), zcdp_epsilon(config, workload)
-    return Plan(
+    return ResourcePlan(
         config,
         workload,
         total,
@@ -200,7 +200,7 @@ def make(
     )
 
 
-def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
+def _noise_warnings(noise: Sequence[MethodNoise]) -> list[str]:
     """Where the noise is larger than the counts."""
     found = []
     for each in noise:
@@ -230,7 +230,7 @@ def _wide_cells(domain: Domain) -> list[str]:
         for column in domain.columns
         if not isinstance(column, Categorical)
         and len(column.cells.bins) > 1
-        and widest_width(column.cells.ranges) > _WIDE
+        and widest_width(column.cells.ranges) > _WIDE_CELL_SHARE
     ]
     if not wide:
         return []
@@ -240,7 +240,9 @@ def _wide_cells(domain: Domain) -> list[str]:
     ]
 
 
-def _warnings(config: Config, workload: Workload, needs: Needs, memory: int | None) -> list[str]:
+def _warnings(
+    config: Config, workload: Workload, needs: ResourceEstimate, memory: int | None
+) -> list[str]:
     found, model = [], needs.model
     if never := model.queries - model.fit_ever:
         found.append(
@@ -257,19 +259,20 @@ def _warnings(config: Config, workload: Workload, needs: Needs, memory: int | No
     quiet_s = workload.cells * _QUIET_S_A_CELL
     if quiet_s > _QUIET_SHARE * config.timeouts.receive_s:
         found.append(
-            f"a server may compute for {duration(quiet_s)} without a message: timeouts.receive_s = "
+            f"a server may compute for {duration_text(quiet_s)} without a message: timeouts.receive_s = "
             f"{config.timeouts.receive_s:g} is too short for that"
         )
     largest = needs.server_memory_bytes[0] + needs.model_memory_bytes
     if memory is not None and largest > memory:
         found.append(
-            f"party 0 may need {gigabytes(largest)} of memory where there are {gigabytes(memory)}, if the model grows "
+            f"party 0 may need {gigabytes_text(largest)} of memory where there are "
+            f"{gigabytes_text(memory)}, if the model grows "
             "to its limit: a smaller run.max_model_mb"
         )
     return found
 
 
-def document_of(made: Plan) -> dict[str, object]:
+def document_of(made: ResourcePlan) -> dict[str, object]:
     """For --json."""
     workload, config = made.workload, made.config
     return {
@@ -300,17 +303,17 @@ def document_of(made: Plan) -> dict[str, object]:
     }
 
 
-def lines_of(made: Plan) -> list[str]:
+def lines_of(made: ResourcePlan) -> list[str]:
     """For people."""
     config, workload, needs = made.config, made.workload, made.needs
     largest, run = needs.model.largest, config.run
-    sent = " + ".join(gigabytes(size) for size in needs.server_sent_bytes)
-    memory = ", ".join(gigabytes(size) for size in needs.server_memory_bytes)
+    sent = " + ".join(gigabytes_text(size) for size in needs.server_sent_bytes)
+    memory = ", ".join(gigabytes_text(size) for size in needs.server_memory_bytes)
     bound = "about" if run.schedule == ANNEALED else "at most"
     lines = [
         (
             "run",
-            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_otherwise(made)}, delta {run.delta:g}",
+            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_other_accounting(made)}, delta {run.delta:g}",
         ),
         (
             "cells",
@@ -319,15 +322,18 @@ def lines_of(made: Plan) -> list[str]:
         ("", f"{workload.cells:,} in {len(workload.candidates)} sets of columns to choose from"),
         ("largest query", f"{', '.join(largest)}: {workload.domain.size(largest):,} cells"),
         ("an owner sends", _sends(config, needs)),
-        ("", f"and needs {gigabytes(needs.owner_memory_bytes)} of memory beside its table"),
+        ("", f"and needs {gigabytes_text(needs.owner_memory_bytes)} of memory beside its table"),
         ("", f"and declares {made.capacity:,} rows at most (submit --capacity)"),
         ("servers send", f"{bound} {sent}, in {needs.rounds_of_messages:,} rounds of messages"),
-        ("", f"and {gigabytes(needs.passed_on_bytes)} of uploads that they pass on to one another"),
-        ("servers need", f"{memory} of memory, {gigabytes(needs.server_disk_bytes)} on disk"),
         (
             "",
-            f"party 0 about {gigabytes(needs.usual_model_bytes)} more for a model that grows as most do, up to "
-            f"{gigabytes(needs.model_memory_bytes)}",
+            f"and {gigabytes_text(needs.passed_on_bytes)} of uploads that they pass on to one another",
+        ),
+        ("servers need", f"{memory} of memory, {gigabytes_text(needs.server_disk_bytes)} on disk"),
+        (
+            "",
+            f"party 0 about {gigabytes_text(needs.usual_model_bytes)} more for a model that grows as most do, up to "
+            f"{gigabytes_text(needs.model_memory_bytes)}",
         ),
         *([("counting", made.counting)] if made.counting else []),
         ("time", _times(needs)),
@@ -339,7 +345,7 @@ def lines_of(made: Plan) -> list[str]:
     return [f"{name:<16}{text}" for name, text in lines]
 
 
-def _otherwise(made: Plan) -> str:
+def _other_accounting(made: ResourcePlan) -> str:
     """The epsilon of the same release by another way of counting, in words."""
     for epsilon, counted in ((made.plain, "by zCDP"), (made.composed, "composed numerically")):
         if epsilon is not None:
@@ -347,39 +353,37 @@ def _otherwise(made: Plan) -> str:
     return ""
 
 
-def _rounds(made: Plan) -> str:
+def _rounds(made: ResourcePlan) -> str:
     """How many there are, and what the first ones are for."""
     if not made.tree_rounds:
         return f"at most {made.config.run.rounds} rounds"
     return f"{made.tree_rounds} rounds that join the columns by pairs, then finer ones while the budget lasts"
 
 
-def _sends(config: Config, needs: Needs) -> str:
+def _sends(config: Config, needs: ResourceEstimate) -> str:
     """What an owner sends, or one of each source."""
     if not config.sources:
         return _forms(needs.owner_sent_bytes, needs.owner_form)
     names = (source.name for source in config.sources)
-    sizes = (gigabytes(size) for size in needs.owner_sent_bytes.values())
+    sizes = (gigabytes_text(size) for size in needs.owner_sent_bytes.values())
     each = ", ".join(f"{size} of {name}" for size, name in zip(sizes, names, strict=True))
     return f"its rows: {each}; once, whatever its table has"
 
 
 def _forms(sizes: Mapping[str, int], form: str) -> str:
-    others = [f"{gigabytes(size)} as {name}" for name, size in sizes.items() if name != form]
+    others = [f"{gigabytes_text(size)} as {name}" for name, size in sizes.items() if name != form]
     beside = f" ({', '.join(others)})" if others else ""
-    return f"{gigabytes(sizes[form])} as {form}{beside}, once, whatever its table has"
+    return f"{gigabytes_text(sizes[form])} as {form}{beside}, once, whatever its table has"
 
 
-def _times(needs: Needs) -> str:
-    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in needs.seconds.items())
+def _times(needs: ResourceEstimate) -> str:
+    parts = ", ".join(f"{name} {duration_text(seconds)}" for name, seconds in needs.seconds.items())
     total = sum(needs.seconds.values())
     most = total - needs.seconds["estimate"] + needs.estimate_most_s
-    return (
-        f"about {duration(total)} ({parts}); up to {duration(most)} if the model grows to its limit"
-    )
+    return f"about {duration_text(total)} ({parts}); up to {duration_text(most)} if the model grows to its limit"
 
 
-def _model(needs: Needs) -> str:
+def _model(needs: ResourceEstimate) -> str:
     model = needs.model
     text = f"at most {model.limit_mb:g} MB, {model.least_mb:.2g} with single columns alone; "
     if not model.queries:
@@ -390,8 +394,8 @@ def _model(needs: Needs) -> str:
     )
 
 
-def _noise_lines(noise: Noise, made: Plan) -> list[tuple[str, str]]:
-    whose = (
+def _noise_lines(noise: MethodNoise, made: ResourcePlan) -> list[tuple[str, str]]:
+    subject = (
         f"{made.rows:,} rows"
         if made.rows_given
         else f"as many rows as there may be, {made.rows:,} (--rows says how many there are)"
@@ -400,7 +404,7 @@ def _noise_lines(noise: Noise, made: Plan) -> list[tuple[str, str]]:
     lines = [
         (
             f"noise {noise.method}",
-            f"in a cell, deviation {_sigmas(noise, made.config)}; with {whose}{over}, if counts are even, it leaves",
+            f"in a cell, deviation {_sigmas(noise, made.config)}; with {subject}{over}, if counts are even, it leaves",
         )
     ]
     for name, cells in (("columns", noise.columns), ("queries", noise.queries)):
@@ -416,7 +420,7 @@ def _noise_lines(noise: Noise, made: Plan) -> list[tuple[str, str]]:
     return lines
 
 
-def _sigmas(noise: Noise, config: Config) -> str:
+def _sigmas(noise: MethodNoise, config: Config) -> str:
     """The deviations of single columns and of others."""
     first, other = noise.columns[0].sigma, noise.queries[0].sigma
     finer = " at first" if config.run.schedule == ANNEALED and noise.method == "distaim" else ""

@@ -3,7 +3,8 @@
 The common parts of `run`, `demo` and `flaim`: a run folder, progress while it runs, a report, closing lines.
 
 Provides ``run_in_folder`` and ``print_result``, and the closing lines that all of them have (``budget_line``,
-``error_line``, ``likely_lines``, ``verdict_lines``, ``time_line``; ``section`` for the others). Secret: the table.
+``error_line``, ``expected_error_lines``, ``verdict_lines``, ``time_line``; ``section`` for the others). Secret: the
+table.
 
 The command `demo`: a first run, on a generated table; or the table alone, to try other commands with.
 """
@@ -19,22 +20,30 @@ import click
 from parties.cli.display import Display
 from parties.cli.options import PLAIN_FORMAT, plain_option, table_options
 from parties.cli.runtime import common_options, run_supervised
-from parties.config import INPUTS, SCHEDULES, SECURITIES, UPLOADS, Config, load_config, overrides
+from parties.config import (
+    INPUTS,
+    SCHEDULES,
+    SECURITIES,
+    UPLOADS,
+    Config,
+    load_config,
+    overrides_from_options,
+)
 from parties.foundation.errors import StoreError
-from parties.foundation.process import uncollected
+from parties.foundation.process import without_gc
 from parties.local.assemble import finish_trial
-from parties.local.children import Children, hold
-from parties.local.folder import Folder, default_place
-from parties.local.methods import open_method_folder, run_method, trial_on
+from parties.local.children import Children, start_held_children
+from parties.local.folder import RunFolder, default_run_folder
+from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
 from parties.local.processes import Supervision
-from parties.local.request import DISTAIM, METHODS, Request, Trial
+from parties.local.request import DISTAIM, METHODS, Trial, TrialRequest
 from parties.observability.events import Progress
 from parties.report.html_parts import optional
-from parties.report.likely import likely_in_words
+from parties.report.likely import likely_error_text
 from parties.report.model import RunReport, excluded_text
-from parties.session.owner import Table, name_of
-from parties.storage.files import replacing
+from parties.session.owner import Table, table_name
+from parties.storage.files import atomic_replacement
 from protocols.measure import NOISES
 
 _SENTENCES = 3
@@ -43,7 +52,7 @@ _SENTENCES = 3
 
 def run_in_folder(
     trial: Trial,
-    folder: Folder,
+    folder: RunFolder,
     method: Callable[[Progress], Awaitable[RunReport]],
     *,
     rounds: int,
@@ -68,7 +77,7 @@ def run_in_folder(
 
 def print_result(
     report: Mapping[str, object],
-    folder: Folder,
+    folder: RunFolder,
     lines: Callable[[Mapping[str, object]], Sequence[tuple[str, str]]],
     *,
     as_json: bool,
@@ -105,9 +114,9 @@ def error_line(report: Mapping[str, object]) -> tuple[str, str]:
     return "workload error", f"{error:.3f} (0 to 2; from the real table)"
 
 
-def likely_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+def expected_error_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
     """What most marginals are expected to be off by at most; nothing where that was not estimated."""
-    said = likely_in_words(optional(report, "quality"))
+    said = likely_error_text(optional(report, "quality"))
     return [("likely errors", said)] if said else []
 
 
@@ -226,16 +235,16 @@ def run(
         "run.security": security,
         "run.noise": noise,
     }
-    changes = overrides(values) | (PLAIN_FORMAT if plain else {})
+    changes = overrides_from_options(values) | (PLAIN_FORMAT if plain else {})
     loaded = load_config(config, changes)
-    request = Request(method, name_of(table), clients, partition, label, seed, capacity)
+    request = TrialRequest(method, table_name(table), clients, partition, label, seed, capacity)
     run_trial(loaded, table, request, out=out, as_json=as_json)
 
 
 def run_trial(
     config: Config,
     table: Table | Mapping[str, Table],
-    request: Request,
+    request: TrialRequest,
     *,
     out: Path | None,
     as_json: bool,
@@ -245,13 +254,13 @@ def run_trial(
 
     ``children``: DistAIM's processes in the folder ``out``, where they are held already.
     """
-    place = out or default_place(config.run.id)
+    run_folder = out or default_run_folder(config.run.id)
     distaim = request.method == DISTAIM
     if distaim and children is None:
-        children = hold(Folder(place))
+        children = start_held_children(RunFolder(run_folder))
     try:
-        trial = trial_on(table, config, request)
-        folder = open_method_folder(trial, place)
+        trial = trial_from_tables(table, config, request)
+        folder = open_method_folder(trial, run_folder)
         method = partial(run_method, trial, folder, children=children)
         report = run_in_folder(trial, folder, method, rounds=config.run.rounds, goes_on=distaim)
     finally:
@@ -273,7 +282,7 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
         budget_line(report),
         ("chosen queries", f"{len(queries)}: {shown}{more}"),
         error_line(report),
-        *likely_lines(report),
+        *expected_error_lines(report),
         *verdict_lines(report),
         time_line(report, ("setup", "share", "count", "select", "measure", "estimate")),
     ]
@@ -323,27 +332,27 @@ def demo(
     elif config is not None:
         raise click.UsageError(f"--config {config} goes with --table FILE")
     else:
-        _run(out, as_json)
+        _run_demo(out, as_json)
 
 
-def _run(out: Path | None, as_json: bool) -> None:
-    place = out or default_place("demo")
+def _run_demo(out: Path | None, as_json: bool) -> None:
+    folder = out or default_run_folder("demo")
     # Before this process imports what it needs itself: that takes as long again.
-    children = hold(Folder(place))
-    with uncollected():
+    children = start_held_children(RunFolder(folder))
+    with without_gc():
         from mechanisms.source import TableSource
         from mechanisms.text_table import TextTable
 
         pass
         from parties.config import config_from_dict
         from parties.local.demo_data import DEMO_CONFIG, demo_table
-        from parties.local.request import Request
+        from parties.local.request import TrialRequest
         from parties.session.owner import Table
 
     config = config_from_dict(tomllib.loads(DEMO_CONFIG), source="demo", base=Path.cwd())
-    request = Request("distaim", "demo", None, "iid", None, 1)
+    request = TrialRequest("distaim", "demo", None, "iid", None, 1)
     table = Table(TableSource("demo table"), False, TextTable.of(demo_table()))
-    run_trial(config, table, request, out=place, as_json=as_json, children=children)
+    run_trial(config, table, request, out=folder, as_json=as_json, children=children)
 
 
 def _write_table(path: Path, config: Path | None, rows: int | None, seed: int) -> int:
@@ -357,6 +366,6 @@ def _write_table(path: Path, config: Path | None, rows: int | None, seed: int) -
         frame = demo_table(rows, seed=seed)
     else:
         frame = invented_table(load_config(config).domain, rows, seed=seed)
-    with replacing(path) as beside:
+    with atomic_replacement(path) as beside:
         frame.to_csv(beside, index=False)
     return rows

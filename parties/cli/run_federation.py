@@ -37,20 +37,20 @@ from parties.config import (
     SECURITIES,
     Config,
     load_config,
-    overrides,
+    overrides_from_options,
 )
 from parties.federation.flaim_parameters import settings_of
 from parties.foundation.errors import ConfigError
 from parties.local.federated import (
+    SiloSplit,
     SilosTrial,
-    Split,
     load_silos_trial,
     open_silos_folder,
     run_silos_trial,
 )
-from parties.local.flaim import OF_THE_TRIAL, flaim_request, open_flaim_folder, run_flaim
-from parties.local.folder import Folder
-from parties.local.methods import trial_on
+from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
+from parties.local.folder import RunFolder
+from parties.local.methods import trial_from_tables
 from parties.local.partition import PARTITIONS
 from parties.local.processes import Supervision
 from parties.session.owner import Table
@@ -144,8 +144,8 @@ def flaim(
         "flaim.noise": noise,
         "flaim.minimum": minimum,
     }
-    changes = overrides(values) | (PLAIN_FORMAT if plain else {})
-    loaded = load_config(config, {**changes, **OF_THE_TRIAL})
+    changes = overrides_from_options(values) | (PLAIN_FORMAT if plain else {})
+    loaded = load_config(config, {**changes, **FLAIM_TRIAL_OVERRIDES})
     request = flaim_request(
         loaded,
         table.source.name,
@@ -155,17 +155,17 @@ def flaim(
         seed=seed,
         simulate=simulate,
     )
-    trial = trial_on(table, loaded, request)
+    trial = trial_from_tables(table, loaded, request)
     folder = open_flaim_folder(trial, out, simulate=simulate)
     settings = settings_of(trial.config)
     method = partial(run_flaim, trial, folder, simulate=simulate, processes=processes)
     rounds = settings.schedule(len(trial.config.domain.columns)).rounds
     goes_on = not (simulate or settings.annealed)
     report = run_in_folder(trial, folder, method, rounds=rounds, goes_on=goes_on)
-    print_result(report, folder, closing_lines, as_json=as_json)
+    print_result(report, folder, flaim_closing_lines, as_json=as_json)
 
 
-def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+def flaim_closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
     """What came out of FLAIM, for people: names and texts."""
     facts, traffic = report["flaim"], section(report, "communication")
     if not isinstance(facts, Mapping):
@@ -257,9 +257,9 @@ def trial_command(algorithm: str, *, example: str, text: str) -> click.Command:
             "run.security": security,
             "silos.noise": noise,
         }
-        loaded = _config_for(algorithm, config, overrides(values))
-        trial = load_silos_trial(loaded, table, Split(clients, beta, label, by, seed))
-        folder, report = _run(trial, out, processes)
+        loaded = _config_for(algorithm, config, overrides_from_options(values))
+        trial = load_silos_trial(loaded, table, SiloSplit(clients, beta, label, by, seed))
+        folder, report = _run_silos_trial(trial, out, processes)
         if as_json:
             click.echo(json.dumps(report, indent=2, ensure_ascii=False))
             return
@@ -285,9 +285,9 @@ def _config_for(algorithm: str, path: Path, values: Mapping[str, object]) -> Con
     return load_config(path, values)
 
 
-def _run(
+def _run_silos_trial(
     trial: SilosTrial, out: Path | None, processes: int | None
-) -> tuple[Folder, Mapping[str, Any]]:
+) -> tuple[RunFolder, Mapping[str, Any]]:
     """Its folder and its report."""
     folder = open_silos_folder(trial, out)
     display = Display(clients=trial.partition.clients, rounds=trial.plan.sums)

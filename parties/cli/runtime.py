@@ -20,17 +20,24 @@ import click
 
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import Status, describe
-from parties.local.processes import HELD, Supervision, await_begin
-from parties.observability.events import CLEAR, All, JsonLines, Lines, Progress, unsaid
+from parties.local.processes import HELD_OPTION, Supervision, await_begin
+from parties.observability.events import (
+    CLEAR_LINE,
+    JsonLines,
+    Progress,
+    ProgressFanOut,
+    TextLines,
+    ignoring_full_disk,
+)
 from parties.observability.failure_causes import cause_of
-from parties.observability.systemd import Told
+from parties.observability.systemd import SystemdSink
 from parties.storage.files import disk_errors
 from protocols.errors import ChannelError
 
 Command = Callable[..., None]
 Result = TypeVar("Result")
 
-TEXT = "text"
+TEXT_FORMAT = "text"
 _CANCEL_S = 1.0
 """How long tasks that are left at the end may take to notice that they are cancelled."""
 
@@ -74,7 +81,7 @@ register_option = click.option(
 
 
 def _log(ctx: click.Context, parameter: click.Parameter, value: str) -> Progress | None:
-    if value == TEXT:
+    if value == TEXT_FORMAT:
         return None
     # Of servers, which import it anyway.
     from parties.observability.logs import JsonLog
@@ -89,30 +96,35 @@ def _log(ctx: click.Context, parameter: click.Parameter, value: str) -> Progress
 log_option = click.option(
     "--log-format",
     "log",
-    type=click.Choice([TEXT, "json"]),
-    default=TEXT,
+    type=click.Choice([TEXT_FORMAT, "json"]),
+    default=TEXT_FORMAT,
     callback=_log,
     help="Lines on standard error: for people, or JSON with time, party, study and event, and what was not let in.",
 )
 """Gives the command a JSON log as ``log``, or None."""
 
 
-def _hold(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+def _wait_for_begin(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         await_begin()
 
 
 held_option = click.option(
-    HELD, is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_hold
+    HELD_OPTION,
+    is_flag=True,
+    hidden=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_wait_for_begin,
 )
 
 
 def server_progress(prefix: str, log: Progress | None, *, as_json: bool) -> Progress:
     """Where a server's events go: to the supervisor, and as JSON, into its ``log``, or else as lines with a prefix."""
-    places: list[Progress] = [JsonLines()] if as_json else []
+    sinks: list[Progress] = [JsonLines()] if as_json else []
     if log is not None:
-        places.append(log)
-    return Told(All(*(places or [Lines(prefix)])))
+        sinks.append(log)
+    return SystemdSink(ProgressFanOut(*(sinks or [TextLines(prefix)])))
 
 
 def make_private(directory: Path) -> None:
@@ -138,7 +150,7 @@ def run_supervised(
 
     Returns what ``main`` returns. Raises what ``main`` raises, Stopped when it was stopped, which says what doing it
     ``again`` does; with ``events``, the failure is an event, too. After a failure threads may still be at work: the
-    caller ends the process without waiting for them (``leave``).
+    caller ends the process without waiting for them (``exit_now``).
     """
 
     async def supervised() -> Result:
@@ -148,7 +160,7 @@ def run_supervised(
         except asyncio.CancelledError:
             if supervision.stopped is None:
                 raise
-            raise supervision.stopped.advising(again) from None
+            raise supervision.stopped.with_advice(again) from None
 
     loop = asyncio.new_event_loop()
     try:
@@ -157,7 +169,7 @@ def run_supervised(
         return result
     except BaseException as error:
         if events is not None:
-            _tell_failure(events, error)
+            _emit_failure(events, error)
         raise
     finally:
         if left := asyncio.all_tasks(loop):
@@ -167,7 +179,7 @@ def run_supervised(
         loop.close()
 
 
-def _tell_failure(events: Progress, error: BaseException) -> None:
+def _emit_failure(events: Progress, error: BaseException) -> None:
     failure, obstacle = describe(error), cause_of(error)
     events.event(
         "failed" if failure.status else "stopped",
@@ -179,10 +191,10 @@ def _tell_failure(events: Progress, error: BaseException) -> None:
     )
 
 
-def leave(status: int) -> None:
+def exit_now(status: int) -> None:
     """End the process now; threads that still compute for nobody are not waited for."""
     sys.stdout.flush()
-    with unsaid():
+    with ignoring_full_disk():
         sys.stderr.flush()
     os._exit(status)
 
@@ -204,7 +216,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def postponed() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """SIGINT and SIGTERM that arrive while the block runs take effect at its end, even one that fails.
 
     No child is started unrecorded.
@@ -226,14 +238,14 @@ def postponed() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
+def run_command_line(cli: click.Group, arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status; a failure is one message on standard error."""
     state = CommandState()
     try:
         with interruptible():
             left = cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
     except click.ClickException as error:
-        with unsaid():
+        with ignoring_full_disk():
             error.show()
         return int(Status.USAGE)
     except (click.Abort, KeyboardInterrupt):
@@ -249,14 +261,14 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
 
 def _failed(error: BaseException, state: CommandState) -> int:
     if state.debug:
-        with unsaid():
+        with ignoring_full_disk():
             traceback.print_exception(error)
     failure = describe(error)
     if state.log is not None:
         name = "failed" if failure.status else "stopped"
         state.log.event(name, failure.message, status=int(failure.status))
     elif failure.status is Status.DONE:
-        with unsaid():
+        with ignoring_full_disk():
             click.echo(f"syncret: {failure.message}", err=True)
     else:
         _print_failure(failure.message)
@@ -264,8 +276,8 @@ def _failed(error: BaseException, state: CommandState) -> int:
 
 
 def _print_failure(message: str) -> None:
-    clear = CLEAR if sys.stderr.isatty() else ""
-    with unsaid():
+    clear = CLEAR_LINE if sys.stderr.isatty() else ""
+    with ignoring_full_disk():
         click.echo(f"{clear}syncret: error: {message}", err=True)
 
 

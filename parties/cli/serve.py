@@ -29,16 +29,16 @@ from parties.cli.runtime import (
 )
 from parties.config import Address
 from parties.foundation.errors import ConfigError
-from parties.foundation.process import no_core_dumps
-from parties.foundation.process_limits import allow_files
-from parties.identity.join_documents import words
+from parties.foundation.process import disable_core_dumps
+from parties.foundation.process_limits import raise_file_limit
+from parties.identity.join_documents import fingerprint_words
 from parties.local.processes import Supervision
 from parties.observability.events import Progress
 from parties.observability.logs import JsonLog
-from parties.service.identity import Identity, ServerFile, join, make_identity
+from parties.service.identity import ServerFile, ServiceIdentity, create_identity, join_servers
 from parties.service.kit import make_kits
-from parties.storage.files import write_whole
-from parties.storage.user_paths import REGISTER
+from parties.storage.files import write_atomic
+from parties.storage.user_paths import REGISTRY_VARIABLE
 from protocols.memory import share_freed_memory
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 _PATH = click.Path(path_type=Path)
-_AGAIN = "the same command goes on with the studies where they were"
+_SERVICE_RESUME_TEXT = "the same command goes on with the studies where they were"
 _LIMIT = 2
 
 
@@ -104,13 +104,13 @@ def serve(
     """
     if ctx.invoked_subcommand is not None:
         return
-    from parties.service.database import database_url, taken_from_environment
+    from parties.service.database import database_url, pop_environment_url
     from parties.service.main import ServeOptions, serve_studies
 
-    no_core_dumps()
+    disable_core_dumps()
     share_freed_memory()
-    url = database_url(folder, database, database_file, taken_from_environment())
-    identity = Identity.load(folder)
+    url = database_url(folder, database, database_file, pop_environment_url())
+    identity = ServiceIdentity.load(folder)
     if pid not in (None, identity.pid):
         raise ConfigError(
             "service", "--pid", f"is {pid}; this is server {identity.pid}, {identity.own.name}"
@@ -126,10 +126,12 @@ def serve(
 
     async def main(supervision: Supervision) -> None:
         make_private(folder)
-        allow_files()
+        raise_file_limit()
         await serve_studies(identity, options, progress)
 
-    run_supervised(main, watch_stdin=False, events=progress if as_json else None, again=_AGAIN)
+    run_supervised(
+        main, watch_stdin=False, events=progress if as_json else None, again=_SERVICE_RESUME_TEXT
+    )
 
 
 @serve.command(
@@ -163,9 +165,9 @@ def init_command(
     Once for all studies. Called again it makes the file anew, with the same key and the addresses that are given.
     """
     make_private(folder)
-    made = make_identity(folder, name, mesh, ingest)
+    made = create_identity(folder, name, mesh, ingest)
     path = out or Path(f"{name}.server")
-    write_whole(path, (folder / f"{name}.server").read_bytes())
+    write_atomic(path, (folder / f"{name}.server").read_bytes())
     if as_json:
         print_json({"server": str(path), "key": made.key, **_public(made)})
         return
@@ -190,7 +192,7 @@ def join_command(files: tuple[Path, ...], folder: Path, as_json: bool) -> None:
     The order is the servers' numbers: 0, 1, 2. Compare the words with each operator before any study is approved. With
     this server's file alone it runs studies of FLAIM, which have one server.
     """
-    identity = join(folder, files)
+    identity = join_servers(folder, files)
     if as_json:
         print_json(
             {"pid": identity.pid, "servers": [_public(server) for server in identity.servers]}
@@ -208,13 +210,13 @@ def _public(server: ServerFile) -> dict[str, str]:
         "mesh": str(server.mesh),
         "ingest": str(server.ingest),
         "key": server.key,
-        "words": words(server.key),
+        "words": fingerprint_words(server.key),
     }
 
 
 def _register(folder: Path, given: Path | None) -> Path:
     """What this server has released: where it was named, or in the service's folder, which outlives every study."""
-    named = given or (Path(value) if (value := os.environ.get(REGISTER)) else None)
+    named = given or (Path(value) if (value := os.environ.get(REGISTRY_VARIABLE)) else None)
     return (named or folder / "register.sqlite").absolute()
 
 
@@ -269,10 +271,10 @@ def _listen(port: int) -> socket.socket:
 def _upstream(directory: Path) -> "Upstream":
     """Whom the console asks. Raises StoreError, UsageError."""
     from parties.cli.maintain import server_folders
-    from parties.service.console.upstream import Studies, upstream_of
+    from parties.service.console.upstream import ServiceUpstream, upstream_of
 
     upstream = upstream_of(directory)
-    if isinstance(upstream, Studies):
+    if isinstance(upstream, ServiceUpstream):
         return upstream
     folders = server_folders(directory)
     if len(folders) > 1:

@@ -28,27 +28,27 @@ from parties.cli.runtime import (
 from parties.config import Config, load_config
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
-from parties.federation.session import TRANSCRIPT, session_files
+from parties.federation.session import TRANSCRIPT, server_certificate_files
 from parties.foundation.errors import ConfigError
-from parties.foundation.process import no_core_dumps
-from parties.foundation.process_limits import allow_files
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.process import disable_core_dumps
+from parties.foundation.process_limits import raise_file_limit
+from parties.foundation.untrusted_text import parse_json
 from parties.local.processes import Supervision
 from parties.methods.federated_report import silos_report, write_silos_report
 from parties.methods.flaim.server import run_flaim_server
 from parties.methods.registry import plan_of
 from parties.mpc.estimation import LEAD
-from parties.mpc.server import own_files, run_party
+from parties.mpc.server import run_mpc_server, server_files
 from parties.observability.events import Progress
-from parties.observability.logs import JsonLog, board_of
-from parties.observability.status import About, Board
-from parties.service.exposed_run import orders_of, shown
-from parties.session.operator_commands import Orders
-from parties.storage.files import disk_errors, write_whole
+from parties.observability.logs import JsonLog, logged_status
+from parties.observability.status import RunInfo, RunStatus
+from parties.service.exposed_run import command_handlers, with_admin_api
+from parties.session.operator_commands import OperatorCommands
+from parties.storage.files import disk_errors, write_atomic
 from protocols.memory import keep_freed_memory
 
 _PATH = click.Path(path_type=Path)
-_MPC_AGAIN = "the same command goes on after the last finished round, once all three servers are started again"
+_SERVER_RESUME_TEXT = "the same command goes on after the last finished round, once all three servers are started again"
 
 
 @click.command(
@@ -90,31 +90,34 @@ def party(
     ends in .seal): a card is made for one run. Party 0 writes the model and the synthetic table. With --json, events
     are JSON lines on standard output.
     """
-    no_core_dumps()
+    disable_core_dumps()
     progress = server_progress(f"party {pid}", log, as_json=as_json)
     own_folder = directory or config.absolute().parent / f"party-{pid}"
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
-        own_files(loaded, pid, own_folder)  # Before anything is written.
+        server_files(loaded, pid, own_folder)  # Before anything is written.
         make_private(own_folder)
         keep_freed_memory()
-        allow_files()
-        board, asked = board_of(About.of_party(loaded, pid), log), Orders()
-        async with shown(board, own_folder, orders_of(supervision.cancel, asked)):
-            await run_party(
+        raise_file_limit()
+        board, asked = logged_status(RunInfo.of_server(loaded, pid), log), OperatorCommands()
+        async with with_admin_api(board, own_folder, command_handlers(supervision.cancel, asked)):
+            await run_mpc_server(
                 loaded,
                 pid,
                 own_folder,
                 progress=progress,
                 closed=supervision.go,
                 register=register,
-                board=board,
-                orders=asked,
+                status=board,
+                commands=asked,
             )
 
     run_supervised(
-        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_MPC_AGAIN
+        serve,
+        watch_stdin=watch_stdin,
+        events=progress if as_json else None,
+        again=_SERVER_RESUME_TEXT,
     )
     # A launcher has the real table at hand and writes a fuller report.
     if pid == LEAD and not watch_stdin:
@@ -131,7 +134,7 @@ _EXPECTED = {
 }
 
 
-class Server(Protocol):
+class ServerRunner(Protocol):
     """`parties.methods.flaim.server.run_server` and its like."""
 
     async def __call__(
@@ -142,22 +145,23 @@ class Server(Protocol):
         progress: Progress,
         closed: asyncio.Event,
         register: Path | None,
-        board: Board,
-        orders: Orders,
+        board: RunStatus,
+        orders: OperatorCommands,
     ) -> None:
         """Serve the run of ``config`` in ``directory`` until it is finished."""
 
 
 def server_command(
     meeting: str,
-    server: Server,
+    server: ServerRunner,
     report: Callable[[Config, Path], None],
     *,
     again: str,
     example: str,
     text: str,
 ) -> click.Command:
-    """The command of the ``server`` of a run whose configuration has the section ``meeting``, with the help ``text``.
+    """The command of the ``server`` of a run whose configuration has the section ``federation_section``, with the help
+    ``text``.
 
     ``again`` says what the same command does after a stop; ``report`` is written at the end.
     """
@@ -184,17 +188,17 @@ def server_command(
         log: JsonLog | None,
         as_json: bool,
     ) -> None:
-        no_core_dumps()
+        disable_core_dumps()
         progress = server_progress("server", log, as_json=as_json)
         folder = directory or config.absolute().parent / name
 
         async def serve(supervision: Supervision) -> None:
             loaded = load_config(config)
             _check_meeting(loaded, meeting)
-            session_files(loaded)  # Before anything is written.
+            server_certificate_files(loaded)  # Before anything is written.
             make_private(folder)
-            board, asked = board_of(About.of_meeting(loaded), log), Orders()
-            async with _shown(board, folder, supervision, asked, alone=not watch_stdin):
+            board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
+            async with _with_admin_api(board, folder, supervision, asked, alone=not watch_stdin):
                 await server(
                     loaded,
                     folder,
@@ -218,26 +222,31 @@ def server_command(
 
 def _check_meeting(config: Config, meeting: str) -> None:
     """Raises ConfigError where the config is of another method."""
-    if config.meeting != meeting:
+    if config.federation_section != meeting:
         has = "is there" if config.silos else "is missing"
         raise ConfigError(config.source, "silos", f"{has}; expected {_EXPECTED[meeting]}")
 
 
 @contextlib.asynccontextmanager
-async def _shown(
-    board: Board, folder: Path, supervision: Supervision, asked: Orders, *, alone: bool
+async def _with_admin_api(
+    board: RunStatus,
+    folder: Path,
+    supervision: Supervision,
+    asked: OperatorCommands,
+    *,
+    alone: bool,
 ) -> AsyncIterator[None]:
     """The server's admin socket; a trial's server has none, which saves it the import of a web server."""
     if not alone:
         yield
         return
-    from parties.service.exposed_run import orders_of, shown
+    from parties.service.exposed_run import command_handlers, with_admin_api
 
-    async with shown(board, folder, orders_of(supervision.cancel, asked)):
+    async with with_admin_api(board, folder, command_handlers(supervision.cancel, asked)):
         yield
 
 
-_FLAIM_AGAIN = (
+_FLAIM_RESUME_TEXT = (
     "the same command goes on after the last finished round; with an annealed schedule, or before the first sums, it "
     "begins anew with what is left of the budget"
 )
@@ -254,7 +263,7 @@ flaim_server = server_command(
     "flaim",
     run_flaim_server,
     _report,
-    again=_FLAIM_AGAIN,
+    again=_FLAIM_RESUME_TEXT,
     example="syncret flaim-server flaim.toml --dir /var/lib/syncret/stays-2026",
     text="""Run the FLAIM server, in the foreground, until the run is finished.
 
@@ -271,8 +280,8 @@ lines.
 
 def _for_auditors(config: Config, folder: Path) -> None:
     """The report, and beside it what an audit reads, where it reads it. Raises StoreError."""
-    result = json_of((folder / RESULT).read_text(encoding="utf-8"))
-    transcript, files = folder / TRANSCRIPT, session_files(config)
+    result = parse_json((folder / RESULT).read_text(encoding="utf-8"))
+    transcript, files = folder / TRANSCRIPT, server_certificate_files(config)
     report = silos_report(config, result, dataset=config.run.id, transcript=transcript, trial=False)
     write_silos_report(folder, report)
     with disk_errors(folder):
@@ -282,7 +291,7 @@ def _for_auditors(config: Config, folder: Path) -> None:
         for name, source in (("ca.crt", files.ca), (f"{files.cert.stem}.crt", files.cert)):
             shutil.copyfile(source, folder / "certificates" / name)
     public = config.override({"tls": None, "compute": None})
-    write_whole(folder / "config.toml", public.resolved_toml())
+    write_atomic(folder / "config.toml", public.resolved_toml())
 
 
 async def _serve_plan(
@@ -292,8 +301,8 @@ async def _serve_plan(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None,
-    board: Board,
-    orders: Orders,
+    board: RunStatus,
+    orders: OperatorCommands,
 ) -> None:
     """Serve the run of ``config`` by the plan of its own algorithm."""
     await run_federated_server(

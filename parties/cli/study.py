@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import click
 
-from parties.cli.options import DEFAULT, asked, folder_option
+from parties.cli.options import DEFAULT, folder_option, service_answer
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Config, load_config
-from parties.identity.join_documents import read_out
-from parties.identity.study_setup import merge
+from parties.identity.join_documents import fingerprint_lines
+from parties.identity.study_setup import create_study
 from parties.storage.files import disk_errors, write_new
 
 _PATH = click.Path(path_type=Path)
@@ -64,14 +64,14 @@ def propose(
     to be handed to the data owners. One that `syncret certs merge` made is proposed as it is. The other two servers
     fetch it from this one; nothing runs before all three operators have approved it.
     """
-    from parties.service.study_intake import check_served
+    from parties.service.study_intake import check_service_study
 
     loaded, path = load_config(config), config
-    check_served(loaded, str(config))
+    check_service_study(loaded, str(config))
     if not loaded.parties and (loaded.flaim is None or loaded.flaim.key is None):
         path = _merged(config, loaded, folder, authority=authority, out=out, days=days)
         loaded = load_config(path)
-    answer = asked(folder, "POST", "/studies", _proposal(loaded))
+    answer = service_answer(folder, "POST", "/studies", _proposal(loaded))
     if as_json:
         print_json(answer | {"file": str(path)})
         return
@@ -89,13 +89,13 @@ def _merged(
 ) -> Path:
     """The configuration with these servers in it, in the folder ``out``. Raises PartyError."""
     kind = "distaim" if config.flaim is None else "flaim"
-    texts = asked(folder, "POST", "/cards", {"kind": kind})["cards"]
-    with TemporaryDirectory() as place:
+    texts = service_answer(folder, "POST", "/cards", {"kind": kind})["cards"]
+    with TemporaryDirectory() as folder_path:
         cards = []
         for number, text in enumerate(texts):
-            cards.append(Path(place) / f"{number}.card")
+            cards.append(Path(folder_path) / f"{number}.card")
             write_new(cards[-1], text.encode())
-        merge(study, cards, authority=authority, out=out, valid_days=days)
+        create_study(study, cards, authority=authority, out=out, valid_days=days)
     return out / study.name
 
 
@@ -122,9 +122,9 @@ def _proposal(config: Config) -> dict[str, object]:
 @common_options
 def card(folder: Path, flaim: bool, as_json: bool) -> None:
     """Make a new card of this server for one study, NAME.card, for a coordinator who merges cards by hand."""
-    status = asked(folder, "GET", "/status")
+    status = service_answer(folder, "GET", "/status")
     kind = "flaim" if flaim else "distaim"
-    text = asked(folder, "POST", "/cards", {"kind": kind, "own": True})["cards"][0]
+    text = service_answer(folder, "POST", "/cards", {"kind": kind, "own": True})["cards"][0]
     path = Path(f"{status['service']}.card")
     write_new(path, text.encode())
     if as_json:
@@ -140,7 +140,10 @@ def card(folder: Path, flaim: bool, as_json: bool) -> None:
 def list_command(folder: Path, state: str | None, as_json: bool) -> None:
     """List the studies, and whether the other two servers are there."""
     target = "/studies" if state is None else f"/studies?state={quote(state)}"
-    studies, status = asked(folder, "GET", target)["studies"], asked(folder, "GET", "/status")
+    studies, status = (
+        service_answer(folder, "GET", target)["studies"],
+        service_answer(folder, "GET", "/status"),
+    )
     if as_json:
         print_json(
             {
@@ -169,7 +172,7 @@ def list_command(folder: Path, state: str | None, as_json: bool) -> None:
 @common_options
 def show(study: str, folder: Path, as_json: bool) -> None:
     """Show one study: what it is, who has approved it, what happened, and what differs from others of its name."""
-    document = asked(folder, "GET", _target(study))
+    document = service_answer(folder, "GET", _target(study))
     if as_json:
         print_json(document)
         return
@@ -193,9 +196,13 @@ def approve(digest: str, folder: Path, as_json: bool) -> None:
     name = digest
     if " " in digest.strip():
         wanted = " ".join(digest.lower().split())
-        found = [s for s in asked(folder, "GET", "/studies")["studies"] if s["words"] == wanted]
+        found = [
+            s for s in service_answer(folder, "GET", "/studies")["studies"] if s["words"] == wanted
+        ]
         name = found[0]["digest"] if found else digest
-    _ordered(asked(folder, "POST", f"{_target(name)}/approve", {"digest": digest}), as_json)
+    _print_command_answer(
+        service_answer(folder, "POST", f"{_target(name)}/approve", {"digest": digest}), as_json
+    )
 
 
 @study.command(
@@ -209,13 +216,13 @@ def approve(digest: str, folder: Path, as_json: bool) -> None:
 @common_options
 def cancel(study: str, reason: str, yes: bool, folder: Path, as_json: bool) -> None:
     """End a study for all three servers, for good. Shares and sealing key are deleted; what was released stays so."""
-    document = asked(folder, "GET", _target(study))
+    document = service_answer(folder, "GET", _target(study))
     if not yes and sys.stdin.isatty():
         click.confirm(
             f"End {document['run']} ({document['digest'][:_SHORT]}) for good?", abort=True
         )
     target = f"/studies/{document['digest']}/cancel"
-    _ordered(asked(folder, "POST", target, {"reason": reason}), as_json)
+    _print_command_answer(service_answer(folder, "POST", target, {"reason": reason}), as_json)
 
 
 @study.command(
@@ -230,7 +237,7 @@ def close(study: str, folder: Path, as_json: bool) -> None:
 
     Done where the operators of all servers of the study ask it.
     """
-    _tell(study, "close", folder, as_json)
+    _send_command(study, "close", folder, as_json)
 
 
 @study.command(
@@ -242,7 +249,7 @@ def close(study: str, folder: Path, as_json: bool) -> None:
 @common_options
 def finish(study: str, folder: Path, as_json: bool) -> None:
     """End a study that runs with the rounds that are done, where the operators of all its servers ask it."""
-    _tell(study, "finish", folder, as_json)
+    _send_command(study, "finish", folder, as_json)
 
 
 @study.command(
@@ -258,13 +265,13 @@ def revoke(study: str, owner: str, folder: Path, as_json: bool) -> None:
 
     This server takes nothing of it any more; what it has sent is taken out where the operators of all servers ask it.
     """
-    _tell(study, "revoke", folder, as_json, {"owner": owner})
+    _send_command(study, "revoke", folder, as_json, {"owner": owner})
 
 
-def _tell(
+def _send_command(
     study: str, order: str, folder: Path, as_json: bool, body: Mapping[str, Any] | None = None
 ) -> None:
-    answer = asked(folder, "POST", f"{_target(study)}/{order}", body or {})
+    answer = service_answer(folder, "POST", f"{_target(study)}/{order}", body or {})
     if as_json:
         print_json(answer)
     else:
@@ -278,7 +285,7 @@ def _target(name: str) -> str:
 # What people read.
 
 
-def _ordered(document: Mapping[str, Any], as_json: bool) -> None:
+def _print_command_answer(document: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
@@ -318,7 +325,10 @@ def _table(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _header(document: Mapping[str, Any]) -> list[str]:
-    return [f"{document['run']}, proposed by {document['proposer']}", *read_out(document["digest"])]
+    return [
+        f"{document['run']}, proposed by {document['proposer']}",
+        *fingerprint_lines(document["digest"]),
+    ]
 
 
 def _details(document: Mapping[str, Any]) -> list[str]:

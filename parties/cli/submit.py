@@ -18,23 +18,28 @@ from parties.foundation.errors import SubmitError
 from parties.foundation.exit_codes import Status, Stopped
 from parties.local.processes import Supervision
 from parties.mpc.planning.budget import distaim_release
-from parties.mpc.planning.validation import check_owner
-from parties.mpc.submission.participation import look_at, send_rows, state_of
+from parties.mpc.planning.validation import validate_owner
+from parties.mpc.submission.participation import preview_rows, state_path, submit_rows
 from parties.mpc.submission.preview import Preview
 from parties.mpc.submission.resubmit import (
-    Replaced,
-    follow_up,
-    made_in,
+    Replacement,
+    complete_replacement,
     replace_submission,
+    saved_submission,
     withdraw,
 )
-from parties.mpc.submission.state import withdrawn_by
-from parties.mpc.submission.status import Told, ask_standings, counted_text, due_text
-from parties.mpc.submission.submit import Submitted, made_before, status
-from parties.mpc.submission.withdrawal_client import TakenBack
-from parties.observability.events import Lines
-from parties.session.owner import Owner
-from parties.storage.owner_budget import Budget, Quote
+from parties.mpc.submission.state import load_withdrawn
+from parties.mpc.submission.status import (
+    SubmissionStatus,
+    ask_submission_status,
+    counted_text,
+    due_round_text,
+)
+from parties.mpc.submission.submit import Submitted, previous_submission, refresh_receipts
+from parties.mpc.submission.withdrawal_client import WithdrawalProgress
+from parties.observability.events import TextLines
+from parties.session.owner import DataOwner
+from parties.storage.owner_budget import BudgetQuote, OwnerBudget
 
 _WIDTH = 40
 
@@ -95,7 +100,7 @@ def _cost(found: Preview) -> list[str]:
     return [released, _left(cost)]
 
 
-def _left(cost: Quote) -> str:
+def _left(cost: BudgetQuote) -> str:
     if cost.new:
         return f"dataset {cost.dataset}: new; this release sets its lifetime limit, and nothing is left of it then"
     spent = f"dataset {cost.dataset}: rho {cost.spent:.4g} of {cost.limit:.4g} is spent"
@@ -109,17 +114,17 @@ def _cut(value: str) -> str:
     return shown if len(shown) <= _WIDTH else shown[: _WIDTH - 3] + "..."
 
 
-def standings_text(told: Sequence[Told]) -> str:
+def status_text(answers: Sequence[SubmissionStatus]) -> str:
     """What each server says became of the submission."""
-    if not told:
+    if not answers:
         return (
             "no server answers whether it is counted; after the run's end its result.json and transcripts have the "
             "digest"
         )
-    return "\n".join(f"{each.party} says: {each.text}" for each in told)
+    return "\n".join(f"{each.party} says: {each.text}" for each in answers)
 
 
-def withdrawn_text(found: TakenBack, run: str) -> str:
+def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
     """How far it is that a submission is withdrawn."""
     if found.complete:
         return (
@@ -127,7 +132,8 @@ def withdrawn_text(found: TakenBack, run: str) -> str:
             "it was counted, or ever will be, and that their shares are deleted"
         )
     return (
-        f"run {run}: the withdrawal of {found.client} is on its way: {_far(found)}. It takes effect when the servers "
+        f"run {run}: the withdrawal of {found.client} is on its way: {_progress_text(found)}. It "
+        "takes effect when the servers "
         "meet over it, unless a round begins with the rows before; nothing is given back until all three have signed. "
         "Run the same command again to ask"
     )
@@ -140,7 +146,7 @@ def returned_text(datasets: Sequence[str], budget: Path) -> str:
     return f"what was charged for it is given back to dataset {' and '.join(datasets)}"
 
 
-def former_text(found: TakenBack) -> str:
+def replaced_text(found: WithdrawalProgress) -> str:
     """How far it is that a former submission is replaced."""
     if found.complete:
         return (
@@ -148,12 +154,13 @@ def former_text(found: TakenBack) -> str:
             "their shares are deleted"
         )
     return (
-        f"the former submission is not gone yet: {_far(found)}. The new one takes its place when the servers meet over "
+        f"the former submission is not gone yet: {_progress_text(found)}. The new one takes its place "
+        "when the servers meet over "
         "it, unless a round begins with the former one before: ask later with --status"
     )
 
 
-def _far(found: TakenBack) -> str:
+def _progress_text(found: WithdrawalProgress) -> str:
     heard = (
         (found.confirmed, "has signed", "have signed"),
         (found.waiting, "knows of it", "know of it"),
@@ -169,14 +176,14 @@ def _far(found: TakenBack) -> str:
     return "; ".join(parts)
 
 
-def submitted_text(found: Submitted, told: Sequence[Told] = ()) -> str:
-    """What became of a submission; what servers have ``told`` of it since is left to ``standings_text``."""
+def submitted_text(found: Submitted, answers: Sequence[SubmissionStatus] = ()) -> str:
+    """What became of a submission; what servers have ``answers`` of it since is left to ``status_text``."""
     if found.first_round is None:
         return f"{found.client} was not drawn for any round of run {found.run}; nothing was sent"
     lines = ["sent before; nothing was sent now"] if found.earlier else []
     lines += [
         f"run {found.run}: the submission of {found.client} {_where(found)}",
-        f"{_rows(found)}{_round(found, told)}",
+        f"{_rows(found)}{_round(found, answers)}",
         f"{found.cells} cells, form {found.form}, {found.traffic.sent_bytes} bytes sent in "
         f"{found.seconds:.1f} s",
         f"digest {found.upload}",
@@ -193,14 +200,14 @@ def _many(rows: int) -> str:
     return f"{rows:,} row{'s' * (rows != 1)}"
 
 
-def _round(found: Submitted, told: Sequence[Told]) -> str:
+def _round(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
     """From which round its rows count, as far as servers have said so."""
-    counted = {each.round for each in told if each.counted and each.upload == found.upload}
+    counted = {each.round for each in answers if each.counted and each.upload == found.upload}
     if counted:
         return " or ".join(counted_text(number) for number in sorted(counted, key=str))
     if found.counted_from is None:
         return f"due in round {found.first_round} at the earliest; --status says when it is counted"
-    return f"{due_text(found.counted_from)}; --status says whether it is counted"
+    return f"{due_round_text(found.counted_from)}; --status says whether it is counted"
 
 
 def _where(found: Submitted) -> str:
@@ -259,7 +266,7 @@ def _where(found: Submitted) -> str:
 @click.option("--yes", is_flag=True, help="Do not ask. Nothing is asked but in a terminal.")
 @common_options
 def submit(
-    owner: Owner,
+    owner: DataOwner,
     capacity: int | None,
     state: Path | None,
     checks: bool,
@@ -282,10 +289,10 @@ def submit(
         raise click.UsageError(
             "give one of --check, --replace, --withdraw and --status; --check may stand beside --replace"
         )
-    path, may_ask = state_of(owner, state), not yes and _in_terminal()
+    path, may_ask = state_path(owner, state), not yes and _in_terminal()
     if not (asks or withdraws):
         check_confirmed(owner.config)
-        check_owner(owner.config, owner.config.build_workload())
+        validate_owner(owner.config, owner.config.build_workload())
     if asks:
         _ask(owner, path, as_json=as_json)
     elif withdraws:
@@ -303,44 +310,46 @@ def _in_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _ask(owner: Owner, path: Path, *, as_json: bool) -> None:
+def _ask(owner: DataOwner, path: Path, *, as_json: bool) -> None:
     config, files = owner.config, owner.files
-    gone = withdrawn_by(path, config.digest(), owner.name)
+    gone = load_withdrawn(path, config.digest(), owner.name)
 
     async def ask(supervision: Supervision) -> None:
-        told = await ask_standings(config, files)
-        former = await follow_up(config, files, state=path, told=told, give_back=_give_back(owner))
+        answers = await ask_submission_status(config, files)
+        former = await complete_replacement(
+            config, files, state=path, statuses=answers, give_back=_give_back(owner)
+        )
         if gone is None:
-            found = await status(config, files, path)
-            document, text = found.to_dict(), submitted_text(found, told)
+            found = await refresh_receipts(config, files, path)
+            document, text = found.to_dict(), submitted_text(found, answers)
         else:
-            signed = TakenBack.from_proof(gone.proof, gone.version)
+            signed = WithdrawalProgress.from_proof(gone.proof, gone.version)
             document, text = signed.to_dict(), withdrawn_text(signed, config.run.id)
         if former is not None:
             document = document | {"former": former.to_dict()}
-            text = f"{text}\n{former_text(former)}"
-        document = {**document, "standings": [each.to_dict() for each in told]}
-        text = f"{text}\n{standings_text(told)}"
+            text = f"{text}\n{replaced_text(former)}"
+        document = {**document, "standings": [each.to_dict() for each in answers]}
+        text = f"{text}\n{status_text(answers)}"
         click.echo(json.dumps(document, indent=2) if as_json else text)
 
     run_supervised(ask, watch_stdin=False, events=None)
 
 
 def _give_back(
-    owner: Owner, datasets: list[str] | None = None
+    owner: DataOwner, datasets: list[str] | None = None
 ) -> Callable[[Sequence[str], str], None]:
     """What gives charges back, to a budget that is there; ``datasets`` collects whose they were."""
 
     def give_back(submissions: Sequence[str], proof: str) -> None:
         if owner.budget.exists():
-            found = Budget(owner.budget).give_back(owner.config.digest(), submissions, proof)
+            found = OwnerBudget(owner.budget).give_back(owner.config.digest(), submissions, proof)
             if datasets is not None:
                 datasets.extend(found)
 
     return give_back
 
 
-def _withdraw(owner: Owner, path: Path, *, asks: bool, as_json: bool) -> None:
+def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> None:
     config = owner.config
     if asks:
         _confirm(f"Withdraw the submission of {owner.name} from run {config.run.id}?")
@@ -348,7 +357,7 @@ def _withdraw(owner: Owner, path: Path, *, asks: bool, as_json: bool) -> None:
     datasets: list[str] = []
     give_back = _give_back(owner, datasets)
 
-    async def take(supervision: Supervision) -> TakenBack:
+    async def take(supervision: Supervision) -> WithdrawalProgress:
         return await withdraw(config, owner.files, state=path, give_back=give_back)
 
     found = run_supervised(take, watch_stdin=False, events=None)
@@ -366,17 +375,17 @@ def _confirm(question: str) -> None:
 
 
 def _check(
-    owner: Owner, path: Path, capacity: int | None, *, replaces: bool, as_json: bool
+    owner: DataOwner, path: Path, capacity: int | None, *, replaces: bool, as_json: bool
 ) -> None:
     """Show it all, and then fail where a submission would."""
     config = owner.config
-    codes, columns = owner.looked_at()
+    codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
     if replaces:
-        made, before = made_in(config, owner.name, path), None
+        made, before = saved_submission(config, owner.name, path), None
         paid = None if made is None else made.submission
     else:
-        before = made_before(config, codes, owner.name, path, capacity=capacity)
+        before = previous_submission(config, codes, owner.name, path, capacity=capacity)
         paid = before[0] if before else None
     found = _preview(owner, len(codes), capacity, columns, paid, earlier=before is not None)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else preview_text(found))
@@ -387,7 +396,7 @@ def _check(
 
 
 def _preview(
-    owner: Owner,
+    owner: DataOwner,
     rows: int,
     capacity: int | None,
     columns: Sequence[ColumnSummary],
@@ -398,33 +407,37 @@ def _preview(
     """Before anything is sent; ``paid`` is the submission whose charge is for this one, too."""
 
     async def look(supervision: Supervision) -> Preview:
-        return await look_at(owner, rows, columns, capacity=capacity, paid=paid, earlier=earlier)
+        return await preview_rows(
+            owner, rows, columns, capacity=capacity, paid=paid, earlier=earlier
+        )
 
     return run_supervised(look, watch_stdin=False, events=None)
 
 
-def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
-    config, progress = owner.config, Lines()
-    codes, columns = owner.looked_at()
+def _send(owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
+    config, progress = owner.config, TextLines()
+    codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
     # What was confirmed once is only sent on.
-    if asks and made_before(config, codes, owner.name, path, capacity=capacity) is None:
+    if asks and previous_submission(config, codes, owner.name, path, capacity=capacity) is None:
         click.echo(question_text(_preview(owner, len(codes), capacity, columns, None)), err=True)
         _confirm("Send it?")
 
     async def send(supervision: Supervision) -> Submitted:
-        return await send_rows(owner, codes, capacity=capacity, state=path, progress=progress)
+        return await submit_rows(owner, codes, capacity=capacity, state=path, progress=progress)
 
     found = run_supervised(send, watch_stdin=False, events=None)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else submitted_text(found))
 
 
-def _replace(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
-    config, progress = owner.config, Lines()
-    codes, columns = owner.looked_at()
+def _replace(
+    owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, as_json: bool
+) -> None:
+    config, progress = owner.config, TextLines()
+    codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
     if asks:
-        made = made_in(config, owner.name, path)
+        made = saved_submission(config, owner.name, path)
         paid = None if made is None else made.submission
         click.echo(question_text(_preview(owner, len(codes), capacity, columns, paid)), err=True)
         _confirm("Send it in the place of the former submission?")
@@ -432,7 +445,7 @@ def _replace(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_j
     def spend(submission: str, replaced: Sequence[str]) -> None:
         owner.account(distaim_release(config, config.build_workload())).spend(submission, replaced)
 
-    async def send(supervision: Supervision) -> Replaced:
+    async def send(supervision: Supervision) -> Replacement:
         return await replace_submission(
             config,
             codes,
@@ -448,5 +461,5 @@ def _replace(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_j
     document, text = found.submitted.to_dict(), submitted_text(found.submitted)
     if found.former is not None:
         document = document | {"former": found.former.to_dict()}
-        text = f"{text}\n{former_text(found.former)}"
+        text = f"{text}\n{replaced_text(found.former)}"
     click.echo(json.dumps(document, indent=2) if as_json else text)

@@ -22,16 +22,16 @@ from parties.cli.runtime import (
     server_progress,
 )
 from parties.config import load_config
-from parties.foundation.process import no_core_dumps
-from parties.foundation.process_limits import allow_files
-from parties.local.participants import play_clients, play_silos, run_owners
+from parties.foundation.process import disable_core_dumps
+from parties.foundation.process_limits import raise_file_limit
+from parties.local.participants import run_flaim_clients, run_owners, run_silo_clients
 from parties.local.processes import Supervision
-from parties.network.port_sharing import Inlets
-from parties.observability.events import JsonLines, Lines, Progress
+from parties.network.port_sharing import SharedPorts
+from parties.observability.events import JsonLines, Progress, TextLines
 from parties.observability.logs import JsonLog
-from parties.service.exposed_run import orders_of
+from parties.service.exposed_run import command_handlers
 from parties.service.workers import run_study
-from parties.session.operator_commands import Orders
+from parties.session.operator_commands import OperatorCommands
 from protocols.memory import keep_freed_memory
 
 _PATH = click.Path(path_type=Path)
@@ -60,17 +60,17 @@ def worker(
 
     Ends when standard input does. Events are JSON lines on standard output, whether --json or not.
     """
-    no_core_dumps()
+    disable_core_dumps()
     progress = server_progress("", log, as_json=True)
-    handed = socket.socket(fileno=channel)
-    handed.set_inheritable(False)
+    connections = socket.socket(fileno=channel)
+    connections.set_inheritable(False)
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
         make_private(directory)
         keep_freed_memory()
-        allow_files()
-        inlets, asked = Inlets(handed), Orders()
+        raise_file_limit()
+        inlets, asked = SharedPorts(connections), OperatorCommands()
         try:
             await run_study(
                 loaded,
@@ -80,7 +80,7 @@ def worker(
                 closed=supervision.go,
                 register=register,
                 inlets=inlets,
-                orders=orders_of(supervision.cancel, asked),
+                orders=command_handlers(supervision.cancel, asked),
                 asked=asked,
                 log=log,
             )
@@ -97,8 +97,8 @@ def worker(
 @common_options
 def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
     """Play all data owners of a trial; `syncret run` starts this, and says go once the servers listen."""
-    no_core_dumps()
-    progress: Progress = JsonLines() if as_json else Lines()
+    disable_core_dumps()
+    progress: Progress = JsonLines() if as_json else TextLines()
 
     async def play(supervision: Supervision) -> None:
         if watch_stdin:
@@ -115,12 +115,12 @@ def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
 @common_options
 def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
     """Play a share of a trial's clients; `syncret flaim` starts this."""
-    no_core_dumps()
-    progress: Progress = JsonLines() if as_json else Lines()
+    disable_core_dumps()
+    progress: Progress = JsonLines() if as_json else TextLines()
     index, _, count = share.partition("/")
 
     async def play(supervision: Supervision) -> None:
-        await play_clients(job, (int(index), int(count)), progress=progress)
+        await run_flaim_clients(job, (int(index), int(count)), progress=progress)
 
     run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
 
@@ -132,11 +132,11 @@ def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> No
 @common_options
 def silos_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
     """Play a share of a trial's silos; a command such as `syncret tda` starts this."""
-    no_core_dumps()
-    progress: Progress = JsonLines() if as_json else Lines()
+    disable_core_dumps()
+    progress: Progress = JsonLines() if as_json else TextLines()
     index, _, count = share.partition("/")
 
     async def play(supervision: Supervision) -> None:
-        await play_silos(job, (int(index), int(count)), progress=progress)
+        await run_silo_clients(job, (int(index), int(count)), progress=progress)
 
     run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)

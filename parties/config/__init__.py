@@ -9,7 +9,7 @@ Known limits: exactly three parties; one domain, one workload.
 """
 
 from parties.config.config import Config, agreed_digest, apply_overrides, config_from_dict
-from parties.config.files import agreed_config, load_config, overrides
+from parties.config.files import agreed_config, load_config, overrides_from_options
 from parties.config.limits import NAME_PATTERN
 from parties.config.schema import (
     ALWAYS,
@@ -103,5 +103,5 @@ __all__ = [
     "check_terms",
     "config_from_dict",
     "load_config",
-    "overrides",
+    "overrides_from_options",
 ]

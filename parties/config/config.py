@@ -32,8 +32,8 @@ from parties.config.schema import (
 from parties.config.sources import SourceSection, check_sources, rows_of_unit
 from parties.foundation.errors import ConfigError
 
-PARTIES = 3
-_OWN = ("tls", "timeouts", "compute")
+SERVERS = 3
+_OWN_SECTIONS = ("tls", "timeouts", "compute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class Config:
                 f"differs from {key}.clients; expected the same names, or one of the two lists",
             )
         check(
-            len(self.parties) in (0, PARTIES),
+            len(self.parties) in (0, SERVERS),
             "party",
-            f"stands {len(self.parties)} times; expected exactly {PARTIES} [[party]] tables",
+            f"stands {len(self.parties)} times; expected exactly {SERVERS} [[party]] tables",
         )
         annealed = CENTRAL_ROUNDS * len(self.domain.names)
         check(
@@ -161,7 +161,10 @@ class Config:
     def require_parties(self) -> tuple[PartySection, ...]:
         """The three parties. Raises ConfigError where the config has none."""
         if not self.parties:
-            one = f"; with [{self.meeting}] it is syncret {self.meeting}-server and {self.meeting}-client"
+            one = (
+                f"; with [{self.federation_section}] it is syncret {self.federation_section}-server "
+                f"and {self.federation_section}-client"
+            )
             raise ConfigError(
                 self.source,
                 "party",
@@ -178,22 +181,22 @@ class Config:
                 "silos",
                 "is there, of a run between silos: it is syncret silos-server and silos-client; expected one of FLAIM",
             )
-        self._check_meeting("flaim", self.flaim)
+        self._check_federation("flaim", self.flaim)
         return self.flaim  # type: ignore[return-value]
 
-    def require_meeting(self) -> FlaimSection | SilosSection:
+    def require_federation(self) -> FlaimSection | SilosSection:
         """[silos] where there is one, else [flaim], with address, key and names. Raises ConfigError."""
         if self.silos is None:
             return self.require_flaim()
-        self._check_meeting("silos", self.silos)
+        self._check_federation("silos", self.silos)
         return self.silos
 
     @property
-    def meeting(self) -> str:
-        """The section that ``require_meeting`` gives, by name."""
+    def federation_section(self) -> str:
+        """The section that ``require_federation`` gives, by name."""
         return "flaim" if self.silos is None else "silos"
 
-    def _check_meeting(self, name: str, section: FlaimSection | SilosSection | None) -> None:
+    def _check_federation(self, name: str, section: FlaimSection | SilosSection | None) -> None:
         for key in ("address", "key", "clients"):
             if not getattr(section, key, None):
                 raise ConfigError(
@@ -253,9 +256,9 @@ class Config:
             document["source"] = [parsing.source_dict(source) for source in self.sources]
         document |= self.domain.to_dict()
         if self.flaim is not None:
-            document["flaim"] = parsing.meeting_dict(self.flaim)
+            document["flaim"] = parsing.federation_dict(self.flaim)
         if self.silos is not None and self.algorithm is not None:
-            document["silos"] = parsing.meeting_dict(self.silos)
+            document["silos"] = parsing.federation_dict(self.silos)
             document[self.algorithm[0]] = dict(self.algorithm[1])
         if self.parties:
             document["party"] = [
@@ -281,7 +284,7 @@ class Config:
     def agreed(self) -> dict[str, object]:
         """All that the parties of a run have to agree on: no addresses, [tls], [timeouts], [compute], record_replay."""
         document = self.to_dict()
-        agreed = {key: value for key, value in document.items() if key not in _OWN}
+        agreed = {key: value for key, value in document.items() if key not in _OWN_SECTIONS}
         run = parsing.section_dict(self.run)
         agreed["run"] = {key: value for key, value in run.items() if key != "record_replay"}
         agreed["party"] = [
@@ -289,7 +292,7 @@ class Config:
         ]
         for name, section in (("flaim", self.flaim), ("silos", self.silos)):
             if section is not None:
-                table = parsing.meeting_dict(section)
+                table = parsing.federation_dict(section)
                 agreed[name] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
         return agreed
 

@@ -14,7 +14,7 @@ from parties.config.config import Config, agreed_digest
 MAX_BYTES = 1 << 24
 """Of a configuration as JSON."""
 _LONGEST, _LONGEST_KEY = 60, 120
-_SHOWN = 8
+_MAX_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Difference:
 
     def __str__(self) -> str:
         shown = [
-            "nothing" if value is None else _short(value) for value in (self.ours, self.theirs)
+            "nothing" if value is None else _shortened(value) for value in (self.ours, self.theirs)
         ]
         return f"{self.key}: {shown[0]} here, {shown[1]} there"
 
 
 def differences(ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[Difference]:
     """Of two documents as ``Config.agreed`` gives; columns and servers go by their names."""
-    here, there = dict(_flat("", ours)), dict(_flat("", theirs))
+    here, there = dict(_flatten("", ours)), dict(_flatten("", theirs))
     keys = [*here, *(key for key in there if key not in here)]
     return [
         Difference(key, here.get(key), there.get(key))
@@ -43,14 +43,16 @@ def differences(ours: Mapping[str, object], theirs: Mapping[str, object]) -> lis
     ]
 
 
-def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
+def _flatten(prefix: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
+            yield from _flatten(f"{prefix}.{key}" if prefix else str(key), item)
     elif isinstance(value, Sequence) and not isinstance(value, str) and _named(value):
         yield f"{prefix} (their order)", json.dumps([item["name"] for item in value])
         for item in value:
-            yield from _flat(f"{prefix}.{item['name']}", {k: item[k] for k in item if k != "name"})
+            yield from _flatten(
+                f"{prefix}.{item['name']}", {k: item[k] for k in item if k != "name"}
+            )
     else:
         yield prefix, json.dumps(value, sort_keys=True)
 
@@ -61,7 +63,7 @@ def _named(items: Sequence[object]) -> bool:
     return bool(items) and len(texts) == len(items)
 
 
-def _short(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -70,26 +72,26 @@ def agreed_bytes(config: Config) -> bytes:
     return json.dumps(config.agreed(), sort_keys=True).encode()
 
 
-def differences_text(config: Config, theirs: bytes, whose: str) -> str:
-    """Where ``theirs``, from the party ``whose`` name is given, differs from ``config``, in one line."""
-    unread = f"{whose} does not show its configuration"
+def differences_text(config: Config, theirs: bytes, peer: str) -> str:
+    """Where ``theirs``, from the party ``peer`` name is given, differs from ``config``, in one line."""
+    unread = f"{peer} does not show its configuration"
     try:
-        told = json.loads(theirs)
-        if not isinstance(told, dict):
+        lines = json.loads(theirs)
+        if not isinstance(lines, dict):
             return unread
-        found = differences(json.loads(agreed_bytes(config)), told)
+        found = differences(json.loads(agreed_bytes(config)), lines)
     except (ValueError, RecursionError):
         return unread
     if not found:
-        same = agreed_digest(told) == config.digest()
-        return f"{whose} shows the same configuration" + ("" if same else ", but for its form")
-    texts = [_plain(str(difference), whose) for difference in found[:_SHOWN]]
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        same = agreed_digest(lines) == config.digest()
+        return f"{peer} shows the same configuration" + ("" if same else ", but for its form")
+    texts = [_printable(str(difference), peer) for difference in found[:_MAX_SHOWN]]
+    more = f"; and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
     return "; ".join(texts) + more
 
 
-def _plain(text: str, whose: str) -> str:
+def _printable(text: str, peer: str) -> str:
     """Without control characters; "there" is a party with a name."""
-    text = text.removesuffix(" there") + f" at {whose}"
-    longest = _LONGEST_KEY + 2 * _LONGEST + len(whose) + 20
+    text = text.removesuffix(" there") + f" at {peer}"
+    longest = _LONGEST_KEY + 2 * _LONGEST + len(peer) + 20
     return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])

@@ -11,13 +11,13 @@ from mechanisms.source import TableSource
 from parties.config.config import Config, apply_overrides, config_from_dict
 from parties.config.schema import ANNEALED, FIXED
 from parties.foundation.errors import ConfigError
-from parties.foundation.untrusted_text import toml_of
+from parties.foundation.untrusted_text import parse_toml
 
-_IMPLIED = Dialect(header_line=1)
+_IMPLIED_FORMAT = Dialect(header_line=1)
 """The files of implied columns are public: that their first line is a header nobody has to ask."""
 
 
-def overrides(given: Mapping[str, object]) -> dict[str, object]:
+def overrides_from_options(given: Mapping[str, object]) -> dict[str, object]:
     """What a command's options change in a config: those that were given, and defaults that depend on them anew."""
     changes = {key: value for key, value in given.items() if value is not None}
     if "clients.participation" in changes:
@@ -30,7 +30,8 @@ def overrides(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Config:
-    """The config of ``path``, with ``overrides`` by dotted key ("run.rounds") applied before it is checked.
+    """The config of ``path``, with ``overrides_from_options`` by dotted key ("run.rounds") applied before it is
+    checked.
 
     Raises ConfigError with file and key: unreadable file, broken TOML, unknown or missing key, wrong type or value.
     """
@@ -43,7 +44,7 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
             str(path), "", f"cannot be read: {error.strerror or error}; expected a TOML config"
         ) from error
     try:
-        document = toml_of(text)
+        document = parse_toml(text)
     except ValueError as error:
         raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
     apply_overrides(document, overrides or {})
@@ -63,7 +64,9 @@ def _read_implied(document: Mapping[str, object], path: Path) -> None:
         if isinstance(column, dict) and "implied_by" in column and "table" in column:
             named, wanted = str(column["table"]), [column["implied_by"], column.get("name")]
             try:
-                table = read_text(TableSource(str(path.resolve().parent / named), dialect=_IMPLIED))
+                table = read_text(
+                    TableSource(str(path.resolve().parent / named), dialect=_IMPLIED_FORMAT)
+                )
             except MechanismError as error:
                 raise ConfigError(str(path), "column.table", str(error)) from error
             if sorted(table.columns) != sorted(map(str, wanted)) or "values" in column:

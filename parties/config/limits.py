@@ -59,7 +59,7 @@ def read_time(key: str, text: str) -> datetime.datetime:
     return time
 
 
-def check_key(key: str, value: str) -> None:
+def check_key_hash(key: str, value: str) -> None:
     """Refuse what is no hash of a public key."""
     check(
         KEY_PATTERN.fullmatch(value) is not None,

@@ -15,7 +15,7 @@ from mechanisms.errors import MechanismError
 from parties.config.limits import check
 from parties.config.schema import (
     ANNEALED,
-    FLAIM_LEAST,
+    FLAIM_MIN_CLIENTS,
     ROWS_INPUT,
     SILO_ALGORITHMS,
     Address,
@@ -56,7 +56,7 @@ _Section = TypeVar("_Section")
 
 def check_sections(document: Mapping[str, object]) -> None:
     """Refuse a document with an unknown section, or without one that has to be there."""
-    _known(document, _SECTIONS, "")
+    _check_known(document, _SECTIONS, "")
     for name in ("run", "clients", "column"):
         check(name in document, name, f"is missing; expected {_heading(name)}")
 
@@ -138,19 +138,19 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
         defaults={
             **known,
             "names": owners,
-            "minimum": _fewest(document, expected) if everyone else 1,
+            "minimum": _default_minimum(document, expected) if everyone else 1,
         },
     )
 
 
-def _fewest(document: Mapping[str, object], expected: object) -> object:
+def _default_minimum(document: Mapping[str, object], expected: object) -> object:
     """The default of clients.minimum where everybody takes part in every round."""
     section = document.get("flaim")
     if any(name in document for name in SILO_ALGORITHMS):
         section = document.get("silos", {})
     if not isinstance(section, Mapping) or "party" in document:
         return expected
-    least = section.get("minimum", FLAIM_LEAST)
+    least = section.get("minimum", FLAIM_MIN_CLIENTS)
     both = isinstance(least, int) and isinstance(expected, int)
     return min(least, expected) if both else expected
 
@@ -209,14 +209,14 @@ def read_flaim(document: Mapping[str, object]) -> FlaimSection | None:
     """[flaim], or None where there is none."""
     if "flaim" not in document:
         return None
-    return _section(FlaimSection, document, "flaim", convert=_MEETING)
+    return _section(FlaimSection, document, "flaim", convert=_FEDERATION)
 
 
 def read_silos(document: Mapping[str, object]) -> SilosSection | None:
     """[silos]; with its defaults where there is the table of an algorithm between silos; else None."""
     if not any(name in document for name in ("silos", *SILO_ALGORITHMS)):
         return None
-    return _section(SilosSection, document, "silos", convert=_MEETING)
+    return _section(SilosSection, document, "silos", convert=_FEDERATION)
 
 
 def read_algorithm(document: Mapping[str, object]) -> tuple[str, Mapping[str, object]] | None:
@@ -257,7 +257,7 @@ def section_of(
         raise ConfigError("", name, str(error)) from error
 
 
-def meeting_dict(section: FlaimSection | SilosSection) -> dict[str, object]:
+def federation_dict(section: FlaimSection | SilosSection) -> dict[str, object]:
     """[flaim] or [silos] as its TOML table."""
     values = section_dict(section) | {"clients": list(section.clients)}
     del values["client_keys"]
@@ -301,7 +301,7 @@ def _section(
         raise ConfigError("", name, f"is {_kind(table)}; expected {_heading(name)}")
     values: dict[str, object] = dict(defaults or {})
     items = fields(cls)  # type: ignore[arg-type]
-    _known(table, [item.name for item in items], name)
+    _check_known(table, [item.name for item in items], name)
     for item in items:
         key = f"{name}.{item.name}"
         if item.name in table:
@@ -337,7 +337,7 @@ def _tables(document: Mapping[str, object], name: str) -> list[Mapping[str, obje
     return list(value)  # type: ignore[call-overload,no-any-return]
 
 
-def _known(table: Mapping[str, object], allowed: Sequence[str], section: str) -> None:
+def _check_known(table: Mapping[str, object], allowed: Sequence[str], section: str) -> None:
     for key in table:
         if key not in allowed:
             near = difflib.get_close_matches(key, allowed, n=1)
@@ -401,7 +401,7 @@ def _address(key: str, value: object) -> Address:
         raise ConfigError("", key, str(error)) from error
 
 
-_MEETING = {"address": _address, "clients": _names, "client_keys": _names}
+_FEDERATION = {"address": _address, "clients": _names, "client_keys": _names}
 _READERS: Mapping[object, Callable[[str, object], object]] = {
     int: _integer,
     int | None: _integer,

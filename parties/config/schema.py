@@ -15,14 +15,14 @@ from mechanisms.scores import REMAINING_ERROR, RULES
 from parties.config.limits import (
     check,
     check_choice,
-    check_key,
+    check_key_hash,
     check_name,
     check_names,
     check_number,
     read_time,
 )
 from parties.crypto.hpke import SealTo
-from parties.crypto.pinned_key import Pinned
+from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import ConfigError
 from protocols.measure import BOX_MULLER, DISCRETE, NOISES
 from protocols.select_spec import FRACTION_BITS
@@ -43,7 +43,7 @@ UPLOADS = FORMS
 INPUTS = AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT = "auto", "counts", "rows"
 LINKS = BY_KEY, BY_ORDER = "key", "order"
 UNITS = ROW, PERSON = "row", "person"
-FLAIM_LEAST = 3
+FLAIM_MIN_CLIENTS = 3
 """Clients behind a sum, at the very least."""
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
@@ -317,12 +317,12 @@ class PartySection:
 
     def __post_init__(self) -> None:
         check_name("party.name", self.name)
-        check_key("party.key", self.key)
+        check_key_hash("party.key", self.key)
 
     @property
-    def pinned(self) -> Pinned:
+    def pinned(self) -> PinnedKey:
         """Who the server has to be."""
-        return Pinned(self.name, self.key)
+        return PinnedKey(self.name, self.key)
 
     @property
     def seal_to(self) -> SealTo:
@@ -419,7 +419,7 @@ class FlaimSection:
     grouping: str = "union"
     noise: str = "server"
     sizes: str = "estimated"
-    minimum: int = FLAIM_LEAST
+    minimum: int = FLAIM_MIN_CLIENTS
     corrupt: float = 0.05
     dropouts: float = 0.33
     idle_s: float = 3600.0
@@ -435,12 +435,12 @@ class FlaimSection:
         check_choice("flaim.grouping", self.grouping, FLAIM_GROUPINGS)
         check_choice("flaim.noise", self.noise, FLAIM_NOISES)
         check_choice("flaim.sizes", self.sizes, FLAIM_SIZES)
-        _check_meeting("flaim", self)
+        _check_federation("flaim", self)
 
     @property
-    def pinned(self) -> Pinned:
+    def pinned(self) -> PinnedKey:
         """Who the server has to be. Raises ConfigError where there is no ``key``."""
-        return _pinned("flaim", self)
+        return _pinned_key("flaim", self)
 
     @property
     def declares_rows(self) -> bool:
@@ -456,7 +456,7 @@ class SilosSection:
     """
 
     noise: str = "server"
-    minimum: int = FLAIM_LEAST
+    minimum: int = FLAIM_MIN_CLIENTS
     corrupt: float = 0.05
     dropouts: float = 0.33
     idle_s: float = 3600.0
@@ -468,12 +468,12 @@ class SilosSection:
 
     def __post_init__(self) -> None:
         check_choice("silos.noise", self.noise, FLAIM_NOISES)
-        _check_meeting("silos", self)
+        _check_federation("silos", self)
 
     @property
-    def pinned(self) -> Pinned:
+    def pinned(self) -> PinnedKey:
         """Who the server has to be. Raises ConfigError where there is no ``key``."""
-        return _pinned("silos", self)
+        return _pinned_key("silos", self)
 
     @property
     def declares_rows(self) -> bool:
@@ -481,14 +481,14 @@ class SilosSection:
         return False
 
 
-def _check_meeting(section: str, of: FlaimSection | SilosSection) -> None:
+def _check_federation(section: str, of: FlaimSection | SilosSection) -> None:
     """What [flaim] and [silos] have in common."""
-    check_number(f"{section}.minimum", of.minimum, low=FLAIM_LEAST)
+    check_number(f"{section}.minimum", of.minimum, low=FLAIM_MIN_CLIENTS)
     for name in ("corrupt", "dropouts"):
         check_number(f"{section}.{name}", getattr(of, name), low=0, high=0.9)
     check_number(f"{section}.idle_s", of.idle_s, low=1, high=31 * 86400)
     if of.key is not None:
-        check_key(f"{section}.key", of.key)
+        check_key_hash(f"{section}.key", of.key)
     for name in (of.server, *of.clients):
         check_name(f"{section}.clients" if name != of.server else f"{section}.server", name)
     names = [of.server, *of.clients]
@@ -498,7 +498,7 @@ def _check_meeting(section: str, of: FlaimSection | SilosSection) -> None:
         "has a name twice, or the server's; expected different names",
     )
     for key in of.client_keys:
-        check_key(f"{section}.client_keys", key)
+        check_key_hash(f"{section}.client_keys", key)
     check(
         not of.client_keys or len(set(of.client_keys)) == len(of.clients),
         f"{section}.client_keys",
@@ -507,7 +507,7 @@ def _check_meeting(section: str, of: FlaimSection | SilosSection) -> None:
     )
 
 
-def _pinned(section: str, of: FlaimSection | SilosSection) -> Pinned:
+def _pinned_key(section: str, of: FlaimSection | SilosSection) -> PinnedKey:
     if of.key is None:
         raise ConfigError("", f"{section}.key", "is missing; expected it from the server's card")
-    return Pinned(of.server, of.key)
+    return PinnedKey(of.server, of.key)

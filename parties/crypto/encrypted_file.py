@@ -1,7 +1,8 @@
 """A file that only who has a passphrase or a private key opens: for copies of what a server keeps.
 
-Provides ``Passphrase`` and ``Locked`` (to a public key of `parties.crypto.hpke`), with which ``Sink`` writes, and
-``Source``, which reads with the passphrase or the key. The content is a stream of any length:
+Provides ``PassphraseWrapper`` and ``PublicKeyWrapper`` (to a public key of `parties.crypto.hpke`), with which
+``EncryptingWriter`` writes, and ``DecryptingReader``, which reads with the passphrase or the key. The content is a
+stream of any length:
 
     "syncret vault 1" | JSON on a line: who opens it | segments
 
@@ -27,11 +28,11 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from parties.crypto.hpke import SealKey, SealTo
 from parties.foundation.errors import SealError
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 
 MAGIC = b"syncret vault 1\n"
 SEGMENT_BYTES = 1 << 20
-LEAST_PASSPHRASE = 12
+MIN_PASSPHRASE_LENGTH = 12
 _TAG_BYTES, _KEY_BYTES, _SALT_BYTES = 16, 32, 16
 _LONGEST_HEADER = 8192
 _SCRYPT = {"n": 1 << 17, "r": 8, "p": 1}
@@ -42,35 +43,35 @@ _INFO = b"syncret vault 1"
 _PASSPHRASE, _KEY = "passphrase", "key"
 
 
-class Opener(Protocol):
+class KeyWrapper(Protocol):
     """Who opens a file: its part of the header, and the file's key by it."""
 
-    def lock(self) -> tuple[dict[str, object], bytes]:
+    def wrap(self) -> tuple[dict[str, object], bytes]:
         """What the header says, and a fresh key."""
 
-    def unlock(self, header: dict[str, object]) -> bytes:
+    def unwrap(self, header: dict[str, object]) -> bytes:
         """The key. Raises SealError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passphrase:
+class PassphraseWrapper:
     """By a passphrase of 12 characters at least. Raises ValueError for a shorter one."""
 
     text: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.text) < LEAST_PASSPHRASE:
+        if len(self.text) < MIN_PASSPHRASE_LENGTH:
             raise ValueError(
-                f"the passphrase has {len(self.text)} characters; expected at least {LEAST_PASSPHRASE}"
+                f"the passphrase has {len(self.text)} characters; expected at least {MIN_PASSPHRASE_LENGTH}"
             )
 
-    def lock(self) -> tuple[dict[str, object], bytes]:
+    def wrap(self) -> tuple[dict[str, object], bytes]:
         """See ``Opener.lock``."""
         salt = secrets.token_bytes(_SALT_BYTES)
         said = {"opens": _PASSPHRASE, "salt": base64.b64encode(salt).decode(), **_SCRYPT}
         return said, self._derive(salt, **_SCRYPT)
 
-    def unlock(self, header: dict[str, object]) -> bytes:
+    def unwrap(self, header: dict[str, object]) -> bytes:
         """See ``Opener.unlock``."""
         if header.get("opens") != _PASSPHRASE:
             raise SealError(
@@ -91,19 +92,19 @@ class Passphrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class PublicKeyWrapper:
     """To a public key; with ``key``, its private half, it opens, too."""
 
     to: SealTo
     key: SealKey | None = None
 
-    def lock(self) -> tuple[dict[str, object], bytes]:
+    def wrap(self) -> tuple[dict[str, object], bytes]:
         """See ``Opener.lock``."""
         key = secrets.token_bytes(_KEY_BYTES)
         box = base64.b64encode(self.to.seal(key, _INFO)).decode()
         return {"opens": _KEY, "box": box}, key
 
-    def unlock(self, header: dict[str, object]) -> bytes:
+    def unwrap(self, header: dict[str, object]) -> bytes:
         """See ``Opener.unlock``."""
         if header.get("opens") != _KEY:
             raise SealError("opens with a passphrase; expected --passphrase-file, or none of both")
@@ -117,11 +118,11 @@ class Locked:
             ) from error
 
 
-class Sink(io.RawIOBase):
+class EncryptingWriter(io.RawIOBase):
     """A binary stream into ``file``; ``finish`` ends it, without which it does not open."""
 
-    def __init__(self, file: IO[bytes], opener: Opener) -> None:
-        said, key = opener.lock()
+    def __init__(self, file: IO[bytes], opener: KeyWrapper) -> None:
+        said, key = opener.wrap()
         self._header = MAGIC + json.dumps(said, sort_keys=True).encode() + b"\n"
         self._file = file
         self._cipher = AESGCM(key)
@@ -153,13 +154,13 @@ class Sink(io.RawIOBase):
         self._number += 1
 
 
-class Source(io.RawIOBase):
+class DecryptingReader(io.RawIOBase):
     """The stream in ``file``. Raises SealError where it does not open, was altered, or is cut off."""
 
-    def __init__(self, file: IO[bytes], opener: Opener) -> None:
+    def __init__(self, file: IO[bytes], opener: KeyWrapper) -> None:
         self._header, said = read_header(file)
         self._file = file
-        self._cipher = AESGCM(opener.unlock(said))
+        self._cipher = AESGCM(opener.unwrap(said))
         self._content = memoryview(b"")
         self._number = 0
         self._next = file.read(SEGMENT_BYTES + _TAG_BYTES)
@@ -197,7 +198,7 @@ def read_header(file: IO[bytes]) -> tuple[bytes, dict[str, object]]:
         raise SealError("is no backup of this version; expected a file that `syncret backup` made")
     line = file.readline(_LONGEST_HEADER)
     try:
-        said = json_of(line)
+        said = parse_json(line)
     except ValueError as error:
         raise _damaged() from error
     if not isinstance(said, dict) or not line.endswith(b"\n"):

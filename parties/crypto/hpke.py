@@ -58,26 +58,28 @@ def sealed_size(size: int) -> int:
 
 def encrypt_once(key: bytes, content: bytes, context: bytes) -> bytes:
     """``content`` under ``key`` (32 bytes), which may serve nothing else; opens with the same ``context`` only."""
-    cipher, parts, count = AESGCM(key), memoryview(content), _segments(len(content))
+    cipher, pieces, count = AESGCM(key), memoryview(content), _segments(len(content))
     if count == 1:
         return cipher.encrypt(_nonce(0, last=True), content, context)
     sealed = bytearray()
     for number in range(count):
-        part = parts[number * SEGMENT_BYTES : (number + 1) * SEGMENT_BYTES]
-        sealed += cipher.encrypt(_nonce(number, last=number == count - 1), part, context)
+        segment = pieces[number * SEGMENT_BYTES : (number + 1) * SEGMENT_BYTES]
+        sealed += cipher.encrypt(_nonce(number, last=number == count - 1), segment, context)
     return bytes(sealed)
 
 
 def decrypt_once(key: bytes, sealed: bytes, context: bytes) -> bytes:
     """The inverse of ``encrypt_once``. Raises SealError for another key or context, or altered segments."""
-    cipher, parts = AESGCM(key), memoryview(sealed)
+    cipher, pieces = AESGCM(key), memoryview(sealed)
     step = SEGMENT_BYTES + TAG_BYTES
     count = max(1, -(-len(sealed) // step))
     opened: list[bytes] = []
     try:
         for number in range(count):
-            part = parts[number * step : (number + 1) * step]
-            opened.append(cipher.decrypt(_nonce(number, last=number == count - 1), part, context))
+            segment = pieces[number * step : (number + 1) * step]
+            opened.append(
+                cipher.decrypt(_nonce(number, last=number == count - 1), segment, context)
+            )
     except (InvalidTag, ValueError) as error:
         raise SealError("does not open with the key it is said to have") from error
     return opened[0] if count == 1 else b"".join(opened)

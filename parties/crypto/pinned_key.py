@@ -8,7 +8,7 @@ KEY_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedKey:
     """A server as the configuration has it: its common ``name`` and the hash of its public ``key``."""
 
     name: str

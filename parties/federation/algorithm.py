@@ -1,9 +1,9 @@
 """What an algorithm on rounds of exact sums is to the processes that carry it out.
 
-Provides ``Plan`` (one run of it, as a configuration describes it), ``Outcome`` (what its server leaves), ``Place``
-(where a silo is) and ``plan_digest``. `parties.methods.registry` finds the one whose table a configuration has. An
-algorithm's server is a coroutine against `mechanisms.silos.Silos`, its silo a `mechanisms.silos.Silo`; neither knows of
-processes. Public: all of it but tables.
+Provides ``AlgorithmPlan`` (one run of it, as a configuration describes it), ``Outcome`` (what its server leaves),
+``SiloContext`` (where a silo is) and ``plan_digest``. `parties.methods.registry` finds the one whose table a
+configuration has. An algorithm's server is a coroutine against `mechanisms.silos.Silos`, its silo a
+`mechanisms.silos.Silo`; neither knows of processes. Public: all of it but tables.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SiloContext:
     """A silo's own: its ``name`` and ``number``, its ``folder``, and its own ``epsilon`` where it has chosen one."""
 
     name: str
@@ -42,7 +42,7 @@ class Place:
     epsilon: float | None = None
 
 
-class Plan(Protocol):
+class AlgorithmPlan(Protocol):
     """One run of an algorithm. Server and silos make it of the same configuration."""
 
     @property
@@ -76,7 +76,7 @@ class Plan(Protocol):
     def check_table(self, table: TextTable, name: str) -> None:
         """Raises DataError, calling it ``name``, where a ``table`` does not fit, of any number of rows."""
 
-    def silo(self, table: TextTable, place: Place, ledger: Ledger) -> Silo:
+    def silo(self, table: TextTable, context: SiloContext, ledger: Ledger) -> Silo:
         """A silo with ``table``. Raises DataError where that does not fit, ConfigError."""
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
@@ -86,7 +86,7 @@ class Plan(Protocol):
         """In a trial: figures of the outcome's files in ``folder`` against the pooled ``table``; not private."""
 
 
-def plan_digest(plan: Plan) -> str:
+def plan_digest(plan: AlgorithmPlan) -> str:
     """Hex SHA-256 of the plan's settings, which server and silos compare."""
     canonical = json.dumps(plan.document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(b"syncret silos 1 plan\n" + canonical.encode()).hexdigest()

@@ -1,8 +1,9 @@
 """A client's line to its server: TLS, greeting, conversation, and coming back after a lost connection.
 
-Provides ``Line`` and ``until_goodbye``, for FLAIM's clients and for silos. The connection is TLS 1.3 with certificates
-at both ends; the server's name is checked in the handshake, before anything is sent. What is answered to a message is
-the ``Conversant``'s affair, which knows no socket. Secret: what the conversant holds. Public: sizes, times.
+Provides ``ClientConnection`` and ``until_goodbye``, for FLAIM's clients and for silos. The connection is TLS 1.3 with
+certificates at both ends; the server's name is checked in the handshake, before anything is sent. What is answered to a
+message is the ``MessageHandler``'s affair, which knows no socket. Secret: what the conversant holds. Public: sizes,
+times.
 """
 
 import asyncio
@@ -15,29 +16,39 @@ from parties.config import CertificateFiles, Config
 from parties.config.diff import differences_text
 from parties.federation.messages import (
     HEADER_BYTES,
-    SMALL_BYTES,
-    TERMS_BYTES,
-    Hello,
-    Message,
+    MAX_TERMS_BYTES,
+    SMALL_MESSAGE_BYTES,
+    ClientGreeting,
+    FederationMessage,
     MessageKind,
     Welcome,
-    sent_away,
+    refused_error,
 )
-from parties.foundation.errors import FlaimProtocolError, RoundConnectError, RoundTransportError
-from parties.foundation.exit_codes import FlaimRefused, Status
+from parties.foundation.errors import (
+    FederationProtocolError,
+    FrameConnectError,
+    FrameTransportError,
+)
+from parties.foundation.exit_codes import FederationRefused, Status
 from parties.foundation.version import version
 from parties.identity import tls
-from parties.network.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
-from parties.network.port_sharing import study_name
+from parties.network.frames import (
+    SIZE_BYTES,
+    close_writer,
+    enable_keepalive,
+    read_frame,
+    write_frame,
+)
+from parties.network.port_sharing import study_sni_name
 from parties.observability.events import Progress
-from parties.observability.heartbeat import Reminder, network_reason, saying
+from parties.observability.heartbeat import Throttle, network_reason, repeated_notice
 
 _RETRY_S = 0.2
-_PATIENCE = 4
+_KEEPALIVE_STAGES = 4
 """Stages of the server that a client waits for within a sum: its own, the others' and the server's arithmetic."""
 
 
-class Conversant(Protocol):
+class MessageHandler(Protocol):
     """One client's side of a run, without I/O."""
 
     over: bool
@@ -58,7 +69,7 @@ class Conversant(Protocol):
         """The answer to one message; None where none is due. The connection has to be closed after any error."""
 
 
-class Traffic(Protocol):
+class TrafficCounter(Protocol):
     """What a line counts: bytes are frames."""
 
     client: str
@@ -68,7 +79,7 @@ class Traffic(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class ClientConnection:
     """What every part of one client's conversation needs.
 
     ``rows`` and ``card`` are what its greeting says besides the digests of configuration and workload. ``joining``
@@ -81,159 +92,181 @@ class Line:
     server: str
     rows: int | None
     card: bytes
-    session: Conversant
-    report: Traffic
+    session: MessageHandler
+    report: TrafficCounter
     progress: Progress
     joining: asyncio.Semaphore
     welcomed: bool = field(default=False)
 
 
-async def until_goodbye(line: Line) -> None:
+async def until_goodbye(connection: ClientConnection) -> None:
     """Converse, and come back after a lost connection for as long as the server can be reached."""
     lost_at: float | None = None
     while True:
-        async with line.joining:
-            reader, writer = await _connect(line)
+        async with connection.joining:
+            reader, writer = await _connect_with_retries(connection)
         try:
-            await _greet(line, reader, writer)
-            await _converse(line, reader, writer)
+            await _greet(connection, reader, writer)
+            await _exchange_messages(connection, reader, writer)
             return
-        except FlaimRefused as refused:
+        except FederationRefused as refused:
             # The server may not have noticed yet that the connection before this one is lost.
             if refused.status is not Status.PROTOCOL:
                 raise
-            if lost_at is None or time.monotonic() > lost_at + line.config.timeouts.connect_s:
+            if lost_at is None or time.monotonic() > lost_at + connection.config.timeouts.connect_s:
                 raise
             await asyncio.sleep(_RETRY_S)
-        except RoundTransportError as error:
-            if not line.welcomed:
+        except FrameTransportError as error:
+            if not connection.welcomed:
                 raise
             lost_at = time.monotonic()
-            line.session.lost()
-            line.progress.event("lost", f"{line.report.client}: {error}; connecting again")
+            connection.session.lost()
+            connection.progress.event(
+                "lost", f"{connection.report.client}: {error}; connecting again"
+            )
         except BaseException:
             writer.transport.abort()
             raise
         finally:
-            await close(writer)
+            await close_writer(writer)
 
 
-async def _connect(line: Line) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect_with_retries(
+    connection: ClientConnection,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection; tries until timeouts.connect_s are over, since servers and clients start in any order."""
-    address = line.config.require_meeting().address
+    address = connection.config.require_federation().address
     if address is None:
         raise RuntimeError("the config was checked for an address")
-    deadline = time.monotonic() + line.config.timeouts.connect_s
-    reminder = Reminder()
-    context = tls.client_context(line.files, line.config.require_meeting().pinned)
+    deadline = time.monotonic() + connection.config.timeouts.connect_s
+    reminder = Throttle()
+    context = tls.client_context(connection.files, connection.config.require_federation().pinned)
 
     def silent(waited_s: float) -> None:
         if reminder.due("silent"):
             left_s = deadline - time.monotonic()
-            text = _away_text(line, TimeoutError("no answer yet"), left_s)
-            line.progress.event("retry", text)
+            text = _unreachable_text(connection, TimeoutError("no answer yet"), left_s)
+            connection.progress.event("retry", text)
 
     while True:
         left = deadline - time.monotonic()
         try:
-            async with asyncio.timeout(max(0.1, left)), saying(silent):
+            async with asyncio.timeout(max(0.1, left)), repeated_notice(silent):
                 pair = await asyncio.open_connection(
                     address.host,
                     address.port,
                     ssl=context,
-                    server_hostname=study_name(line.config.digest()),
+                    server_hostname=study_sni_name(connection.config.digest()),
                 )
-            line.report.connections += 1
-            keep_alive(pair[1])
+            connection.report.connections += 1
+            enable_keepalive(pair[1])
             return pair
         except (TimeoutError, OSError) as error:
             # A service may start the study, or start it again, at any time.
-            unknown = tls.is_unknown_name(error)
+            unknown = tls.is_unknown_sni(error)
             if isinstance(error, ssl.SSLError) and not unknown:
-                meaning = tls.explain(error, line.server) or str(error)
-                raise RoundConnectError(line.server, meaning) from error
+                meaning = tls.explain_tls_error(error, connection.server) or str(error)
+                raise FrameConnectError(connection.server, meaning) from error
             if time.monotonic() + _RETRY_S >= deadline:
                 if unknown:
-                    meaning = tls.explain(error, "it") or str(error)
-                    raise RoundConnectError(line.server, meaning) from error
-                raise RoundConnectError(
-                    line.server,
-                    f"{address} does not answer within {line.config.timeouts.connect_s:g} s "
-                    f"({str(error) or 'silence'}); expected the server there ({line.config.meeting}.address)",
+                    meaning = tls.explain_tls_error(error, "it") or str(error)
+                    raise FrameConnectError(connection.server, meaning) from error
+                raise FrameConnectError(
+                    connection.server,
+                    f"{address} does not answer within {connection.config.timeouts.connect_s:g} s "
+                    f"({str(error) or 'silence'}); expected the server there "
+                    f"({connection.config.federation_section}.address)",
                 ) from error
             if reminder.due("away"):
-                line.progress.event("retry", _away_text(line, error, left))
+                connection.progress.event("retry", _unreachable_text(connection, error, left))
             await asyncio.sleep(_RETRY_S)
 
 
-def _away_text(line: Line, error: Exception, left_s: float) -> str:
+def _unreachable_text(connection: ClientConnection, error: Exception, left_s: float) -> str:
     """That the server is not there, what may be the reason, and how long it is tried."""
-    name, address = line.report.client, line.config.require_meeting().address
-    if tls.is_unknown_name(error):
-        return f"{name}: {tls.explain(error, line.server)}; trying again for {left_s:.0f} s"
-    why = "it may have ended after a failure" if line.welcomed else "it may not have been started"
+    name, address = connection.report.client, connection.config.require_federation().address
+    if tls.is_unknown_sni(error):
+        return f"{name}: {tls.explain_tls_error(error, connection.server)}; trying again for {left_s:.0f} s"
+    why = (
+        "it may have ended after a failure"
+        if connection.welcomed
+        else "it may not have been started"
+    )
     return (
-        f"{name}: {line.server} at {address}: {network_reason(error)}; {why}, or the run is over; trying again for "
+        f"{name}: {connection.server} at {address}: {network_reason(error)}; {why}, or the run is "
+        "over; trying again for "
         f"{left_s:.0f} s"
     )
 
 
-async def _converse(line: Line, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _exchange_messages(
+    connection: ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """One connection from the welcome to goodbye."""
-    session, timeouts = line.session, line.config.timeouts
-    idle_s = line.config.require_meeting().idle_s
+    session, timeouts = connection.session, connection.config.timeouts
+    idle_s = connection.config.require_federation().idle_s
     while not session.over:
-        patience = _PATIENCE * timeouts.receive_s if session.busy else idle_s
-        data = await _read(line, reader, session.limit, patience)
+        idle_timeout_s = _KEEPALIVE_STAGES * timeouts.receive_s if session.busy else idle_s
+        data = await _read(connection, reader, session.limit, idle_timeout_s)
         # Scores and masks take a while; the loop serves the other clients of this process meanwhile.
         answer = await asyncio.to_thread(session.receive, data)
         if answer is not None:
-            await _write(line, writer, answer)
+            await _write(connection, writer, answer)
 
 
-async def _greet(line: Line, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    hello = Hello(
-        bytes.fromhex(line.config.digest()),
-        bytes.fromhex(line.workload_digest),
-        line.rows,
+async def _greet(
+    connection: ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    hello = ClientGreeting(
+        bytes.fromhex(connection.config.digest()),
+        bytes.fromhex(connection.workload_digest),
+        connection.rows,
         version(),
-        line.card,
+        connection.card,
     )
-    await _write(line, writer, Message(MessageKind.HELLO, 0, hello.pack()).pack())
+    await _write(connection, writer, FederationMessage(MessageKind.HELLO, 0, hello.pack()).pack())
     try:
-        limit, patience_s = TERMS_BYTES + HEADER_BYTES, line.config.timeouts.receive_s
-        data, differences = await _read(line, reader, limit, patience_s), ""
-        if Message.unpack(data, line.server).kind is MessageKind.TERMS:
-            terms = Message.unpack(data, line.server).body
-            differences = f"; {differences_text(line.config, terms, line.server)}"
-            data = await _read(line, reader, SMALL_BYTES, patience_s)
-    except RoundTransportError as error:
+        limit, idle_timeout_s = MAX_TERMS_BYTES + HEADER_BYTES, connection.config.timeouts.receive_s
+        data, differences = await _read(connection, reader, limit, idle_timeout_s), ""
+        if FederationMessage.unpack(data, connection.server).kind is MessageKind.TERMS:
+            terms = FederationMessage.unpack(data, connection.server).body
+            differences = f"; {differences_text(connection.config, terms, connection.server)}"
+            data = await _read(connection, reader, SMALL_MESSAGE_BYTES, idle_timeout_s)
+    except FrameTransportError as error:
         # In TLS 1.3 the server's verdict on our certificate comes after our first message.
         refused = reader.exception() or error.__cause__
-        meaning = tls.explain(refused, line.server) if refused is not None else None
+        meaning = tls.explain_tls_error(refused, connection.server) if refused is not None else None
         if meaning is None:
             raise
-        raise RoundConnectError(line.server, meaning) from error
-    message = Message.unpack(data, line.server)
+        raise FrameConnectError(connection.server, meaning) from error
+    message = FederationMessage.unpack(data, connection.server)
     if message.kind is MessageKind.REFUSED:
-        raise sent_away(line.server, message.body, differences)
+        raise refused_error(connection.server, message.body, differences)
     if message.kind is not MessageKind.WELCOME:
-        raise FlaimProtocolError(line.server, f"sent {message.kind.name}; expected WELCOME")
-    welcome = Welcome.unpack(message.body, line.server)
-    names = line.config.require_meeting().clients
-    if welcome.clients != len(names) or names.index(line.report.client) != welcome.number:
-        raise FlaimProtocolError(line.server, "numbers this run's clients otherwise")
-    line.welcomed = True
-    name = line.report.client
-    line.progress.event("joined", f"{name} has joined run {line.config.run.id}", client=name)
+        raise FederationProtocolError(
+            connection.server, f"sent {message.kind.name}; expected WELCOME"
+        )
+    welcome = Welcome.unpack(message.body, connection.server)
+    names = connection.config.require_federation().clients
+    if welcome.clients != len(names) or names.index(connection.report.client) != welcome.number:
+        raise FederationProtocolError(connection.server, "numbers this run's clients otherwise")
+    connection.welcomed = True
+    name = connection.report.client
+    connection.progress.event(
+        "joined", f"{name} has joined run {connection.config.run.id}", client=name
+    )
 
 
-async def _read(line: Line, reader: asyncio.StreamReader, limit: int, timeout_s: float) -> bytes:
-    data = await read_frame(reader, line.server, limit=limit, timeout_s=timeout_s)
-    line.report.received_bytes += len(data) + SIZE_BYTES
+async def _read(
+    connection: ClientConnection, reader: asyncio.StreamReader, limit: int, timeout_s: float
+) -> bytes:
+    data = await read_frame(reader, connection.server, limit=limit, timeout_s=timeout_s)
+    connection.report.received_bytes += len(data) + SIZE_BYTES
     return data
 
 
-async def _write(line: Line, writer: asyncio.StreamWriter, data: bytes) -> None:
-    await write_frame(writer, data, line.server, timeout_s=line.config.timeouts.receive_s)
-    line.report.sent_bytes += len(data) + SIZE_BYTES
+async def _write(connection: ClientConnection, writer: asyncio.StreamWriter, data: bytes) -> None:
+    await write_frame(
+        writer, data, connection.server, timeout_s=connection.config.timeouts.receive_s
+    )
+    connection.report.sent_bytes += len(data) + SIZE_BYTES

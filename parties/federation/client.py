@@ -1,9 +1,9 @@
 """A silo as a process, or one of several in a process: its own connection, certificate, ledger and table.
 
-Provides ``run_silo``; its connection is a `parties.federation.channel.Line`. A lost connection is a dropout of the sum;
-the silo comes back for the next one while the server is there. Secret: table, keys, numbers. The folder holds the
-silo's ledger of this run: what it was ever asked to release, spent before it is sent; and what the algorithm keeps
-there. Known limits: see `parties.federation.client_session`.
+Provides ``run_silo``; its connection is a `parties.federation.channel.ClientConnection`. A lost connection is a dropout
+of the sum; the silo comes back for the next one while the server is there. Secret: table, keys, numbers. The folder
+holds the silo's ledger of this run: what it was ever asked to release, spent before it is sent; and what the algorithm
+keeps there. Known limits: see `parties.federation.client_session`.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config
-from parties.federation.algorithm import Place, Plan, plan_digest
-from parties.federation.channel import Line, until_goodbye
+from parties.federation.algorithm import AlgorithmPlan, SiloContext, plan_digest
+from parties.federation.channel import ClientConnection, until_goodbye
 from parties.federation.client_session import SiloSession
 from parties.federation.flaim_parameters import is_malicious
-from parties.federation.key_directory import Own
+from parties.federation.key_directory import OwnClientKey
 from parties.federation.sum_parameters import check_silos
 from parties.foundation.errors import ConfigError
 from parties.identity import tls
@@ -51,7 +51,7 @@ class SiloReport:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
-def federated_release(config: Config, plan: Plan) -> Release | None:
+def federated_release(config: Config, plan: AlgorithmPlan) -> Release | None:
     """What taking part may release of a table, at most, in zCDP; None where the run charges none."""
     if not plan.rho:
         return None
@@ -72,7 +72,7 @@ async def run_silo(
     files: CertificateFiles,
     directory: Path,
     *,
-    plan: Plan,
+    plan: AlgorithmPlan,
     progress: Progress,
     spend: Callable[[str], object] | None = None,
     epsilon: float | None = None,
@@ -87,12 +87,12 @@ async def run_silo(
     Raises what ``spend`` raises, NotEnrolled, ConfigError, CertificateError, DataError, StoreError, RoundTransportError
     (the server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError, MechanismError.
     """
-    section = config.require_meeting()
+    section = config.require_federation()
     name = tls.load_identity(files).name
     if name not in section.clients:
         raise ConfigError(
             config.source,
-            f"{config.meeting}.clients",
+            f"{config.federation_section}.clients",
             f"does not have {name!r}, the name in {files.cert}",
         )
     config.check_rows(len(table))
@@ -102,17 +102,17 @@ async def run_silo(
         if not ledger.entries:
             # Who has taken part comes back whatever the time is.
             check_enrolled(config, name)
-        place = Place(name, section.clients.index(name), directory, epsilon)
+        context = SiloContext(name, section.clients.index(name), directory, epsilon)
         # A table that does not fit is charged nothing.
-        silo = await asyncio.to_thread(plan.silo, table, place, ledger)
+        silo = await asyncio.to_thread(plan.silo, table, context, ledger)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)
-        own = Own.make(config, files) if is_malicious(config) else None
+        own = OwnClientKey.make(config, files) if is_malicious(config) else None
         session = SiloSession(
             config, silo, server=section.server, random_bytes=secrets.token_bytes, own=own
         )
         report = SiloReport(name, plan.guarantee, rho_total=plan.rho)
-        line = Line(
+        connection = ClientConnection(
             config,
             plan_digest(plan),
             files,
@@ -126,7 +126,7 @@ async def run_silo(
         )
         started = time.monotonic()
         try:
-            await until_goodbye(line)
+            await until_goodbye(connection)
         finally:
             report.sums, report.given_up = session.tally.sums, session.tally.given_up
             report.rho_spent, report.seconds = ledger.spent, time.monotonic() - started

@@ -27,27 +27,32 @@ from dataclasses import dataclass
 from mechanisms.silos import MAX_PAYLOAD_BYTES, Silo, checked_answer
 from parties.config import Config
 from parties.federation.flaim_parameters import frame_bytes, is_malicious
-from parties.federation.journal import MAX_TASK_BYTES, Task
-from parties.federation.key_directory import ROSTER_BYTES, Own, session_id, unpack_members
+from parties.federation.journal import MAX_TASK_BYTES, SumTask
+from parties.federation.key_directory import (
+    MAX_ROSTER_BYTES,
+    OwnClientKey,
+    session_id,
+    unpack_members,
+)
 from parties.federation.messages import (
     HEADER_BYTES,
-    PLACE_BYTES,
-    SMALL_BYTES,
-    Message,
+    POSITION_BYTES,
+    SMALL_MESSAGE_BYTES,
+    FederationMessage,
     MessageKind,
-    is_secagg,
+    is_secagg_message,
     pack_reason,
-    sent_away,
+    refused_error,
     unpack_task,
 )
-from parties.federation.sum_parameters import policy, silos_section
-from parties.foundation.errors import FlaimProtocolError
+from parties.federation.sum_parameters import silo_client_policy, silos_section
+from parties.foundation.errors import FederationProtocolError
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundAborted
 
 
 @dataclass(slots=True)
-class Tally:
+class ClientTally:
     """What a client did: rounds it took part in, sums its counts went into, sums that were given up."""
 
     rounds: int = 0
@@ -65,7 +70,7 @@ class SumSession:
         server: str,
         random_bytes: Callable[[int], bytes],
         largest: int,
-        own: Own | None = None,
+        own: OwnClientKey | None = None,
     ) -> None:
         """``server`` is the server's name, for messages; ``largest`` the largest of its messages that is no roster.
 
@@ -74,7 +79,7 @@ class SumSession:
         if is_malicious(config) != (own is not None):
             raise ValueError("run.security = 'malicious' and this client's own card come together")
         self.over = False
-        self.tally = Tally()
+        self.tally = ClientTally()
         self._config = config
         self._server = server
         self._random_bytes = random_bytes
@@ -87,8 +92,8 @@ class SumSession:
     @property
     def limit(self) -> int:
         """The largest message that the server may send now."""
-        roster = 0 if self._own is None else HEADER_BYTES + ROSTER_BYTES
-        return max(self._largest, SMALL_BYTES, frame_bytes(self._clients), roster)
+        roster = 0 if self._own is None else HEADER_BYTES + MAX_ROSTER_BYTES
+        return max(self._largest, SMALL_MESSAGE_BYTES, frame_bytes(self._clients), roster)
 
     @property
     def busy(self) -> bool:
@@ -106,15 +111,15 @@ class SumSession:
         MechanismError (a message that does not fit this run, or more than can be afforded), FlaimRefused (the server
         sends this client away). The connection has to be closed after any of them.
         """
-        if is_secagg(data):
-            return self._secagg(data)
-        message = Message.unpack(data, self._server)
+        if is_secagg_message(data):
+            return self._answer_secagg(data)
+        message = FederationMessage.unpack(data, self._server)
         match message.kind:
             case MessageKind.ROSTER if self._own is not None:
                 self._own.learn(message.body, self._server)
                 return None
             case MessageKind.MEMBERS if self._own is not None:
-                self._idle("MEMBERS")
+                self._require_idle("MEMBERS")
                 self._own.members = unpack_members(message.body, self._server)
                 return None
             case MessageKind.SKIPPED:
@@ -124,13 +129,13 @@ class SumSession:
                 self.over = True
                 return None
             case MessageKind.REFUSED:
-                raise sent_away(self._server, message.body)
+                raise refused_error(self._server, message.body)
             case _:
-                return self._asked_for(message)
+                return self._answer_request(message)
 
-    def _asked_for(self, message: Message) -> bytes | None:
+    def _answer_request(self, message: FederationMessage) -> bytes | None:
         """The answer to a message that not every run has. Raises as ``receive``."""
-        raise FlaimProtocolError(self._server, f"sent {message.kind.name} to a client")
+        raise FederationProtocolError(self._server, f"sent {message.kind.name} to a client")
 
     def _give_up(self) -> None:
         """This client takes no part in the present sum: what the server still says on it is ignored."""
@@ -138,16 +143,18 @@ class SumSession:
             self.tally.given_up += 1
         self._sum, self._gave_up = None, True
 
-    def _idle(self, kind: str) -> None:
+    def _require_idle(self, kind: str) -> None:
         if self._sum is not None:
-            raise FlaimProtocolError(self._server, f"sent {kind} while a sum was being taken")
+            raise FederationProtocolError(self._server, f"sent {kind} while a sum was being taken")
         self._gave_up = False
 
-    def _secagg(self, data: bytes) -> bytes | None:
+    def _answer_secagg(self, data: bytes) -> bytes | None:
         if self._sum is None:
             if self._gave_up:
                 return None  # The server's last words on a sum that this client gave up at the same time.
-            raise FlaimProtocolError(self._server, "sent a message of SecAgg outside of any sum")
+            raise FederationProtocolError(
+                self._server, "sent a message of SecAgg outside of any sum"
+            )
         try:
             answer = self._sum.receive(data)
         except PeerAborted:
@@ -159,13 +166,13 @@ class SumSession:
             # Nothing was revealed: this sum is given up, the run goes on. What another client did wrong (keys, shares)
             # must not end this one's run.
             self._give_up()
-            return Message(MessageKind.OUT, 0, pack_reason(str(error))).pack()
+            return FederationMessage(MessageKind.OUT, 0, pack_reason(str(error))).pack()
         if self._sum.awaits is Awaits.NOTHING:
             self._sum = None
         return answer
 
 
-LARGEST = HEADER_BYTES + PLACE_BYTES + max(MAX_TASK_BYTES, MAX_PAYLOAD_BYTES)
+MAX_SERVER_MESSAGE_BYTES = HEADER_BYTES + POSITION_BYTES + max(MAX_TASK_BYTES, MAX_PAYLOAD_BYTES)
 """Of the messages of a server."""
 
 
@@ -179,62 +186,72 @@ class SiloSession(SumSession):
         *,
         server: str,
         random_bytes: Callable[[int], bytes],
-        own: Own | None = None,
+        own: OwnClientKey | None = None,
     ) -> None:
         """``server`` is the server's name, for messages. ``own`` is what malicious mode needs. Raises ValueError."""
-        super().__init__(config, server=server, random_bytes=random_bytes, largest=LARGEST, own=own)
+        super().__init__(
+            config,
+            server=server,
+            random_bytes=random_bytes,
+            largest=MAX_SERVER_MESSAGE_BYTES,
+            own=own,
+        )
         self.finished = False
         self._silo = silo
         self._last = 0
 
-    def _asked_for(self, message: Message) -> bytes | None:
+    def _answer_request(self, message: FederationMessage) -> bytes | None:
         match message.kind:
             case MessageKind.REQUEST:
                 self._answer(message)
                 return None
             case MessageKind.RESULT:
-                self._idle("RESULT")
+                self._require_idle("RESULT")
                 if self.finished:
-                    raise FlaimProtocolError(self._server, "sent a second result")
+                    raise FederationProtocolError(self._server, "sent a second result")
                 self.finished = True
                 self._silo.finish(message.body)
                 return None
             case _:
-                return super()._asked_for(message)
+                return super()._answer_request(message)
 
-    def _answer(self, message: Message) -> None:
+    def _answer(self, message: FederationMessage) -> None:
         """Make the numbers that a sum asks for, once its session is one that this silo's configuration allows."""
-        self._idle("REQUEST")
-        place, body = unpack_task(message.body, self._server)
-        task = Task.unpack(body, self._server)
+        self._require_idle("REQUEST")
+        position, body = unpack_task(message.body, self._server)
+        task = SumTask.unpack(body, self._server)
         least = silos_section(self._config).minimum
-        if place is None or not place < task.silos or not least <= task.silos <= self._clients:
-            raise FlaimProtocolError(
+        if (
+            position is None
+            or not position < task.silos
+            or not least <= task.silos <= self._clients
+        ):
+            raise FederationProtocolError(
                 self._server,
-                f"asks silo {place} for a sum over {task.silos}; expected {least} to {self._clients} of them",
+                f"asks silo {position} for a sum over {task.silos}; expected {least} to {self._clients} of them",
             )
         if task.number != message.round or task.number <= self._last:
-            raise FlaimProtocolError(
+            raise FederationProtocolError(
                 self._server,
                 f"asks for sum {task.number} in {message.round}; expected one after {self._last}",
             )
         own, named = self._own, None
         # Before anything is charged or counted: who is in this sum, by their own certificates.
-        roster = None if own is None else own.keys(task.silos, place, self._server)
+        roster = None if own is None else own.keys(task.silos, position, self._server)
         if own is not None and roster is not None:
             named = session_id(self._config, body, roster)
             own.once(named, self._server)
         try:
-            demanded = policy(self._config, task.request, task.silos, session_id=named)
+            demanded = silo_client_policy(self._config, task.request, task.silos, session_id=named)
         except ParameterError as error:
-            raise FlaimProtocolError(
+            raise FederationProtocolError(
                 self._server, f"asks for a sum that no session can take: {error}"
             ) from error
         self._last = task.number
         numbers = checked_answer(self._silo, task.request)
         self.tally.sums += 1
         self._sum = SecAggClient(
-            place,
+            position,
             numbers,
             demanded,
             identity=None if own is None else own.identity,

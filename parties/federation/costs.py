@@ -1,7 +1,7 @@
 """What a silo sends and receives for one sum: frames' bytes, in a sum that nobody drops out of.
 
-Provides ``SumShape``, ``silo_sent`` and ``silo_received``. A sum is one SecAgg session among n silos with k neighbours
-each (n - 1 at most), vectors of l numbers in a ring of b bits; all terms but one do not depend on l.
+Provides ``SumShape``, ``silo_sent_bytes`` and ``silo_received_bytes``. A sum is one SecAgg session among n silos with k
+neighbours each (n - 1 at most), vectors of l numbers in a ring of b bits; all terms but one do not depend on l.
 
     rounds   4 there and back, 5 where the session is signed
     sent     4 (5) messages of 54 bytes of frame, envelope and checksum, and in them
@@ -20,7 +20,7 @@ Malicious mode's cards and lists of members, which come before a sum, are not in
 from dataclasses import dataclass
 from typing import Self
 
-from parties.federation.messages import HEADER_BYTES, PLACE_BYTES
+from parties.federation.messages import HEADER_BYTES, POSITION_BYTES
 from parties.network.frames import SIZE_BYTES
 from secagg import Parameters
 from secagg.boxes import REVEALED_OVERHEAD_BYTES
@@ -73,7 +73,7 @@ def _boxes(k: int) -> int:
     return 2 * _COUNT + k * (_ID + CIPHERTEXT_BYTES) + k * (_ID + PAIR_BYTES) // 2
 
 
-def silo_sent(shape: SumShape) -> int:
+def silo_sent_bytes(shape: SumShape) -> int:
     """Bytes that each silo sends."""
     k, signature = shape.neighbours, shape.signature
     keys = 2 * PUBLIC_BYTES + signature
@@ -83,10 +83,10 @@ def silo_sent(shape: SumShape) -> int:
     return (4 + shape.signed) * _MESSAGE + keys + shares + vector + signature + reveal
 
 
-def silo_received(shape: SumShape) -> int:
+def silo_received_bytes(shape: SumShape) -> int:
     """Bytes that each silo receives."""
     k, signature = shape.neighbours, shape.signature
-    request = SIZE_BYTES + HEADER_BYTES + PLACE_BYTES + shape.task
+    request = SIZE_BYTES + HEADER_BYTES + POSITION_BYTES + shape.task
     keys = _COUNT + k * (_ID + 2 * PUBLIC_BYTES + signature)
     survivors = (shape.silos + 7) // 8
     signatures = _COUNT + k * (_ID + signature) if shape.signed else 0

@@ -1,7 +1,8 @@
 """Which SecAgg session takes a sum of FLAIM, computed alike by the server that announces it and the clients that check.
 
-Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``release_of`` (what it costs a client), ``session``
-(the parameters of one sum) and ``policy`` (what a client insists on). All public.
+Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``release_of`` (what it costs a client),
+``flaim_session_parameters`` (the parameters of one sum) and ``flaim_client_policy`` (what a client insists on). All
+public.
 
 A session of n clients withstands ceil(corrupt n) of them in league with the server, and one at least: a single client
 may always be the server's own. A run in which some sum would have fewer than two honest clients, and so show one's
@@ -39,14 +40,14 @@ SMALLEST_SESSION = 3
 """Of two clients each knows the other's vector from the sum."""
 
 
-def section_of(config: Config) -> FlaimSection:
+def flaim_section(config: Config) -> FlaimSection:
     """[flaim], or its defaults."""
     return config.flaim or FlaimSection()
 
 
 def settings_of(config: Config) -> FlaimSettings:
     """The run that ``config`` describes. Raises ConfigError where it cannot be carried out."""
-    run, section = config.run, section_of(config)
+    run, section = config.run, flaim_section(config)
     config.check_bins()
     _check_malicious(config, section)
     if section.minimum > config.clients.expected:
@@ -68,7 +69,7 @@ def settings_of(config: Config) -> FlaimSettings:
             measure_share=run.measure_share,
             grouping=section.grouping,
             noise=section.noise,
-            corrupt=_corrupt(section, section.minimum, everybody(config)),
+            corrupt=_corrupt(section, section.minimum, selectable_clients(config)),
             sizes=section.sizes,
             max_client_rows=config.clients.rows_per_client,
             iterations=run.iterations,
@@ -83,7 +84,7 @@ def settings_of(config: Config) -> FlaimSettings:
 
 def flaim_release(config: Config) -> Release:
     """What taking part in the run may release of a table, at most: the whole run. Raises as ``settings_of``."""
-    known = section_of(config).sizes == "public"
+    known = flaim_section(config).sizes == "public"
     return Release(
         config=config.digest(),
         run=config.run.id,
@@ -100,7 +101,7 @@ def is_malicious(config: Config) -> bool:
     return config.run.security == MALICIOUS
 
 
-def everybody(config: Config) -> int | None:
+def selectable_clients(config: Config) -> int | None:
     """The run's clients, where a server that may do anything chooses among them whom a sum is over; else None."""
     return config.clients.expected if is_malicious(config) else None
 
@@ -123,7 +124,7 @@ def _check_malicious(config: Config, section: FlaimSection) -> None:
 def _check_honest(config: Config, section: FlaimSection) -> None:
     """Raises ConfigError if a sum over the minimum of clients, or more, would have fewer than two honest ones."""
     for clients in range(section.minimum, config.clients.expected + 1):
-        corrupt = _corrupt(section, clients, everybody(config))
+        corrupt = _corrupt(section, clients, selectable_clients(config))
         if clients - corrupt < 2:
             of = f"of the {clients} clients of a sum"
             if is_malicious(config):
@@ -141,7 +142,7 @@ def smallest_sum(section: FlaimSection, *, one_way: bool) -> int:
     return SMALLEST_SESSION if section.grouping == "query" and not one_way else section.minimum
 
 
-def session(
+def flaim_session_parameters(
     config: Config,
     workload: Workload,
     layout: Layout,
@@ -155,8 +156,8 @@ def session(
 
     Raises ParameterError.
     """
-    return session_of(
-        section_of(config),
+    return session_parameters(
+        flaim_section(config),
         workload,
         layout,
         noise,
@@ -164,11 +165,11 @@ def session(
         random_bytes=random_bytes,
         session_id=session_id,
         roster=roster,
-        everybody=everybody(config),
+        everybody=selectable_clients(config),
     )
 
 
-def session_of(
+def session_parameters(
     section: FlaimSection,
     workload: Workload,
     layout: Layout,
@@ -180,16 +181,16 @@ def session_of(
     roster: Sequence[bytes] | None = None,
     everybody: int | None = None,
 ) -> Parameters:
-    """As ``session``, of [flaim], the largest count and the run's clients. Raises ParameterError."""
+    """As ``flaim_session_parameters``, of [flaim], the largest count and the run's clients. Raises ParameterError."""
     clients = layout.clients
-    neighbours, threshold = graph(section, clients, everybody)
+    neighbours, threshold = graph_parameters(section, clients, everybody)
     return Parameters(
         session=session_id or random_bytes(SESSION_BYTES),
         graph_seed=random_bytes(SESSION_BYTES),
         clients=clients,
         neighbours=neighbours,
         threshold=threshold,
-        min_survivors=least_survivors(section, layout, neighbours, threshold, everybody),
+        min_survivors=flaim_least_survivors(section, layout, neighbours, threshold, everybody),
         length=layout.cells(workload),
         low=0,
         high=high,
@@ -199,7 +200,7 @@ def session_of(
     )
 
 
-def graph(
+def graph_parameters(
     section: FlaimSection | SilosSection, clients: int, everybody: int | None
 ) -> tuple[int, int]:
     """Neighbours and threshold of a session of ``clients``. Raises ParameterError."""
@@ -221,7 +222,7 @@ def graph(
         return clients - 1, threshold
 
 
-def least_survivors(
+def flaim_least_survivors(
     section: FlaimSection, layout: Layout, neighbours: int, threshold: int, everybody: int | None
 ) -> int:
     """The fewest survivors of ``layout.clients`` whose sum is opened."""
@@ -244,7 +245,7 @@ def secagg_noise(noise: SumNoise) -> SessionNoise:
     return server_noise(noise.sigma)
 
 
-def policy(
+def flaim_client_policy(
     config: Config,
     workload: Workload,
     layout: Layout,
@@ -257,8 +258,8 @@ def policy(
     The threat model's fraction of corrupt clients is checked on the announced numbers; dropouts endanger a sum, not
     a vector, unless the graph is sparse, where they are checked as well. Raises ParameterError.
     """
-    section, clients, among = section_of(config), layout.clients, everybody(config)
-    neighbours, threshold = graph(section, clients, among)
+    section, clients, among = flaim_section(config), layout.clients, selectable_clients(config)
+    neighbours, threshold = graph_parameters(section, clients, among)
     complete = neighbours == clients - 1
     threat = ThreatModel(section.corrupt, 0.0 if complete else section.dropouts)
     if among is not None:
@@ -269,7 +270,7 @@ def policy(
         low=0,
         high=config.clients.rows_per_client,
         min_clients=max(clients, smallest_sum(section, one_way=layout.one_way)),
-        min_survivors=least_survivors(section, layout, neighbours, threshold, among),
+        min_survivors=flaim_least_survivors(section, layout, neighbours, threshold, among),
         min_neighbours=neighbours,
         min_threshold=threshold,
         scale=noise.scale,

@@ -9,15 +9,20 @@ a node of Flower's is a number, and who it is says its certificate. Public: all 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from parties.federation.messages import Message, MessageKind, is_secagg, unpack_task
-from parties.foundation.errors import FlaimProtocolError
+from parties.federation.messages import (
+    FederationMessage,
+    MessageKind,
+    is_secagg_message,
+    unpack_task,
+)
+from parties.foundation.errors import FederationProtocolError
 from secagg import wire
 
 RECORD = "syncret-flaim"
 """The name of the config record in a message's content."""
 CHALLENGE_BYTES = 32
 _FRAMES, _CHALLENGE, _CARD, _PROOF = "frames", "challenge", "card", "proof"
-_ANSWERED = frozenset(
+_ANSWERED_SECAGG_KINDS = frozenset(
     {
         wire.Kind.ANNOUNCE,
         wire.Kind.KEYS,
@@ -26,7 +31,7 @@ _ANSWERED = frozenset(
         wire.Kind.SIGNATURES,
     }
 )
-_FLAIMS = frozenset({MessageKind.BRIEF, MessageKind.GOODBYE, MessageKind.REFUSED})
+_ANSWERED_FLAIM_KINDS = frozenset({MessageKind.BRIEF, MessageKind.GOODBYE, MessageKind.REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +56,9 @@ class Envelope:
         parts = [record.get(name, b"") for name in (_CHALLENGE, _CARD, _PROOF)]
         known = {_FRAMES, _CHALLENGE, _CARD, _PROOF}
         if not isinstance(frames, list) or set(record) - known:
-            raise FlaimProtocolError(peer, "a message of Flower's that is none of this app")
+            raise FederationProtocolError(peer, "a message of Flower's that is none of this app")
         if not all(isinstance(part, bytes) for part in [*frames, *parts]):
-            raise FlaimProtocolError(peer, "a message of Flower's that is none of this app")
+            raise FederationProtocolError(peer, "a message of Flower's that is none of this app")
         return cls(tuple(frames), *parts)  # type: ignore[arg-type]  # Looked at above.
 
     @property
@@ -64,12 +69,12 @@ class Envelope:
 
 def needs_answer(frame: bytes) -> bool:
     """Whether the server's ``frame`` is one that the client has something to say to, or that must arrive by itself."""
-    if is_secagg(frame):
-        return frame[5] in _ANSWERED
-    message = Message.unpack(frame, "")
+    if is_secagg_message(frame):
+        return frame[5] in _ANSWERED_SECAGG_KINDS
+    message = FederationMessage.unpack(frame, "")
     if message.kind is MessageKind.LAYOUT:
         return unpack_task(message.body, "")[0] is None
-    return message.kind in _FLAIMS
+    return message.kind in _ANSWERED_FLAIM_KINDS
 
 
 def proof_text(config: str, challenge: bytes) -> bytes:

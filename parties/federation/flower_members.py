@@ -1,10 +1,11 @@
 """FLAIM's members on Flower: one node of the grid is one client, and a stage is one message there and one back.
 
-Provides ``GridMembers`` and ``Post``, what it needs of a `flwr.serverapp.Grid`. Frames for a node wait until there is
-one that its client answers, and then go as one message; there is one message under way to a node at most. Nodes that
-appear are challenged, and let in by the certificate and the proof that they answer with; a node that is lost is asked
-again while it is there. Messages are pulled every ``PULL_S`` seconds. Secret: link keys. Public: who is there, sizes.
-Known limits: that a node is gone is known by a deadline, not by a lost connection; the SuperLink is the server's own.
+Provides ``FlowerClients`` and ``GridTransport``, what it needs of a `flwr.serverapp.Grid`. Frames for a node wait until
+there is one that its client answers, and then go as one message; there is one message under way to a node at most.
+Nodes that appear are challenged, and let in by the certificate and the proof that they answer with; a node that is lost
+is asked again while it is there. Messages are pulled every ``PULL_S`` seconds. Secret: link keys. Public: who is there,
+sizes. Known limits: that a node is gone is known by a deadline, not by a lost connection; the SuperLink is the server's
+own.
 """
 
 import asyncio
@@ -18,26 +19,26 @@ from typing import Protocol, Self
 
 from parties.config import CertificateFiles, Config
 from parties.federation.flower_envelope import CHALLENGE_BYTES, Envelope, needs_answer, proof_text
-from parties.federation.key_directory import Card, Roster
-from parties.federation.members import Member, MemberLog, Members
-from parties.foundation.errors import CertificateError, FlaimProtocolError, RoundPeerClosed
+from parties.federation.key_directory import ClientKeyDirectory, SignedClientKey
+from parties.federation.members import ClientMessageLog, ConnectedClient, ConnectedClients
+from parties.foundation.errors import CertificateError, FederationProtocolError, FramePeerClosed
 from parties.identity.signing import Issuer
-from parties.observability.events import Rejected, Rejection, unheard
-from parties.session.enrollment import Enrolment
+from parties.observability.events import OnRejection, Rejection, ignore_rejection
+from parties.session.enrollment import Enrollment
 from secagg.errors import BadSignature
 from secagg.keys import verify
 
 PULL_S = 0.2
-NODES_S = 2.0
+NODE_POLL_S = 2.0
 """Seconds between two looks at which nodes there are."""
-AGAIN_S = 5.0
+RECHALLENGE_LOST_S = 5.0
 """A node that was lost is challenged again after so many seconds."""
-REFUSED_S = 30.0
+RECHALLENGE_REFUSED_S = 30.0
 """One that was not let in, after so many."""
-FAREWELL_S = 30.0
+GOODBYE_S = 30.0
 
 
-class Post(Protocol):
+class GridTransport(Protocol):
     """A grid, as far as it is needed; all of it may wait, and is called in a thread."""
 
     def nodes(self) -> Iterable[int]:
@@ -53,14 +54,14 @@ class Post(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class _NodeLink:
-    """A node's line: ``waiting`` frames, and the id of the message ``under_way``."""
+class _NodeChannel:
+    """A node's line: ``waiting`` frames, and the id of the message ``pending_id``."""
 
     node: int
-    member: Member | None = None
+    member: ConnectedClient | None = None
     waiting: list[bytes] = field(default_factory=list, repr=False)
     challenge: bytes = b""
-    under_way: str | None = None
+    pending_id: str | None = None
     closed: bool = False
     on_due: Callable[[], None] = lambda: None
     quiet_until: float = 0.0
@@ -79,12 +80,12 @@ class _NodeLink:
     @property
     def due(self) -> bool:
         """Whether there is something to send now."""
-        if self.under_way is not None or self.closed:
+        if self.pending_id is not None or self.closed:
             return False
         return bool(self.challenge) or any(map(needs_answer, self.waiting))
 
 
-class GridMembers(Members):
+class FlowerClients(ConnectedClients):
     """See the module. ``messages`` and ``bytes`` count Flower's messages, both ways, and what they carry."""
 
     def __init__(
@@ -92,16 +93,16 @@ class GridMembers(Members):
         config: Config,
         files: CertificateFiles,
         *,
-        post: Post,
+        transport: GridTransport,
         workload_digest: str,
-        log: MemberLog,
+        log: ClientMessageLog,
         on_change: Callable[[], None] = lambda: None,
         admit: Callable[[str], object] = lambda client: None,
-        rejected: Rejected = unheard,
-        enrolment: Enrolment | None = None,
+        rejected: OnRejection = ignore_rejection,
+        enrolment: Enrollment | None = None,
         known: Collection[int] = (),
     ) -> None:
-        """As ``Members``."""
+        """As ``ConnectedClients``."""
         super().__init__(
             config,
             files,
@@ -114,8 +115,8 @@ class GridMembers(Members):
             known=known,
         )
         self.messages = self.bytes = 0
-        self._post = post
-        self._links: dict[int, _NodeLink] = {}
+        self._post = transport
+        self._links: dict[int, _NodeChannel] = {}
         self._issuer = Issuer.load(files.ca)
         self._looked = 0.0
         self._pump: asyncio.Task[None] | None = None
@@ -132,7 +133,7 @@ class GridMembers(Members):
         trace: TracebackType | None,
     ) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(GOODBYE_S):
                 await self._sent_all.wait()
         if self._pump is not None:
             self._pump.cancel()
@@ -154,31 +155,31 @@ class GridMembers(Members):
             # Nothing will come of the stage that is under way, nor of the wait for the next round.
             reason = f"Flower's grid failed: {type(error).__name__}: {error}"
             for link in list(self._links.values()):
-                await self._lose(link, reason)
+                await self._drop_node(link, reason)
             raise
         finally:
             self._sent_all.set()
 
     async def _exchange(self) -> None:
         while True:
-            if time.monotonic() >= self._looked + NODES_S:
-                await self._look()
+            if time.monotonic() >= self._looked + NODE_POLL_S:
+                await self._find_nodes()
             await self._send()
-            await self._take()
+            await self._pull_answers()
             members = [link for link in self._links.values() if link.member and not link.closed]
-            if any(link.due or link.under_way for link in members):
+            if any(link.due or link.pending_id for link in members):
                 self._sent_all.clear()
             else:
                 self._sent_all.set()
             await asyncio.sleep(PULL_S)
 
-    async def _look(self) -> None:
+    async def _find_nodes(self) -> None:
         nodes = set(await asyncio.to_thread(lambda: list(self._post.nodes())))
         self._looked = now = time.monotonic()
         for node in nodes:
             link = self._links.get(node)
             if link is None or (link.closed and now >= link.quiet_until):
-                self._links[node] = _NodeLink(
+                self._links[node] = _NodeChannel(
                     node,
                     challenge=secrets.token_bytes(CHALLENGE_BYTES),
                     on_due=self._sent_all.clear,
@@ -186,7 +187,7 @@ class GridMembers(Members):
         for node, link in list(self._links.items()):
             if node not in nodes:
                 del self._links[node]
-                await self._lose(link, "its node has left the federation")
+                await self._drop_node(link, "its node has left the federation")
 
     async def _send(self) -> None:
         due = [link for link in self._links.values() if link.due]
@@ -201,74 +202,78 @@ class GridMembers(Members):
         ttl_s = 4 * self.stage_s
         ids = await asyncio.to_thread(self._post.push, letters, ttl_s=ttl_s)
         for link, id in zip(due, ids, strict=True):
-            link.under_way = id
+            link.pending_id = id
             if id is None:
-                await self._lose(link, "Flower did not take a message to it")
+                await self._drop_node(link, "Flower did not take a message to it")
 
-    async def _take(self) -> None:
+    async def _pull_answers(self) -> None:
         under_way = {
-            link.under_way: link
+            link.pending_id: link
             for link in self._links.values()
-            if link.under_way is not None and not link.closed
+            if link.pending_id is not None and not link.closed
         }
         if not under_way:
             return
         found = await asyncio.to_thread(self._post.pull, list(under_way))
         for id, answer in found.items():
             link = under_way[id]
-            link.under_way = None
+            link.pending_id = None
             # Meanwhile its client may have been sent away.
             if link.closed:
                 continue
             if isinstance(answer, str):
-                await self._lose(link, f"its ClientApp failed: {answer}")
+                await self._drop_node(link, f"its ClientApp failed: {answer}")
                 continue
             self.messages, self.bytes = self.messages + 1, self.bytes + answer.size
             try:
                 if link.member is None:
-                    await self._meet(link, answer)
+                    await self._admit_node(link, answer)
                 else:
                     self._pass_on(link.member, answer)
-            except FlaimProtocolError as error:
-                await self._lose(link, str(error))
+            except FederationProtocolError as error:
+                await self._drop_node(link, str(error))
 
-    def _pass_on(self, member: Member, answer: Envelope) -> None:
+    def _pass_on(self, member: ConnectedClient, answer: Envelope) -> None:
         for frame in answer.frames:
             if len(frame) > member.limit:
                 text = f"sent {len(frame)} bytes; expected at most {member.limit}"
-                raise FlaimProtocolError(member.name, text)
-            self.took(member, frame)
+                raise FederationProtocolError(member.name, text)
+            self.on_message(member, frame)
 
-    async def _meet(self, link: _NodeLink, answer: Envelope) -> None:
+    async def _admit_node(self, link: _NodeChannel, answer: Envelope) -> None:
         """Let the client of a node in, that proves who it is. Raises FlaimProtocolError."""
         where = f"node {link.node}"
         if len(answer.frames) != 1:
-            raise FlaimProtocolError(where, "answered a challenge with other than its greeting")
-        card = Card.unpack(answer.card, where)
+            raise FederationProtocolError(
+                where, "answered a challenge with other than its greeting"
+            )
+        card = SignedClientKey.unpack(answer.card, where)
         try:
             name = self._issuer.signatory(card.certificate).name
         except CertificateError as error:
             self._rejected(Rejection.TLS, f"{where}: {error}")
-            raise FlaimProtocolError(where, str(error)) from error
+            raise FederationProtocolError(where, str(error)) from error
         number = self._numbers.get(name)
         if number is not None:
-            Roster(self._config, self._issuer, where).learn(number, card)
+            ClientKeyDirectory(self._config, self._issuer, where).learn(number, card)
         try:
             text = proof_text(self._config.digest(), link.challenge)
             verify([card.identity], 0, answer.proof, text)
         except BadSignature as error:
-            raise FlaimProtocolError(where, f"has not proved to be {name!r}") from error
+            raise FederationProtocolError(where, f"has not proved to be {name!r}") from error
         link.challenge = b""
-        found = await self.let_in(name, card.certificate, answer.frames[0], link, remote=where)
+        found = await self.admit_client(
+            name, card.certificate, answer.frames[0], link, remote=where
+        )
         if isinstance(found, list):
             link.waiting += found
             # Its owner may mend what was wrong, or the node before it be noticed to be gone.
-            link.quiet_until = time.monotonic() + REFUSED_S
+            link.quiet_until = time.monotonic() + RECHALLENGE_REFUSED_S
 
-    async def _lose(self, link: _NodeLink, reason: str) -> None:
+    async def _drop_node(self, link: _NodeChannel, reason: str) -> None:
         link.closed = True
-        link.quiet_until = max(link.quiet_until, time.monotonic() + AGAIN_S)
+        link.quiet_until = max(link.quiet_until, time.monotonic() + RECHALLENGE_LOST_S)
         if link.member is not None:
-            self.expel(link.member, RoundPeerClosed(link.member.name, reason))
+            self.expel(link.member, FramePeerClosed(link.member.name, reason))
             with contextlib.suppress(RuntimeError):
                 await self.tell()

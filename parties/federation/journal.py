@@ -1,14 +1,14 @@
 """The sums that a run has taken, on its server's disk: one that is started again goes on after the last of them.
 
-Provides ``History`` and ``SUMS``, the table that its database needs. The server's algorithm runs from its beginning
-again and is given the sums that are here for the requests that it makes, which have to be the same ones. A sum that was
-being taken when the server ended is lost, as one is that loses its silos: it was charged and may have been seen.
-Public: sums with their noise; without any, as public as the run makes them. Trusted as the ledger beside it is.
+Provides ``SumJournal`` and ``SUM_TABLE_SQL``, the table that its database needs. The server's algorithm runs from its
+beginning again and is given the sums that are here for the requests that it makes, which have to be the same ones. A
+sum that was being taken when the server ended is lost, as one is that loses its silos: it was charged and may have been
+seen. Public: sums with their noise; without any, as public as the run makes them. Trusted as the ledger beside it is.
 
 Requests of `mechanisms.silos` as bytes: what a REQUEST says after the client's place.
 
-Provides ``Task`` (a request, the run's number of the sum, over how many silos) with ``pack`` and ``unpack``, and
-``head_of``, a request without its payload. Public: all of it. A task is
+Provides ``SumTask`` (a request, the run's number of the sum, over how many silos) with ``pack`` and ``unpack``, and
+``request_head``, a request without its payload. Public: all of it. A task is
 
     number 4 | silos 4 | size of head 4 | head (JSON) | payload
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from mechanisms.events import event_from_dict, event_to_dict
 from mechanisms.silos import MAX_PAYLOAD_BYTES, Noise, Request, Sum
-from parties.foundation.errors import FlaimProtocolError, StoreError
+from parties.foundation.errors import FederationProtocolError, StoreError
 from parties.storage.database import Database
 
 MAX_HEAD_BYTES = 4096
@@ -33,7 +33,7 @@ MAX_TASK_BYTES = 12 + MAX_HEAD_BYTES + MAX_PAYLOAD_BYTES
 _SIZE_BYTES = 4
 
 
-def head_of(request: Request) -> bytes:
+def request_head(request: Request) -> bytes:
     """A request without its payload."""
     noise, event = request.noise, request.event
     document = {
@@ -47,8 +47,8 @@ def head_of(request: Request) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
-def request_of(head: bytes, payload: bytes) -> Request:
-    """The inverse of ``head_of``. Raises ValueError for anything that it does not write."""
+def request_from_head(head: bytes, payload: bytes) -> Request:
+    """The inverse of ``request_head``. Raises ValueError for anything that it does not write."""
     try:
         document: dict[str, Any] = json.loads(head)
         noise, event = document["noise"], document["event"]
@@ -65,7 +65,7 @@ def request_of(head: bytes, payload: bytes) -> Request:
             None if noise is None else Noise(noise[0], Fraction(noise[1], noise[2])),
             None if event is None else event_from_dict(event),
         )
-        same = head_of(request) == head
+        same = request_head(request) == head
     except (
         KeyError,
         IndexError,
@@ -81,7 +81,7 @@ def request_of(head: bytes, payload: bytes) -> Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SumTask:
     """Sum ``number`` of a run, over ``silos`` of them, asks for ``request``."""
 
     number: int
@@ -90,7 +90,7 @@ class Task:
 
     def pack(self) -> bytes:
         """See the module."""
-        head = head_of(self.request)
+        head = request_head(self.request)
         sizes = (self.number, self.silos, len(head))
         return b"".join(
             [*(size.to_bytes(_SIZE_BYTES, "big") for size in sizes), head, self.request.payload]
@@ -103,15 +103,15 @@ class Task:
         number, silos, size = (int.from_bytes(body[e - _SIZE_BYTES : e], "big") for e in ends)
         start = 3 * _SIZE_BYTES
         if len(body) < start + size or not 0 < size <= MAX_HEAD_BYTES:
-            raise FlaimProtocolError(peer, f"a request of {len(body)} bytes that breaks off")
+            raise FederationProtocolError(peer, f"a request of {len(body)} bytes that breaks off")
         try:
-            request = request_of(body[start : start + size], body[start + size :])
+            request = request_from_head(body[start : start + size], body[start + size :])
         except ValueError as error:
-            raise FlaimProtocolError(peer, f"a request that is none: {error}") from error
+            raise FederationProtocolError(peer, f"a request that is none: {error}") from error
         return cls(number, silos, request)
 
 
-SUMS = """
+SUM_TABLE_SQL = """
 CREATE TABLE IF NOT EXISTS sum (
     number INTEGER PRIMARY KEY, request TEXT NOT NULL, total BLOB, survivors TEXT) STRICT
 """
@@ -119,10 +119,10 @@ CREATE TABLE IF NOT EXISTS sum (
 
 def request_digest(request: Request) -> str:
     """Hex SHA-256 of all of a request."""
-    return hashlib.sha256(head_of(request) + b"\n" + request.payload).hexdigest()
+    return hashlib.sha256(request_head(request) + b"\n" + request.payload).hexdigest()
 
 
-class History:
+class SumJournal:
     """The sums in ``database``, numbered from 1; ``total`` NULL is one that was lost, or is under way.
 
     All methods may raise StoreError.

@@ -1,8 +1,8 @@
 """Who the other clients of a sum are, by their own certificates and not by the server's word: malicious mode's roster.
 
-Provides ``Card``, by which a client's certificate vouches for the Ed25519 key that this process of it signs SecAgg's
-messages with, ``Roster``, the cards that a client or server has checked, ``Own``, a client's side of it, and the bodies
-of ROSTER and MEMBERS. A card is
+Provides ``SignedClientKey``, by which a client's certificate vouches for the Ed25519 key that this process of it signs
+SecAgg's messages with, ``ClientKeyDirectory``, the cards that a client or server has checked, ``OwnClientKey``, a
+client's side of it, and the bodies of ROSTER and MEMBERS. A card is
 
     identity 32 | signature's size 2 | signature | certificate (DER)
 
@@ -21,23 +21,23 @@ from typing import Any, Self
 from cryptography import x509
 
 from parties.config import CertificateFiles, Config
-from parties.foundation.errors import CertificateError, FlaimProtocolError
+from parties.foundation.errors import CertificateError, FederationProtocolError
 from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes, load_identity, signer
 from protocols.mesh import key_hash
 from secagg.keys import IDENTITY_BYTES, Identity
 from secagg.parameters import roster_digest
 
-CARD_BYTES = 3072
+MAX_CLIENT_KEY_BYTES = 3072
 """The largest card."""
-CARDS_A_MESSAGE = 256
+CLIENT_KEYS_PER_MESSAGE = 256
 _NUMBER_BYTES, _SIZE_BYTES = 4, 2
-ROSTER_BYTES = CARDS_A_MESSAGE * (_NUMBER_BYTES + _SIZE_BYTES + CARD_BYTES)
+MAX_ROSTER_BYTES = CLIENT_KEYS_PER_MESSAGE * (_NUMBER_BYTES + _SIZE_BYTES + MAX_CLIENT_KEY_BYTES)
 """The largest ROSTER's body."""
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class SignedClientKey:
     """See the module."""
 
     identity: bytes
@@ -47,7 +47,9 @@ class Card:
     @classmethod
     def of(cls, identity: bytes, files: CertificateFiles, config: str) -> Self:
         """For the public key ``identity``, in the run with the digest ``config``. Raises CertificateError."""
-        return cls(identity, signer(files)(_signed(config, identity)), certificate_bytes(files))
+        return cls(
+            identity, signer(files)(_identity_text(config, identity)), certificate_bytes(files)
+        )
 
     def pack(self) -> bytes:
         """The bytes on the wire."""
@@ -59,28 +61,30 @@ class Card:
         """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``."""
         head = IDENTITY_BYTES + _SIZE_BYTES
         size = int.from_bytes(data[IDENTITY_BYTES:head], "big")
-        if not head + size < len(data) <= CARD_BYTES:
-            raise FlaimProtocolError(peer, f"a client's card of {len(data)} bytes")
+        if not head + size < len(data) <= MAX_CLIENT_KEY_BYTES:
+            raise FederationProtocolError(peer, f"a client's card of {len(data)} bytes")
         return cls(data[:IDENTITY_BYTES], data[head : head + size], data[head + size :])
 
 
-class Roster:
+class ClientKeyDirectory:
     """The clients of one run whose cards were checked; errors name ``peer``, who shows them."""
 
     def __init__(self, config: Config, issuer: Issuer, peer: str = "") -> None:
-        section = config.require_meeting()
+        section = config.require_federation()
         self._names, self._keys = section.clients, section.client_keys
         self._config = config.digest()
         self._issuer = issuer
         self.peer = peer
-        self.cards: dict[int, Card] = {}
+        self.cards: dict[int, SignedClientKey] = {}
 
-    def learn(self, number: int, card: Card) -> None:
+    def learn(self, number: int, card: SignedClientKey) -> None:
         """Check the card of client ``number``; it takes the place of an earlier one. Raises FlaimProtocolError."""
         if self.cards.get(number) == card:
             return
         if not 0 <= number < len(self._names):
-            raise FlaimProtocolError(self.peer, f"shows a card of client {number}: there is none")
+            raise FederationProtocolError(
+                self.peer, f"shows a card of client {number}: there is none"
+            )
         name = self._names[number]
         try:
             holder = self._issuer.signatory(card.certificate)
@@ -89,25 +93,25 @@ class Roster:
             key = key_hash(x509.load_der_x509_certificate(card.certificate))
             if self._keys and key != self._keys[number]:
                 raise CertificateError("its key is not the one in flaim.client_keys")
-            holder.verify(card.signature, _signed(self._config, card.identity))
+            holder.verify(card.signature, _identity_text(self._config, card.identity))
         except CertificateError as error:
             text = f"a card that is not one of client {name!r}: {error}"
-            raise FlaimProtocolError(self.peer, text) from error
+            raise FederationProtocolError(self.peer, text) from error
         self.cards[number] = card
 
     def identities(self, members: Sequence[int]) -> list[bytes]:
         """The public keys of ``members``, by place. Raises FlaimProtocolError where one is not known, or shared."""
         unknown = [self._names[number] for number in members if number not in self.cards]
         if unknown:
-            raise FlaimProtocolError(self.peer, f"has shown no card of {unknown[0]!r}")
+            raise FederationProtocolError(self.peer, f"has shown no card of {unknown[0]!r}")
         found = [self.cards[number].identity for number in members]
         if len(set(found)) != len(found):
-            raise FlaimProtocolError(self.peer, "shows two clients with one key")
+            raise FederationProtocolError(self.peer, "shows two clients with one key")
         return found
 
 
 @dataclass(eq=False, slots=True)
-class Own:
+class OwnClientKey:
     """A client's own side: its ``number``, the key that it signs with, the cards it was shown, and sessions it was in.
 
     ``members`` are those of the sum that comes next, by place.
@@ -115,8 +119,8 @@ class Own:
 
     number: int
     identity: Identity = field(repr=False)
-    card: Card
-    roster: Roster
+    card: SignedClientKey
+    roster: ClientKeyDirectory
     members: tuple[int, ...] = ()
     sessions: set[bytes] = field(default_factory=set)
 
@@ -129,11 +133,11 @@ class Own:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> Self:
         """With a fresh key. Raises CertificateError, and FlaimProtocolError where its own card would not be taken."""
-        section = config.require_meeting()
+        section = config.require_federation()
         identity = Identity(random_bytes(32))
-        card = Card.of(identity.public, files, config.digest())
+        card = SignedClientKey.of(identity.public, files, config.digest())
         number = section.clients.index(load_identity(files).name)
-        roster = Roster(config, Issuer.load(files.ca), section.server)
+        roster = ClientKeyDirectory(config, Issuer.load(files.ca), section.server)
         roster.learn(number, card)
         return cls(number, identity, card, roster)
 
@@ -153,23 +157,30 @@ class Own:
         own = cls.make(config, files, random_bytes=lambda _: bytes.fromhex(document["identity"]))
         for number, card in document["cards"]:
             if number != own.number:
-                own.roster.learn(number, Card.unpack(bytes.fromhex(card), own.roster.peer))
+                own.roster.learn(
+                    number, SignedClientKey.unpack(bytes.fromhex(card), own.roster.peer)
+                )
         own.members = tuple(document["members"])
         own.sessions = {bytes.fromhex(session) for session in document["sessions"]}
         return own
 
     def learn(self, body: bytes, peer: str) -> None:
         """Take in a ROSTER's body. Raises FlaimProtocolError."""
-        for number, card in unpack_cards(body, peer).items():
+        for number, card in unpack_client_keys(body, peer).items():
             if number == self.number:
-                raise FlaimProtocolError(peer, "shows this client a card of its own")
+                raise FederationProtocolError(peer, "shows this client a card of its own")
             self.roster.learn(number, card)
 
-    def keys(self, clients: int, place: int, peer: str) -> list[bytes]:
-        """The roster of a sum over so many ``clients``, in which this one has ``place``. Raises FlaimProtocolError."""
+    def keys(self, clients: int, position: int, peer: str) -> list[bytes]:
+        """The roster of a sum over so many ``clients``, in which this one has ``position``.
+
+        Raises FlaimProtocolError.
+        """
         members = self.members
-        if len(members) != clients or not (place < len(members) and members[place] == self.number):
-            raise FlaimProtocolError(
+        if len(members) != clients or not (
+            position < len(members) and members[position] == self.number
+        ):
+            raise FederationProtocolError(
                 peer, f"asks for a sum over {clients} clients that it has not named"
             )
         return self.roster.identities(members)
@@ -177,44 +188,48 @@ class Own:
     def once(self, session: bytes, peer: str) -> None:
         """This client takes part in ``session`` now, and never again. Raises FlaimProtocolError."""
         if session in self.sessions:
-            raise FlaimProtocolError(peer, "asks for the same sum of the same clients again")
+            raise FederationProtocolError(peer, "asks for the same sum of the same clients again")
         self.sessions.add(session)
 
 
-def session_id(config: Config, asked: bytes, roster: Sequence[bytes]) -> bytes:
-    """The id of the session for what is ``asked`` of ``roster``: nobody's choice, of this sum of these processes alone.
+def session_id(config: Config, request: bytes, roster: Sequence[bytes]) -> bytes:
+    """The id of the session for what is ``request`` of ``roster``: nobody's choice, of this sum of these processes
+    alone.
 
-    ``asked`` is the encoded layout, or what else says which of the run's sums it is.
+    ``request`` is the encoded layout, or what else says which of the run's sums it is.
     """
     head = b"syncret flaim 1 session" + bytes.fromhex(config.digest()) + roster_digest(roster)
-    return hashlib.sha256(head + asked).digest()
+    return hashlib.sha256(head + request).digest()
 
 
-def pack_cards(cards: Mapping[int, Card]) -> list[bytes]:
+def pack_client_keys(cards: Mapping[int, SignedClientKey]) -> list[bytes]:
     """As bodies of ROSTER: (number 4 | size 2 | card)*, at most 256 cards each."""
     numbers = sorted(cards)
     bodies = []
-    for start in range(0, len(numbers), CARDS_A_MESSAGE):
-        parts = []
-        for number in numbers[start : start + CARDS_A_MESSAGE]:
+    for start in range(0, len(numbers), CLIENT_KEYS_PER_MESSAGE):
+        chunks = []
+        for number in numbers[start : start + CLIENT_KEYS_PER_MESSAGE]:
             card = cards[number].pack()
-            parts += [number.to_bytes(_NUMBER_BYTES, "big"), len(card).to_bytes(_SIZE_BYTES, "big")]
-            parts.append(card)
-        bodies.append(b"".join(parts))
+            chunks += [
+                number.to_bytes(_NUMBER_BYTES, "big"),
+                len(card).to_bytes(_SIZE_BYTES, "big"),
+            ]
+            chunks.append(card)
+        bodies.append(b"".join(chunks))
     return bodies
 
 
-def unpack_cards(body: bytes, peer: str) -> dict[int, Card]:
+def unpack_client_keys(body: bytes, peer: str) -> dict[int, SignedClientKey]:
     """The inverse for one body. Raises FlaimProtocolError."""
-    cards: dict[int, Card] = {}
+    cards: dict[int, SignedClientKey] = {}
     offset, head = 0, _NUMBER_BYTES + _SIZE_BYTES
     while offset < len(body):
         number = int.from_bytes(body[offset : offset + _NUMBER_BYTES], "big")
         size = int.from_bytes(body[offset + _NUMBER_BYTES : offset + head], "big")
         end = offset + head + size
         if offset + head > len(body) or end > len(body) or number in cards:
-            raise FlaimProtocolError(peer, "a roster that breaks off, or has a client twice")
-        cards[number] = Card.unpack(body[offset + head : end], peer)
+            raise FederationProtocolError(peer, "a roster that breaks off, or has a client twice")
+        cards[number] = SignedClientKey.unpack(body[offset + head : end], peer)
         offset = end
     return cards
 
@@ -227,15 +242,15 @@ def pack_members(members: Sequence[int]) -> bytes:
 def unpack_members(body: bytes, peer: str) -> tuple[int, ...]:
     """The inverse of ``pack_members``. Raises FlaimProtocolError."""
     if len(body) % _NUMBER_BYTES:
-        raise FlaimProtocolError(peer, f"a list of members of {len(body)} bytes")
+        raise FederationProtocolError(peer, f"a list of members of {len(body)} bytes")
     members = tuple(
         int.from_bytes(body[i : i + _NUMBER_BYTES], "big")
         for i in range(0, len(body), _NUMBER_BYTES)
     )
     if sorted(set(members)) != list(members):
-        raise FlaimProtocolError(peer, "a list of members out of order, or with one twice")
+        raise FederationProtocolError(peer, "a list of members out of order, or with one twice")
     return members
 
 
-def _signed(config: str, identity: bytes) -> bytes:
+def _identity_text(config: str, identity: bytes) -> bytes:
     return b"syncret flaim 1 identity" + bytes.fromhex(config) + identity

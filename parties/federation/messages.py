@@ -1,26 +1,27 @@
 """What FLAIM's server and its clients say to one another besides the messages of `secagg.wire`.
 
-Provides ``Message`` with ``pack`` and ``unpack``, the bodies that are not `mechanisms.flaim`'s own (``Hello``,
-``Welcome``, reasons; REFUSED's is in `parties.federation.messages`), and ``is_secagg``. Frames on the connection are
-those of `parties.network.frames`: a size in 4 bytes, then one message. A message of this module is
+Provides ``FederationMessage`` with ``pack`` and ``unpack``, the bodies that are not `mechanisms.flaim`'s own
+(``ClientGreeting``, ``Welcome``, reasons; REFUSED's is in `parties.federation.messages`), and ``is_secagg_message``.
+Frames on the connection are those of `parties.network.frames`: a size in 4 bytes, then one message. A message of this
+module is
 
     "FLAM" | version 4 | kind 1 | round 4 | body
 
 with big-endian integers. In a round a sampled client gets BRIEF and answers CHOICES; for each sum it gets LAYOUT and
 then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's only chooser, or one
 of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. CHOICES and PLAIN are sealed to a key of
-ML-KEM-768/X25519 that comes with what asks for them (``pack_asked``), since TLS may agree on its keys by X25519 alone.
-In malicious mode HELLO ends with the client's card, and MEMBERS, who is in the sum, comes before LAYOUT; before that
-ROSTER, with the cards of those whom the client has not been shown yet (`parties.federation.key_directory`). Between
-silos (`parties.federation`) REQUEST stands for LAYOUT, and RESULT, which is public, comes before GOODBYE. Other secrets
-are not here but a client's link key; choices are private by the mechanism that made them. Authenticity is TLS's. Every
-size is bounded before anything is read.
+ML-KEM-768/X25519 that comes with what asks for them (``pack_sealed_request``), since TLS may agree on its keys by
+X25519 alone. In malicious mode HELLO ends with the client's card, and MEMBERS, who is in the sum, comes before LAYOUT;
+before that ROSTER, with the cards of those whom the client has not been shown yet (`parties.federation.key_directory`).
+Between silos (`parties.federation`) REQUEST stands for LAYOUT, and RESULT, which is public, comes before GOODBYE. Other
+secrets are not here but a client's link key; choices are private by the mechanism that made them. Authenticity is
+TLS's. Every size is bounded before anything is read.
 
 Why FLAIM's server sends clients away: a byte that programs go by, then words for people.
 
-Provides ``Refusal``, ``Refused`` (a REFUSED's body), ``refusal_of`` for the server, which says what an error of its own
-is to its clients, and ``sent_away`` for a client, which ends with the exit status that belongs to the byte. Nobody goes
-by the words. Public: all of it; of an error that was not made for clients its class alone is told.
+Provides ``Refusal``, ``RefusalMessage`` (a REFUSED's body), ``refusal_of`` for the server, which says what an error of
+its own is to its clients, and ``refused_error`` for a client, which ends with the exit status that belongs to the byte.
+Nobody goes by the words. Public: all of it; of an error that was not made for clients its class alone is told.
 """
 
 import asyncio
@@ -33,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.errors import MechanismError
-from parties.foundation.errors import FlaimProtocolError
-from parties.foundation.exit_codes import FlaimRefused, Status, TooFewClients
+from parties.foundation.errors import FederationProtocolError
+from parties.foundation.exit_codes import FederationRefused, Status, TooFewClients
 from protocols.sealing import PUBLIC_BYTES, BoxKey, SealTo
 from secagg import wire
 
@@ -42,9 +43,9 @@ MAGIC = b"FLAM"
 VERSION = 4
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
-TERMS_BYTES = 1 << 20
+MAX_TERMS_BYTES = 1 << 20
 """The largest TERMS; larger ones are not sent."""
-SMALL_BYTES = 4096
+SMALL_MESSAGE_BYTES = 4096
 """More than any message has that is no brief, layout or vector."""
 NO_ROWS = (1 << 64) - 1
 _HEADER = struct.Struct(">4sBBI")
@@ -73,13 +74,13 @@ class MessageKind(enum.IntEnum):
     RESULT = 14
 
 
-PLACE_BYTES = 4
-NO_PLACE = 0xFFFFFFFF
+POSITION_BYTES = 4
+NO_POSITION = 0xFFFFFFFF
 """The place of a client that is asked for a plain vector."""
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class FederationMessage:
     """One message: ``round`` is 0 where there is none."""
 
     kind: MessageKind
@@ -91,29 +92,29 @@ class Message:
         return _HEADER.pack(MAGIC, VERSION, self.kind, self.round) + self.body
 
     @classmethod
-    def unpack(cls, data: bytes, peer: str) -> "Message":
+    def unpack(cls, data: bytes, peer: str) -> "FederationMessage":
         """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``, on anything else."""
         if len(data) < HEADER_BYTES:
-            raise FlaimProtocolError(peer, f"a message of {len(data)} bytes")
+            raise FederationProtocolError(peer, f"a message of {len(data)} bytes")
         magic, version, kind, number = _HEADER.unpack_from(data)
         if magic != MAGIC:
-            raise FlaimProtocolError(peer, "not a message of FLAIM's")
+            raise FederationProtocolError(peer, "not a message of FLAIM's")
         if version != VERSION:
             text = f"messages of version {version}; expected {VERSION}: the same syncret at server and clients"
-            raise FlaimProtocolError(peer, text)
+            raise FederationProtocolError(peer, text)
         try:
             return cls(MessageKind(kind), number, data[HEADER_BYTES:])
         except ValueError:
-            raise FlaimProtocolError(peer, f"a message of unknown kind {kind}") from None
+            raise FederationProtocolError(peer, f"a message of unknown kind {kind}") from None
 
 
-def is_secagg(data: bytes) -> bool:
+def is_secagg_message(data: bytes) -> bool:
     """Whether a message is one of `secagg.wire`."""
     return data[:4] == wire.MAGIC
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class ClientGreeting:
     """What a client says first: digests (32 bytes) of its config and its workload, its version.
 
     ``rows`` is the size of its table where sizes are public, else None; ``card`` its packed card in malicious mode.
@@ -132,10 +133,10 @@ class Hello:
         return _HELLO.pack(self.config, self.workload, rows, version) + self.card
 
     @classmethod
-    def unpack(cls, body: bytes, peer: str) -> "Hello":
+    def unpack(cls, body: bytes, peer: str) -> "ClientGreeting":
         """The inverse of ``pack``. Raises FlaimProtocolError."""
         if len(body) < _HELLO.size:
-            raise FlaimProtocolError(peer, f"a greeting of {len(body)} bytes")
+            raise FederationProtocolError(peer, f"a greeting of {len(body)} bytes")
         config, workload, rows, version = _HELLO.unpack_from(body)
         text = _printable(version.rstrip(b"\0").decode(errors="replace"))
         return cls(config, workload, None if rows == NO_ROWS else rows, text, body[_HELLO.size :])
@@ -157,52 +158,52 @@ class Welcome:
     def unpack(cls, body: bytes, peer: str) -> "Welcome":
         """The inverse of ``pack``. Raises FlaimProtocolError."""
         if len(body) != _WELCOME.size:
-            raise FlaimProtocolError(peer, f"a welcome of {len(body)} bytes")
+            raise FederationProtocolError(peer, f"a welcome of {len(body)} bytes")
         number, clients, key = _WELCOME.unpack(body)
         return cls(number, clients, key)
 
 
-def pack_task(place: int | None, layout: bytes) -> bytes:
-    """As a LAYOUT's body: the client's ``place`` (its id) in the SecAgg session that follows, then the layout.
+def pack_task(position: int | None, layout: bytes) -> bytes:
+    """As a LAYOUT's body: the client's ``position`` (its id) in the SecAgg session that follows, then the layout.
 
     None: no session follows; the client answers with its counts as they are (PLAIN), for the server to add noise to.
     """
-    return (NO_PLACE if place is None else place).to_bytes(PLACE_BYTES, "big") + layout
+    return (NO_POSITION if position is None else position).to_bytes(POSITION_BYTES, "big") + layout
 
 
 def unpack_task(body: bytes, peer: str) -> tuple[int | None, bytes]:
     """The inverse of ``pack_task``. Raises FlaimProtocolError."""
-    if len(body) < PLACE_BYTES:
-        raise FlaimProtocolError(peer, f"a layout of {len(body)} bytes")
-    place = int.from_bytes(body[:PLACE_BYTES], "big")
-    return (None if place == NO_PLACE else place), body[PLACE_BYTES:]
+    if len(body) < POSITION_BYTES:
+        raise FederationProtocolError(peer, f"a layout of {len(body)} bytes")
+    position = int.from_bytes(body[:POSITION_BYTES], "big")
+    return (None if position == NO_POSITION else position), body[POSITION_BYTES:]
 
 
-def pack_asked(key: SealTo, body: bytes) -> bytes:
+def pack_sealed_request(key: SealTo, body: bytes) -> bytes:
     """What asks for a sealed answer (a BRIEF's body, a layout for PLAIN): the ``key`` to seal to 1,216 | ``body``."""
     return key.public + body
 
 
-def unpack_asked(body: bytes, peer: str) -> tuple[SealTo, bytes]:
-    """The inverse of ``pack_asked``. Raises FlaimProtocolError."""
+def unpack_sealed_request(body: bytes, peer: str) -> tuple[SealTo, bytes]:
+    """The inverse of ``pack_sealed_request``. Raises FlaimProtocolError."""
     try:
         return SealTo(body[:PUBLIC_BYTES]), body[PUBLIC_BYTES:]
     except ValueError as error:
-        raise FlaimProtocolError(peer, f"asks for a sealed answer: {error}") from error
+        raise FederationProtocolError(peer, f"asks for a sealed answer: {error}") from error
 
 
 def seal_answer(key: SealTo, kind: MessageKind, round: int, content: bytes) -> bytes:
     """A message, packed, whose body is ``content`` in a box, 1,136 bytes longer."""
-    return Message(kind, round, key.seal(content, _answer_info(kind, round))).pack()
+    return FederationMessage(kind, round, key.seal(content, _answer_info(kind, round))).pack()
 
 
-def open_answer(key: BoxKey, message: Message, peer: str) -> bytes:
+def open_answer(key: BoxKey, message: FederationMessage, peer: str) -> bytes:
     """The content of a sealed ``message``. Raises FlaimProtocolError."""
     try:
         return key.open(message.body, _answer_info(message.kind, message.round))
     except ValueError as error:
         text = f"sent {message.kind.name} that was not sealed to this server's key"
-        raise FlaimProtocolError(peer, text) from error
+        raise FederationProtocolError(peer, text) from error
 
 
 def _answer_info(kind: MessageKind, round: int) -> bytes:
@@ -217,10 +218,10 @@ def pack_plain(counts: NDArray[np.int64]) -> bytes:
 def unpack_plain(body: bytes, cells: int, high: int, peer: str) -> NDArray[np.int64]:
     """The inverse of ``pack_plain``, each count at most ``high``. Raises FlaimProtocolError."""
     if len(body) != 4 * cells:
-        raise FlaimProtocolError(peer, f"counts of {len(body)} bytes; expected {4 * cells}")
+        raise FederationProtocolError(peer, f"counts of {len(body)} bytes; expected {4 * cells}")
     counts = np.frombuffer(body, "<u4").astype(np.int64)
     if int(counts.max(initial=0)) > high:
-        raise FlaimProtocolError(peer, f"a count above {high}")
+        raise FederationProtocolError(peer, f"a count above {high}")
     return counts
 
 
@@ -267,50 +268,52 @@ _STATUSES: Mapping[Refusal, Status] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusalMessage:
     """A REFUSED's body: refusal 1 | words, at most 256 bytes of UTF-8."""
 
     refusal: Refusal
     words: str
 
-    def message(self) -> Message:
+    def message(self) -> FederationMessage:
         """The message with this body."""
-        return Message(MessageKind.REFUSED, 0, self.pack())
+        return FederationMessage(MessageKind.REFUSED, 0, self.pack())
 
     def pack(self) -> bytes:
         """As a REFUSED's body; long words are cut."""
         return bytes([self.refusal]) + pack_reason(self.words)
 
     @classmethod
-    def unpack(cls, body: bytes, peer: str) -> "Refused":
+    def unpack(cls, body: bytes, peer: str) -> "RefusalMessage":
         """The inverse of ``pack``. Raises FlaimProtocolError where there is no byte, an unknown one, or too much."""
         if not 1 <= len(body) <= 1 + MAX_REASON_BYTES:
-            raise FlaimProtocolError(peer, f"a refusal of {len(body)} bytes")
+            raise FederationProtocolError(peer, f"a refusal of {len(body)} bytes")
         try:
             return cls(Refusal(body[0]), unpack_reason(body[1:]))
         except ValueError:
-            raise FlaimProtocolError(peer, f"a refusal of unknown status {body[0]}") from None
+            raise FederationProtocolError(peer, f"a refusal of unknown status {body[0]}") from None
 
 
-def refusal_of(error: BaseException) -> Refused:
+def refusal_of(error: BaseException) -> RefusalMessage:
     """What clients are told: messages made for them in full, of anything else its class alone."""
     match error:
         case asyncio.CancelledError():
-            return Refused(Refusal.STOPPED, "the server was stopped")
+            return RefusalMessage(Refusal.STOPPED, "the server was stopped")
         case TooFewClients():
-            return Refused(Refusal.TOO_FEW, str(error))
+            return RefusalMessage(Refusal.TOO_FEW, str(error))
         case MechanismError():
-            return Refused(Refusal.IMPOSSIBLE, str(error))
+            return RefusalMessage(Refusal.IMPOSSIBLE, str(error))
         case _:
-            return Refused(Refusal.FAILED, f"the server failed ({type(error).__name__})")
+            return RefusalMessage(Refusal.FAILED, f"the server failed ({type(error).__name__})")
 
 
-def sent_away(server: str, body: bytes, more: str = "") -> FlaimRefused:
+def refused_error(server: str, body: bytes, more: str = "") -> FederationRefused:
     """The error of a client that ``server`` has sent a REFUSED with ``body``; ``more`` words come after it.
 
     Raises FlaimProtocolError.
     """
-    refused = Refused.unpack(body, server)
+    refused = RefusalMessage.unpack(body, server)
     status = _STATUSES[refused.refusal]
     again = "; once it is back the same command goes on" if status is Status.NETWORK else ""
-    return FlaimRefused(f"{server} sends this client away: {refused.words}{more}{again}", status)
+    return FederationRefused(
+        f"{server} sends this client away: {refused.words}{more}{again}", status
+    )

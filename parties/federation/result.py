@@ -11,7 +11,7 @@ from mechanisms.accounting import Ledger
 from mechanisms.flaim import FlaimMeasurement, FlaimResult
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
-from parties.report.model import Opened
+from parties.report.model import ReportedOpening
 
 RESULT = "result.json"
 
@@ -31,7 +31,7 @@ class ServerFacts:
     steps: Mapping[str, Mapping[str, float]]
     sums: Mapping[str, object]
     seconds: Mapping[str, float]
-    opened: Sequence[Opened] = field(default=())
+    opened: Sequence[ReportedOpening] = field(default=())
     lost: Mapping[str, str] = field(default_factory=dict)
     earlier_rho: float = 0.0
 

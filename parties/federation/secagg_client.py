@@ -1,19 +1,19 @@
 """A SecAgg client as a process: one connection to the server, over mutual TLS, for one round.
 
-Provides ``take_part``, which drives a `secagg.SecAggClient`. The server's name and key are checked in the handshake,
-before anything is sent; the client's own name is what the server knows it by. Secret: the vector and the keys, which
-stay in the state machine. Known limits: a lost connection is a dropout, as the protocol survives it; there is no way
-back in.
+Provides ``run_secagg_client``, which drives a `secagg.SecAggClient`. The server's name and key are checked in the
+handshake, before anything is sent; the client's own name is what the server knows it by. Secret: the vector and the
+keys, which stay in the state machine. Known limits: a lost connection is a dropout, as the protocol survives it; there
+is no way back in.
 """
 
 import asyncio
 import ssl
 
 from parties.config import CertificateFiles
-from parties.crypto.pinned_key import Pinned
-from parties.foundation.errors import RoundConnectError
+from parties.crypto.pinned_key import PinnedKey
+from parties.foundation.errors import FrameConnectError
 from parties.identity import tls
-from parties.network.frames import close, read_frame, write_frame
+from parties.network.frames import close_writer, read_frame, write_frame
 from secagg import wire
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import SecAggError
@@ -25,12 +25,12 @@ def frame_limit(max_clients: int) -> int:
     return wire.OVERHEAD_BYTES + 4 + max_clients * (4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES)
 
 
-async def take_part(
+async def run_secagg_client(
     client: SecAggClient,
     host: str,
     port: int,
     *,
-    server: Pinned,
+    server: PinnedKey,
     files: CertificateFiles,
     max_clients: int = 10_000,
     connect_s: float = 30.0,
@@ -54,11 +54,11 @@ async def take_part(
         writer.transport.abort()
         raise
     finally:
-        await close(writer)
+        await close_writer(writer)
 
 
 async def _connect(
-    host: str, port: int, server: Pinned, files: CertificateFiles, connect_s: float
+    host: str, port: int, server: PinnedKey, files: CertificateFiles, connect_s: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     context = tls.client_context(files, server)
     try:
@@ -71,9 +71,11 @@ async def _connect(
                 ssl_handshake_timeout=connect_s,
             )
     except TimeoutError as error:
-        raise RoundConnectError(
+        raise FrameConnectError(
             server.name, f"no connection to {host}:{port} within {connect_s:g} s"
         ) from error
     except (ssl.SSLError, OSError) as error:
-        meaning = tls.explain(error, server.name) or f"{host}:{port} does not answer: {error}"
-        raise RoundConnectError(server.name, meaning) from error
+        meaning = (
+            tls.explain_tls_error(error, server.name) or f"{host}:{port} does not answer: {error}"
+        )
+        raise FrameConnectError(server.name, meaning) from error

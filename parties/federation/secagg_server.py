@@ -1,7 +1,7 @@
 """The SecAgg server as a process: accepts the clients over mutual TLS and drives a `secagg.SecAggServer`.
 
-Provides ``play``, the stages of one session over any ``Channel``, and ``RoundServer``, a whole session on a port of its
-own. There a client is known by the common name of its certificate, which has to be one of the session's
+Provides ``run_secagg_session``, the stages of one session over any ``Channel``, and ``RoundServer``, a whole session on
+a port of its own. There a client is known by the common name of its certificate, which has to be one of the session's
 names; its place among them is its id. Each stage has a deadline, and a lost connection counts as dropping out at once,
 so that nobody waits for the dead. Secret: what the state machine recovers. Public: who is connected, sizes, times.
 Known limits: a client has one connection and no way back in after losing it; stages are not resumed after a crash of
@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Protocol
 
 from parties.config import CertificateFiles
-from parties.foundation.errors import CertificateError, RoundTimeout, RoundTransportError
+from parties.foundation.errors import CertificateError, FrameTimeout, FrameTransportError
 from parties.identity import tls
-from parties.network.frames import close, read_frame, read_little, write_frame
+from parties.network.frames import close_writer, limit_tls_reads, read_frame, write_frame
 from secagg import wire
 from secagg.errors import RoundAborted, SecAggError
 from secagg.server import Outgoing, SecAggServer
@@ -55,7 +55,7 @@ class Channel(Protocol):
         """Hang up on a client that broke the protocol or a deadline."""
 
 
-async def play(
+async def run_secagg_session(
     server: SecAggServer, channel: Channel, *, present: Collection[int], stage_s: float
 ) -> None:
     """Play the whole session of ``server`` with the clients ``present``, each stage in at most ``stage_s`` seconds.
@@ -84,7 +84,7 @@ async def _stages(server: SecAggServer, channel: Channel, stage_s: float) -> Non
         except TimeoutError:
             for client in server.waiting:
                 waited = f"did not answer stage {stage.name.lower()} within {stage_s:g} s"
-                channel.expel(client, RoundTimeout(channel.name(client), waited))
+                channel.expel(client, FrameTimeout(channel.name(client), waited))
             _post(channel, await asyncio.to_thread(server.close_stage))
             continue
         if message is None:
@@ -106,7 +106,7 @@ def _post(channel: Channel, outgoing: Outgoing) -> None:
 
 
 class SessionLog(Protocol):
-    """Where a session is written down (`parties.federation.transcript.SessionRecord`)."""
+    """Where a session is written down (`parties.federation.transcript.SecaggTranscript`)."""
 
     def message(self, *, sent: bool, client: int, data: bytes) -> None:
         """One message to or from ``client``."""
@@ -168,7 +168,7 @@ class RoundServer:
         self._listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> "RoundServer":
-        read_little()
+        limit_tls_reads()
         self._listener = await asyncio.start_server(
             self._accept,
             self.host,
@@ -192,7 +192,7 @@ class RoundServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(close(writer) for writer in self._writers.values()))
+        await asyncio.gather(*(close_writer(writer) for writer in self._writers.values()))
 
     async def run(self) -> SecAggServer:
         """Wait for the clients, play the round, and return the server with its result.
@@ -205,7 +205,7 @@ class RoundServer:
                 await self._complete.wait()
         self._started = True
         try:
-            await play(
+            await run_secagg_session(
                 self.server, self, present=self._writers.keys(), stage_s=self._deadlines.stage_s
             )
             if self._log is not None:
@@ -255,7 +255,7 @@ class RoundServer:
             client = None
         if client is None or client in self._writers or self._started:
             # A stranger, a second connection of the same client, or one that comes too late.
-            await close(writer)
+            await close_writer(writer)
             return
         self._writers[client] = writer
         _spawn(self._listening, self._listen(client, reader))
@@ -265,14 +265,16 @@ class RoundServer:
     async def _listen(self, client: int, reader: asyncio.StreamReader) -> None:
         name = self._names[client]
         # Stages have their own deadlines; a connection may be silent for as long as the round can last.
-        patience = self._deadlines.join_s + 6 * self._deadlines.stage_s
+        idle_timeout_s = self._deadlines.join_s + 6 * self._deadlines.stage_s
         try:
             while True:
                 await self._room[client].acquire()
-                message = await read_frame(reader, name, limit=self._limit, timeout_s=patience)
+                message = await read_frame(
+                    reader, name, limit=self._limit, timeout_s=idle_timeout_s
+                )
                 self.received_bytes[client] += len(message) + 4
                 self._inbox.put_nowait((client, message))
-        except RoundTransportError as error:
+        except FrameTransportError as error:
             if not self.server.over:
                 self.violations.setdefault(client, error)
             self._inbox.put_nowait((client, None))
@@ -286,14 +288,14 @@ class RoundServer:
                 timeout_s=self._deadlines.write_s,
             )
             self.sent_bytes[client] += len(message) + 4
-        except RoundTransportError as error:
+        except FrameTransportError as error:
             self.violations.setdefault(client, error)
             self._inbox.put_nowait((client, None))
 
     async def _flush(self) -> None:
         """Waits for what is still being sent, each message within its own deadline, and hangs up."""
         await asyncio.gather(*self._sending, return_exceptions=True)
-        await asyncio.gather(*(close(writer) for writer in self._writers.values()))
+        await asyncio.gather(*(close_writer(writer) for writer in self._writers.values()))
 
 
 def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:

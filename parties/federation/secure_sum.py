@@ -1,4 +1,4 @@
-"""The silos as the server's algorithm sees them: `mechanisms.silos.Silos` of real `Members`.
+"""The silos as the server's algorithm sees them: `mechanisms.silos.Silos` of real `ConnectedClients`.
 
 Provides ``NetworkSilos``. Each sum is a SecAgg session of its own among all who are there, with fresh keys; its
 messages run over their connections. Who leaves, is silent beyond a deadline or breaks the protocol has dropped out of
@@ -10,7 +10,7 @@ Secret: with noise by the server this process sees each sum before its noise. Pu
 
 What SecAgg's server talks over while a sum is taken, for FLAIM and between silos.
 
-Provides ``SumChannel``, a `secagg.server.Channel` on a conversation, and ``out_reason``. Public: all of it.
+Provides ``SumChannel``, a `secagg.server.Channel` on a conversation, and ``give_up_reason``. Public: all of it.
 """
 
 import contextlib
@@ -24,23 +24,23 @@ from mechanisms.errors import RoundLost
 from mechanisms.silos import MAX_PAYLOAD_BYTES, Request, Sum
 from parties.config import Config
 from parties.federation import sums_schema
-from parties.federation.costs import SumShape, silo_received, silo_sent
-from parties.federation.journal import History, Task, head_of
+from parties.federation.costs import SumShape, silo_received_bytes, silo_sent_bytes
+from parties.federation.journal import SumJournal, SumTask, request_head
 from parties.federation.key_directory import session_id
-from parties.federation.members import Conversation, Members
+from parties.federation.members import ClientExchange, ConnectedClients
 from parties.federation.messages import (
-    Message,
+    FederationMessage,
     MessageKind,
-    is_secagg,
+    is_secagg_message,
     pack_reason,
     pack_task,
     unpack_reason,
 )
-from parties.federation.secagg_server import play
-from parties.federation.sum_parameters import session
-from parties.federation.sums_schema import FINISH, OPENED, SUM
-from parties.federation.transcript import Record
-from parties.foundation.errors import FlaimProtocolError
+from parties.federation.secagg_server import run_secagg_session
+from parties.federation.sum_parameters import silo_session_parameters
+from parties.federation.sums_schema import FINISH, SILO_OPENED_SUM, SUM
+from parties.federation.transcript import FederationTranscript
+from parties.foundation.errors import FederationProtocolError
 from protocols.transcript import round_ended
 from secagg import SecAggServer, wire
 from secagg.errors import ParameterError, RoundAborted
@@ -50,56 +50,56 @@ class SumChannel:
     """A conversation as a `secagg.server.Channel`: a client may say that it gives up, and dropouts are noted."""
 
     def __init__(
-        self, talk: Conversation, dropped: Callable[[Conversation, int, str], None]
+        self, exchange: ClientExchange, dropped: Callable[[ClientExchange, int, str], None]
     ) -> None:
         """``dropped`` is told, once, of each client (by its id) that has dropped out, and why."""
         self._dropped = dropped
-        self._talk = talk
-        self._out: set[int] = set()
+        self._exchange = exchange
+        self._dropped_ids: set[int] = set()
 
     def name(self, client: int) -> str:
         """See ``Channel``."""
-        return self._talk.name(client)
+        return self._exchange.name(client)
 
     def post(self, client: int, message: bytes) -> None:
         """See ``Channel``."""
-        self._talk.post(client, message)
+        self._exchange.post(client, message)
 
     async def receive(self) -> tuple[int, bytes | None]:
         """See ``Channel``."""
-        client, data = await self._talk.receive()
+        client, data = await self._exchange.receive()
         reason = "the connection was lost"
         if data is not None:
-            reason = out_reason(data, self.name(client)) or ""
+            reason = give_up_reason(data, self.name(client)) or ""
             if not reason:
                 return client, data
-        self._drop(client, reason)
+        self._note_dropped(client, reason)
         return client, None
 
     def expel(self, client: int, error: Exception) -> None:
         """See ``Channel``."""
-        self._drop(client, str(error))
-        self._talk.expel(client, error)
+        self._note_dropped(client, str(error))
+        self._exchange.expel(client, error)
 
-    def _drop(self, client: int, reason: str) -> None:
-        if client not in self._out:
-            self._out.add(client)
-            self._dropped(self._talk, client, reason)
+    def _note_dropped(self, client: int, reason: str) -> None:
+        if client not in self._dropped_ids:
+            self._dropped_ids.add(client)
+            self._dropped(self._exchange, client, reason)
 
 
-def out_reason(data: bytes, name: str) -> str | None:
+def give_up_reason(data: bytes, name: str) -> str | None:
     """Why a client gives up, if that is what its message says."""
-    if is_secagg(data):
+    if is_secagg_message(data):
         return None
-    with contextlib.suppress(FlaimProtocolError):
-        message = Message.unpack(data, name)
+    with contextlib.suppress(FederationProtocolError):
+        message = FederationMessage.unpack(data, name)
         if message.kind is MessageKind.OUT:
             return unpack_reason(message.body) or "gave up"
     return None
 
 
 @dataclass(slots=True)
-class SumTally:
+class SiloSumTally:
     """How a run's sums were taken, and what a silo that was in all of them sent and received by the formulas."""
 
     taken: int = 0
@@ -119,10 +119,10 @@ class NetworkSilos:
     def __init__(
         self,
         config: Config,
-        members: Members,
-        record: Record,
+        members: ConnectedClients,
+        record: FederationTranscript,
         ledger: Ledger,
-        history: History,
+        history: SumJournal,
         *,
         wait: Callable[[int], Awaitable[None]],
         release: Callable[[], object] = lambda: None,
@@ -130,7 +130,7 @@ class NetworkSilos:
     ) -> None:
         """``wait`` for enough silos before a sum; ``release`` is called before anything of one is asked for, ``done``
         when it was taken."""
-        self.tally = SumTally()
+        self.tally = SiloSumTally()
         self._config = config
         self._members = members
         self._record = record
@@ -169,61 +169,61 @@ class NetworkSilos:
         if request.event is not None:
             self._ledger.charge(number, request.step, request.event)
         try:
-            found = await self._take(number, request)
+            found = await self._take_sum(number, request)
         finally:
             self._record.transcript.seal(round_ended(number))
         self._history.keep(number, found)
         self._done(number, request)
         return found
 
-    async def _take(self, number: int, request: Request) -> Sum:
+    async def _take_sum(self, number: int, request: Request) -> Sum:
         present = sorted(self._members.present)
         self._record.transcript.note(
             sums_schema.ASKED,
             round=number,
             clients=len(present),
-            head=head_of(request).decode(),
+            head=request_head(request).decode(),
             payload_sha256=hashlib.sha256(request.payload).hexdigest(),
         )
         with (
             self._record.step(SUM, number),
-            self._members.conversation(present, round=number) as talk,
+            self._members.exchange(present, round=number) as exchange,
         ):
             certificates = [self._members.present[i].certificate for i in present]
-            for place, member in enumerate(present):
-                self._record.took_part(member, number, certificate=certificates[place])
+            for position, member in enumerate(present):
+                self._record.participation(member, number, certificate=certificates[position])
 
-            def dropped(of: Conversation, place: int, reason: str) -> None:
+            def dropped(of: ClientExchange, position: int, reason: str) -> None:
                 self.tally.dropouts += 1
-                self._record.took_part(
-                    of.numbers[place],
+                self._record.participation(
+                    of.numbers[position],
                     number,
-                    certificate=certificates[place],
+                    certificate=certificates[position],
                     reason=reason or "gave up",
                 )
 
             try:
-                found = await self._by_secagg(talk, number, request, dropped)
+                found = await self._by_secagg(exchange, number, request, dropped)
             except (RoundAborted, ParameterError) as error:
-                self._give_up(talk, number, str(error))
+                self._give_up(exchange, number, str(error))
                 raise RoundLost(f"{request.step!r}, sum {number}: {error}") from error
             # What has no noise is private by itself, or not at all: nobody needs it in writing.
             noisy = request.noise is not None
-            self._record.opening(number, SUM, OPENED, found.values, written=noisy)
+            self._record.opening(number, SUM, SILO_OPENED_SUM, found.values, written=noisy)
         return found
 
     async def _by_secagg(
         self,
-        talk: Conversation,
+        exchange: ClientExchange,
         number: int,
         request: Request,
-        dropped: Callable[[Conversation, int, str], None],
+        dropped: Callable[[ClientExchange, int, str], None],
     ) -> Sum:
         """One SecAgg session. Raises RoundAborted, ParameterError."""
-        known, clients = self._members.roster, len(talk.numbers)
-        roster = None if known is None else known.identities(talk.numbers)
-        body = Task(number, clients, request).pack()
-        parameters = session(
+        known, clients = self._members.roster, len(exchange.numbers)
+        roster = None if known is None else known.identities(exchange.numbers)
+        body = SumTask(number, clients, request).pack()
+        parameters = silo_session_parameters(
             self._config,
             request,
             clients,
@@ -231,29 +231,34 @@ class NetworkSilos:
             session_id=None if roster is None else session_id(self._config, body, roster),
             roster=roster,
         )
-        for place in talk.present:
+        for position in exchange.present:
             if roster is not None:
-                talk.introduce(place)
-            talk.post(place, Message(MessageKind.REQUEST, number, pack_task(place, body)).pack())
-        talk.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
+                exchange.send_roster(position)
+            exchange.post(
+                position,
+                FederationMessage(MessageKind.REQUEST, number, pack_task(position, body)).pack(),
+            )
+        exchange.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
         server = SecAggServer(parameters, roster=roster)
-        await play(server, SumChannel(talk, dropped), present=talk.present, stage_s=self._stage_s)
-        survivors = tuple(talk.numbers[place] for place in sorted(server.survivors))
+        await run_secagg_session(
+            server, SumChannel(exchange, dropped), present=exchange.present, stage_s=self._stage_s
+        )
+        survivors = tuple(exchange.numbers[position] for position in sorted(server.survivors))
         tally, shape = self.tally, SumShape.of(parameters, len(body))
         tally.taken += 1
         tally.values += request.length
         tally.least_survivors = min(tally.least_survivors or clients, len(survivors))
-        tally.formula_sent += silo_sent(shape)
-        tally.formula_received += silo_received(shape)
+        tally.formula_sent += silo_sent_bytes(shape)
+        tally.formula_received += silo_received_bytes(shape)
         return Sum(server.exact_result, survivors)
 
-    def _give_up(self, talk: Conversation, number: int, reason: str) -> None:
+    def _give_up(self, exchange: ClientExchange, number: int, reason: str) -> None:
         self.tally.given_up += 1
         self.tally.reasons.append(f"sum {number}: {reason}")
         self._record.transcript.note(sums_schema.ABORTED, round=number, reason=reason)
-        skipped = Message(MessageKind.SKIPPED, number, pack_reason(reason)).pack()
-        for place in talk.present:
-            talk.post(place, skipped)
+        skipped = FederationMessage(MessageKind.SKIPPED, number, pack_reason(reason)).pack()
+        for position in exchange.present:
+            exchange.post(position, skipped)
 
     async def finish(self, payload: bytes) -> None:
         """See ``Silos``."""
@@ -261,7 +266,7 @@ class NetworkSilos:
             raise ValueError(
                 f"a result of {len(payload)} bytes; expected at most {MAX_PAYLOAD_BYTES}"
             )
-        message = Message(MessageKind.RESULT, 0, payload).pack()
+        message = FederationMessage(MessageKind.RESULT, 0, payload).pack()
         with self._record.step(FINISH, self._number):
             for member in list(self._members.present.values()):
                 self._members.post(member, message)

@@ -22,22 +22,22 @@ from typing import cast
 from mechanisms.silos import Request
 from parties.config import Config
 from parties.federation import sums_schema
-from parties.federation.algorithm import Outcome, Plan, plan_digest
-from parties.federation.journal import SUMS, History
-from parties.federation.members import Meeting, Members
+from parties.federation.algorithm import AlgorithmPlan, Outcome, plan_digest
+from parties.federation.journal import SUM_TABLE_SQL, SumJournal
+from parties.federation.members import ConnectedClients, ConnectedClientsFactory
 from parties.federation.result import RESULT
 from parties.federation.secure_sum import NetworkSilos
-from parties.federation.session import Attempt, begun
+from parties.federation.session import ServerSession, open_session
 from parties.federation.sum_parameters import check_silos
-from parties.federation.sums_schema import step_of
-from parties.federation.tls_members import Connections
-from parties.federation.transcript import Record
+from parties.federation.sums_schema import silo_step_of
+from parties.federation.tls_members import TlsClients
+from parties.federation.transcript import FederationTranscript
 from parties.foundation.version import version
 from parties.observability.events import Progress
-from parties.observability.heartbeat import Pulse
-from parties.observability.status import About, Board, Watched
-from parties.session.operator_commands import Orders
-from parties.storage.files import write_whole
+from parties.observability.heartbeat import Heartbeat
+from parties.observability.status import RunInfo, RunStatus, StatusSink
+from parties.session.operator_commands import OperatorCommands
+from parties.storage.files import write_atomic
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.transcript import Value
 
@@ -46,13 +46,13 @@ async def run_federated_server(
     config: Config,
     directory: Path,
     *,
-    plan: Plan,
+    plan: AlgorithmPlan,
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None = None,
-    meet: Meeting = Connections,
-    board: Board | None = None,
-    orders: Orders | None = None,
+    meet: ConnectedClientsFactory = TlsClients,
+    board: RunStatus | None = None,
+    orders: OperatorCommands | None = None,
 ) -> None:
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
@@ -62,19 +62,19 @@ async def run_federated_server(
     that is none), TooFewClients, MechanismError; the silos have been told by then.
     """
     check_silos(config, plan)
-    board = board or Board(About.of_meeting(config))
+    board = board or RunStatus(RunInfo.of_federation(config))
     # What is counted on the way are sums.
     board.about = replace(board.about, rounds=plan.sums, at_most=True)
-    progress = Watched(progress, board)
-    with begun(
+    progress = StatusSink(progress, board)
+    with open_session(
         config,
         directory,
         plan.rho,
-        tables=[SUMS],
+        tables=[SUM_TABLE_SQL],
         progress=progress,
         closed=closed,
         register=register,
-        meet=meet,
+        clients_factory=meet,
         board=board,
         orders=orders,
     ) as attempt:
@@ -88,43 +88,43 @@ async def run_federated_server(
             "version": version(),
             "rho_total": plan.rho,
         }
-        record = attempt.open_record(sums_schema.PROTOCOL, facts, naming=step_of)
+        record = attempt.open_transcript(sums_schema.SILOS_PROTOCOL, facts, naming=silo_step_of)
         attempt.registered.resume(len(attempt.before.entries))
         ledger = DurableLedger(attempt.database, plan.rho, first=record.charge)
-        history = History(attempt.database)
-        run = _Run(config, directory, plan, ledger, record, history, attempt)
-        known = range(len(config.require_meeting().clients)) if history.asked else ()
+        history = SumJournal(attempt.database)
+        run = _SiloServerRun(config, directory, plan, ledger, record, history, attempt)
+        known = range(len(config.require_federation().clients)) if history.asked else ()
         digest = plan_digest(plan)
-        await attempt.serve(run.among, record, ledger, digest=digest, known=known)
+        await attempt.serve(run.run_with_clients, record, ledger, digest=digest, known=known)
     progress.event("finished", "finished")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Run:
+class _SiloServerRun:
     """The algorithm in one attempt at a run."""
 
     config: Config
     directory: Path
-    plan: Plan
+    plan: AlgorithmPlan
     ledger: DurableLedger
-    record: Record
-    history: History
-    attempt: Attempt
+    record: FederationTranscript
+    history: SumJournal
+    attempt: ServerSession
 
-    async def among(self, members: Members) -> Mapping[str, object]:
+    async def run_with_clients(self, members: ConnectedClients) -> Mapping[str, object]:
         """Wait for silos, run, write, say goodbye; returns the content of result.json."""
-        started, attempt = time.perf_counter(), self.attempt
+        started, session = time.perf_counter(), self.attempt
         if self.history.asked:
             self.record.transcript.note(sums_schema.EARLIER, spent=self.ledger.spent)
-            attempt.progress.event(
+            session.progress.event(
                 "resumed", f"going on after sum {self.history.asked} of an attempt before this one"
             )
-        least = self.config.require_meeting().minimum
-        attendance = attempt.attendance(members, least, self.history.survivors)
+        least = self.config.require_federation().minimum
+        attendance = session.attendance(members, least, self.history.survivors)
         await attendance.gather()
-        attempt.begin_computing(started)
-        pulse = Pulse(attempt.progress, rounds=self.plan.sums, doing=self._doing)
-        attempt.progress = pulse
+        session.begin_computing(started)
+        heartbeat = Heartbeat(session.progress, rounds=self.plan.sums, activity=self._activity)
+        session.progress = heartbeat
         silos = NetworkSilos(
             self.config,
             members,
@@ -132,17 +132,17 @@ class _Run:
             self.ledger,
             self.history,
             wait=attendance.round,
-            release=lambda: attempt.registered.release(attempt.present, len(self.ledger.entries)),
+            release=lambda: session.registered.release(session.present, len(self.ledger.entries)),
             done=self._sum_done,
         )
-        async with pulse.beating():
+        async with heartbeat.running():
             outcome = await self.plan.serve(silos, say=self._say)
         await asyncio.to_thread(self._write, outcome)
         taken = silos.tally.taken + silos.tally.before
         self.record.transcript.note(sums_schema.FINISHED, sums=taken, clients=len(members.present))
         # Before the result, which counts the bytes of these messages too.
         members.farewell("the run is finished")
-        attempt.seconds["total"] = time.perf_counter() - started
+        session.seconds["total"] = time.perf_counter() - started
         return self._document(members, silos, outcome)
 
     def _say(self, text: str) -> None:
@@ -152,19 +152,19 @@ class _Run:
         text = f"sum {number} of at most {self.plan.sums} done: {request.step}"
         self.attempt.progress.event("round-done", text, done=number)
 
-    def _doing(self) -> str | None:
+    def _activity(self) -> str | None:
         return None if self.record.at is None else f"taking sum {self.record.at[1]}"
 
     def _write(self, outcome: Outcome) -> None:
         """The algorithm's files, and in the transcript their digests."""
         digests: dict[str, Value] = {}
         for name, content in outcome.files.items():
-            write_whole(self.directory / name, content)
+            write_atomic(self.directory / name, content)
             digests[name] = hashlib.sha256(content).hexdigest()
         self.record.transcript.note(sums_schema.FILES, sha256=digests)
 
     def _document(
-        self, members: Members, silos: NetworkSilos, outcome: Outcome
+        self, members: ConnectedClients, silos: NetworkSilos, outcome: Outcome
     ) -> dict[str, object]:
         """The content of result.json."""
         names = members.names
@@ -179,14 +179,14 @@ class _Run:
             "ledger": [entry.to_dict() for entry in self.ledger.entries],
             "opened": [asdict(item) for item in self.record.opened],
             "sums": asdict(silos.tally),
-            "silos_sent": _named(names, members.received),
-            "silos_received": _named(names, members.sent),
+            "silos_sent": _by_name(names, members.received),
+            "silos_received": _by_name(names, members.sent),
             "by_kind": {way: dict(kinds) for way, kinds in self.record.by_kind.items()},
             "steps": {name: asdict(cost) for name, cost in self.record.by_step.items()},
-            "lost": _named(names, members.lost),
+            "lost": _by_name(names, members.lost),
             "seconds": dict(self.attempt.seconds),
         }
 
 
-def _named(names: tuple[str, ...], by_number: Mapping[int, object]) -> dict[str, object]:
+def _by_name(names: tuple[str, ...], by_number: Mapping[int, object]) -> dict[str, object]:
     return {names[number]: value for number, value in sorted(by_number.items())}

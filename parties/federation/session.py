@@ -1,8 +1,8 @@
 """One attempt at a run by its one server, FLAIM's or that of silos: its folder, ledger, register and connections.
 
-Provides ``begun``, which opens what is in the folder; ``Attempt``, whose ``serve`` takes clients in for an algorithm
-and leaves a closed transcript and result.json; and ``own_files``. What is computed, and which rounds of an attempt
-before this one count, the algorithm knows. Secret: none. Public: what the transcript and result.json have.
+Provides ``open_session``, which opens what is in the folder; ``ServerSession``, whose ``serve`` takes clients in for an
+algorithm and leaves a closed transcript and result.json; and ``own_files``. What is computed, and which rounds of an
+attempt before this one count, the algorithm knows. Secret: none. Public: what the transcript and result.json have.
 
 What the board of FLAIM's server is told from: who is connected, what is spent, what steps cost.
 
@@ -20,31 +20,38 @@ from typing import cast
 
 from parties.config import CertificateFiles, Config
 from parties.federation.attendance import Attendance
-from parties.federation.members import Meeting, Members
+from parties.federation.members import ConnectedClients, ConnectedClientsFactory
 from parties.federation.messages import refusal_of
 from parties.federation.result import RESULT
-from parties.federation.transcript import Record
-from parties.federation.transcript_schema import step_of
-from parties.foundation.process_limits import allow_files
-from parties.identity.tls import check_holder
+from parties.federation.transcript import FederationTranscript
+from parties.federation.transcript_schema import flaim_step_of
+from parties.foundation.process_limits import raise_file_limit
+from parties.identity.tls import check_pinned_identity
 from parties.observability.events import Progress
-from parties.observability.status import Board, Owner, OwnerState, Phase, Spent, StepSum
-from parties.session.enrollment import Enrolment
-from parties.session.operator_commands import Orders
+from parties.observability.status import (
+    BudgetUse,
+    ParticipantState,
+    ParticipantStatus,
+    Phase,
+    RunStatus,
+    StepTotals,
+)
+from parties.session.enrollment import Enrollment
+from parties.session.operator_commands import OperatorCommands
 from parties.storage.database import Database
 from parties.storage.files import disk_errors, write_json
 from parties.storage.privacy_ledger import LEDGER, DurableLedger, adopt_charges
-from parties.storage.release_registry import Registered, Study
-from parties.storage.user_paths import register_file
+from parties.storage.release_registry import RegisteredFolder, StudyRegistration
+from parties.storage.user_paths import registry_path
 from protocols.transcript import Value
 
 
-def watch_run(board: Board, ledger: DurableLedger, record: Record) -> None:
+def watch_run(board: RunStatus, ledger: DurableLedger, record: FederationTranscript) -> None:
     """From now on ``board`` shows what is charged, and what steps have cost."""
 
-    def spent() -> Spent:
+    def spent() -> BudgetUse:
         charges = [entry.rho for entry in ledger.entries]
-        return Spent(ledger.budget, sum(charges), len(charges))
+        return BudgetUse(ledger.budget, sum(charges), len(charges))
 
     board.sources.spent = spent
     record.tracing = board.tracing
@@ -52,40 +59,40 @@ def watch_run(board: Board, ledger: DurableLedger, record: Record) -> None:
     board.sources.now = lambda: record.at[1] if record.at else None
 
 
-def watch_orders(board: Board, orders: Orders, server: str) -> None:
+def watch_orders(board: RunStatus, orders: OperatorCommands, server: str) -> None:
     """From now on ``board`` shows what the ``server``'s operator asks: nobody else has to agree."""
 
     def told() -> None:
         orders.tell([orders.asked])
 
-    orders.on_asked = told
+    orders.on_command = told
     orders.on_change = board.touch
     told()
     board.sources.asked = lambda: orders.shown([server])
 
 
-def watch_members(board: Board, members: Members) -> None:
+def watch_members(board: RunStatus, members: ConnectedClients) -> None:
     """From now on ``board`` shows who is connected."""
     board.sources.owners = lambda: owners_of(members)
 
 
-def owners_of(members: Members) -> Sequence[Owner]:
+def owners_of(members: ConnectedClients) -> Sequence[ParticipantStatus]:
     """Everybody whom the configuration names: connected, gone, or not seen yet."""
     # Copies, each made in one go: members come and go beside the thread that looks.
     present, lost = set(members.present), dict(members.lost)
     return [
-        Owner(name, OwnerState.HERE)
+        ParticipantStatus(name, ParticipantState.HERE)
         if number in present
-        else Owner(name, OwnerState.GONE, reason=lost[number])
+        else ParticipantStatus(name, ParticipantState.GONE, reason=lost[number])
         if number in lost
-        else Owner(name, OwnerState.ABSENT)
+        else ParticipantStatus(name, ParticipantState.ABSENT)
         for number, name in enumerate(members.names)
     ]
 
 
-def _steps(record: Record) -> dict[str, StepSum]:
+def _steps(record: FederationTranscript) -> dict[str, StepTotals]:
     return {
-        name: StepSum(
+        name: StepTotals(
             seconds=cost.seconds,
             sent_bytes=cost.sent,
             received_bytes=cost.received,
@@ -96,20 +103,22 @@ def _steps(record: Record) -> dict[str, StepSum]:
 
 
 TRANSCRIPT = "transcript.jsonl"
-_WORDS = {"flaim": ("clients", "round"), "silos": ("silos", "sum")}
+_NOUNS = {"flaim": ("clients", "round"), "silos": ("silos", "sum")}
 """Who comes, and what for each time, by the configuration's section."""
 
 
-def session_files(config: Config) -> CertificateFiles:
+def server_certificate_files(config: Config) -> CertificateFiles:
     """The server's certificate files, checked. Raises ConfigError, CertificateError."""
-    section = config.require_meeting()
-    return check_holder(
-        config.require_tls(name=section.server), section.pinned, f"{config.meeting}.server"
+    section = config.require_federation()
+    return check_pinned_identity(
+        config.require_tls(name=section.server),
+        section.pinned,
+        f"{config.federation_section}.server",
     )
 
 
 @dataclass(eq=False, slots=True)
-class Attempt:
+class ServerSession:
     """See the module. ``before`` has the charges of earlier attempts, which were ``earlier`` in rho at the start.
 
     ``closed`` is set by whoever knows that no more clients will come; ``seconds`` are by phase.
@@ -121,14 +130,14 @@ class Attempt:
     database: Database
     before: DurableLedger
     earlier: float
-    registered: Registered
+    registered: StudyRegistration
     progress: Progress
     closed: asyncio.Event
-    meet: Meeting
-    board: Board
-    orders: Orders
-    enrolment: Enrolment
-    members: Members | None = None
+    clients_factory: ConnectedClientsFactory
+    board: RunStatus
+    orders: OperatorCommands
+    enrolment: Enrollment
+    members: ConnectedClients | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
@@ -137,14 +146,14 @@ class Attempt:
         present = self.members.present.values() if self.members else ()
         return [member.name for member in present]
 
-    def open_record(
+    def open_transcript(
         self,
         protocol: str,
         facts: Mapping[str, Value],
-        naming: Callable[[bytes], str] = step_of,
-    ) -> Record:
+        naming: Callable[[bytes], str] = flaim_step_of,
+    ) -> FederationTranscript:
         """The transcript, begun or continued; ``facts`` of the algorithm end its header. Raises StoreError."""
-        config, section = self.config, self.config.require_meeting()
+        config, section = self.config, self.config.require_federation()
         header: dict[str, Value] = {
             "protocol": protocol,
             "run": config.run.id,
@@ -154,14 +163,14 @@ class Attempt:
             **facts,
         }
         path, names = self.directory / TRANSCRIPT, section.clients
-        return Record.open(
+        return FederationTranscript.open(
             path, self.files, names, header=header, spent=self.earlier, naming=naming
         )
 
     async def serve(
         self,
-        work: Callable[[Members], Awaitable[Mapping[str, object]]],
-        record: Record,
+        work: Callable[[ConnectedClients], Awaitable[Mapping[str, object]]],
+        record: FederationTranscript,
         ledger: DurableLedger,
         *,
         digest: str,
@@ -172,11 +181,11 @@ class Attempt:
         ``digest`` is of what clients have to agree on; ``known`` are those of earlier attempts. Raises what ``work``
         raises, when the clients have been told; StoreError.
         """
-        watch_orders(self.board, self.orders, self.config.require_meeting().server)
+        watch_orders(self.board, self.orders, self.config.require_federation().server)
         watch_run(self.board, ledger, record)
         try:
             with disk_errors(self.directory):
-                document = await self._among_members(work, record, digest, known)
+                document = await self._run_with_clients(work, record, digest, known)
                 record.transcript.close()
                 # The last of all: where it is there, the run is over.
                 write_json(self.directory / RESULT, document, durable=True)
@@ -187,21 +196,21 @@ class Attempt:
         finally:
             self.board.freeze()
 
-    async def _among_members(
+    async def _run_with_clients(
         self,
-        work: Callable[[Members], Awaitable[Mapping[str, object]]],
-        record: Record,
+        work: Callable[[ConnectedClients], Awaitable[Mapping[str, object]]],
+        record: FederationTranscript,
         digest: str,
         known: Sequence[int],
     ) -> Mapping[str, object]:
-        who, _ = _WORDS[self.config.meeting]
+        who, _ = _NOUNS[self.config.federation_section]
 
         def arrived() -> None:
             here, expected = len(members.present), len(members.names)
             text = f"{here} of {expected} {who} are connected"
             self.progress.event("clients", text, done=here)
 
-        members = self.members = self.meet(
+        members = self.members = self.clients_factory(
             self.config,
             self.files,
             workload_digest=digest,
@@ -214,15 +223,15 @@ class Attempt:
         )
         watch_members(self.board, members)
         async with members:
-            address = self.config.require_meeting().address
+            address = self.config.require_federation().address
             self.progress.event("listening", f"taking {who} at {address}")
             try:
                 return await work(members)
             except BaseException as error:
-                members.dismiss(refusal_of(error))
+                members.send_refusal(refusal_of(error))
                 raise
 
-    def attendance(self, members: Members, least: int, before: int) -> Attendance:
+    def attendance(self, members: ConnectedClients, least: int, before: int) -> Attendance:
         """Who waits for ``members``; see ``Attendance``."""
         return Attendance(
             self.config,
@@ -233,7 +242,7 @@ class Attempt:
             self.closed,
             least,
             before,
-            *_WORDS[self.config.meeting],
+            *_NOUNS[self.config.federation_section],
         )
 
     def begin_computing(self, started: float) -> None:
@@ -243,7 +252,7 @@ class Attempt:
 
 
 @contextlib.contextmanager
-def begun(
+def open_session(
     config: Config,
     directory: Path,
     rho: float,
@@ -252,27 +261,27 @@ def begun(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None,
-    meet: Meeting,
-    board: Board,
-    orders: Orders | None,
-) -> Iterator[Attempt]:
+    clients_factory: ConnectedClientsFactory,
+    board: RunStatus,
+    orders: OperatorCommands | None,
+) -> Iterator[ServerSession]:
     """The attempt, while this process holds ``directory``, whose database has these ``tables`` besides a ledger's.
 
     ``rho`` is the run's budget; ``register`` is the file of this server's studies, None for its usual place. Raises
     ConfigError, CertificateError, StoreError (with StudyReleased where another folder has released this configuration),
     CheckFailed (of a transcript that is none).
     """
-    files, name = session_files(config), config.require_meeting().server
-    orders = orders or Orders()
-    allow_files()
+    files, name = server_certificate_files(config), config.require_federation().server
+    orders = orders or OperatorCommands()
+    raise_file_limit()
     with Database(directory / "store", config.digest(), [*LEDGER, *tables]) as database:
-        study = Study(config.digest(), name, config.run.id, database.identity, directory)
-        registered = Registered.begin(register_file(register), study)
+        study = RegisteredFolder(config.digest(), name, config.run.id, database.identity, directory)
+        registered = StudyRegistration.begin(registry_path(register), study)
         before = DurableLedger(database, rho)
         with disk_errors(directory):
             adopt_charges(before, directory / TRANSCRIPT, config.digest())
         orders.keep_in(database)
-        yield Attempt(
+        yield ServerSession(
             config,
             directory,
             files,
@@ -282,8 +291,8 @@ def begun(
             registered,
             progress,
             closed,
-            meet,
+            clients_factory,
             board,
             orders,
-            Enrolment.of(config, orders, database),
+            Enrollment.of(config, orders, database),
         )

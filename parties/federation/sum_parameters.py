@@ -1,24 +1,25 @@
 """Which SecAgg session takes a sum between silos, computed alike by the server that announces it and silos that check.
 
-Provides ``check_silos``, ``honest`` (for whom distributed noise is made), ``session`` (the parameters of one sum) and
-``policy`` (what a silo insists on). All public. Rules are FLAIM's (`parties.federation.flaim_parameters`): of the silos
-of a sum the fraction ``corrupt``, one at least, may be in league with the server; with run.security = "malicious" the
-server may do anything, sessions are signed in a complete graph, and the fraction is of all silos of the run.
+Provides ``check_silos``, ``honest_survivors`` (for whom distributed noise is made), ``silo_session_parameters`` (the
+parameters of one sum) and ``silo_client_policy`` (what a silo insists on). All public. Rules are FLAIM's
+(`parties.federation.flaim_parameters`): of the silos of a sum the fraction ``corrupt_silos``, one at least, may be in
+league with the server; with run.security = "malicious" the server may do anything, sessions are signed in a complete
+graph, and the fraction is of all silos of the run.
 """
 
 from collections.abc import Callable, Sequence
 
 from mechanisms.silos import Noise, Request
 from parties.config import Config, SilosSection
-from parties.federation.algorithm import Plan
-from parties.federation.flaim_parameters import everybody, graph, is_malicious
+from parties.federation.algorithm import AlgorithmPlan
+from parties.federation.flaim_parameters import graph_parameters, is_malicious, selectable_clients
 from parties.foundation.errors import ConfigError
 from secagg import ClientPolicy, Parameters, ThreatModel
 from secagg.graph import Adversary
 from secagg.noise import NoiseKind, SessionNoise
 from secagg.parameters import DIGEST_BYTES, SESSION_BYTES, roster_digest
 
-_KINDS = {"server": NoiseKind.SERVER, "distributed": NoiseKind.DISTRIBUTED}
+_NOISE_KINDS = {"server": NoiseKind.SERVER, "distributed": NoiseKind.DISTRIBUTED}
 
 
 def silos_section(config: Config) -> SilosSection:
@@ -26,19 +27,19 @@ def silos_section(config: Config) -> SilosSection:
     return config.silos or SilosSection()
 
 
-def corrupt(config: Config, clients: int) -> int:
+def corrupt_silos(config: Config, clients: int) -> int:
     """How many of the ``clients`` of a sum may be in league with the server; one at least."""
     threat = ThreatModel(corrupt=silos_section(config).corrupt)
-    return threat.corrupt_clients(everybody(config) or clients)
+    return threat.corrupt_clients(selectable_clients(config) or clients)
 
 
-def honest(config: Config) -> int:
+def honest_survivors(config: Config) -> int:
     """How many survivors of any sum are honest, for certain: those whose noise alone has to be enough."""
     least = silos_section(config).minimum
-    return max(1, least - corrupt(config, least))
+    return max(1, least - corrupt_silos(config, least))
 
 
-def check_silos(config: Config, plan: Plan) -> None:
+def check_silos(config: Config, plan: AlgorithmPlan) -> None:
     """Raises ConfigError where no sum of the run would protect a silo."""
     section, expected = silos_section(config), config.clients.expected
     if section.minimum > expected:
@@ -48,11 +49,11 @@ def check_silos(config: Config, plan: Plan) -> None:
             f"is {section.minimum}; expected at most clients.expected, {expected}",
         )
     for clients in range(section.minimum, expected + 1):
-        if clients - corrupt(config, clients) < 2:
+        if clients - corrupt_silos(config, clients) < 2:
             raise ConfigError(
                 config.source,
                 "silos.corrupt",
-                f"is {section.corrupt:g}, which is {corrupt(config, clients)} of the {clients} silos of a sum; "
+                f"is {section.corrupt:g}, which is {corrupt_silos(config, clients)} of the {clients} silos of a sum; "
                 "expected two honest ones in every sum, or it shows the vector of the only one: lower it, or raise "
                 "silos.minimum",
             )
@@ -65,21 +66,21 @@ def check_silos(config: Config, plan: Plan) -> None:
         )
 
 
-def least_survivors(config: Config, clients: int, noise: Noise | None) -> int:
+def silo_least_survivors(config: Config, clients: int, noise: Noise | None) -> int:
     """The fewest survivors of ``clients`` whose sum is opened."""
     section = silos_section(config)
-    neighbours, threshold = graph(section, clients, everybody(config))
+    neighbours, threshold = graph_parameters(section, clients, selectable_clients(config))
     least = max(section.minimum, threshold + 1)
     if neighbours < clients - 1:
         # A sparse graph was chosen for this many dropouts; of more it may fall apart.
         dropped = ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
         least = max(least, clients - dropped)
     if noise is not None and noise.maker == "distributed":
-        least = max(least, honest(config) + corrupt(config, clients))
+        least = max(least, honest_survivors(config) + corrupt_silos(config, clients))
     return least
 
 
-def session(
+def silo_session_parameters(
     config: Config,
     request: Request,
     clients: int,
@@ -89,14 +90,16 @@ def session(
     roster: Sequence[bytes] | None = None,
 ) -> Parameters:
     """The session for ``request`` among ``clients``; signed by those of a ``roster``. Raises ParameterError."""
-    neighbours, threshold = graph(silos_section(config), clients, everybody(config))
+    neighbours, threshold = graph_parameters(
+        silos_section(config), clients, selectable_clients(config)
+    )
     return Parameters(
         session=session_id or random_bytes(SESSION_BYTES),
         graph_seed=random_bytes(SESSION_BYTES),
         clients=clients,
         neighbours=neighbours,
         threshold=threshold,
-        min_survivors=least_survivors(config, clients, request.noise),
+        min_survivors=silo_least_survivors(config, clients, request.noise),
         length=request.length,
         low=request.low,
         high=request.high,
@@ -109,26 +112,26 @@ def session_noise(noise: Noise | None) -> SessionNoise:
     """The noise in SecAgg's terms. Raises ParameterError."""
     if noise is None:
         return SessionNoise()
-    return SessionNoise(_KINDS[noise.maker], noise.variance)
+    return SessionNoise(_NOISE_KINDS[noise.maker], noise.variance)
 
 
-def policy(
+def silo_client_policy(
     config: Config, request: Request, clients: int, *, session_id: bytes | None = None
 ) -> ClientPolicy:
     """What a silo insists on in the session for ``request``, from its own configuration. Raises ParameterError."""
-    section, among = silos_section(config), everybody(config)
-    neighbours, threshold = graph(section, clients, among)
+    section, among = silos_section(config), selectable_clients(config)
+    neighbours, threshold = graph_parameters(section, clients, among)
     complete = neighbours == clients - 1
     threat = ThreatModel(section.corrupt, 0.0 if complete else section.dropouts)
     if among is not None:
-        part = corrupt(config, clients) / clients
-        threat = ThreatModel(part, 0.0, Adversary.MALICIOUS)
+        corrupt_share = corrupt_silos(config, clients) / clients
+        threat = ThreatModel(corrupt_share, 0.0, Adversary.MALICIOUS)
     return ClientPolicy(
         length=request.length,
         low=request.low,
         high=request.high,
         min_clients=max(clients, section.minimum),
-        min_survivors=least_survivors(config, clients, request.noise),
+        min_survivors=silo_least_survivors(config, clients, request.noise),
         min_neighbours=neighbours,
         min_threshold=threshold,
         noise=session_noise(request.noise),

@@ -1,7 +1,8 @@
 """The FLAIM server's connections: its members over mutual TLS.
 
-Provides ``Connections``, the `Members` that connect to a port, one connection each, for as long as the run lasts. A
-client is known by the common name of its certificate. Secret: link keys. Public: who is connected, sizes, times.
+Provides ``TlsClients``, the `ConnectedClients` that connect to a port, one connection each, for as long as the run
+lasts. A client is known by the common name of its certificate. Secret: link keys. Public: who is connected, sizes,
+times.
 """
 
 import asyncio
@@ -11,26 +12,32 @@ from types import TracebackType
 from typing import Self
 
 from parties.config import CertificateFiles, Config
-from parties.federation.members import Member, MemberLog, Members
-from parties.federation.messages import SMALL_BYTES
+from parties.federation.members import ClientMessageLog, ConnectedClient, ConnectedClients
+from parties.federation.messages import SMALL_MESSAGE_BYTES
 from parties.foundation.errors import (
     CertificateError,
     ConfigError,
-    FlaimProtocolError,
-    RoundTransportError,
+    FederationProtocolError,
+    FrameTransportError,
 )
 from parties.identity import tls
-from parties.network.frames import close, keep_alive, read_frame, read_little, write_frame
-from parties.network.port_sharing import Handed, Inlets
-from parties.observability.events import Rejected, Rejection, unheard
-from parties.session.enrollment import Enrolment
+from parties.network.frames import (
+    close_writer,
+    enable_keepalive,
+    limit_tls_reads,
+    read_frame,
+    write_frame,
+)
+from parties.network.port_sharing import PassedSocketServer, SharedPorts
+from parties.observability.events import OnRejection, Rejection, ignore_rejection
+from parties.session.enrollment import Enrollment
 
 
-class _TlsLink:
+class _TlsChannel:
     """A client's connection."""
 
-    def __init__(self, connections: "Connections", writer: asyncio.StreamWriter) -> None:
-        self.member: Member | None = None
+    def __init__(self, connections: "TlsClients", writer: asyncio.StreamWriter) -> None:
+        self.member: ConnectedClient | None = None
         self._connections = connections
         self._writer = writer
 
@@ -41,20 +48,20 @@ class _TlsLink:
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        await close(self._writer)
+        await close_writer(self._writer)
 
     async def _send(self, data: bytes) -> None:
         connections, member = self._connections, self.member
         try:
             name = "" if member is None else member.name
             await write_frame(self._writer, data, name, timeout_s=connections.stage_s)
-        except RoundTransportError as error:
+        except FrameTransportError as error:
             if member is not None:
                 connections.expel(member, error)
 
 
-class Connections(Members):
-    """The listening server; ``async with`` opens and closes it. See ``Members``."""
+class TlsClients(ConnectedClients):
+    """The listening server; ``async with`` opens and closes it. See ``ConnectedClients``."""
 
     def __init__(
         self,
@@ -62,15 +69,15 @@ class Connections(Members):
         files: CertificateFiles,
         *,
         workload_digest: str,
-        log: MemberLog,
+        log: ClientMessageLog,
         on_change: Callable[[], None] = lambda: None,
         admit: Callable[[str], object] = lambda client: None,
-        rejected: Rejected = unheard,
-        enrolment: Enrolment | None = None,
+        rejected: OnRejection = ignore_rejection,
+        enrolment: Enrollment | None = None,
         known: Collection[int] = (),
-        inlets: Inlets | None = None,
+        inlets: SharedPorts | None = None,
     ) -> None:
-        """As ``Members``; ``inlets`` are instead of a port."""
+        """As ``ConnectedClients``; ``inlets`` are instead of a port."""
         super().__init__(
             config,
             files,
@@ -85,18 +92,20 @@ class Connections(Members):
         self.sending: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._inlets = inlets
-        self._listener: asyncio.Server | Handed | None = None
+        self._listener: asyncio.Server | PassedSocketServer | None = None
         self._closed = False
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        address = self._config.require_meeting().address
+        address = self._config.require_federation().address
         if address is None:
             raise RuntimeError("the config was checked for an address")
-        read_little()
-        context = tls.server_context(self._files, self._no_tls)
+        limit_tls_reads()
+        context = tls.server_context(self._files, self._handshake_failed)
         if self._inlets is not None:
-            self._listener = Handed(self._inlets.ingest(), self._stream, context, self.stage_s)
+            self._listener = PassedSocketServer(
+                self._inlets.ingest(), self._stream, context, self.stage_s
+            )
             return self
         try:
             self._listener = await asyncio.start_server(
@@ -110,7 +119,7 @@ class Connections(Members):
         except OSError as error:
             raise ConfigError(
                 self._config.source,
-                f"{self._config.meeting}.address",
+                f"{self._config.federation_section}.address",
                 f"is {address}, where this host cannot listen: {error.strerror or error}; expected an address of "
                 "this host and a free port",
             ) from error
@@ -130,12 +139,12 @@ class Connections(Members):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(link.close() for link in links if isinstance(link, _TlsLink)))
+        await asyncio.gather(*(link.close() for link in links if isinstance(link, _TlsChannel)))
         # Of those who were greeting or leaving, too.
         for writer in self._writers:
             writer.transport.abort()
 
-    def _no_tls(self, error: ssl.SSLError) -> None:
+    def _handshake_failed(self, error: ssl.SSLError) -> None:
         self._rejected(Rejection.TLS, tls.handshake_text(error))
 
     def _stream(self) -> asyncio.StreamReaderProtocol:
@@ -151,41 +160,45 @@ class Connections(Members):
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            member = await self._let_in(reader, writer)
-        except (CertificateError, RoundTransportError, ssl.SSLError, OSError):
+            member = await self._receive_greeting(reader, writer)
+        except (CertificateError, FrameTransportError, ssl.SSLError, OSError):
             member = None
         if member is not None:
             await self._listen(member, reader)
-        await close(writer)
+        await close_writer(writer)
         self._writers.discard(writer)
 
-    async def _let_in(
+    async def _receive_greeting(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Member | None:
+    ) -> ConnectedClient | None:
         """The new member, or None for whom the run has no place."""
         connection = writer.get_extra_info("ssl_object")
         name, certificate = tls.peer_name(connection), connection.getpeercert(binary_form=True)
-        data = await read_frame(reader, name, limit=SMALL_BYTES, timeout_s=self.stage_s)
+        data = await read_frame(reader, name, limit=SMALL_MESSAGE_BYTES, timeout_s=self.stage_s)
         remote = str((writer.get_extra_info("peername") or [""])[0])
-        found = await self.let_in(name, certificate, data, _TlsLink(self, writer), remote=remote)
+        found = await self.admit_client(
+            name, certificate, data, _TlsChannel(self, writer), remote=remote
+        )
         if isinstance(found, list):
             for answer in found:
                 await write_frame(writer, answer, name, timeout_s=self.stage_s)
             return None
-        keep_alive(writer)
+        enable_keepalive(writer)
         return found
 
-    async def _listen(self, member: Member, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, member: ConnectedClient, reader: asyncio.StreamReader) -> None:
         """Pass on what a member sends for as long as it is asked for anything."""
-        patience = 40 * 86400.0  # Stages have their own deadlines, and rounds may be far apart.
+        idle_timeout_s = (
+            40 * 86400.0
+        )  # Stages have their own deadlines, and rounds may be far apart.
         try:
             while True:
                 # What it may send changes while we wait for it.
                 data = await read_frame(
-                    reader, member.name, limit=lambda: member.limit, timeout_s=patience
+                    reader, member.name, limit=lambda: member.limit, timeout_s=idle_timeout_s
                 )
-                self.took(member, data)
-        except (RoundTransportError, FlaimProtocolError) as error:
+                self.on_message(member, data)
+        except (FrameTransportError, FederationProtocolError) as error:
             self.expel(member, error)
         await self.tell()
 

@@ -1,16 +1,16 @@
 """What the FLAIM server writes down: its transcript, and bytes and seconds by step.
 
-Provides ``Record``, a `parties.federation.members.MemberLog`. The transcript (`protocols.transcript`) has every
-message to and from a client, every opening, every charge before what it pays for, who took part in which round and who
-left why, and what each step cost. Messages stand in it by digests under a key that the two ends of their link share.
-Public: all of it but those keys.
+Provides ``FederationTranscript``, a `parties.federation.members.ClientMessageLog`. The transcript
+(`protocols.transcript`) has every message to and from a client, every opening, every charge before what it pays for,
+who took part in which round and who left why, and what each step cost. Messages stand in it by digests under a key that
+the two ends of their link share. Public: all of it but those keys.
 
 The transcript of one SecAgg server: every message, the sum that was opened, who survived, and why it ended.
 
-Provides ``SessionRecord``, the log of a `parties.federation.secagg_server.RoundServer`, and ``SCHEMA``, what may stand
-in it. Messages stand in it by digests under the session's own digest, which both ends know: what they carry is
-encrypted, masked or random. A sum is written down only where the session has noise; of one without, its length alone.
-Public: all of it.
+Provides ``SecaggTranscript``, the log of a `parties.federation.secagg_server.RoundServer`, and ``SECAGG_SCHEMA``, what
+may stand in it. Messages stand in it by digests under the session's own digest, which both ends know: what they carry
+is encrypted, masked or random. A sum is written down only where the session has noise; of one without, its length
+alone. Public: all of it.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from mechanisms.accounting import LedgerEntry
 from mechanisms.events import event_to_dict
 from parties.config import CertificateFiles
-from parties.federation.secagg_steps import SESSION, SUM, secagg_step_of
-from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS, step_of
+from parties.federation.secagg_steps import SECAGG_SESSION, SECAGG_SUM, secagg_step_of
+from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS, flaim_step_of
 from parties.foundation.version import version
 from parties.identity.tls import load_identity, signer
-from parties.observability.status import Tracing, untraced
-from parties.report.model import Opened
+from parties.observability.status import StepTracer, no_tracing
+from parties.report.model import ReportedOpening
 from parties.storage.files import disk_errors
 from protocols import fields
 from protocols.digests import message_digest
@@ -53,7 +53,7 @@ class StepCost:
 
 
 @dataclass(eq=False, slots=True)
-class Record:
+class FederationTranscript:
     """See the module. ``by_kind`` counts bytes by direction and kind of message, ``by_step`` costs by step.
 
     ``at`` is the step that is under way, and its round.
@@ -61,14 +61,14 @@ class Record:
 
     transcript: Transcript
     names: tuple[str, ...]
-    opened: list[Opened] = field(default_factory=list)
+    opened: list[ReportedOpening] = field(default_factory=list)
     by_kind: dict[str, Counter[str]] = field(
         default_factory=lambda: {"sent": Counter(), "received": Counter()}
     )
     by_step: dict[str, StepCost] = field(default_factory=dict)
     at: tuple[str, int] | None = None
-    tracing: Tracing = field(default=untraced, repr=False)
-    naming: Callable[[bytes], str] = field(default=step_of, repr=False)
+    tracing: StepTracer = field(default=no_tracing, repr=False)
+    naming: Callable[[bytes], str] = field(default=flaim_step_of, repr=False)
     """What a message is called."""
     _label: int = 0
     _costs: StepCost = field(default_factory=StepCost)
@@ -83,8 +83,8 @@ class Record:
         *,
         header: Mapping[str, Value],
         spent: float,
-        naming: Callable[[bytes], str] = step_of,
-    ) -> "Record":
+        naming: Callable[[bytes], str] = flaim_step_of,
+    ) -> "FederationTranscript":
         """A transcript at ``path``, begun or continued; ``spent`` is what the ledger has by then. Raises StoreError.
 
         ``opened`` has what earlier attempts opened, too.
@@ -92,7 +92,11 @@ class Record:
         with disk_errors(path):
             before = read(path).records if path.exists() else ()
             transcript = Transcript(path, sign=signer(files), header=header)
-        opened = [_opened(record) for record in before if record and record["kind"] == "opened"]
+        opened = [
+            _opening_from_record(record)
+            for record in before
+            if record and record["kind"] == "opened"
+        ]
         return cls(transcript, names, opened, naming=naming, _spent=spent)
 
     def message(
@@ -122,7 +126,9 @@ class Record:
         digest = hashlib.sha256(certificate).hexdigest()
         self.transcript.note(what, client=name, certificate=digest, reason=reason)
 
-    def took_part(self, client: int, round: int, *, certificate: bytes, reason: str = "") -> None:
+    def participation(
+        self, client: int, round: int, *, certificate: bytes, reason: str = ""
+    ) -> None:
         """``client`` takes part in ``round``, or (with a ``reason``) has dropped out of it."""
         self.transcript.client(
             client=self.names[client],
@@ -135,7 +141,7 @@ class Record:
     def choices(self, round: int, count: int, value: bytes) -> None:
         """What the participants chose was opened: ``count`` candidates."""
         self.transcript.opened(step=CHOOSE, round=round, what=CHOICES, count=count, value=value)
-        self.opened.append(Opened(round, CHOOSE, CHOICES, count))
+        self.opened.append(ReportedOpening(round, CHOOSE, CHOICES, count))
 
     def sums(self, round: int, scaled: NDArray[np.int64]) -> None:
         """A noisy sum of FLAIM's was opened."""
@@ -153,7 +159,7 @@ class Record:
             count=scaled.size,
             value=scaled.astype("<i4" if narrow else "<i8").tobytes() if written else b"",
         )
-        self.opened.append(Opened(round, step, what, scaled.size))
+        self.opened.append(ReportedOpening(round, step, what, scaled.size))
 
     def charge(self, entry: LedgerEntry) -> None:
         """A charge, on the disk before the ledger has it."""
@@ -173,7 +179,7 @@ class Record:
         own = self._costs = StepCost()
         self.at = name, round
         try:
-            with self.tracing(name, round, lambda: _counted(own)):
+            with self.tracing(name, round, lambda: _cost_attributes(own)):
                 yield
         finally:
             self.at = None
@@ -193,7 +199,7 @@ class Record:
                 setattr(total, item, getattr(total, item) + getattr(cost, item))
 
 
-def _counted(cost: StepCost) -> Mapping[str, int]:
+def _cost_attributes(cost: StepCost) -> Mapping[str, int]:
     return {
         "sent_bytes": cost.sent,
         "received_bytes": cost.received,
@@ -201,16 +207,16 @@ def _counted(cost: StepCost) -> Mapping[str, int]:
     }
 
 
-def _opened(record: Mapping[str, Value]) -> Opened:
+def _opening_from_record(record: Mapping[str, Value]) -> ReportedOpening:
     number, count = record["round"], record["count"]
     if not (isinstance(number, int) and isinstance(count, int)):
         raise CheckFailed("an opening in the transcript has no round or no count")
-    return Opened(number, str(record["step"]), str(record["what"]), count)
+    return ReportedOpening(number, str(record["step"]), str(record["what"]), count)
 
 
-PROTOCOL = "secagg"
+SECAGG_PROTOCOL = "secagg"
 LEFT, ABORTED = "left", "aborted"
-SCHEMA = schema(
+SECAGG_SCHEMA = schema(
     {
         "protocol": fields.text,
         "name": fields.text,
@@ -231,7 +237,7 @@ SCHEMA = schema(
 """The records of a session's transcript."""
 
 
-class SessionRecord:
+class SecaggTranscript:
     """A transcript at ``path`` for the session of ``server`` among ``names``; ``close`` seals it. Raises StoreError."""
 
     def __init__(
@@ -239,7 +245,7 @@ class SessionRecord:
     ) -> None:
         parameters = server.parameters
         header: dict[str, Value] = {
-            "protocol": PROTOCOL,
+            "protocol": SECAGG_PROTOCOL,
             "name": load_identity(files).name,
             "version": version(),
             "session": parameters.session.hex(),
@@ -284,7 +290,9 @@ class SessionRecord:
         scaled = server.scaled_result
         noisy = server.parameters.noise.kind is not NoiseKind.NONE
         value = scaled.astype("<i8").tobytes() if noisy else b""
-        self._transcript.opened(step=SESSION, round=None, what=SUM, count=scaled.size, value=value)
+        self._transcript.opened(
+            step=SECAGG_SESSION, round=None, what=SECAGG_SUM, count=scaled.size, value=value
+        )
 
     def aborted(self, reason: str) -> None:
         """There is no sum."""

@@ -1,23 +1,24 @@
 """What a FLAIM server's transcript says besides the records of `protocols.transcript`: its header and its notes.
 
-Provides the notes' names and ``SCHEMA``. Who writes and who reads a transcript use the same names. Public: everything.
+Provides the notes' names and ``FLAIM_SCHEMA``. Who writes and who reads a transcript use the same names. Public:
+everything.
 
 What FLAIM's messages, steps and openings are called in transcripts and reports: "flaim.brief".
 
-Provides ``STEPS`` (a name for every kind of `parties.federation.messages`), ``step_of``, which knows SecAgg's as well,
-and the names of what a server does and opens. All public.
+Provides ``FLAIM_STEPS`` (a name for every kind of `parties.federation.messages`), ``flaim_step_of``, which knows
+SecAgg's as well, and the names of what a server does and opens. All public.
 """
 
 from collections.abc import Callable, Mapping
 
 from parties.federation import secagg_steps as secagg
-from parties.federation.messages import MessageKind, is_secagg
+from parties.federation.messages import MessageKind, is_secagg_message
 from parties.session import result_digests
 from protocols import fields
 from protocols.fields import Fields
 from protocols.transcript import schema
 
-PROTOCOL = "flaim"
+FLAIM_PROTOCOL = "flaim"
 JOINED, LEFT, REFUSED = "joined", "left", "refused"
 EARLIER, ROUND, SELECTED, ABORTED, FINISHED = (
     "earlier",
@@ -32,7 +33,7 @@ _CONNECTION: Fields = {
     "certificate": fields.hex64,
     "reason": fields.text,
 }
-NOTES: Mapping[str, Fields] = {
+FLAIM_NOTES: Mapping[str, Fields] = {
     JOINED: _CONNECTION,
     LEFT: _CONNECTION,
     REFUSED: _CONNECTION,
@@ -43,7 +44,7 @@ NOTES: Mapping[str, Fields] = {
     result_digests.NOTE: result_digests.FIELDS,
     FINISHED: {"rounds": fields.natural, "clients": fields.natural},
 }
-SCHEMA = schema(
+FLAIM_SCHEMA = schema(
     {
         "protocol": fields.text,
         "run": fields.text,
@@ -56,32 +57,34 @@ SCHEMA = schema(
         "noise": fields.text,
         "rho_total": fields.number,
     },
-    NOTES,
+    FLAIM_NOTES,
 )
 
 
-STEPS: Mapping[MessageKind, str] = {kind: f"flaim.{kind.name.lower()}" for kind in MessageKind}
+FLAIM_STEPS: Mapping[MessageKind, str] = {
+    kind: f"flaim.{kind.name.lower()}" for kind in MessageKind
+}
 CHOOSE, AGGREGATE = "choose", "aggregate"
 CHOICES, SUMS = "flaim.choices", "flaim.sums"
-OPENED: Mapping[str, str] = {CHOICES: CHOOSE, SUMS: AGGREGATE}
+FLAIM_OPENED: Mapping[str, str] = {CHOICES: CHOOSE, SUMS: AGGREGATE}
 """What may be opened, and in which step."""
 
-_KIND_AT = 5
+_FLAIM_KIND_AT = 5
 
 
-def namer(steps: Mapping[MessageKind, str]) -> Callable[[bytes], str]:
+def step_namer(steps: Mapping[MessageKind, str]) -> Callable[[bytes], str]:
     """What names a message by ``steps``, or as SecAgg's; its kind alone is looked at."""
 
     def step_of(message: bytes) -> str:
-        if is_secagg(message):
+        if is_secagg_message(message):
             return secagg.secagg_step_of(message)
         try:
-            return steps[MessageKind(message[_KIND_AT])]
+            return steps[MessageKind(message[_FLAIM_KIND_AT])]
         except (ValueError, IndexError):
-            return secagg.UNKNOWN
+            return secagg.UNKNOWN_STEP
 
     return step_of
 
 
-step_of = namer(STEPS)
+flaim_step_of = step_namer(FLAIM_STEPS)
 """The name of a message on a client's connection, FLAIM's own or SecAgg's."""

@@ -55,7 +55,7 @@ class CertificateError(PartyError):
     """A certificate, key or authority that cannot be used, of this side or of the peer."""
 
 
-class CertificateTooEarly(CertificateError):
+class CertificateNotYetValid(CertificateError):
     """A certificate is valid only from a later moment than this host's clock shows."""
 
 
@@ -88,7 +88,7 @@ class SubmissionCounted(StoreError):
     """The client's rows are in what a round uses: what is released depends on them."""
 
 
-class SubmissionSettled(StoreError):
+class SubmissionTombstoned(StoreError):
     """The client has withdrawn this version of its submission, or replaced it: it does not come back."""
 
 
@@ -104,7 +104,7 @@ class StudyReleased(StoreError):
     """This configuration was released already, from another folder; from this one it would be released again."""
 
 
-class StoreUnfit(StoreError):
+class StoreIncompatible(StoreError):
     """What a folder holds is damaged, of another run, or of another version: a copy or another program cures it."""
 
 
@@ -140,7 +140,7 @@ class NotEnrolled(SubmissionRefused):
     """This owner may not take part, or not at this time: ``parties.session.enrollment`` has the reasons."""
 
 
-class TooLate(SubmitError):
+class WithdrawalTooLate(SubmitError):
     """The rows are counted, and what is released depends on them: nothing can be taken back."""
 
 
@@ -155,7 +155,7 @@ class PartialSubmission(SubmitError):
         self.failures = dict(failures)
 
 
-class RoundTransportError(PartyError):
+class FrameTransportError(PartyError):
     """A SecAgg round's connection cannot be used any more; ``peer`` is who was at the other end."""
 
     def __init__(self, peer: str, message: str) -> None:
@@ -163,23 +163,23 @@ class RoundTransportError(PartyError):
         self.peer = peer
 
 
-class RoundConnectError(RoundTransportError):
+class FrameConnectError(FrameTransportError):
     """The other end cannot be reached, or did not prove who it is."""
 
 
-class RoundTimeout(RoundTransportError):
+class FrameTimeout(FrameTransportError):
     """The other end was silent beyond the deadline."""
 
 
-class RoundPeerClosed(RoundTransportError):
+class FramePeerClosed(FrameTransportError):
     """The other end closed or broke the connection."""
 
 
-class FrameTooLarge(RoundTransportError):
+class FrameTooLarge(FrameTransportError):
     """The other end announced a message larger than any of this round."""
 
 
-class FlaimProtocolError(PartyError):
+class FederationProtocolError(PartyError):
     """``peer`` sent something that FLAIM's protocol does not allow; it is not dealt with any further."""
 
     def __init__(self, peer: str, message: str) -> None:

@@ -15,18 +15,18 @@ from parties.foundation.errors import (
     ComputeError,
     ConfigError,
     ExtraMissing,
-    FlaimProtocolError,
+    FederationProtocolError,
+    FrameTransportError,
     IngestError,
     NotEnrolled,
     PartyError,
-    RoundTransportError,
     SealError,
     StoreError,
     SubmitError,
-    TooLate,
+    WithdrawalTooLate,
 )
-from parties.foundation.process import SERVER
-from parties.foundation.untrusted_text import legible
+from parties.foundation.process import SERVER_PACKAGES
+from parties.foundation.untrusted_text import printable
 from protocols.errors import ChannelError, ConfigurationError, ProtocolError
 
 
@@ -66,12 +66,12 @@ class Stopped(PartyError):
         super().__init__(message)
         self.status = status
 
-    def advising(self, text: str) -> "Stopped":
+    def with_advice(self, text: str) -> "Stopped":
         """The same, with a further sentence; itself for an empty one."""
         return Stopped(f"{self}; {text}", self.status) if text else self
 
 
-class FlaimRefused(PartyError):
+class FederationRefused(PartyError):
     """FLAIM's server sends this client away; ``status`` is what that makes of the client's command."""
 
     def __init__(self, message: str, status: Status) -> None:
@@ -116,11 +116,11 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (AuditFailed, Status.AUDIT),
     (ExtraMissing, Status.EXTRA),
     (ComputeError, Status.NETWORK),
-    (TooLate, Status.TOO_LATE),
+    (WithdrawalTooLate, Status.TOO_LATE),
     (NotEnrolled, Status.NOT_ENROLLED),
     (SubmitError, Status.NETWORK),
-    (RoundTransportError, Status.NETWORK),
-    (FlaimProtocolError, Status.PROTOCOL),
+    (FrameTransportError, Status.NETWORK),
+    (FederationProtocolError, Status.PROTOCOL),
     (IngestError, Status.NETWORK),
     (ConfigurationError, Status.CONFIG),
     (ChannelError, Status.NETWORK),
@@ -138,26 +138,26 @@ def describe(error: BaseException) -> Failure:
     Whatever a file or another party had in it: the message does nothing to a terminal, and has an end.
     """
     found = _described(error)
-    return Failure(found.status, legible(found.message))
+    return Failure(found.status, printable(found.message))
 
 
 def _described(error: BaseException) -> Failure:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, Stopped | ChildFailed | FlaimRefused | ServiceRefused):
+    if isinstance(error, Stopped | ChildFailed | FederationRefused | ServiceRefused):
         return Failure(error.status, str(error))
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return Failure(Status.INTERRUPTED, "stopped by Ctrl-C")
-    if isinstance(error, ModuleNotFoundError) and error.name in SERVER:
+    if isinstance(error, ModuleNotFoundError) and error.name in SERVER_PACKAGES:
         error = ExtraMissing("this", error.name)
-    for kind, status in (*_STATUSES, *_of_sums()):
+    for kind, status in (*_STATUSES, *_secure_sum_statuses()):
         if isinstance(error, kind):
             return Failure(status, _text(error))
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(Status.DEFECT, f"internal error: {text} (--debug shows where)")
 
 
-def _of_sums() -> tuple[tuple[type[BaseException], Status], ...]:
+def _secure_sum_statuses() -> tuple[tuple[type[BaseException], Status], ...]:
     # Most commands that do not fail have no other use for SecAgg, which takes as long to import as all of the above.
     from secagg.errors import RoundAborted, SecAggError
 

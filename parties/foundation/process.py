@@ -1,15 +1,16 @@
 """Processes that hold shares, tables or keys leave no image of their memory behind.
 
-Provides ``no_core_dumps``: a crash writes no core file and hands none to a system's crash collector, and other
+Provides ``disable_core_dumps``: a crash writes no core file and hands none to a system's crash collector, and other
 processes of the same user can neither trace this one nor read its memory. Children of it are on their own. Nothing
 here is secret. Source: prctl(2), core(5). Known limits: the administrator of the machine reads what it likes; memory
 may be swapped out; without Linux only core files are turned off.
 
-Imports without garbage collection. Provides ``uncollected``. Nothing here is secret.
+Imports without garbage collection. Provides ``without_gc``. Nothing here is secret.
 
 What a data owner's installation leaves out: the packages of the extra ``server``.
 
-Provides ``SERVER`` and ``need_server``, which asks for them before work begins rather than when it is half done.
+Provides ``SERVER_PACKAGES`` and ``require_server_packages``, which asks for them before work begins rather than when it
+is half done.
 
 What this host has: the memory that a process here may use. Public: everything.
 """
@@ -30,7 +31,7 @@ from parties.foundation.errors import ExtraMissing
 _PR_SET_DUMPABLE = 4
 
 
-def no_core_dumps() -> None:
+def disable_core_dumps() -> None:
     """Turn core dumps off for this process, as far as the system lets it."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     with contextlib.suppress(OSError, ValueError):
@@ -42,7 +43,7 @@ def no_core_dumps() -> None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """No garbage collection while the block imports, and none later of what it has made, which stays anyway.
 
     A hundred modules are so many objects that the collector goes over all of them several times: a seventh of the time.
@@ -55,7 +56,7 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-SERVER = (
+SERVER_PACKAGES = (
     "alembic",
     "jinja2",
     "matplotlib",
@@ -71,9 +72,9 @@ SERVER = (
 metrics, progress, threads of products, loops of proofs and of large selections."""
 
 
-def need_server(what: str) -> None:
-    """Raises ExtraMissing, with what to install, unless all packages of ``SERVER`` are there for ``what``."""
-    for module in SERVER:
+def require_server_packages(what: str) -> None:
+    """Raises ExtraMissing, with what to install, unless all packages of ``SERVER_PACKAGES`` are there for ``what``."""
+    for module in SERVER_PACKAGES:
         if importlib.util.find_spec(module) is None:
             raise ExtraMissing(what, module)
 

@@ -5,7 +5,7 @@ import resource
 import sys
 
 
-def allow_files() -> None:
+def raise_file_limit() -> None:
     """Let this process have as many files and connections as it may: a thousand clients are more than the default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -14,6 +14,6 @@ def allow_files() -> None:
 
 
 def most_files() -> int:
-    """How many files and connections a process of this host may have open, after ``allow_files``."""
+    """How many files and connections a process of this host may have open, after ``raise_file_limit``."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard

@@ -29,6 +29,6 @@ def ingest_headers() -> dict[str, str]:
     return {INGEST_HEADER: str(INGEST_VERSION)}
 
 
-def spoken() -> str:
+def version_line() -> str:
     """What a server says of itself before anything else; all three say the same, or do not begin."""
     return f"{version()}, messages {WIRE_VERSION}"

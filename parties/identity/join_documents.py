@@ -1,8 +1,9 @@
 """What people hand to one another before a run: servers' cards, owners' requests, and the words they read out.
 
-Provides ``Card`` and ``Request`` with their readers, ``own_card`` and ``own_request``, which make them together with
-their keys, and ``words``, ``grouped``, ``read_out`` for digests that people compare. Both are small TOML files, signed
-with the key that they show: whoever has compared a key's fingerprint with its holder has compared the whole file.
+Provides ``ServerCard`` and ``JoinRequest`` with their readers, ``ensure_server_card`` and ``ensure_join_request``,
+which make them together with their keys, and ``fingerprint_words``, ``grouped_hex``, ``fingerprint_lines`` for digests
+that people compare. Both are small TOML files, signed with the key that they show: whoever has compared a key's
+fingerprint with its holder has compared the whole file.
 
 Secret: the private keys, ``own.key`` and ``own.seal``, made here with mode 0600; they stay where they were made.
 Public: everything else. What is read comes from strangers: sizes are bounded, and every value has one form. Known
@@ -34,15 +35,15 @@ from parties.config import Address
 from parties.crypto.hpke import SealKey, SealTo
 from parties.foundation.errors import CertificateError
 from parties.identity.tls import check_subject, load_key, private_pem
-from parties.storage.files import disk_errors, write_new, write_whole
+from parties.storage.files import disk_errors, write_atomic, write_new
 
 CARD, REQUEST = "card", "request"
 """The kinds of files: the ending of the name, and the key of the version in it."""
-SEAL = "own.seal"
+SEAL_FILE = "own.seal"
 VERSION = 1
-MOST_BYTES = 16_384
+MAX_BYTES = 16_384
 _WORD_BYTES = 16
-_ENDS = ("mesh", "ingest", "address")
+_ADDRESSES = ("mesh", "ingest", "address")
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
 _COMMENTS = {
     CARD: "# A server's public card. Nothing in it is secret, and no change to it goes unnoticed.\n",
@@ -55,7 +56,7 @@ def _word_list() -> Mnemonic:
     return Mnemonic("english")
 
 
-def words(digest: str) -> str:
+def fingerprint_words(digest: str) -> str:
     """Twelve English words (BIP 39) for the first 16 bytes of a hex digest; the last one checks the others.
 
     128 bits: to find other content with the words of a given one takes 2^128 tries (second preimage), so that nobody
@@ -65,23 +66,25 @@ def words(digest: str) -> str:
     return _word_list().to_mnemonic(bytes.fromhex(digest)[:_WORD_BYTES])
 
 
-def grouped(digest: str) -> str:
+def grouped_hex(digest: str) -> str:
     """A hex digest in groups of four."""
     return " ".join(digest[i : i + 4] for i in range(0, len(digest), 4))
 
 
-def read_out(digest: str) -> list[str]:
+def fingerprint_lines(digest: str) -> list[str]:
     """Lines with a digest for people: in words, then in hex, each in two halves."""
 
-    def halves(label: str, parts: Sequence[str]) -> list[str]:
-        middle = len(parts) // 2
-        return [f"    {label}  {' '.join(parts[:middle])}", f"{'':14}{' '.join(parts[middle:])}"]
+    def halves(label: str, groups: Sequence[str]) -> list[str]:
+        middle = len(groups) // 2
+        return [f"    {label}  {' '.join(groups[:middle])}", f"{'':14}{' '.join(groups[middle:])}"]
 
-    return halves("in words", words(digest).split()) + halves("in hex  ", grouped(digest).split())
+    return halves("in words", fingerprint_words(digest).split()) + halves(
+        "in hex  ", grouped_hex(digest).split()
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class JoinRequest:
     """A data owner that asks to be admitted: its ``name`` and its ``public`` key (SubjectPublicKeyInfo, DER)."""
 
     name: str
@@ -101,8 +104,8 @@ class Request:
         return {"name": self.name, "key": self.key, "public": _base64(self.public)}
 
 
-def _check_ends(ends: Mapping[str, Address]) -> None:
-    if tuple(ends) not in (_ENDS[:2], _ENDS[2:]):
+def _check_addresses(ends: Mapping[str, Address]) -> None:
+    if tuple(ends) not in (_ADDRESSES[:2], _ADDRESSES[2:]):
         raise CertificateError(
             f"there are the addresses {', '.join(ends) or 'none'}; expected mesh and ingest, or of FLAIM's server "
             "address"
@@ -114,11 +117,11 @@ def _check_ends(ends: Mapping[str, Address]) -> None:
         raise CertificateError("mesh and ingest are the same; expected two addresses")
 
 
-_Signed = TypeVar("_Signed", bound=Request)
+_Signed = TypeVar("_Signed", bound=JoinRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class Card(Request):
+class ServerCard(JoinRequest):
     """A server: where others reach it and the keys that the configuration pins.
 
     Of a compute server ``ends`` are mesh and ingest, and ``seal`` is its public sealing key; of FLAIM's server ``ends``
@@ -129,8 +132,8 @@ class Card(Request):
     seal: str | None = None
 
     def __post_init__(self) -> None:
-        Request.__post_init__(self)
-        _check_ends(self.ends)
+        JoinRequest.__post_init__(self)
+        _check_addresses(self.ends)
         if (self.seal is None) != self.of_flaim:
             raise CertificateError(
                 f"the card of {self.name} has {'a' if self.seal else 'no'} sealing key; expected one of a compute "
@@ -151,35 +154,36 @@ class Card(Request):
     def lines(self) -> list[str]:
         """What it says to people."""
         ends = ", ".join(f"{key} {end}" for key, end in self.ends.items())
-        return [f"{self.name} ({ends})", *read_out(self.key)]
+        return [f"{self.name} ({ends})", *fingerprint_lines(self.key)]
 
 
-def own_card(
+def ensure_server_card(
     name: str, ends: Mapping[str, Address] | None, *, keys: Path, path: Path
-) -> tuple[Card, bool]:
+) -> tuple[ServerCard, bool]:
     """This host's card at ``path``, and whether it was written now, with the keys in the folder ``keys``.
 
     Makes what is not there yet. A card that is there stays, unless ``ends`` are others: then one with the same keys
     takes its place. Raises CertificateError (also where there is neither a card nor ``ends``), StoreError.
     """
-    known = load_card(path) if path.exists() else None
+    known = load_server_card(path) if path.exists() else None
     if known is not None:
-        _same(known.name, name, path)
+        _check_same_key(known.name, name, path)
     if ends is None and known is not None:
         ends = known.ends
     if ends is None:
         raise CertificateError(f"{path}: there is no card yet; expected the server's addresses")
-    _check_ends(ends)  # Before any key is made.
+    _check_addresses(ends)  # Before any key is made.
     key = _own_key(keys, make=known is None)
     seal = None
-    if known is not None and known.seal is not None and not (keys / SEAL).exists():
+    if known is not None and known.seal is not None and not (keys / SEAL_FILE).exists():
         raise CertificateError(
-            f"{keys / SEAL}: sealing key cannot be read: a server deletes it at the end of its run. Expected it there, "
+            f"{keys / SEAL_FILE}: sealing key cannot be read: a server deletes it at the end of its "
+            "run. Expected it there, "
             f"or no {path}, which is its card (move this one away: a new one brings a new key)"
         )
     if "address" not in ends:
         seal = str(_own_seal(keys, make=known is None).public)
-    card = Card(name, _der(key), dict(ends), seal)
+    card = ServerCard(name, _der(key), dict(ends), seal)
     if known == card:
         return card, False
     if known is not None and known.of_flaim != card.of_flaim:
@@ -194,46 +198,49 @@ def own_card(
     if known is None:
         write_new(path, text)
     else:
-        write_whole(path, text)
+        write_atomic(path, text)
     return card, True
 
 
-def own_request(name: str, *, keys: Path, path: Path) -> tuple[Request, bool]:
-    """This owner's request at ``path``, and whether it was written now; as ``own_card``. Raises as it does."""
-    known = load_request(path) if path.exists() else None
+def ensure_join_request(name: str, *, keys: Path, path: Path) -> tuple[JoinRequest, bool]:
+    """This owner's request at ``path``, and whether it was written now; as ``ensure_server_card``.
+
+    Raises as it does.
+    """
+    known = load_join_request(path) if path.exists() else None
     key = _own_key(keys, make=known is None)
-    request = Request(name, _der(key))
+    request = JoinRequest(name, _der(key))
     if known is None:
         write_new(path, _signed(REQUEST, request.fields(), key))
         return request, True
-    _same(known.name, name, path)
+    _check_same_key(known.name, name, path)
     if known != request:
         raise CertificateError(f"{path}: is of another key than the one in {keys}")
     return request, False
 
 
-def load_card(path: Path) -> Card:
+def load_server_card(path: Path) -> ServerCard:
     """The card in a file. Raises CertificateError, naming it, where it is damaged, altered or of another version."""
-    values = _checked(path, CARD, (*_ENDS, "seal"))
+    values = _checked(path, CARD, (*_ADDRESSES, "seal"))
     try:
         ends: dict[str, Address] = {
-            key: Address.parse(values[key]) for key in _ENDS if key in values
+            key: Address.parse(values[key]) for key in _ADDRESSES if key in values
         }
         seal = str(SealTo.parse(values["seal"])) if "seal" in values else None
-        card = Card(values["name"], _from_base64(values["public"]), ends, seal)
+        card = ServerCard(values["name"], _from_base64(values["public"]), ends, seal)
     except (ValueError, CertificateError) as error:
         raise CertificateError(f"{path}: {error}") from error
-    return _in_one_form(card, values, path)
+    return _check_canonical(card, values, path)
 
 
-def load_request(path: Path) -> Request:
-    """The request in a file. Raises as ``load_card``."""
+def load_join_request(path: Path) -> JoinRequest:
+    """The request in a file. Raises as ``load_server_card``."""
     values = _checked(path, REQUEST, ())
     try:
-        request = Request(values["name"], _from_base64(values["public"]))
+        request = JoinRequest(values["name"], _from_base64(values["public"]))
     except CertificateError as error:
         raise CertificateError(f"{path}: {error}") from error
-    return _in_one_form(request, values, path)
+    return _check_canonical(request, values, path)
 
 
 def public_key(der: bytes) -> Ed25519PublicKey:
@@ -283,19 +290,19 @@ def _checked(path: Path, kind: str, more: Sequence[str]) -> dict[str, str]:
 def _document(path: Path, kind: str) -> dict[str, object]:
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CertificateError(f"{path}: cannot be read: {reason}; expected a {kind}") from error
-    if len(data) > MOST_BYTES:
-        raise CertificateError(f"{path}: has more than {MOST_BYTES} bytes; expected a {kind}")
+    if len(data) > MAX_BYTES:
+        raise CertificateError(f"{path}: has more than {MAX_BYTES} bytes; expected a {kind}")
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise CertificateError(f"{path}: is damaged, or no {kind}: not valid TOML") from error
 
 
-def _in_one_form(item: _Signed, values: Mapping[str, str], path: Path) -> _Signed:
+def _check_canonical(item: _Signed, values: Mapping[str, str], path: Path) -> _Signed:
     """``item``, whose file says what ``item`` would write: no other spelling of an address or a key."""
     for key, value in item.fields().items():
         said = values[key]
@@ -304,7 +311,7 @@ def _in_one_form(item: _Signed, values: Mapping[str, str], path: Path) -> _Signe
     return item
 
 
-def _same(known: str, name: str, path: Path) -> None:
+def _check_same_key(known: str, name: str, path: Path) -> None:
     if known != name:
         raise CertificateError(f"{path}: is of {known!r}; expected {name!r}")
 
@@ -332,7 +339,7 @@ def _own_key(directory: Path, *, make: bool) -> Ed25519PrivateKey:
 
 
 def _own_seal(directory: Path, *, make: bool) -> SealKey:
-    path = directory / SEAL
+    path = directory / SEAL_FILE
     if make and not path.exists():
         _make_folder(directory)
         write_new(path, SealKey.generate().pem(), secret=True)

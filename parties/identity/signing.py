@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from parties.crypto.pinned_key import Pinned
+from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import CertificateError
-from parties.foundation.untrusted_text import from_der
+from parties.foundation.untrusted_text import certificate_from_der
 from parties.identity.tls import common_name, load_certificate
 
 PublicKey = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey
@@ -57,7 +57,7 @@ class Issuer:
     def of(cls, certificate: bytes) -> Self:
         """From its DER bytes. Raises CertificateError."""
         try:
-            return cls(from_der(certificate))
+            return cls(certificate_from_der(certificate))
         except ValueError as error:
             raise CertificateError("the authority's certificate cannot be read") from error
 
@@ -79,7 +79,7 @@ class Issuer:
 
     def _admitted(self, certificate: bytes) -> tuple[x509.Certificate, Signatory]:
         try:
-            found = from_der(certificate)
+            found = certificate_from_der(certificate)
             found.verify_directly_issued_by(self.certificate)
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
             raise CertificateError("the certificate is none of the run's authority") from error
@@ -92,7 +92,7 @@ class Issuer:
         return found, Signatory(name, key)
 
 
-def pinned_signatory(pinned: Pinned, public_key: bytes) -> Signatory:
+def pinned_signatory(pinned: PinnedKey, public_key: bytes) -> Signatory:
     """The server whose ``public_key`` (SubjectPublicKeyInfo, DER) this is.
 
     Raises CertificateError where it is not the pinned one, or no key.

@@ -1,8 +1,9 @@
 """The coordinator of a study: makes one configuration out of it and the servers' cards, and admits data owners.
 
-Provides ``merge`` and ``admit``. The authority issues certificates for public keys that others made, and sees no other
-private key than its own. What it has issued it keeps in its folder ``issued``: a data owner's name belongs to one key,
-and no name to both a server and an owner. Neither function replaces a file of those that it hands out.
+Provides ``create_study`` and ``issue_certificates``. The authority issues certificates for public keys that others
+made, and sees no other private key than its own. What it has issued it keeps in its folder ``issued``: a data owner's
+name belongs to one key, and no name to both a server and an owner. Neither function replaces a file of those that it
+hands out.
 
 Secret: the authority's private key. Public: everything else. Known limit: whether a card or a request is of whom it
 says, the coordinator hears from that person, by the fingerprint.
@@ -18,10 +19,16 @@ from pathlib import Path
 from parties.config import Config, apply_overrides, load_config
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
-from parties.foundation.untrusted_text import toml_of
-from parties.identity.join_documents import Card, Request, load_card, load_request, public_key
-from parties.identity.tls import Authority, for_servers, load_certificate, public_pem
-from parties.storage.files import disk_errors, write_new, write_whole
+from parties.foundation.untrusted_text import parse_toml
+from parties.identity.join_documents import (
+    JoinRequest,
+    ServerCard,
+    load_join_request,
+    load_server_card,
+    public_key,
+)
+from parties.identity.tls import Authority, is_for_servers, load_certificate, public_pem
+from parties.storage.files import disk_errors, write_atomic, write_new
 from protocols.mesh import key_hash
 
 CERTIFICATES = "certificates"
@@ -33,7 +40,7 @@ TLS = {
 }
 """A study's folder is public and the same everywhere; private keys lie beside it."""
 _ISSUED = "issued"
-_PARTIES = 3
+_SERVERS = 3
 _HEADERS = {
     name: re.compile(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\n]*)?\r?$", re.MULTILINE)
     for name in ("flaim", "silos")
@@ -41,7 +48,7 @@ _HEADERS = {
 """Of the tables in which one server stands."""
 
 
-def merge(
+def create_study(
     study: Path, cards: Sequence[Path], *, authority: Path, out: Path, valid_days: float
 ) -> Config:
     """Make the folder ``out``: the configuration of ``study`` with the servers of ``cards``, and certificates.
@@ -66,16 +73,16 @@ def merge(
     return load_config(out / study.name)
 
 
-def admit(
+def issue_certificates(
     requests: Sequence[Path], *, authority: Path, out: Path, valid_days: float
-) -> dict[Path, Request]:
+) -> dict[Path, JoinRequest]:
     """Issue a certificate for client use to everybody who asks, or to nobody: NAME.crt in the folder ``out``.
 
     An owner that is admitted already may have another certificate for the same key. Raises CertificateError,
     StoreError.
     """
     issuer = Authority.load(authority)
-    owners = [load_request(path) for path in requests]
+    owners = [load_join_request(path) for path in requests]
     _all_different(requests, owners)
     made = {out / f"{owner.name}.crt": owner for owner in owners}
     for path, owner in made.items():
@@ -89,10 +96,10 @@ def admit(
     return made
 
 
-def _servers(paths: Sequence[Path]) -> list[Card]:
+def _servers(paths: Sequence[Path]) -> list[ServerCard]:
     """The cards of three compute servers or of FLAIM's. Raises CertificateError."""
-    cards = [load_card(path) for path in paths]
-    if len(cards) != (1 if any(card.of_flaim for card in cards) else _PARTIES):
+    cards = [load_server_card(path) for path in paths]
+    if len(cards) != (1 if any(card.of_flaim for card in cards) else _SERVERS):
         raise CertificateError(
             f"these are {len(cards)} cards: {', '.join(card.name for card in cards)}; expected three of compute "
             "servers, or one of FLAIM's server"
@@ -101,7 +108,7 @@ def _servers(paths: Sequence[Path]) -> list[Card]:
     return cards
 
 
-def _all_different(paths: Sequence[Path], items: Sequence[Request]) -> None:
+def _all_different(paths: Sequence[Path], items: Sequence[JoinRequest]) -> None:
     """Refuse two files with one name or key, also one to seal to. Raises CertificateError."""
     for what in ("name", "key", "seal"):
         seen: dict[str, Path] = {}
@@ -115,14 +122,14 @@ def _all_different(paths: Sequence[Path], items: Sequence[Request]) -> None:
                 seen[value] = path
 
 
-def _added_tables(study: Path, servers: Sequence[Card]) -> dict[str, object]:
+def _added_tables(study: Path, servers: Sequence[ServerCard]) -> dict[str, object]:
     """What the cards add to a study, by dotted key. Raises ConfigError where it stands there already."""
     config = load_config(study)
     there: dict[str, object] = {"party": config.parties, "tls": config.tls}
     first = servers[0]
     added: dict[str, object] = {"tls": TLS}
     if first.of_flaim:
-        name, text = config.meeting, _table(study, config.meeting)
+        name, text = config.federation_section, _table(study, config.federation_section)
         if text is None:
             raise ConfigError(str(study), name, f"is missing; expected [{name}] with the clients")
         there |= {f"{name}.{key}": text.get(key) for key in ("server", "address", "key")}
@@ -150,7 +157,7 @@ def _added_tables(study: Path, servers: Sequence[Card]) -> dict[str, object]:
 def _document(study: Path) -> tuple[str, dict[str, object]]:
     with disk_errors(study, "read"):
         text = study.read_bytes().decode()
-    return text, toml_of(text)
+    return text, parse_toml(text)
 
 
 def _table(study: Path, name: str) -> Mapping[str, object] | None:
@@ -175,7 +182,7 @@ def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
     apply_overrides(document, tables)
     # Lines may end up elsewhere, as in a text of several lines that looks like a table.
     try:
-        same = toml_of(text) == document
+        same = parse_toml(text) == document
     except ValueError:
         same = False
     if not same:
@@ -209,13 +216,13 @@ def _new_folder(path: Path) -> Iterator[Path]:
             raise
 
 
-def _check_issued(issuer: Authority, asking: Request, *, server: bool) -> None:
+def _check_issued(issuer: Authority, asking: JoinRequest, *, server: bool) -> None:
     """Refuse a name that the authority has given to another key, or for another use. Raises CertificateError."""
     path = issuer.directory / _ISSUED / f"{asking.name}.crt"
     if not path.exists():
         return
     issued = load_certificate(path, "issued certificate")
-    if for_servers(issued) != server:
+    if is_for_servers(issued) != server:
         is_, wants = ("a server", "a data owner")[:: 1 if not server else -1]
         raise CertificateError(
             f"{asking.name!r} is the name of {is_}; expected another for {wants}"
@@ -227,12 +234,12 @@ def _check_issued(issuer: Authority, asking: Request, *, server: bool) -> None:
         )
 
 
-def _issue(issuer: Authority, asking: Request, *, server: bool, valid_days: float) -> bytes:
+def _issue(issuer: Authority, asking: JoinRequest, *, server: bool, valid_days: float) -> bytes:
     """A certificate for a checked name and key (PEM), which the authority remembers. Raises StoreError."""
     key = public_key(asking.public)
     certificate = issuer.issue(asking.name, key, server=server, valid_days=valid_days)
     pem, folder = public_pem(certificate), issuer.directory / _ISSUED
     with disk_errors(folder, "made"):
         folder.mkdir(exist_ok=True)
-    write_whole(folder / f"{asking.name}.crt", pem)
+    write_atomic(folder / f"{asking.name}.crt", pem)
     return pem

@@ -1,12 +1,11 @@
 """Mutual TLS 1.3 between servers and data owners, and the authority that admits them.
 
 Provides contexts for both ends, the peer's identity, signatures with a certificate's key, ``Authority``, and for trials
-``make_certificates``.
-An owner's identity is the common name of a certificate that the run's own authority signed; host names and addresses
-prove nothing here. A server's is its name and its public key, whose hash is pinned (``Pinned``), so that whoever holds
-the authority cannot make another one. The check is part of the handshake: a context made for one server fails the
-handshake with any other, so that nothing is sent to the wrong one. Data owners' certificates are for client use only
-and cannot pass as a server.
+``make_certificates``. An owner's identity is the common name of a certificate that the run's own authority signed; host
+names and addresses prove nothing here. A server's is its name and its public key, whose hash is pinned (``PinnedKey``),
+so that whoever holds the authority cannot make another one. The check is part of the handshake: a context made for one
+server fails the handshake with any other, so that nothing is sent to the wrong one. Data owners' certificates are for
+client use only and cannot pass as a server.
 
 Secret: private keys; they are written with mode 0600 and never logged. Public: certificates and names.
 Source: RFC 8446 through OpenSSL (`ssl`), X.509 through `cryptography`. Known limits: no revocation lists; an
@@ -30,21 +29,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parties.config import NAME_PATTERN, CertificateFiles
 from parties.crypto.hpke import SealKey, SealTo, read_private
-from parties.crypto.pinned_key import Pinned
+from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import (
     CertificateError,
     CertificateExpired,
-    CertificateTooEarly,
+    CertificateNotYetValid,
     StoreError,
 )
-from parties.foundation.untrusted_text import from_der, from_pem
+from parties.foundation.untrusted_text import certificate_from_der, certificate_from_pem
 from parties.storage.files import disk_errors, write_new
 from protocols.mesh import key_hash
 
 CA_NAME = "Syncret authority"
 AUTHORITY = "ca"
 """The name of an authority's files, which nobody else has."""
-NAME_HOLE = "{name}"
+NAME_PLACEHOLDER = "{name}"
 """What stands for a name in the paths of [tls]."""
 _BACKDATE = datetime.timedelta(minutes=5)
 """Certificates are valid from a little before they are made: the hosts' clocks differ."""
@@ -54,7 +53,7 @@ _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LocalIdentity:
     """A usable certificate of this side: its common ``name`` and when it ``expires`` (UTC)."""
 
     name: str
@@ -77,7 +76,7 @@ def _read(path: Path, what: str) -> bytes:
 def load_certificate(path: Path, what: str) -> x509.Certificate:
     """The certificate in a PEM file, which errors call ``what``. Raises CertificateError."""
     try:
-        return from_pem(_read(path, what))
+        return certificate_from_pem(_read(path, what))
     except ValueError as error:
         raise CertificateError(
             f"{path}: {what} is not an X.509 certificate; expected a PEM file"
@@ -121,18 +120,18 @@ def common_name(certificate: x509.Certificate, path: Path | str) -> str:
     return str(names[0].value)
 
 
-def pinned_in(path: Path) -> Pinned:
+def pinned_key_in(path: Path) -> PinnedKey:
     """The server whose certificate is in a PEM file. Raises CertificateError."""
     certificate = load_certificate(path, "certificate")
-    return Pinned(common_name(certificate, path), key_hash(certificate))
+    return PinnedKey(common_name(certificate, path), key_hash(certificate))
 
 
 def public_keys(certificate: Path, seal: Path) -> dict[str, str]:
     """A server's ``key`` and ``seal`` as [[party]] has them, from its files. Raises CertificateError."""
-    return {"key": pinned_in(certificate).key, "seal": str(SealKey.load(seal).public)}
+    return {"key": pinned_key_in(certificate).key, "seal": str(SealKey.load(seal).public)}
 
 
-def load_identity(files: CertificateFiles) -> Identity:
+def load_identity(files: CertificateFiles) -> LocalIdentity:
     """Check this side's own ``files`` before any connection is tried.
 
     Raises CertificateError, naming the file: missing or unreadable, not yet valid or expired, a key of another
@@ -149,7 +148,7 @@ def load_identity(files: CertificateFiles) -> Identity:
                 "machine's clock right?)"
             )
         if item.not_valid_before_utc > _now():
-            raise CertificateTooEarly(
+            raise CertificateNotYetValid(
                 f"{path}: valid only from {item.not_valid_before_utc:%Y-%m-%d %H:%M} UTC; "
                 "expected a valid one (is this machine's clock right?)"
             )
@@ -163,17 +162,19 @@ def load_identity(files: CertificateFiles) -> Identity:
         raise CertificateError(
             f"{files.cert}: not issued by {files.ca}; expected a certificate of the run's authority"
         ) from error
-    return Identity(name, certificate.not_valid_after_utc)
+    return LocalIdentity(name, certificate.not_valid_after_utc)
 
 
-def check_holder(files: CertificateFiles, pinned: Pinned, role: str) -> CertificateFiles:
+def check_pinned_identity(
+    files: CertificateFiles, pinned: PinnedKey, role: str
+) -> CertificateFiles:
     """``files``, checked as ``load_identity`` does, and of ``pinned``, who is ``role``. Raises CertificateError."""
     held = load_identity(files).name
     if held != pinned.name:
         raise CertificateError(
             f"{files.cert}: is for {held!r}; expected the certificate of {role}, {pinned.name!r}"
         )
-    key = pinned_in(files.cert).key
+    key = pinned_key_in(files.cert).key
     if key != pinned.key:
         raise CertificateError(
             f"{files.cert}: its key has the SHA-256 {key}; the configuration expects {pinned.key} of {role}"
@@ -200,7 +201,7 @@ def peer_name(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
             "the peer presented no certificate; expected one of the run's authority"
         )
     subject = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
-    names = [value for part in subject for key, value in part if key == "commonName"]
+    names = [value for attribute in subject for key, value in attribute if key == "commonName"]
     if len(names) != 1:
         raise CertificateError(f"the peer has {len(names)} common names; expected exactly one")
     return str(names[0])
@@ -211,7 +212,7 @@ def peer_key(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
     certificate = connection.getpeercert(binary_form=True)
     if not certificate:
         raise CertificateError("the peer presented no certificate")
-    return key_hash(from_der(certificate))
+    return key_hash(certificate_from_der(certificate))
 
 
 def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
@@ -265,10 +266,10 @@ def server_context(
     CertificateError.
     """
     load_identity(files)
-    return alerting(_context(files, ssl.PROTOCOL_TLS_SERVER), on_failure)
+    return with_failure_alerts(_context(files, ssl.PROTOCOL_TLS_SERVER), on_failure)
 
 
-def alerting(
+def with_failure_alerts(
     context: ssl.SSLContext, on_failure: Callable[[ssl.SSLError], object]
 ) -> ssl.SSLContext:
     """The same context, of asyncio's accepting side: alerts get out, and ``on_failure`` hears of failed handshakes."""
@@ -288,8 +289,8 @@ def handshake_text(error: ssl.SSLError) -> str:
     return f"a TLS handshake failed: {str(words).replace('_', ' ').lower()}"
 
 
-def known_contexts(
-    files: CertificateFiles, expected: Sequence[Pinned]
+def pinned_peer_contexts(
+    files: CertificateFiles, expected: Sequence[PinnedKey]
 ) -> tuple[ssl.SSLContext, list[ssl.SSLContext]]:
     """As ``server_context`` and ``client_contexts`` among those whose own certificates are what ``files.ca`` has.
 
@@ -304,7 +305,7 @@ def known_contexts(
     return server, clients
 
 
-def client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
+def client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLContext:
     """For the connecting side: TLS 1.3 only, and the handshake fails unless the peer is ``expected``.
 
     Works with asyncio and with blocking sockets. Raises CertificateError.
@@ -312,13 +313,13 @@ def client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
     return client_contexts(files, [expected])[0]
 
 
-def client_contexts(files: CertificateFiles, expected: Sequence[Pinned]) -> list[ssl.SSLContext]:
+def client_contexts(files: CertificateFiles, expected: Sequence[PinnedKey]) -> list[ssl.SSLContext]:
     """As ``client_context``, one for each server; ``files`` are checked once. Raises CertificateError."""
     load_identity(files)
     return [_client_context(files, server) for server in expected]
 
 
-def _client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
+def _client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLContext:
     def check(connection: ssl.SSLObject | ssl.SSLSocket) -> None:
         try:
             other = expected.other_than(peer_name(connection), peer_key(connection))
@@ -343,7 +344,7 @@ def _client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext
     return context
 
 
-def explain(error: BaseException, peer: str) -> str | None:
+def explain_tls_error(error: BaseException, peer: str) -> str | None:
     """What a TLS failure with ``peer`` means for the user; None where the error is no TLS failure."""
     # With a single argument, Python shows an SSLError as a tuple.
     text = str(error.args[0] if len(error.args) == 1 else error)
@@ -362,7 +363,7 @@ def explain(error: BaseException, peer: str) -> str | None:
         "UNSUPPORTED_CERTIFICATE": "our certificate is not for this use",
         "PROTOCOL_VERSION": "it does not speak our version of TLS",
     }
-    if is_unknown_name(error):
+    if is_unknown_sni(error):
         return f"{peer} does not run this study: it has not begun there yet, is over, or has another configuration"
     for alert, meaning in alerts.items():
         if f"ALERT_{alert}" in text.upper().replace(" ", "_"):
@@ -370,7 +371,7 @@ def explain(error: BaseException, peer: str) -> str | None:
     return f"TLS with {peer} failed: {text}" if isinstance(error, ssl.SSLError) else None
 
 
-def is_unknown_name(error: BaseException) -> bool:
+def is_unknown_sni(error: BaseException) -> bool:
     """Whether the peer serves several studies by their names (`parties.network.port_sharing`), and this one not at
     present.
     """
@@ -384,11 +385,11 @@ def own_certificate(files: CertificateFiles) -> CertificateFiles:
 
     So one configuration fits all data owners, whom it does not name. Raises CertificateError where there is none.
     """
-    if NAME_HOLE not in files.cert.name:
+    if NAME_PLACEHOLDER not in files.cert.name:
         return files
     key = load_key(files.key).public_key()
     certificates = []
-    for path in sorted(files.cert.parent.glob(files.cert.name.replace(NAME_HOLE, "*"))):
+    for path in sorted(files.cert.parent.glob(files.cert.name.replace(NAME_PLACEHOLDER, "*"))):
         with contextlib.suppress(CertificateError):
             if load_certificate(path, "certificate").public_key() == key:
                 certificates.append(path)
@@ -493,7 +494,7 @@ def authority_digest(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
-def for_servers(certificate: x509.Certificate) -> bool:
+def is_for_servers(certificate: x509.Certificate) -> bool:
     """Whether a certificate is for a server's use."""
     try:
         uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value

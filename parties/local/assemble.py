@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
-from parties.local.folder import REGISTER, Folder, default_place
+from parties.local.folder import REGISTRY_FILE, RunFolder, default_run_folder
 from parties.local.request import DISTAIM, Trial
 from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
@@ -30,12 +30,12 @@ from parties.report.writing import write_report
 from parties.storage.files import disk_errors
 
 
-def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> Folder:
+def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> RunFolder:
     """The folder ``out`` of a trial, by default runs/ID-TIME: made, or taken up after an interruption.
 
     Raises StoreError.
     """
-    folder = Folder(out or default_place(trial.config.run.id), servers)
+    folder = RunFolder(out or default_run_folder(trial.config.run.id), servers)
     if folder.finished:
         tidy(folder)  # A kill may have come between that run's end and its clean-up.
     folder.open(trial.fingerprint)
@@ -52,7 +52,7 @@ def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility
     )
 
 
-def collect(folder: Folder) -> None:
+def collect(folder: RunFolder) -> None:
     """Copy transcripts, model and synthetic table into the run folder. Raises StoreError."""
     lead = folder.party(0)
     with disk_errors(folder.path, "copied"):
@@ -65,7 +65,7 @@ def collect(folder: Folder) -> None:
         shutil.copyfile(lead / "synthetic.csv", folder.path / "synthetic.csv")
 
 
-def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str, object]:
+def finish_trial(trial: Trial, folder: RunFolder, report: RunReport) -> Mapping[str, object]:
     """Add what only a trial can know, write the report, leave nothing secret behind. Raises StoreError."""
     model = Model.load(folder.path / "model")
     if trial.config.domain != model.domain:
@@ -83,13 +83,13 @@ def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str
 
 
 def _quality(
-    trial: Trial, folder: Folder, synthetic: SyntheticTable
+    trial: Trial, folder: RunFolder, synthetic: SyntheticTable
 ) -> Mapping[str, object] | None:
     """What the run says of its table's quality, with the true errors beside it; not private. Raises StoreError."""
     quality = read_quality(folder.party(0))
     if quality is None:
         return None
-    counted = _counted(trial, folder)
+    counted = _counted_owners(trial, folder)
     real = trial.counted(counted)
     domain = trial.config.domain
     quality["columns"] = column_claims(quality, domain, synthetic.codes, synthetic.values)
@@ -104,7 +104,7 @@ def _quality(
     return found
 
 
-def _counted(trial: Trial, folder: Folder) -> NDArray[np.bool_]:
+def _counted_owners(trial: Trial, folder: RunFolder) -> NDArray[np.bool_]:
     """Which owners are in the result: those that a server of DistAIM counted; elsewhere everybody."""
     if trial.request.method != DISTAIM:
         return np.ones(trial.partition.clients, bool)
@@ -112,12 +112,12 @@ def _counted(trial: Trial, folder: Folder) -> NDArray[np.bool_]:
     return np.array([name in names for name in trial.names])
 
 
-def tidy(folder: Folder) -> None:
+def tidy(folder: RunFolder) -> None:
     """Remove what only a restart would need: tables, shares, submission states and private keys."""
     shutil.rmtree(folder.owners, ignore_errors=True)
     for party in folder.parties:
         shutil.rmtree(party / "store", ignore_errors=True)
-        for name in ("model", "synthetic.csv", QUALITY, "transcript.jsonl", REGISTER):
+        for name in ("model", "synthetic.csv", QUALITY, "transcript.jsonl", REGISTRY_FILE):
             _remove(party / name)
     for path in folder.certificates.glob("*"):
         if path.suffix in (".key", ".seal") or path.name.startswith("owner-"):

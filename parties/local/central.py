@@ -19,20 +19,20 @@ from mechanisms.events import noise_deviation
 from mechanisms.plaintext import PlaintextBackend, measure_fine
 from mechanisms.resolving import coarse_measurement, resolve
 from mechanisms.scores import ScoreSpec
-from parties.local.folder import Folder
+from parties.local.folder import RunFolder
 from parties.local.request import Trial
-from parties.methods.distaim import notes
+from parties.methods.distaim import report_notes
 from parties.mpc.estimation import make_estimator
 from parties.mpc.outputs import result_document, write_synthetic
 from parties.mpc.planning.budget import make_plan, rule_of
-from parties.mpc.quality import keep_quality
+from parties.mpc.quality import save_quality
 from parties.mpc.steps import ESTIMATE
 from parties.observability.events import Progress, round_text
-from parties.observability.heartbeat import Pulse
-from parties.report.from_result import parameters, selected, sources_of, workload_size
-from parties.report.model import Communication, Opened, Privacy, RunReport, SourceSize
-from parties.report.privacy_text import about, unit_trust
-from parties.storage.files import write_whole
+from parties.observability.heartbeat import Heartbeat
+from parties.report.from_result import run_parameters, selected_queries, sources_of, workload_size
+from parties.report.model import Communication, Privacy, ReportedOpening, RunReport, SourceSize
+from parties.report.privacy_text import report_header, unit_trust
+from parties.storage.files import write_atomic
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
 AIM_TRUST = (
@@ -41,15 +41,15 @@ AIM_TRUST = (
 
 
 @dataclass(slots=True)
-class _Metered:
+class _MeteredBackend:
     """A backend and an estimator, with the seconds they took by phase and what was opened."""
 
     backend: Backend
     estimator: Estimator
     plan: Schedule
-    pulse: Pulse
+    pulse: Heartbeat
     seconds: dict[str, float] = field(default_factory=dict)
-    opened: list[Opened] = field(default_factory=list)
+    opened: list[ReportedOpening] = field(default_factory=list)
     round: int = 0
 
     async def begin_round(self, round: int) -> int:
@@ -62,7 +62,7 @@ class _Metered:
         started = time.perf_counter()
         index = await self.backend.select(spec, scale)
         self._add_seconds(SELECT.name, started)
-        self.opened.append(Opened(self.round, SELECT.name, CHOICE.what, 1))
+        self.opened.append(ReportedOpening(self.round, SELECT.name, CHOICE.what, 1))
         return index
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
@@ -70,7 +70,7 @@ class _Metered:
         started = time.perf_counter()
         noisy = await self.backend.measure(candidate, sigma)
         self._add_seconds(MEASURE.name, started)
-        self.opened.append(Opened(self.round, MEASURE.name, COUNTS.what, noisy.size))
+        self.opened.append(ReportedOpening(self.round, MEASURE.name, COUNTS.what, noisy.size))
         return noisy
 
     async def estimate(
@@ -78,7 +78,7 @@ class _Metered:
     ) -> Estimate:
         """See ``Estimator.estimate``."""
         started = time.perf_counter()
-        with self.pulse.during(f"{round_text(round, self.plan)}: estimating the model"):
+        with self.pulse.activity(f"{round_text(round, self.plan)}: estimating the model"):
             estimate = await self.estimator.estimate(measurements, round=round, final=final)
         self._add_seconds(ESTIMATE.name, started)
         return estimate
@@ -87,16 +87,16 @@ class _Metered:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
 
 
-async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> RunReport:
+async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) -> RunReport:
     """Run central AIM, write model and table into ``folder``, and return the report without utility.
 
     Raises StoreError, MechanismError.
     """
     started = time.perf_counter()
-    write_whole(folder.config, trial.config.resolved_toml())
+    write_atomic(folder.config, trial.config.resolved_toml())
     plan = make_plan(trial.config, trial.workload)
     ledger = Ledger(plan.rho, accountant=plan.accountant)
-    trial, history, opened = await asyncio.to_thread(_resolved, trial, plan, ledger)
+    trial, history, opened = await asyncio.to_thread(_resolve_private_bins, trial, plan, ledger)
     config, workload = trial.config, trial.workload
     backend = PlaintextBackend.pooled(
         workload,
@@ -107,10 +107,10 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
         measured=len(history),
     )
     estimator = make_estimator(config, workload, plan)
-    pulse = Pulse(progress, rounds=plan.rounds)
-    estimator.on_iteration = pulse.iteration
-    metered = _Metered(backend, estimator, plan, pulse, opened=opened)
-    async with pulse.beating():
+    heartbeat = Heartbeat(progress, rounds=plan.rounds)
+    estimator.on_iteration = heartbeat.iteration
+    metered = _MeteredBackend(backend, estimator, plan, heartbeat, opened=opened)
+    async with heartbeat.running():
         result = await run_aim(
             workload,
             plan,
@@ -119,7 +119,7 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
             max_rows=config.max_rows,
             rule=rule_of(config),
             history=history,
-            on_round=lambda record: pulse.event(
+            on_round=lambda record: heartbeat.event(
                 "rounds", f"{round_text(record.round, plan)} done", done=record.round
             ),
         )
@@ -129,7 +129,7 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     written = await asyncio.to_thread(
         write_synthetic, folder.path, estimator.model, config, total=result.total
     )
-    keep_quality(
+    save_quality(
         folder.party(0), config, workload, result, model=estimator.model, codes=written.codes
     )
     seconds = {**metered.seconds, "write": time.perf_counter() - writing}
@@ -144,9 +144,9 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     )
 
 
-def _resolved(
+def _resolve_private_bins(
     trial: Trial, plan: Schedule, ledger: Ledger
-) -> tuple[Trial, list[Measurement], list[Opened]]:
+) -> tuple[Trial, list[Measurement], list[ReportedOpening]]:
     """The trial with its private bins measured, what that measured, and what was opened for it."""
     fine = trial.config.domain
     histograms = measure_fine(
@@ -159,7 +159,9 @@ def _resolved(
         coarse_measurement(domain, i, noisy, sigma=plan.initial_sigma, clients=1)
         for i, noisy in histograms.items()
     ]
-    opened = [Opened(0, MEASURE.name, COUNTS.what, noisy.size) for noisy in histograms.values()]
+    opened = [
+        ReportedOpening(0, MEASURE.name, COUNTS.what, noisy.size) for noisy in histograms.values()
+    ]
     return trial.on(domain), history, opened
 
 
@@ -173,7 +175,7 @@ def _report(
     trial: Trial,
     result: AimResult,
     ledger: Ledger,
-    opened: Sequence[Opened],
+    opened: Sequence[ReportedOpening],
     *,
     rows: int,
     started: float,
@@ -191,13 +193,13 @@ def _report(
     return RunReport(
         method="aim",
         dataset=trial.request.dataset,
-        parameters=parameters(trial.config, trial.partition.clients),
+        parameters=run_parameters(trial.config, trial.partition.clients),
         privacy=Privacy(ledger.budget, entries),
         workload=workload_size(trial.workload, sources=_sources(trial)),
         communication=Communication(0.0, 0.0, {}, trial.workload.cells * 8 * 6 / 1e6),
         time_s={"total": total, **seconds, "other": max(0.0, total - sum(seconds.values()))},
         opened=tuple(opened),
-        selected=selected(document),
+        selected=selected_queries(document),
         seed=trial.config.run.seed,
         synthetic_rows=rows,
         rounds_done=result.rounds_done,
@@ -205,6 +207,6 @@ def _report(
             *AIM_TRUST,
             *unit_trust(trial.config),
         ),
-        notes=notes(document, trial.config),
-        about=about(trial.config, ended=None),
+        notes=report_notes(document, trial.config),
+        about=report_header(trial.config, ended=None),
     )

@@ -1,8 +1,8 @@
 """The processes of a trial: three servers, and one that plays all data owners.
 
-Provides ``Children`` and ``hold``, which starts them held (`parties.local.processes`): they import what they need while
-the table is read and certificates are made. Imports hardly anything itself, so that a command can hold them first of
-all. Nothing here is secret.
+Provides ``Children`` and ``start_held_children``, which starts them held (`parties.local.processes`): they import what
+they need while the table is read and certificates are made. Imports hardly anything itself, so that a command can hold
+them first of all. Nothing here is secret.
 
 Ports of this machine for processes that are about to start.
 
@@ -21,11 +21,11 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from parties.local.folder import REGISTER, Folder
+from parties.local.folder import REGISTRY_FILE, RunFolder
 from parties.local.processes import Child
 
-JOB = "job.json"
-_WATCHED = ("--json", "--watch-stdin")
+JOB_FILE = "job.json"
+_CHILD_OPTIONS = ("--json", "--watch-stdin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class Children:
             child.kill()
 
 
-def hold(folder: Folder) -> Children:
+def start_held_children(folder: RunFolder) -> Children:
     """Start the processes of a run in ``folder``, which need not be there yet. Raises OSError."""
-    servers = tuple(_party(folder, pid) for pid in range(len(folder.servers)))
-    arguments = ["owners", str(folder.owners / JOB), *_WATCHED]
+    servers = tuple(_server_child(folder, pid) for pid in range(len(folder.servers)))
+    arguments = ["owners", str(folder.owners / JOB_FILE), *_CHILD_OPTIONS]
     return Children(servers, Child.held("data owners", arguments, log=folder.owners / "log.txt"))
 
 
-def _party(folder: Folder, pid: int) -> Child:
+def _server_child(folder: RunFolder, pid: int) -> Child:
     directory = folder.party(pid)
     arguments = ["party", str(folder.config), "--pid", str(pid), "--dir", str(directory)]
     # A trial has its own: nothing is written outside its folder, and the next one may be the same again.
-    arguments += ["--register", str(directory / REGISTER), *_WATCHED]
+    arguments += ["--register", str(directory / REGISTRY_FILE), *_CHILD_OPTIONS]
     return Child.held(f"party {pid}", arguments, log=directory / "log.txt")
 
 
@@ -65,8 +65,8 @@ LOOPBACK = "127.0.0.1"
 # Below what systems give to outgoing connections, so that none takes a port before its server listens.
 _LOWEST, _HIGHEST = 15_000, 32_767
 # So many ports stay this process's own after they were given.
-_KEPT = 1000
-_given: deque[int] = deque()
+_MAX_RESERVED = 1000
+_reserved: deque[int] = deque()
 
 
 def free_ports(count: int) -> list[int]:
@@ -76,7 +76,7 @@ def free_ports(count: int) -> list[int]:
     given a thousand more: a server may start, or start again, any time later. Where that folder has no locks of this
     user's, they were free and no more.
     """
-    register, ports = _register(), list[int]()
+    register, ports = _lock_file(), list[int]()
     with contextlib.ExitStack() as held:
         for _ in range(1000 + count):
             if len(ports) == count:
@@ -93,10 +93,10 @@ def free_ports(count: int) -> list[int]:
 
 def _reserve(register: int | None, port: int) -> None:
     """Lock the port's byte of a file of this user's. Raises OSError where somebody, this process too, has it."""
-    if port in _given:
+    if port in _reserved:
         raise OSError(f"port {port} was given already")
-    _given.append(port)
-    oldest = _given.popleft() if len(_given) > _KEPT else None
+    _reserved.append(port)
+    oldest = _reserved.popleft() if len(_reserved) > _MAX_RESERVED else None
     if register is None:
         return
     if oldest is not None:
@@ -110,7 +110,7 @@ def _reserve(register: int | None, port: int) -> None:
 
 
 @functools.cache
-def _register() -> int | None:
+def _lock_file() -> int | None:
     """The file, where this user has one; whoever shares the folder can have made another one of its name."""
     # Locks end with the process, or when it closes the file: it stays open, and empty.
     path = Path(tempfile.gettempdir()) / f"syncret-ports-{os.getuid()}"

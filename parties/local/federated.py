@@ -23,19 +23,19 @@ from numpy.typing import NDArray
 from mechanisms.errors import DataError
 from mechanisms.text_table import TextTable
 from parties.config import Config
-from parties.federation.algorithm import Plan
+from parties.federation.algorithm import AlgorithmPlan
 from parties.federation.session import TRANSCRIPT
 from parties.federation.sum_parameters import check_silos, silos_section
 from parties.foundation.errors import ConfigError
 from parties.local.assemble import tidy
-from parties.local.children import JOB
+from parties.local.children import JOB_FILE
 from parties.local.flaim_launcher import (
-    LaunchedFlaim,
-    default_processes,
-    play_processes,
+    FlaimLaunchResult,
+    default_process_count,
+    run_federation_processes,
     with_server,
 )
-from parties.local.folder import Folder, default_place
+from parties.local.folder import RunFolder, default_run_folder
 from parties.local.jobs import SilosJob
 from parties.local.launcher import prepare_certificates, receipts_path
 from parties.local.partition import Partition, iid, label_skew
@@ -44,10 +44,10 @@ from parties.methods.registry import plan_of
 from parties.observability.events import Progress
 from parties.report.from_result import read_result
 from parties.session.owner import Table
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 
 SERVER = "server"
-COMMANDS = "silos-server", "silos-clients"
+SILO_COMMANDS = "silos-server", "silos-clients"
 _WAIT_S = 86400.0
 
 
@@ -56,7 +56,7 @@ class SilosTrial:
     """A checked request: its config and plan, the pooled table, who owns which row, and a digest of it all."""
 
     config: Config
-    plan: Plan
+    plan: AlgorithmPlan
     table: TextTable
     partition: Partition
     dataset: str
@@ -71,7 +71,7 @@ class SilosTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SiloSplit:
     """How the table is split: by the values of column ``by``; else among ``clients`` (None: clients.expected).
 
     ``beta`` None: at random; else each value of the column ``label`` (None: the last) by Dirichlet(beta) shares.
@@ -84,7 +84,7 @@ class Split:
     seed: int = 1
 
 
-def load_silos_trial(config: Config, table: Table, split: Split) -> SilosTrial:
+def load_silos_trial(config: Config, table: Table, split: SiloSplit) -> SilosTrial:
     """Check config, table and split together. Raises ConfigError, DataError. Nothing is written."""
     text = table.text()
     if not len(text):
@@ -125,7 +125,7 @@ def load_silos_trial(config: Config, table: Table, split: Split) -> SilosTrial:
     )
 
 
-def _partition(config: Config, table: TextTable, split: Split) -> Partition:
+def _partition(config: Config, table: TextTable, split: SiloSplit) -> Partition:
     clients = split.clients or config.clients.expected
     if split.by is not None:
         values, owners = np.unique(_column(table, split.by, "--by"), return_inverse=True)
@@ -147,15 +147,15 @@ def _column(table: TextTable, name: str, option: str) -> NDArray[np.str_]:
     return np.array(table.columns[name], dtype=np.str_)
 
 
-def open_silos_folder(trial: SilosTrial, out: Path | None) -> Folder:
+def open_silos_folder(trial: SilosTrial, out: Path | None) -> RunFolder:
     """The folder ``out``, by default runs/ID-TIME: made, or taken up after an interruption. Raises StoreError."""
-    folder = Folder(out or default_place(trial.config.run.id), (SERVER,))
+    folder = RunFolder(out or default_run_folder(trial.config.run.id), (SERVER,))
     folder.open(trial.fingerprint)
     return folder
 
 
 async def run_silos_trial(
-    trial: SilosTrial, folder: Folder, progress: Progress, *, processes: int | None = None
+    trial: SilosTrial, folder: RunFolder, progress: Progress, *, processes: int | None = None
 ) -> Mapping[str, object]:
     """Run ``trial`` in ``folder`` to its end; returns report.json. ``processes`` play the silos.
 
@@ -164,25 +164,27 @@ async def run_silos_trial(
     started = time.perf_counter()
     config = await asyncio.to_thread(_prepare, trial, folder)
     progress.event("prepared", "certificates, port and silos' tables are ready")
-    count = min(processes or default_processes(len(trial.names)), len(trial.names))
-    launched = LaunchedFlaim(config, count)
-    await play_processes(trial.names, folder, COMMANDS, launched, started, progress=progress)
+    count = min(processes or default_process_count(len(trial.names)), len(trial.names))
+    launched = FlaimLaunchResult(config, count)
+    await run_federation_processes(
+        trial.names, folder, SILO_COMMANDS, launched, started, progress=progress
+    )
     return await asyncio.to_thread(_finish, trial, config, folder)
 
 
-def _prepare(trial: SilosTrial, folder: Folder) -> Config:
+def _prepare(trial: SilosTrial, folder: RunFolder) -> Config:
     """Write config, certificates, the silos' tables and their job; what an interrupted run left of them stays."""
     section = silos_section(trial.config)
     with disk_errors(folder.path):
         prepare_certificates(folder, [section.server], trial.names)
         config = with_server(trial.config, folder, section, trial.names)
-        write_whole(folder.config, config.resolved_toml())
+        write_atomic(folder.config, config.resolved_toml())
         tables, states = folder.owners / "tables", folder.owners / "states"
-        for place in (tables, states):
-            place.mkdir(exist_ok=True)
+        for target in (tables, states):
+            target.mkdir(exist_ok=True)
         for index, name in enumerate(trial.names):
             rows = trial.partition.rows_of(index)
-            write_whole(tables / f"{name}.csv", _csv(trial.table, rows), secret=True)
+            write_atomic(tables / f"{name}.csv", _csv(trial.table, rows), secret=True)
     SilosJob(
         config=str(folder.config),
         tables=str(tables),
@@ -191,7 +193,7 @@ def _prepare(trial: SilosTrial, folder: Folder) -> Config:
         receipts=str(receipts_path(folder)),
         budget=str(folder.owners / "budget.sqlite"),
         names=trial.names,
-    ).write(folder.owners / JOB)
+    ).write(folder.owners / JOB_FILE)
     return config
 
 
@@ -205,7 +207,7 @@ def _csv(table: TextTable, rows: NDArray[np.int64]) -> str:
     return file.getvalue()
 
 
-def _finish(trial: SilosTrial, config: Config, folder: Folder) -> Mapping[str, object]:
+def _finish(trial: SilosTrial, config: Config, folder: RunFolder) -> Mapping[str, object]:
     """Results into the run folder, what only a trial can know, the report; nothing secret stays. Raises StoreError."""
     lead = folder.party(0)
     result = read_result(lead)

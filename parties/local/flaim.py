@@ -2,12 +2,13 @@
 `parties.local.flaim_launcher`.
 
 Provides ``run_simulation``. The messages are those of `parties.local.flaim_simulation`, through the real state machines
-of SecAgg; bytes are what a deployed client's frames would have (``framing``). Secret: the table, which a trial has in
-one place. Known limits: no connections, hence no dropouts and no transcript.
+of SecAgg; bytes are what a deployed client's frames would have (``frame_overhead``). Secret: the table, which a trial
+has in one place. Known limits: no connections, hence no dropouts and no transcript.
 
 FLAIM on one machine: by real processes, or simulated in this one.
 
-Provides ``OF_THE_TRIAL``, ``flaim_request``, ``open_flaim_folder`` and ``run_flaim``. Secret: the trial's table.
+Provides ``FLAIM_TRIAL_OVERRIDES``, ``flaim_request``, ``open_flaim_folder`` and ``run_flaim``. Secret: the trial's
+table.
 """
 
 import asyncio
@@ -23,49 +24,54 @@ from mechanisms.accounting import Ledger
 from mechanisms.flaim import FlaimResult, FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
 from parties.config import SILO_ALGORITHMS, Config
-from parties.federation.flaim_parameters import is_malicious, section_of, settings_of, smallest_sum
-from parties.federation.messages import HEADER_BYTES, PLACE_BYTES
+from parties.federation.flaim_parameters import (
+    flaim_section,
+    is_malicious,
+    settings_of,
+    smallest_sum,
+)
+from parties.federation.messages import HEADER_BYTES, POSITION_BYTES
 from parties.federation.result import RESULT, ServerFacts, flaim_document
 from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS
 from parties.foundation.errors import ConfigError
 from parties.local.assemble import collect, open_run_folder
 from parties.local.flaim_launcher import SERVER, launch_flaim
 from parties.local.flaim_simulation import FlaimOutcome, simulate
-from parties.local.folder import Folder
-from parties.local.request import Request, Trial
-from parties.methods.flaim.federation import SumTally
-from parties.methods.flaim.report import flaim_report, keep_quality
+from parties.local.folder import RunFolder
+from parties.local.request import Trial, TrialRequest
+from parties.methods.flaim.federation import FlaimSumTally
+from parties.methods.flaim.report import flaim_report, write_flaim_quality
 from parties.methods.flaim.server import ORACLE
 from parties.methods.flaim.settings import check_flaim, check_whole_rows
 from parties.mpc.outputs import write_synthetic
 from parties.network.frames import SIZE_BYTES
 from parties.observability.events import Progress
-from parties.observability.heartbeat import Pulse
+from parties.observability.heartbeat import Heartbeat
 from parties.report.from_result import read_result
-from parties.report.model import Opened, RunReport
-from parties.storage.files import write_json, write_whole
+from parties.report.model import ReportedOpening, RunReport
+from parties.storage.files import write_atomic, write_json
 from secagg.graph import ThreatModel
 
 SECAGG_UP, SECAGG_DOWN = 4, 5
 """Messages of a client in a session that is not signed."""
 
 
-async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) -> None:
+async def run_simulation(trial: Trial, folder: RunFolder, *, progress: Progress) -> None:
     """Simulate ``trial`` and write result.json, model and table into ``folder``. Raises StoreError, MechanismError."""
     config, settings = trial.config, settings_of(trial.config)
-    section = section_of(config)
-    write_whole(folder.config, config.resolved_toml())
+    section = flaim_section(config)
+    write_atomic(folder.config, config.resolved_toml())
     owners = trial.partition.owners
     tables = [trial.codes[owners == index] for index in range(trial.partition.clients)]
 
     rounds = settings.schedule(len(config.domain.columns)).rounds
-    pulse = Pulse(progress, rounds=rounds)
+    heartbeat = Heartbeat(progress, rounds=rounds)
 
     def on_round(done: FlaimRound) -> None:
-        pulse.event("rounds", f"round {done.round} done", done=done.round)
+        heartbeat.event("rounds", f"round {done.round} done", done=done.round)
 
-    async with pulse.beating():
-        with pulse.during("estimating the model"):
+    async with heartbeat.running():
+        with heartbeat.activity("estimating the model"):
             outcome = await simulate(
                 tables,
                 trial.workload,
@@ -74,13 +80,15 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
                 signed=is_malicious(trial.config),
                 threat=ThreatModel(section.corrupt, section.dropouts),
                 on_round=on_round,
-                on_iteration=pulse.iteration,
+                on_iteration=heartbeat.iteration,
             )
     ledger = Ledger(settings.rho, list(outcome.ledger))
     written = await asyncio.to_thread(
         write_synthetic, folder.path, outcome.model, config, total=outcome.total
     )
-    keep_quality(folder.party(0), trial.workload, settings, outcome.result, codes=written.codes)
+    write_flaim_quality(
+        folder.party(0), trial.workload, settings, outcome.result, codes=written.codes
+    )
     document = flaim_document(
         outcome.result,
         trial.workload,
@@ -98,10 +106,10 @@ def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> Serv
     for item in outcome.traffic:
         sent[names[item.client]] += item.sent
         received[names[item.client]] += item.received
-    least = smallest_sum(section_of(trial.config), one_way=False)
+    least = smallest_sum(flaim_section(trial.config), one_way=False)
     for done in result.rounds:
         for client in done.participants:
-            up, down = framing(done, client, settings, smallest=least)
+            up, down = frame_overhead(done, client, settings, smallest=least)
             sent[names[client]] += up
             received[names[client]] += down
     secagg = sum(item.secagg for item in outcome.traffic)
@@ -122,15 +130,15 @@ def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> Serv
     )
 
 
-def framing(
+def frame_overhead(
     done: FlaimRound, client: int, settings: FlaimSettings, *, smallest: int
 ) -> tuple[int, int]:
     """What frames and headers add to one participant's messages in a round without dropouts: (sent, received)."""
     header = SIZE_BYTES + HEADER_BYTES
     up = down = header if done.round > 0 and settings.chosen else 0
-    sums = [len(members) for members in members_of(done, settings) if client in members]
+    sums = [len(members) for members in sum_clients(done, settings) if client in members]
     for members in sums:
-        down += header + PLACE_BYTES
+        down += header + POSITION_BYTES
         if members < smallest:
             up += header
         else:
@@ -138,7 +146,7 @@ def framing(
     return up, down
 
 
-def members_of(done: FlaimRound, settings: FlaimSettings) -> list[tuple[int, ...]]:
+def sum_clients(done: FlaimRound, settings: FlaimSettings) -> list[tuple[int, ...]]:
     """Who was asked for each sum of a round."""
     if settings.grouping == "union" or done.round == 0:
         return [done.participants]
@@ -151,10 +159,10 @@ def _tally(result: FlaimResult, settings: FlaimSettings, smallest: int) -> dict[
         len(members)
         for done in result.rounds
         if not done.lost
-        for members in members_of(done, settings)
+        for members in sum_clients(done, settings)
     ]
     masked = [size for size in sizes if size >= smallest]
-    tally = SumTally(
+    tally = FlaimSumTally(
         secagg=len(masked),
         plain=len(sizes) - len(masked),
         plain_contributors=sum(sizes) - sum(masked),
@@ -164,18 +172,18 @@ def _tally(result: FlaimResult, settings: FlaimSettings, smallest: int) -> dict[
     return asdict(tally)
 
 
-def _opened(trial: Trial, result: FlaimResult) -> list[Opened]:
+def _opened(trial: Trial, result: FlaimResult) -> list[ReportedOpening]:
     opened = []
     for done in result.rounds:
         if done.choosers:
             chosen = sum(map(len, done.choosers.values()))
-            opened.append(Opened(done.round, CHOOSE, CHOICES, chosen))
+            opened.append(ReportedOpening(done.round, CHOOSE, CHOICES, chosen))
         cells = sum(int(np.size(m.noisy)) for m in done.measurements)
-        opened.append(Opened(done.round, AGGREGATE, SUMS, cells))
+        opened.append(ReportedOpening(done.round, AGGREGATE, SUMS, cells))
     return opened
 
 
-OF_THE_TRIAL: Mapping[str, object] = {
+FLAIM_TRIAL_OVERRIDES: Mapping[str, object] = {
     "flaim.clients": None,
     "flaim.address": None,
     **dict.fromkeys(("silos", *SILO_ALGORITHMS)),
@@ -192,15 +200,15 @@ def flaim_request(
     label: str | None,
     seed: int,
     simulate: bool = False,
-) -> Request:
+) -> TrialRequest:
     """The request for the variant that the config has. Raises ConfigError where its tables are not FLAIM's."""
     # Before a table is asked for in a way that FLAIM's commands have not.
     check_whole_rows(config)
-    method = f"flaim-{section_of(config).variant}{'-simulated' if simulate else ''}"
-    return Request(method, dataset, clients, partition, label, seed)
+    method = f"flaim-{flaim_section(config).variant}{'-simulated' if simulate else ''}"
+    return TrialRequest(method, dataset, clients, partition, label, seed)
 
 
-def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False) -> Folder:
+def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False) -> RunFolder:
     """The run folder, as ``open_run_folder``. Raises ConfigError where processes cannot run it, StoreError."""
     if check_flaim(trial.config, trial.workload).variant == ORACLE and not simulate:
         raise ConfigError(
@@ -213,7 +221,7 @@ def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False)
 
 async def run_flaim(
     trial: Trial,
-    folder: Folder,
+    folder: RunFolder,
     progress: Progress,
     *,
     simulate: bool = False,

@@ -1,10 +1,10 @@
 """FLAIM on one machine: the server and all clients as processes, over mutual TLS on loopback.
 
 Provides ``launch_flaim``: certificates and a port (``with_server``), the server, the clients, and their supervision
-(``play_processes``); silos have these two, too. The server's failure ends the run with its message; a client that fails
-or is killed has dropped out, and the run goes on without it as far as the protocol allows. On any way out no process is
-left (`parties.local.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed when the
-run is finished. Known limits: one machine holds everything, so that a trial protects nobody.
+(``run_federation_processes``); silos have these two, too. The server's failure ends the run with its message; a client
+that fails or is killed has dropped out, and the run goes on without it as far as the protocol allows. On any way out no
+process is left (`parties.local.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed
+when the run is finished. Known limits: one machine holds everything, so that a trial protects nobody.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from parties.config import Config, FlaimSection, SilosSection
-from parties.federation.flaim_parameters import section_of
+from parties.federation.flaim_parameters import flaim_section
 from parties.foundation.exit_codes import ChildFailed, Status
 from parties.foundation.process_limits import most_files
-from parties.identity.tls import pinned_in
+from parties.identity.tls import pinned_key_in
 from parties.local.children import LOOPBACK, free_ports
-from parties.local.folder import REGISTER, Folder
+from parties.local.folder import REGISTRY_FILE, RunFolder
 from parties.local.launcher import prepare_trial
 from parties.local.processes import Child
 from parties.local.request import Trial
@@ -27,18 +27,18 @@ from parties.observability.events import WORKING, Progress
 
 SERVER = "server"
 FLAIM_COMMANDS = "flaim-server", "flaim-clients"
-ONE_EACH = 8
+MAX_SINGLE_CLIENT_PROCESSES = 8
 """Up to so many clients have a process each."""
 _CLIENT_FILES, _OTHER_FILES = 6, 200
 """That a client has open: its connection, and its ledger's lock, database and what SQLite has beside that; and a
 process besides."""
 _GOODBYE_S = 10.0
-_WATCHED = ("--json", "--watch-stdin")
-_SHOWN = ("listening", "writing", "resumed", "algorithm", WORKING)
+_CHILD_OPTIONS = ("--json", "--watch-stdin")
+_SHOWN_EVENTS = ("listening", "writing", "resumed", "algorithm", WORKING)
 
 
 @dataclass(slots=True)
-class LaunchedFlaim:
+class FlaimLaunchResult:
     """A finished run: its config, how many processes played the clients, which of them failed, seconds to the start."""
 
     config: Config
@@ -48,31 +48,33 @@ class LaunchedFlaim:
 
 
 async def launch_flaim(
-    trial: Trial, folder: Folder, *, processes: int | None, progress: Progress
-) -> LaunchedFlaim:
+    trial: Trial, folder: RunFolder, *, processes: int | None, progress: Progress
+) -> FlaimLaunchResult:
     """Run ``trial`` in ``folder`` to its end; ``processes`` play the clients (None: one each, or a few).
 
     Raises ChildFailed with the server's message, StoreError, CertificateError.
     """
     started = time.perf_counter()
-    section = section_of(trial.config)
+    section = flaim_section(trial.config)
 
-    def configure(trial: Trial, folder: Folder) -> Config:
+    def configure(trial: Trial, folder: RunFolder) -> Config:
         return with_server(trial.config, folder, section, trial.names)
 
     config = await asyncio.to_thread(prepare_trial, trial, folder, (section.server,), configure)
     progress.event("prepared", "certificates, port and clients' tables are ready")
-    count = processes or default_processes(len(trial.names))
-    launched = LaunchedFlaim(config, min(count, len(trial.names)))
-    await play_processes(trial.names, folder, FLAIM_COMMANDS, launched, started, progress=progress)
+    count = processes or default_process_count(len(trial.names))
+    launched = FlaimLaunchResult(config, min(count, len(trial.names)))
+    await run_federation_processes(
+        trial.names, folder, FLAIM_COMMANDS, launched, started, progress=progress
+    )
     return launched
 
 
-async def play_processes(
+async def run_federation_processes(
     names: tuple[str, ...],
-    folder: Folder,
+    folder: RunFolder,
     commands: tuple[str, str],
-    launched: LaunchedFlaim,
+    launched: FlaimLaunchResult,
     started: float,
     *,
     progress: Progress,
@@ -82,26 +84,26 @@ async def play_processes(
     Until the server has ended well; no process is left on any way out. ``launched`` is told what happens, ``started``
     is a `time.perf_counter`. Raises ChildFailed with the server's message.
     """
-    run = _Run(names, folder, commands, progress, launched)
+    run = _FederationProcesses(names, folder, commands, progress, launched)
     try:
         await run.play(started)
     finally:
         await asyncio.shield(asyncio.gather(*(child.stop() for child in run.children)))
 
 
-def default_processes(clients: int) -> int:
+def default_process_count(clients: int) -> int:
     """One for each client where they are few, else as many as there are processors, at least two.
 
     More, where so many clients would need more files than a process may have open.
     """
-    if clients <= ONE_EACH:
+    if clients <= MAX_SINGLE_CLIENT_PROCESSES:
         return clients
     each = max(1, (most_files() - _OTHER_FILES) // _CLIENT_FILES)
     return max(2, os.cpu_count() or 1, -(-clients // each))
 
 
 def with_server(
-    config: Config, folder: Folder, section: FlaimSection | SilosSection, names: Sequence[str]
+    config: Config, folder: RunFolder, section: FlaimSection | SilosSection, names: Sequence[str]
 ) -> Config:
     """``config`` with the ``section``'s server on a free port here, these clients, and the folder's certificates."""
     certificates, server = folder.certificates.resolve(), section.server
@@ -110,7 +112,7 @@ def with_server(
         {
             f"{meeting}.address": f"{LOOPBACK}:{free_ports(1)[0]}",
             f"{meeting}.clients": list(names),
-            f"{meeting}.key": pinned_in(certificates / f"{server}.crt").key,
+            f"{meeting}.key": pinned_key_in(certificates / f"{server}.crt").key,
             "tls": {
                 "ca": str(certificates / "ca.crt"),
                 "cert": str(certificates / f"{server}.crt"),
@@ -121,14 +123,14 @@ def with_server(
 
 
 @dataclass(eq=False, slots=True)
-class _Run:
+class _FederationProcesses:
     """The processes of one run."""
 
     names: tuple[str, ...]
-    folder: Folder
+    folder: RunFolder
     commands: tuple[str, str]
     progress: Progress
-    launched: LaunchedFlaim
+    launched: FlaimLaunchResult
     children: list[Child] = field(default_factory=list)
     here: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
@@ -137,8 +139,14 @@ class _Run:
     async def play(self, started: float) -> None:
         """Start the server, then the clients; watch until the server has ended well."""
         directory = self.folder.party(0)
-        arguments = [self.commands[0], str(self.folder.config), "--dir", str(directory), *_WATCHED]
-        arguments += ["--register", str(directory / REGISTER)]
+        arguments = [
+            self.commands[0],
+            str(self.folder.config),
+            "--dir",
+            str(directory),
+            *_CHILD_OPTIONS,
+        ]
+        arguments += ["--register", str(directory / REGISTRY_FILE)]
         server = Child.start(SERVER, arguments, log=directory / "log.txt")
         self.children.append(server)
         self.progress.event("server", "the server is starting", pids=str(server.pid))
@@ -166,7 +174,7 @@ class _Run:
                 self.progress.event("uploads", text, done=done)
             elif name == "round-done" and isinstance(done, int):
                 self.progress.event("rounds", text, done=done)
-            elif name in _SHOWN:
+            elif name in _SHOWN_EVENTS:
                 self.progress.event(name, text)
         self.listening.set()
         code = await server.wait()
@@ -184,8 +192,13 @@ class _Run:
         for index in range(count):
             names = self.names[index::count]
             label = names[0] if len(names) == 1 else f"{len(names)} clients"
-            part = ("--share", f"{index}/{count}")
-            arguments = [self.commands[1], str(self.folder.owners / "job.json"), *part, *_WATCHED]
+            share = ("--share", f"{index}/{count}")
+            arguments = [
+                self.commands[1],
+                str(self.folder.owners / "job.json"),
+                *share,
+                *_CHILD_OPTIONS,
+            ]
             log = self.folder.owners / f"log-{index}.txt"
             child = Child.start(label, arguments, log=log)
             self.children.append(child)
@@ -198,23 +211,23 @@ class _Run:
         async for event in child.events():
             name, who = str(event["event"]), event.get("client")
             if name == "joined" and isinstance(who, str):
-                self._arrived({who}, server)
+                self._mark_joined({who}, server)
             elif name == "client-failed" and isinstance(who, str):
-                self._failed({who}, str(event.get("text", "")), server)
+                self._mark_failed({who}, str(event.get("text", "")), server)
             elif name == "client-done" and isinstance(who, str):
                 self.gone.add(who)
         code = await child.wait()
         left = set(names) - self.gone
         if code != 0 and left:
-            self._failed(left, child.describe_end(), server)
+            self._mark_failed(left, child.describe_end(), server)
 
-    def _arrived(self, names: set[str], server: Child) -> None:
+    def _mark_joined(self, names: set[str], server: Child) -> None:
         self.here |= names
         if self.here | self.gone >= set(self.names):
             server.command("go")
 
-    def _failed(self, names: set[str], text: str, server: Child) -> None:
+    def _mark_failed(self, names: set[str], text: str, server: Child) -> None:
         self.gone |= names
         self.launched.failed.append(text)
         self.progress.event("client-left", text)
-        self._arrived(set(), server)
+        self._mark_joined(set(), server)

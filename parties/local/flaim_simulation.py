@@ -41,7 +41,7 @@ from mechanisms.pgm import FederatedEstimator
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload
 from parties.config import FlaimSection
-from parties.federation.flaim_parameters import secagg_noise, session_of, smallest_sum
+from parties.federation.flaim_parameters import secagg_noise, session_parameters, smallest_sum
 from parties.federation.transcript_schema import AGGREGATE, CHOOSE
 from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES
 from secagg import Parameters, Stage, ThreatModel, run_round
@@ -49,11 +49,11 @@ from secagg.errors import ParameterError, RoundAborted
 from secagg.keys import Identity
 from secagg.noise import NoiseKind, discrete_gaussian
 
-Streams = Callable[..., RandomBytes]
+RandomStreams = Callable[..., RandomBytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ClientRoundTraffic:
     """Bytes of one participant in one round. ``secagg``: the part that is messages of secagg, in both directions."""
 
     round: int
@@ -74,7 +74,7 @@ class FlaimOutcome:
     result: FlaimResult
     ledger: tuple[LedgerEntry, ...]
     seconds: Mapping[str, float]
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[ClientRoundTraffic, ...]
 
     @property
     def total(self) -> int:
@@ -123,7 +123,7 @@ async def simulate(
             final_iterations=settings.final_iterations,
             max_model_mb=settings.max_model_mb,
         )
-    world = _World(
+    world = _SimulatedFederation(
         clients,
         workload,
         settings,
@@ -140,13 +140,13 @@ async def simulate(
     result = await run_flaim(workload, settings, schedule, world, world, ledger, on_round=on_round)
     seconds = {**world.seconds, "total": time.perf_counter() - started}
     traffic = (
-        Traffic(round, client, counts[0], counts[1], counts[2])
+        ClientRoundTraffic(round, client, counts[0], counts[1], counts[2])
         for (round, client), counts in sorted(world.traffic.items())
     )
     return FlaimOutcome(result.model, result, tuple(ledger.entries), seconds, tuple(traffic))
 
 
-class _World:
+class _SimulatedFederation:
     """The clients as a ``mechanisms.flaim.Federation``, and the estimator with a clock."""
 
     def __init__(
@@ -155,7 +155,7 @@ class _World:
         workload: Workload,
         settings: FlaimSettings,
         secagg: bool,
-        streams: Streams,
+        streams: RandomStreams,
         threat: ThreatModel,
         drops: Mapping[tuple[int, int], Stage | None],
         estimator: FederatedEstimator,
@@ -231,7 +231,7 @@ class _World:
             return self._plain(layout, counts, noise)
         people = self._identities(request)
         try:
-            parameters = session_of(
+            parameters = session_parameters(
                 self._section,
                 self._workload,
                 layout,
@@ -260,8 +260,8 @@ class _World:
     ) -> Sums | None:
         layout, members = request.layout, request.members
         drops = {
-            place: self._stage(layout, k) or Stage.ADVERTISE
-            for place, k in enumerate(members)
+            position: self._stage(layout, k) or Stage.ADVERTISE
+            for position, k in enumerate(members)
             if (layout.round, k) in self._drops
         }
         nothing = np.zeros(parameters.length, np.int64)
@@ -276,10 +276,10 @@ class _World:
             )
         except RoundAborted:
             return None
-        for place, k in enumerate(members):
-            sent, received = report.sent_bytes[place], report.received_bytes[place]
+        for position, k in enumerate(members):
+            sent, received = report.sent_bytes[position], report.received_bytes[position]
             self._count(layout.round, k, sent=sent, received=received, secagg=sent + received)
-        survivors = tuple(members[place] for place in sorted(report.server.survivors))
+        survivors = tuple(members[position] for position in sorted(report.server.survivors))
         return Sums(report.server.result, survivors, noise.deviation(len(survivors)))
 
     def _identities(self, request: SumRequest) -> list[Identity] | None:
@@ -353,7 +353,7 @@ def _threat(
     return threat
 
 
-def _streams(seed: int | None) -> Streams:
+def _streams(seed: int | None) -> RandomStreams:
     """Random bytes for each label: the operating system's, or a keystream of its own from the seed and the label."""
     if seed is None:
         return lambda *label: secrets.token_bytes

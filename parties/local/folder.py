@@ -1,7 +1,7 @@
 """The run folder of a trial: new, or one that an interrupted run of the same request left.
 
-Provides ``Folder`` and ``default_place``. Secret: keys, shares and tables below it until the run is finished, in
-folders of mode 0700.
+Provides ``RunFolder`` and ``default_run_folder``. Secret: keys, shares and tables below it until the run is finished,
+in folders of mode 0700.
 """
 
 import os
@@ -10,22 +10,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.storage.files import disk_errors, write_json
 
-SERVERS = ("0", "1", "2")
+SERVER_FOLDERS = ("0", "1", "2")
 """Names of the folders of DistAIM's servers."""
-REGISTER = "register.sqlite"
+REGISTRY_FILE = "register.sqlite"
 """A trial's server has its register of studies in its folder."""
 _MARK = "run.json"
 
 
-def default_place(run_id: str) -> Path:
+def default_run_folder(run_id: str) -> Path:
     """Where a run's folder is if nobody says: runs/ID-TIME."""
     return Path("runs") / f"{run_id}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-class Folder:
+class RunFolder:
     """The run folder. While a run is unfinished it also holds what a restart needs; ``finish`` removes that.
 
     ``servers`` are the names of their folders below parties/.
@@ -36,7 +36,7 @@ class Folder:
     run.json            which request this is, and whether it is finished
     """
 
-    def __init__(self, path: Path, servers: Sequence[str] = SERVERS) -> None:
+    def __init__(self, path: Path, servers: Sequence[str] = SERVER_FOLDERS) -> None:
         self.path = path
         self.servers = tuple(servers)
         self.resumed = False
@@ -110,7 +110,7 @@ class Folder:
 
     def _read_mark(self) -> Mapping[str, object] | None:
         try:
-            mark = json_of((self.path / _MARK).read_text(encoding="utf-8"))
+            mark = parse_json((self.path / _MARK).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:

@@ -13,12 +13,12 @@ from parties.config import CertificateFiles
 from parties.foundation.errors import StoreError
 from parties.storage.files import write_json
 
-CONCURRENT = 8
+CONCURRENT_OWNERS = 8
 """How many owners of one process are at work at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ParticipantsJob:
     """Paths: the ``config``, and folders of ``certificates`` (NAME.crt and NAME.key) and the owners' own ``states``.
 
     ``receipts`` is appended to, ``budget`` is the file that they charge, ``names`` (clients,) are the owners.
@@ -51,7 +51,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnersJob(Job):
+class OwnersJob(ParticipantsJob):
     """``codes`` int32 (rows, columns) and ``owners`` int32 (rows,), an index into the names, are .npy files.
 
     ``capacity`` is what each declares; None: some more rows than it has (`parties.local.participants`).
@@ -63,20 +63,20 @@ class OwnersJob(Job):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SilosJob(Job):
+class SilosJob(ParticipantsJob):
     """``tables`` is a folder of NAME.csv."""
 
     tables: str
 
 
-class Receipt(Protocol):
+class ReceiptDocument(Protocol):
     """What an owner is left with."""
 
     def to_dict(self) -> dict[str, object]:
         """For programs."""
 
 
-def append_receipt(path: Path, receipt: Receipt) -> None:
+def append_receipt(path: Path, receipt: ReceiptDocument) -> None:
     """One more line for ``read_receipts``."""
     with path.open("ab") as file:
         file.write(json.dumps(receipt.to_dict()).encode() + b"\n")

@@ -23,21 +23,21 @@ import numpy as np
 from parties.config import SILO_ALGORITHMS, Config, load_config
 from parties.foundation.exit_codes import ChildFailed, Status
 from parties.identity.tls import make_certificates, public_keys
-from parties.local.children import JOB, LOOPBACK, Children, free_ports, hold
-from parties.local.folder import Folder
+from parties.local.children import JOB_FILE, LOOPBACK, Children, free_ports, start_held_children
+from parties.local.folder import RunFolder
 from parties.local.jobs import OwnersJob, read_receipts
 from parties.local.processes import Child
 from parties.local.request import Trial
 from parties.observability.events import WORKING, Progress
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 
-PARTY_NAMES = ("party-0", "party-1", "party-2")
+SERVER_NAMES = ("party-0", "party-1", "party-2")
 _CAUSE_S = 2.0
 """How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
-_OF_ANOTHER = 3
+_PEER_LOSS_RANK = 3
 """How little the lack of a server that has gone itself says about the cause."""
-_DRAWING = "parties.report.html"
-_PASSED_ON = (
+_DRAWING_MODULE = "parties.report.html"
+_FORWARDED_EVENTS = (
     "recording",
     "inputs",
     "waiting",
@@ -52,7 +52,7 @@ _PASSED_ON = (
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchResult:
     """A finished run: the config that its processes used, and seconds until the three servers were connected."""
 
     config: Config
@@ -60,40 +60,40 @@ class Launched:
 
 
 async def launch(
-    trial: Trial, folder: Folder, *, progress: Progress, children: Children | None = None
-) -> Launched:
+    trial: Trial, folder: RunFolder, *, progress: Progress, children: Children | None = None
+) -> LaunchResult:
     """Run ``trial`` in ``folder`` to its end, by ``children`` that are held already.
 
     Raises ChildFailed with the message of the process that failed first, StoreError, CertificateError.
     """
     started = time.perf_counter()
     connected: list[float] = []
-    children = children or hold(folder)
+    children = children or start_held_children(folder)
     try:
         config = await asyncio.to_thread(prepare, trial, folder)
         progress.event("prepared", "certificates, ports and owners' tables are ready")
         await _run_processes(folder, children, connected, progress)
     finally:
         await asyncio.shield(_stop(children.all))
-    return Launched(config, connected[0] - started if connected else 0.0)
+    return LaunchResult(config, connected[0] - started if connected else 0.0)
 
 
-def prepare(trial: Trial, folder: Folder) -> Config:
+def prepare(trial: Trial, folder: RunFolder) -> Config:
     """Write config, certificates and the owners' job; what an interrupted run left of them stays. Raises StoreError."""
-    return prepare_trial(trial, folder, PARTY_NAMES, with_parties)
+    return prepare_trial(trial, folder, SERVER_NAMES, with_servers)
 
 
 def prepare_trial(
     trial: Trial,
-    folder: Folder,
+    folder: RunFolder,
     servers: Sequence[str],
-    configure: Callable[[Trial, Folder], Config],
+    configure: Callable[[Trial, RunFolder], Config],
 ) -> Config:
     """As ``prepare``, for ``servers`` of these names; ``configure`` gives the config with their addresses."""
     with disk_errors(folder.path):
         prepare_certificates(folder, servers, trial.names)
         config = configure(trial, folder)
-        write_whole(folder.config, config.resolved_toml())
+        write_atomic(folder.config, config.resolved_toml())
         np.save(folder.owners / "codes.npy", trial.shared(config), allow_pickle=False)
         np.save(folder.owners / "owners.npy", trial.partition.owners, allow_pickle=False)
         states = folder.owners / "states"
@@ -108,11 +108,11 @@ def prepare_trial(
             budget=str(folder.owners / "budget.sqlite"),
             names=trial.names,
             capacity=trial.request.capacity,
-        ).write(folder.owners / JOB)
+        ).write(folder.owners / JOB_FILE)
     return config
 
 
-def prepare_certificates(folder: Folder, servers: Sequence[str], clients: Sequence[str]) -> None:
+def prepare_certificates(folder: RunFolder, servers: Sequence[str], clients: Sequence[str]) -> None:
     """The folder's certificates, all of them or none, unless they are there."""
     if not folder.certificates.exists():
         partial = folder.certificates.with_name("certificates.partial")
@@ -122,12 +122,12 @@ def prepare_certificates(folder: Folder, servers: Sequence[str], clients: Sequen
         partial.rename(folder.certificates)
 
 
-def receipts_path(folder: Folder) -> Path:
+def receipts_path(folder: RunFolder) -> Path:
     """Where the owners' receipts are."""
     return folder.owners / "receipts.jsonl"
 
 
-def with_parties(trial: Trial, folder: Folder) -> Config:
+def with_servers(trial: Trial, folder: RunFolder) -> Config:
     """The config with three servers on free ports of this machine and the trial's certificates."""
     ports = free_ports(6)
     parties = [
@@ -149,19 +149,19 @@ def with_parties(trial: Trial, folder: Folder) -> Config:
     return trial.config.override({**others, "party": parties, "tls": tls})
 
 
-def _public_keys(folder: Folder) -> dict[str, dict[str, str]]:
+def _public_keys(folder: RunFolder) -> dict[str, dict[str, str]]:
     """By server; of an interrupted run as its config has them, for a server that had ended keeps no sealing key."""
     if folder.config.exists():
         known = load_config(folder.config).require_parties()
         return {party.name: {"key": party.key, "seal": party.seal} for party in known}
     files = folder.certificates
     return {
-        name: public_keys(files / f"{name}.crt", files / f"{name}.seal") for name in PARTY_NAMES
+        name: public_keys(files / f"{name}.crt", files / f"{name}.seal") for name in SERVER_NAMES
     }
 
 
 async def _run_processes(
-    folder: Folder, children: Children, connected: list[float], progress: Progress
+    folder: RunFolder, children: Children, connected: list[float], progress: Progress
 ) -> None:
     """Let everybody begin in order and watch it until the three servers have ended well.
 
@@ -176,7 +176,7 @@ async def _run_processes(
         elif name == "round-done" and pid == 0 and not drawing.is_set():
             # What draws the report takes a while to import, and this process has nothing else to do.
             drawing.set()
-            threading.Thread(target=import_module, args=(_DRAWING,), daemon=True).start()
+            threading.Thread(target=import_module, args=(_DRAWING_MODULE,), daemon=True).start()
 
     drawing = threading.Event()
     listening = [asyncio.Event() for _ in range(3)]
@@ -184,10 +184,10 @@ async def _run_processes(
     try:
         for pid, child in enumerate(children.servers):
             child.begin()
-            watchers.append(asyncio.create_task(_watch_party(child, pid, on_event, progress)))
+            watchers.append(asyncio.create_task(_watch_server(child, pid, on_event, progress)))
         pids = _pids(children.servers)
         progress.event("servers", "three compute servers are starting", pids=pids)
-        owners = asyncio.create_task(_play_owners(folder, children, listening, progress))
+        owners = asyncio.create_task(_run_owners_process(folder, children, listening, progress))
         watchers.append(owners)
         await _wait_for_all(watchers, children.servers)
     finally:
@@ -200,7 +200,7 @@ def _pids(children: Sequence[Child]) -> str:
     return " ".join(str(child.pid) for child in children)
 
 
-async def _watch_party(
+async def _watch_server(
     child: Child, pid: int, on_event: Callable[[int, str], None], progress: Progress
 ) -> None:
     """Pass on a server's events until it ends; party 0 speaks for all three. Raises ChildFailed."""
@@ -212,13 +212,13 @@ async def _watch_party(
             continue
         if name == "round-done" and isinstance(done, int):
             progress.event("rounds", text, done=done)
-        elif name in _PASSED_ON:
+        elif name in _FORWARDED_EVENTS:
             progress.event(name, text)
     await _check_end(child)
 
 
-async def _play_owners(
-    folder: Folder, children: Children, listening: Sequence[asyncio.Event], progress: Progress
+async def _run_owners_process(
+    folder: RunFolder, children: Children, listening: Sequence[asyncio.Event], progress: Progress
 ) -> None:
     """Once all servers listen, let the owners submit, then tell the servers that no more will come."""
     child = children.owners
@@ -263,7 +263,7 @@ async def _wait_for_all(watchers: Sequence[asyncio.Task[None]], servers: Sequenc
     failures = [error for task in (*done, *more) if (error := task.exception()) is not None]
     first = min(failures, key=lambda error: _rank(error, servers))
     silent = [server.name for server in servers if server.running]
-    if _rank(first, servers) == _OF_ANOTHER and len(silent) == 1:
+    if _rank(first, servers) == _PEER_LOSS_RANK and len(silent) == 1:
         # The others waited for one another, one of them for it.
         raise ChildFailed(f"{silent[0]} is there and silent; {first}", Status.NETWORK) from first
     raise first
@@ -273,7 +273,7 @@ def _rank(error: BaseException, servers: Sequence[Child]) -> int:
     """What says most about the cause comes first.
 
     Killed from outside; any failure of its own; the lack of a server that is still there and silent; of another
-    (``_OF_ANOTHER``).
+    (``_PEER_LOSS_RANK``).
     """
     if not isinstance(error, _FailedChild):
         return 1
@@ -281,8 +281,8 @@ def _rank(error: BaseException, servers: Sequence[Child]) -> int:
         return 0
     if error.status != Status.NETWORK:
         return 1
-    accused = error.child.accused
-    return 2 if accused is not None and servers[accused].running else _OF_ANOTHER
+    accused = error.child.blamed_server
+    return 2 if accused is not None and servers[accused].running else _PEER_LOSS_RANK
 
 
 async def _stop(children: Sequence[Child]) -> None:

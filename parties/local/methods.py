@@ -1,6 +1,6 @@
 """The methods of `syncret run`: DistAIM by real processes, and central AIM in this one.
 
-Provides ``trial_on``, ``open_method_folder`` and ``run_method``. Secret: the trial's table.
+Provides ``trial_from_tables``, ``open_method_folder`` and ``run_method``. Secret: the trial's table.
 """
 
 import time
@@ -11,10 +11,10 @@ from parties.config import Config
 from parties.local.assemble import collect, open_run_folder
 from parties.local.central import run_central
 from parties.local.children import Children
-from parties.local.folder import SERVERS, Folder
+from parties.local.folder import SERVER_FOLDERS, RunFolder
 from parties.local.launcher import launch
-from parties.local.request import Request, Trial, load_linked_trial, load_trial
-from parties.local.sources import Located
+from parties.local.request import Trial, TrialRequest, load_linked_trial, load_trial
+from parties.local.sources import LocatedTable
 from parties.methods.distaim import run_report
 from parties.mpc.planning.budget import make_plan
 from parties.observability.events import Progress
@@ -22,13 +22,15 @@ from parties.report.model import RunReport
 from parties.session.owner import Table
 
 
-def trial_on(table: Table | Mapping[str, Table], config: Config, request: Request) -> Trial:
+def trial_from_tables(
+    table: Table | Mapping[str, Table], config: Config, request: TrialRequest
+) -> Trial:
     """The trial on a table that is somewhere, or on those of its sources by name.
 
     Raises as ``load_trial`` and ``load_linked_trial``, and DataError where a table cannot be read.
     """
     if isinstance(table, Mapping):
-        located = {name: Located(t.text(), t.source.shown) for name, t in table.items()}
+        located = {name: LocatedTable(t.text(), t.source.shown) for name, t in table.items()}
         extra = any(t.ignore_extra for t in table.values())
         return load_linked_trial(config, located, request, ignore_extra=extra)
     return load_trial(
@@ -40,15 +42,15 @@ def trial_on(table: Table | Mapping[str, Table], config: Config, request: Reques
     )
 
 
-def open_method_folder(trial: Trial, out: Path | None) -> Folder:
+def open_method_folder(trial: Trial, out: Path | None) -> RunFolder:
     """The run folder, as ``open_run_folder``. Raises ConfigError where the run cannot work, StoreError."""
     # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
     make_plan(trial.config, trial.workload)
-    return open_run_folder(trial, out, SERVERS)
+    return open_run_folder(trial, out, SERVER_FOLDERS)
 
 
 async def run_method(
-    trial: Trial, folder: Folder, progress: Progress, *, children: Children | None = None
+    trial: Trial, folder: RunFolder, progress: Progress, *, children: Children | None = None
 ) -> RunReport:
     """Run ``trial`` in ``folder`` by the method that it asks for; returns the report without utility.
 

@@ -7,15 +7,15 @@ limits: the process counts and shares for one owner at a time, a few uploads ove
 
 Several clients of a FLAIM trial in one process: each with its own TLS connection, certificate, ledger and rows.
 
-Provides ``play_clients``, and ``play_each``, which silos have, too. A hundred processes are no use to a machine with
-two processors: the launcher starts one process a client where there are few, and otherwise a few processes that play a
-share of them each. What a client sends is the same. Secret: the tables, which a trial has in one place. Known limits:
-one event loop; counting runs in threads.
+Provides ``run_flaim_clients``, and ``run_each_participant``, which silos have, too. A hundred processes are no use to a
+machine with two processors: the launcher starts one process a client where there are few, and otherwise a few processes
+that play a share of them each. What a client sends is the same. Secret: the tables, which a trial has in one place.
+Known limits: one event loop; counting runs in threads.
 
 Several silos of a trial in one process: each with its own TLS connection, certificate, ledger and table.
 
-Provides ``play_silos``. Secret: the tables, which a trial has in one place. Known limits: one event loop; silos compute
-in threads.
+Provides ``run_silo_clients``. Secret: the tables, which a trial has in one place. Known limits: one event loop; silos
+compute in threads.
 """
 
 import asyncio
@@ -35,27 +35,27 @@ from parties.federation.client import SiloReport, federated_release, run_silo
 from parties.federation.flaim_parameters import flaim_release
 from parties.foundation.errors import SubmitError
 from parties.foundation.exit_codes import ChildFailed, describe
-from parties.foundation.process_limits import allow_files
+from parties.foundation.process_limits import raise_file_limit
 from parties.local.jobs import (
-    CONCURRENT,
-    Job,
+    CONCURRENT_OWNERS,
     OwnersJob,
-    Receipt,
+    ParticipantsJob,
+    ReceiptDocument,
     SilosJob,
     append_receipt,
     read_receipts,
 )
-from parties.methods.flaim.client import ClientReport, SharedBriefs, run_client
+from parties.methods.flaim.client import BriefCache, ClientReport, run_client
 from parties.methods.registry import plan_of
 from parties.mpc.inputs.own import capacity_for
 from parties.mpc.planning.budget import distaim_release
-from parties.mpc.submission.submit import Submitted, status, submit
-from parties.network.frames import read_little
+from parties.mpc.submission.submit import Submitted, refresh_receipts, submit
+from parties.network.frames import limit_tls_reads
 from parties.observability.events import Progress
 from parties.session.owner import source_sizes
-from parties.storage.owner_budget import Account, Budget, Source
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
 
-_LOOK_S = 0.5
+_CONFIRMATION_POLL_S = 0.5
 
 
 async def run_owners(path: Path, *, progress: Progress) -> None:
@@ -66,13 +66,13 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
     job = OwnersJob.read(path)
     receipts_path = Path(job.receipts)
     done = read_receipts(receipts_path)
-    _end_torn_line(receipts_path)
+    _truncate_torn_line(receipts_path)
     config = load_config(Path(job.config))
     workload = config.build_workload()
     rows = _rows_by_owner(job, config)
     finished, failures = len(done), list[str]()
-    at_once = asyncio.Semaphore(CONCURRENT)
-    budget, release = Budget(Path(job.budget)), distaim_release(config, workload)
+    at_once = asyncio.Semaphore(CONCURRENT_OWNERS)
+    budget, release = OwnerBudget(Path(job.budget)), distaim_release(config, workload)
 
     async def submit_rows(index: int, name: str) -> None:
         nonlocal finished
@@ -89,9 +89,9 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
                         len(rows[index]), job.capacity, config.clients.rows_per_client
                     ),
                     workload=workload,
-                    spend=Account(budget, Source(name), release).spend,
+                    spend=BudgetAccount(budget, TableIdentity(name), release).spend,
                 )
-                receipt = await _confirmed(receipt, config, files, state)
+                receipt = await _await_confirmation(receipt, config, files, state)
             except SubmitError as error:
                 failures.append(f"{name}: {error}")
                 return
@@ -104,10 +104,10 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
         for index, name in enumerate(job.names):
             if name not in done:
                 group.create_task(submit_rows(index, name))
-    _report(failures, len(job.names))
+    _raise_failures(failures, len(job.names))
 
 
-async def _confirmed(
+async def _await_confirmation(
     receipt: Submitted, config: Config, files: CertificateFiles, state: Path
 ) -> Submitted:
     """The receipt once all three servers have confirmed it: a trial's servers are all there. Raises SubmitError."""
@@ -116,8 +116,8 @@ async def _confirmed(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(config.timeouts.submit_s):
             while not receipt.complete:
-                await asyncio.sleep(_LOOK_S)
-                receipt = await status(config, files, state)
+                await asyncio.sleep(_CONFIRMATION_POLL_S)
+                receipt = await refresh_receipts(config, files, state)
     if not receipt.complete:
         away = ", ".join(receipt.kept_for)
         raise SubmitError(
@@ -147,29 +147,29 @@ def _rows_by_owner(job: OwnersJob, config: Config) -> list[NDArray[np.int32]]:
     return [table[:, :width] for table, width in zip(tables, widths, strict=True)]
 
 
-def _report(failures: Sequence[str], owners: int) -> None:
+def _raise_failures(failures: Sequence[str], owners: int) -> None:
     if failures:
         raise SubmitError(
             f"{len(failures)} of {owners} data owners could not submit; the first: {failures[0]}"
         )
 
 
-def _end_torn_line(path: Path) -> None:
+def _truncate_torn_line(path: Path) -> None:
     if path.exists():
         data = path.read_bytes()
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-async def play_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
+async def run_flaim_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
     """Play those clients of the job at ``path`` whose number is i modulo n, for ``share`` (i, n), to the run's end.
 
-    Raises as ``play_each``.
+    Raises as ``run_each_participant``.
     """
     job = OwnersJob.read(path)
     config = load_config(Path(job.config))
     workload = config.build_workload()
-    briefs, joining = SharedBriefs(workload), asyncio.Semaphore(CONCURRENT)
-    budget, release = Budget(Path(job.budget)), flaim_release(config)
+    briefs, joining = BriefCache(workload), asyncio.Semaphore(CONCURRENT_OWNERS)
+    budget, release = OwnerBudget(Path(job.budget)), flaim_release(config)
     codes: NDArray[np.int32] = np.load(job.codes, mmap_mode="r", allow_pickle=False)
     owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
 
@@ -180,19 +180,19 @@ async def play_clients(path: Path, share: tuple[int, int], *, progress: Progress
             job.files_of(name),
             Path(job.states) / name,
             progress=progress,
-            spend=Account(budget, Source(name), release).spend,
+            spend=BudgetAccount(budget, TableIdentity(name), release).spend,
             workload=workload,
             briefs=briefs,
             joining=joining,
         )
 
-    await play_each(job, share, take_part, who="clients", progress=progress)
+    await run_each_participant(job, share, take_part, who="clients", progress=progress)
 
 
-async def play_each(
-    job: Job,
+async def run_each_participant(
+    job: ParticipantsJob,
     share: tuple[int, int],
-    take_part: Callable[[int, str], Awaitable[Receipt]],
+    take_part: Callable[[int, str], Awaitable[ReceiptDocument]],
     *,
     who: str,
     progress: Progress,
@@ -201,8 +201,8 @@ async def play_each(
 
     Raises ChildFailed, after everyone has ended, with the first failure and how many there were.
     """
-    allow_files()
-    read_little()
+    raise_file_limit()
+    limit_tls_reads()
     mine = range(share[0], len(job.names), share[1])
     failures: list[tuple[str, Exception]] = []
 
@@ -229,21 +229,21 @@ async def play_each(
         )
 
 
-async def play_silos(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
+async def run_silo_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
     """Play those silos of the job at ``path`` whose number is i modulo n, for ``share`` (i, n), to the run's end.
 
-    Raises as `parties.local.participants.play_each`.
+    Raises as `parties.local.participants.run_each_participant`.
     """
     job = SilosJob.read(path)
     config = load_config(Path(job.config))
-    plan, joining = plan_of(config), asyncio.Semaphore(CONCURRENT)
+    plan, joining = plan_of(config), asyncio.Semaphore(CONCURRENT_OWNERS)
     release = federated_release(config, plan)
 
     async def take_part(index: int, name: str) -> SiloReport:
         table = Path(job.tables) / f"{name}.csv"
         spend = None
         if release is not None:
-            spend = Account(Budget(Path(job.budget)), Source(name), release).spend
+            spend = BudgetAccount(OwnerBudget(Path(job.budget)), TableIdentity(name), release).spend
         return await run_silo(
             config,
             await asyncio.to_thread(
@@ -257,4 +257,4 @@ async def play_silos(path: Path, share: tuple[int, int], *, progress: Progress) 
             plan=plan,
         )
 
-    await play_each(job, share, take_part, who="silos", progress=progress)
+    await run_each_participant(job, share, take_part, who="silos", progress=progress)

@@ -22,13 +22,13 @@ from typing import IO
 
 from parties.foundation.exit_codes import Status, Stopped
 from parties.observability.failure_causes import Obstacle, obstacle_of
-from parties.observability.systemd import supervised, tell, without_supervisor
+from parties.observability.systemd import is_supervised, notify, without_supervisor
 
 STOP_GRACE_S = 3.0
 """How long a child may take to stop after SIGTERM before it is killed."""
 HARD_EXIT_S = 8.0
 """How long an orderly stop may take in the process itself."""
-HELD = "--held"
+HELD_OPTION = "--held"
 _LOG_TAIL_BYTES = 4000
 _POLL_S = 0.005
 
@@ -43,7 +43,7 @@ class Child:
         self.failure: tuple[Status, str] | None = None
         self.obstacle: Obstacle | None = None
         """The cause of that, by its own account."""
-        self.accused: int | None = None
+        self.blamed_server: int | None = None
         """The server that it failed for the lack of, by its own account."""
 
     @classmethod
@@ -60,7 +60,7 @@ class Child:
     @classmethod
     def held(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
         """As ``start``, but it waits for ``begin``, and ``log`` need not be possible before. Raises OSError."""
-        return cls(name, _run([*arguments, HELD], None), log)
+        return cls(name, _run([*arguments, HELD_OPTION], None), log)
 
     def begin(self) -> None:
         """Let one that is held do its work, with its other output in its log."""
@@ -97,7 +97,7 @@ class Child:
         if event["event"] == "failed":
             self.failure = (_status(event.get("status")), str(event.get("text")))
             peer = event.get("peer")
-            self.accused = peer if isinstance(peer, int) else None
+            self.blamed_server = peer if isinstance(peer, int) else None
             self.obstacle = obstacle_of(event.get("cause"), event.get("detail"))
 
     def command(self, line: str) -> None:
@@ -221,7 +221,7 @@ class Supervision:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         # Who supervises has given an order, which was carried out.
-        ordered = Status.DONE if supervised() else Status.TERMINATED
+        ordered = Status.DONE if is_supervised() else Status.TERMINATED
         for number, status in ((signal.SIGINT, Status.INTERRUPTED), (signal.SIGTERM, ordered)):
             name = "Ctrl-C" if number == signal.SIGINT else number.name
             self._loop.add_signal_handler(number, self._stop, f"stopped by {name}", status)
@@ -252,7 +252,7 @@ class Supervision:
 
     def _stop(self, message: str, status: Status) -> None:
         if self.stopped is None and self._task is not None:
-            tell("STOPPING=1")
+            notify("STOPPING=1")
             self.stopped = Stopped(message, status)
             self._task.cancel()
             # An end that has to be forced is none in order.

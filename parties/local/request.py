@@ -1,8 +1,8 @@
 """What a trial on one machine is asked for.
 
-Provides ``Request`` (the options of `syncret run` and `syncret flaim`), ``Trial`` and ``load_trial``: config, coded
-table and partition, checked before anything is written. Secret: the table, which a trial has in one place. Everything
-that says which rows belong to whom is drawn from a public seed, so that a restart makes the same owners.
+Provides ``TrialRequest`` (the options of `syncret run` and `syncret flaim`), ``Trial`` and ``load_trial``: config,
+coded table and partition, checked before anything is written. Secret: the table, which a trial has in one place.
+Everything that says which rows belong to whom is drawn from a public seed, so that a restart makes the same owners.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ from mechanisms.workload import Workload
 from parties.config import MAX_ROWS, Config
 from parties.config.parsing import source_dict
 from parties.foundation.errors import ConfigError
-from parties.local.jobs import CONCURRENT
+from parties.local.jobs import CONCURRENT_OWNERS
 from parties.local.partition import Partition, partition_rows
-from parties.local.sources import LinkedTables, Located, read_sources
+from parties.local.sources import LinkedTables, LocatedTable, read_sources
 from parties.mpc.planning.resources import server_memory
-from parties.mpc.planning.validation import check_feasible, check_memory, owner_memory
+from parties.mpc.planning.validation import check_memory, owner_memory, validate_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ _WAIT_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TrialRequest:
     """What is to be run besides the config. ``clients`` None takes clients.expected; ``label`` is a column's name.
 
     ``capacity`` is what each owner declares of its rows; None: as `parties.local.participants` has it.
@@ -62,7 +62,7 @@ class Trial:
     ``values`` are those of the table as it is written; where there are none the report does without.
     """
 
-    request: Request
+    request: TrialRequest
     config: Config
     workload: Workload
     codes: NDArray[np.int32]
@@ -105,7 +105,7 @@ class Trial:
 def load_trial(
     config: Config,
     frame: "TextTable | pd.DataFrame",
-    request: Request,
+    request: TrialRequest,
     *,
     source: str,
     ignore_extra: bool = False,
@@ -115,7 +115,7 @@ def load_trial(
     Raises ConfigError (also of what DistAIM cannot do), DataError (table against domain), WorkloadError. Nothing is
     written.
     """
-    config, workload = _checked(config, request)
+    config, workload = _checked_request(config, request)
     if config.sources:
         names = " ".join(f"--source {source.name}=TABLE" for source in config.sources)
         raise ConfigError(
@@ -144,13 +144,17 @@ def load_trial(
 
 
 def load_linked_trial(
-    config: Config, tables: Mapping[str, Located], request: Request, *, ignore_extra: bool = False
+    config: Config,
+    tables: Mapping[str, LocatedTable],
+    request: TrialRequest,
+    *,
+    ignore_extra: bool = False,
 ) -> Trial:
     """As ``load_trial``, of the tables of all sources, by name; ``clients`` are so many of each.
 
     Raises as ``load_trial``, and DataError as `parties.local.sources.read_sources`, or where nothing joins.
     """
-    config, workload = _checked(config, request)
+    config, workload = _checked_request(config, request)
     if request.label is not None:
         _column(config, request.label)
     linked = read_sources(
@@ -185,17 +189,17 @@ def _pairs(config: Config, frame: "TextTable | pd.DataFrame") -> ValuePairs | No
     return ValuePairs.of(config.domain, TextTable.of(frame))
 
 
-def _checked(config: Config, request: Request) -> tuple[Config, Workload]:
+def _checked_request(config: Config, request: TrialRequest) -> tuple[Config, Workload]:
     """The configuration for one machine, and its workload, once nothing stands against the run. Raises ConfigError."""
-    config = _for_one_machine(config, request)
+    config = _local_config(config, request)
     workload = config.build_workload()
     if request.method == DISTAIM:
-        check_feasible(config, workload)
+        validate_run(config, workload)
         check_memory(config, _memory(config, workload), "a trial on one machine")
     return config, workload
 
 
-def _check_capacity(config: Config, request: Request, largest: int) -> None:
+def _check_capacity(config: Config, request: TrialRequest, largest: int) -> None:
     """Raises ConfigError where an owner has ``largest`` rows, and may not."""
     bound = config.clients.rows_per_client
     if largest > bound:
@@ -213,7 +217,7 @@ def _check_capacity(config: Config, request: Request, largest: int) -> None:
         )
 
 
-def _fingerprint(config: Config, request: Request, label: int | str | None) -> "hashlib._Hash":
+def _fingerprint(config: Config, request: TrialRequest, label: int | str | None) -> "hashlib._Hash":
     digest = hashlib.sha256(config.digest().encode())
     asked = [request.method, request.partition, label, request.seed, request.capacity]
     digest.update(json.dumps(asked).encode())
@@ -222,12 +226,12 @@ def _fingerprint(config: Config, request: Request, label: int | str | None) -> "
 
 def _memory(config: Config, workload: Workload) -> int:
     """What a run needs whose three servers and owners are on one machine."""
-    at_once = min(CONCURRENT, config.clients.expected)
+    at_once = min(CONCURRENT_OWNERS, config.clients.expected)
     servers = sum(server_memory(config, workload, pid) for pid in range(3))
     return servers + owner_memory(config, workload, at_once=at_once)
 
 
-def _for_one_machine(config: Config, request: Request) -> Config:
+def _local_config(config: Config, request: TrialRequest) -> Config:
     """The launcher says when all owners are through; a bound on rows that many owners would overflow is lowered."""
     values: dict[str, object] = {"clients.wait_s": _WAIT_S, "party": None, "tls": None}
     if config.sources:

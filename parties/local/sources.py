@@ -19,14 +19,14 @@ from mechanisms.text_table import TextTable
 from parties.config import BY_KEY, Config
 from parties.foundation.errors import ConfigError
 from parties.local.partition import Partition, partition_rows
-from parties.session.owner import key_limbs, read_keys, salt, source_domain
+from parties.session.owner import key_limbs, linking_salt, read_keys, source_domain
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedTable:
     """A table that was read, and ``where`` it is, for messages."""
 
     text: TextTable
@@ -67,10 +67,10 @@ class LinkedTables:
         rows = np.zeros((sum(len(table.codes) for table in self.tables), width), np.int32)
         start = 0
         for table in self.tables:
-            part = rows[start : start + len(table.codes)]
+            block = rows[start : start + len(table.codes)]
             if table.keys is not None:
-                part[:, :limbs] = hashed(table.keys, salt(config))
-            part[:, limbs : limbs + table.codes.shape[1]] = table.codes
+                block[:, :limbs] = hashed(table.keys, linking_salt(config))
+            block[:, limbs : limbs + table.codes.shape[1]] = table.codes
             start += len(table.codes)
         return rows
 
@@ -84,11 +84,11 @@ class LinkedTables:
         if self.config.run.link != BY_KEY:
             both = reduce(np.intersect1d, present)
             return [both] * len(self.tables)
-        frames = [self._keyed(number, rows) for number, rows in enumerate(present)]
+        frames = [self._keyed_rows(number, rows) for number, rows in enumerate(present)]
         merged = reduce(lambda left, right: left.merge(right, on="key"), frames)
         return [merged[number].to_numpy(np.intp) for number in range(len(frames))]
 
-    def _keyed(self, number: int, rows: NDArray[np.intp]) -> "pd.DataFrame":
+    def _keyed_rows(self, number: int, rows: NDArray[np.intp]) -> "pd.DataFrame":
         """The keys of a source's rows, without those that stand in more rows than a person may have."""
         import pandas as pd
 
@@ -120,7 +120,7 @@ class LinkedTables:
 
 def read_sources(
     config: Config,
-    tables: Mapping[str, Located],
+    tables: Mapping[str, LocatedTable],
     *,
     partition: str,
     label: str | None,
@@ -169,7 +169,7 @@ def read_sources(
 def _read(
     config: Config,
     number: int,
-    located: Located,
+    located: LocatedTable,
     *,
     partition: str,
     label: str | None,
@@ -197,16 +197,16 @@ def _read(
     for client, owner in enumerate(source.owners):
         # What its own program says before anything is sent.
         rows = split.rows_of(client)
-        part = TextTable(
+        owner_rows = TextTable(
             {name: [values[row] for row in rows] for name, values in table.columns.items()},
             [table.places[row] for row in rows],
             table.unit,
         )
-        read_keys(config, number, part, where=f"{where} (rows of {owner})")
+        read_keys(config, number, owner_rows, where=f"{where} (rows of {owner})")
     return SourceTable(table, codes, keys, split)
 
 
-def _check_kinds(linked: LinkedTables, places: Sequence[str]) -> None:
+def _check_kinds(linked: LinkedTables, sources_shown: Sequence[str]) -> None:
     """Raises DataError where a column of the key has dates in one source and numbers in another."""
     sources = linked.config.sources
     kinds = [table.keys.kinds for table in linked.tables if table.keys is not None]
@@ -214,18 +214,20 @@ def _check_kinds(linked: LinkedTables, places: Sequence[str]) -> None:
         if {DATE, NUMBER} <= set(found):
             said = "; ".join(
                 f"{source.key[position]!r} in {where} has {kind}"
-                for source, where, kind in zip(sources, places, found, strict=True)
+                for source, where, kind in zip(sources, sources_shown, found, strict=True)
             )
             raise DataError(
                 f"linking keys cannot match: {said}; expected the same in all sources (source.key)"
             )
 
 
-def _check_lengths(linked: LinkedTables, places: Sequence[str]) -> None:
+def _check_lengths(linked: LinkedTables, sources_shown: Sequence[str]) -> None:
     """Raises DataError where tables whose rows are in one order have different numbers of them."""
     rows = [len(table.codes) for table in linked.tables]
     if len(set(rows)) > 1:
-        said = ", ".join(f"{where} {count}" for where, count in zip(places, rows, strict=True))
+        said = ", ".join(
+            f"{where} {count}" for where, count in zip(sources_shown, rows, strict=True)
+        )
         raise DataError(
             f"rows are linked by their order, and the tables have different numbers of them: {said}; expected the "
             'same number, or run.link = "key"'

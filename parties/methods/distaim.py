@@ -1,6 +1,6 @@
 """From what DistAIM's lead left behind to a report.
 
-Provides ``run_report`` (of a finished run, from the lead's folder), ``write_lead_report`` and ``notes``. Public:
+Provides ``run_report`` (of a finished run, from the lead's folder), ``write_lead_report`` and ``report_notes``. Public:
 everything; no real table is at hand here.
 """
 
@@ -20,20 +20,26 @@ from parties.mpc.outputs import read_attempts
 from parties.mpc.planning.budget import composed_epsilon, sampling_distance, zcdp_epsilon
 from parties.mpc.steps import CLIENTS_COUNT, ESTIMATE, FINISH
 from parties.mpc.transcript_schema import COUNTING
-from parties.report.from_result import parameters, read_result, selected, sources_of, workload_size
+from parties.report.from_result import (
+    read_result,
+    run_parameters,
+    selected_queries,
+    sources_of,
+    workload_size,
+)
 from parties.report.model import (
     DISTAIM_TRUST,
     MALICIOUS_TRUST,
     TRIAL_TRUST,
     Communication,
-    Excluded,
-    Opened,
+    ExcludedOwner,
     Privacy,
+    ReportedOpening,
     RunReport,
 )
-from parties.report.privacy_text import about, ended, link_trust, unit_trust
-from parties.report.writing import write_without_real
-from parties.session.result_digests import MODEL
+from parties.report.privacy_text import link_trust, report_header, transcript_end, unit_trust
+from parties.report.writing import write_report_without_real
+from parties.session.result_digests import MODEL_FOLDER
 from protocols.measure import DISTRIBUTED
 from protocols.steps import MEASURE, SELECT
 
@@ -49,9 +55,9 @@ def write_lead_report(config: Config, directory: Path) -> None:
     attempts = read_attempts(directory / "costs.json")
     total = sum(float(attempt["seconds"]["total"]) for attempt in attempts)
     report = run_report(config, workload, directory, dataset=config.run.id, wall_s={"total": total})
-    model = Model.load(directory / MODEL)
+    model = Model.load(directory / MODEL_FOLDER)
     released = config.resolved(model.domain) if unmeasured(config.domain) else config
-    write_without_real(released, released.build_workload(), directory, report)
+    write_report_without_real(released, released.build_workload(), directory, report)
 
 
 def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
@@ -88,7 +94,7 @@ def run_report(
         method="distaim",
         trust=_trust(config, in_trial=clients is not None),
         dataset=dataset,
-        parameters=parameters(config, clients or result["clients"]),
+        parameters=run_parameters(config, clients or result["clients"]),
         privacy=Privacy(
             result["rho_total"],
             _ledger(result),
@@ -104,26 +110,26 @@ def run_report(
         ),
         time_s=_times(read_attempts(directory / "costs.json"), wall_s),
         opened=opened,
-        selected=selected(result),
+        selected=selected_queries(result),
         seed=config.run.seed,
         synthetic_rows=config.run.rows or result["rows_estimated"],
-        notes=notes(result, config) + _rows_note(capacities, len(result["counted"])),
+        notes=report_notes(result, config) + _rows_note(capacities, len(result["counted"])),
         rounds_done=result["rounds_done"],
         excluded=_excluded(result),
-        about=about(config, ended=ended(directory / "transcript.jsonl")),
+        about=report_header(config, ended=transcript_end(directory / "transcript.jsonl")),
     )
 
 
-def _excluded(result: Mapping[str, Any]) -> tuple[Excluded, ...]:
+def _excluded(result: Mapping[str, Any]) -> tuple[ExcludedOwner, ...]:
     return tuple(
-        left_out(item["client"], item["round"], Exclusion(item["excluded"]), item["by"])
+        excluded_owner(item["client"], item["round"], Exclusion(item["excluded"]), item["by"])
         for item in result["excluded"]
     )
 
 
-def left_out(client: str, round: int, reason: Exclusion, by: Sequence[int]) -> Excluded:
+def excluded_owner(client: str, round: int, reason: Exclusion, by: Sequence[int]) -> ExcludedOwner:
     """An owner that was not counted, as a report has it."""
-    return Excluded(client, round, reason.value, tuple(by), reason.sentence(by))
+    return ExcludedOwner(client, round, reason.value, tuple(by), reason.sentence(by))
 
 
 def implementation_delta(config: Config, workload: Workload) -> float:
@@ -132,7 +138,7 @@ def implementation_delta(config: Config, workload: Workload) -> float:
     return (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload)
 
 
-def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
+def report_notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
     """What a reader should know of how the rounds went, from a result.json."""
     done, chosen = result["rounds_done"], result["selected"]
     also = _accounting(config)
@@ -165,18 +171,19 @@ def _accounting(config: Config) -> tuple[str, ...]:
     if plain is not None:
         return (
             "Epsilon is counted by the loss of one Gaussian, which bounds that of the whole run. By zCDP alone the "
-            f"same release would be charged as epsilon {_up(plain):g} at this delta.",
+            f"same release would be charged as epsilon {_rounded_up(plain):g} at this delta.",
         )
     composed = composed_epsilon(config, workload)
     if composed is None:
         return ()
     return (
-        f"Composed numerically, the same release is private with epsilon {_up(composed):g} at this delta; ledgers and "
+        f"Composed numerically, the same release is private with epsilon {_rounded_up(composed):g} at "
+        "this delta; ledgers and "
         "owners' budgets go by zCDP, and so by the epsilon above.",
     )
 
 
-def _up(epsilon: float) -> float:
+def _rounded_up(epsilon: float) -> float:
     return math.ceil(1000 * epsilon) / 1000
 
 
@@ -184,7 +191,7 @@ def _ledger(result: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:
     return tuple(LedgerEntry.from_dict(entry) for entry in result["ledger"])
 
 
-def _opened(transcript: Path) -> tuple[Opened, ...]:
+def _opened(transcript: Path) -> tuple[ReportedOpening, ...]:
     """Every opening that the lead's transcript shows, those lost in a crash among them."""
     items = []
     with transcript.open("rb") as lines:
@@ -192,7 +199,9 @@ def _opened(transcript: Path) -> tuple[Opened, ...]:
             if line.startswith(b'{"kind":"opened"'):
                 record = json.loads(line)
                 items.append(
-                    Opened(record["round"] or 0, record["step"], record["what"], record["count"])
+                    ReportedOpening(
+                        record["round"] or 0, record["step"], record["what"], record["count"]
+                    )
                 )
     return tuple(items)
 

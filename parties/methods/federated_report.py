@@ -15,11 +15,11 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.origins import counted_in_words
 from parties.config import Config
 from parties.federation.flaim_parameters import is_malicious
-from parties.federation.sum_parameters import corrupt, silos_section
+from parties.federation.sum_parameters import corrupt_silos, silos_section
 from parties.report import html_parts
 from parties.report.model import NOT_PRIVATE, TRIAL_TRUST
-from parties.report.privacy_text import about, ended
-from parties.storage.files import write_whole
+from parties.report.privacy_text import report_header, transcript_end
+from parties.storage.files import write_atomic
 
 NO_GUARANTEE = (
     "Not private: sums were opened as they are, and what was made of them may say anything about anybody. Do not "
@@ -42,16 +42,16 @@ def silos_report(
     section, run, sums = silos_section(config), config.run, result["sums"]
     clients = config.clients.expected
     entries = [LedgerEntry.from_dict(entry) for entry in result["ledger"]]
-    told = about(config, ended=ended(transcript))
+    aborted_sentences = report_header(config, ended=transcript_end(transcript))
     document: dict[str, object] = {
         "method": "" if config.algorithm is None else config.algorithm[0],
         "dataset": dataset,
         "about": {
-            "study": told.study,
-            "configuration": told.configuration,
-            "ended": told.ended,
-            "version": told.version,
-            "provenance": told.provenance,
+            "study": aborted_sentences.study,
+            "configuration": aborted_sentences.configuration,
+            "ended": aborted_sentences.ended,
+            "version": aborted_sentences.version,
+            "provenance": aborted_sentences.provenance,
         },
         "seed": seed,
         "private": result["private"],
@@ -104,7 +104,7 @@ def _trust(config: Config, *, private: bool) -> list[str]:
     kind = "whatever it does" if is_malicious(config) else "provided that it follows the protocol"
     held = (
         f"Every sum was taken by secure aggregation, over {section.minimum} silos or more: the server saw sums and no "
-        f"silo's part of them, {kind}, with up to {corrupt(config, clients)} of the silos in league with it."
+        f"silo's part of them, {kind}, with up to {corrupt_silos(config, clients)} of the silos in league with it."
     )
     if not private:
         return [NO_GUARANTEE, held]
@@ -117,46 +117,46 @@ def _trust(config: Config, *, private: bool) -> list[str]:
 def write_silos_report(directory: Path, report: Mapping[str, Any]) -> None:
     """Write report.json and report.html. Raises ValueError for a number that JSON does not have, StoreError."""
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    write_whole(directory / "report.json", text)
-    write_whole(directory / "report.html", render(report))
+    write_atomic(directory / "report.json", text)
+    write_atomic(directory / "report.html", render(report))
 
 
 def render(report: Mapping[str, Any]) -> str:
     """The page for a report."""
     title = f"{report['dataset']}: {report['method']}"
-    parts = [f"<h1>{html_parts.text(title)}</h1>"]
+    parts = [f"<h1>{html_parts.html_text(title)}</h1>"]
     if not report["private"]:
-        parts.append(f'<p class="warning">{html_parts.text(NO_GUARANTEE)}</p>')
-    parts.append(f"<p>{html_parts.text(report['guarantee'])}</p>")
+        parts.append(f'<p class="warning">{html_parts.html_text(NO_GUARANTEE)}</p>')
+    parts.append(f"<p>{html_parts.html_text(report['guarantee'])}</p>")
     parts.append(_tiles(report))
     for heading, heads, rows in report["tables"]:
-        parts += [f"<h2>{html_parts.text(heading)}</h2>", html_parts.table(heads, rows)]
+        parts += [f"<h2>{html_parts.html_text(heading)}</h2>", html_parts.html_table(heads, rows)]
     if report["utility"]:
-        figures = html_parts.table(("figure", "value"), list(report["utility"].items()))
+        figures = html_parts.html_table(("figure", "value"), list(report["utility"].items()))
         parts += [
             "<h2>Against the real table</h2>",
-            f'<p class="warning">{html_parts.text(NOT_PRIVATE)}</p>',
+            f'<p class="warning">{html_parts.html_text(NOT_PRIVATE)}</p>',
             figures,
         ]
     parts += ["<h2>Who had to be trusted</h2>"]
-    parts += [f"<p>{html_parts.text(sentence)}</p>" for sentence in report["trust"]]
+    parts += [f"<p>{html_parts.html_text(sentence)}</p>" for sentence in report["trust"]]
     parts += ["<h2>Sums</h2>", _sums(report), "<h2>What silos sent</h2>", _bytes(report)]
     if report["privacy"]["ledger"]:
         rows = [
             (entry["round"], entry["step"], entry["event"], entry["rho"])
             for entry in report["privacy"]["ledger"]
         ]
-        parts += ["<h2>Ledger</h2>", html_parts.table(("sum", "step", "event", "rho"), rows)]
+        parts += ["<h2>Ledger</h2>", html_parts.html_table(("sum", "step", "event", "rho"), rows)]
     facts = report["about"]
     if counts := facts.get("provenance"):
-        told = f"The domain of the study {facts['study']}. {counted_in_words(counts)}"
-        parts.append(f"<p>{html_parts.text(told)}</p>")
+        details = f"The domain of the study {facts['study']}. {counted_in_words(counts)}"
+        parts.append(f"<p>{html_parts.html_text(details)}</p>")
     parts.append(
-        f'<p class="quiet">Study {html_parts.text(facts["study"])}, '
-        f"configuration {html_parts.text(facts['configuration'])}, ended "
-        f"{html_parts.text(facts['ended'])}, Syncret {html_parts.text(facts['version'])}</p>"
+        f'<p class="quiet">Study {html_parts.html_text(facts["study"])}, '
+        f"configuration {html_parts.html_text(facts['configuration'])}, ended "
+        f"{html_parts.html_text(facts['ended'])}, Syncret {html_parts.html_text(facts['version'])}</p>"
     )
-    return html_parts.document(f"Syncret: {title}", "\n".join(parts))
+    return html_parts.html_document(f"Syncret: {title}", "\n".join(parts))
 
 
 def _tiles(report: Mapping[str, Any]) -> str:
@@ -172,7 +172,8 @@ def _tiles(report: Mapping[str, Any]) -> str:
         spent = 100 * privacy["rho_spent"] / privacy["rho_total"]
         tiles.insert(1, ("budget spent", f"{spent:.1f} %"))
     inner = "".join(
-        f"<div><b>{html_parts.text(value)}</b><span>{name}</span></div>" for name, value in tiles
+        f"<div><b>{html_parts.html_text(value)}</b><span>{name}</span></div>"
+        for name, value in tiles
     )
     return f'<div class="tiles">{inner}</div>'
 
@@ -187,7 +188,7 @@ def _sums(report: Mapping[str, Any]) -> str:
         ("dropouts", sums["dropouts"]),
         ("numbers", sums["values"]),
     ]
-    return html_parts.table(("", ""), rows)
+    return html_parts.html_table(("", ""), rows)
 
 
 def _bytes(report: Mapping[str, Any]) -> str:
@@ -200,6 +201,6 @@ def _bytes(report: Mapping[str, Any]) -> str:
         )
         for way in ("sent", "received")
     ]
-    return html_parts.table(
+    return html_parts.html_table(
         ("bytes", "a silo on average", "by the formula, of its sums alone"), rows
     )

@@ -32,19 +32,19 @@ from mechanisms.silos import Request, Silos
 from mechanisms.text_table import TextTable
 from parties.config import Config
 from parties.config.parsing import section_of
-from parties.federation.algorithm import Outcome, Place
+from parties.federation.algorithm import Outcome, SiloContext
 from parties.foundation.errors import ConfigError, StoreError
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 NAME = "mtl"
 MEAN, PERSONAL, STATE = "mean.json", "personal.json", "mtl-state.json"
-EVERYBODY = "silos.json"
+SILO_RESULTS_FILE = "silos.json"
 FEDAVG = "fedavg"
 # Whose errors: the silo's model, what it would have made by itself with the same budget, the mean of all models.
 OWN, ALONE, MEAN_MODEL = "own", "alone", "mean"
 # Objectives whose label is one of two categories; the others predict a number.
 TWO_CLASSES = {"logistic", "logistic-perceptron"}
-_EVERY = 10
+_STATE_INTERVAL = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class MtlSection:
 
 @dataclass(frozen=True, slots=True)
 class MtlPlan:
-    """A `parties.federation.algorithm.Plan`."""
+    """A `parties.federation.algorithm.AlgorithmPlan`."""
 
     config: Config
     section: MtlSection
@@ -141,16 +141,16 @@ class MtlPlan:
         self.settings.make_objective()
         self.features.rows_of(table, source=name, ignore_extra=True)
 
-    def silo(self, table: TextTable, place: Place, ledger: Ledger) -> "PersonalSilo":
+    def silo(self, table: TextTable, context: SiloContext, ledger: Ledger) -> "PersonalSilo":
         """See ``Plan``. ``ledger`` is not used: nothing here is charged in zCDP."""
-        x, y = self.features.rows_of(table, source=place.name, ignore_extra=True)
-        return PersonalSilo(self, x, y, place)
+        x, y = self.features.rows_of(table, source=context.name, ignore_extra=True)
+        return PersonalSilo(self, x, y, context)
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
         """See ``Plan``."""
 
         def progress(number: int, survivors: int) -> None:
-            if number % _EVERY == 0 or number == self.settings.rounds:
+            if number % _STATE_INTERVAL == 0 or number == self.settings.rounds:
                 say(f"round {number} of {self.settings.rounds}: the mean of {survivors} models")
 
         result = await run_mtl(self.settings, silos, progress)
@@ -176,7 +176,7 @@ class MtlPlan:
             path.parent.name: json.loads(path.read_text())
             for path in sorted(folder.rglob(PERSONAL))
         }
-        write_whole(folder / EVERYBODY, _json(found), secret=True)
+        write_atomic(folder / SILO_RESULTS_FILE, _json(found), secret=True)
         tested = [one for one in found.values() if one["rows"]["test"]]
         if not tested:
             return {}
@@ -198,14 +198,14 @@ class PersonalSilo:
     """
 
     def __init__(
-        self, plan: MtlPlan, x: NDArray[np.float64], y: NDArray[np.float64], place: Place
+        self, plan: MtlPlan, x: NDArray[np.float64], y: NDArray[np.float64], context: SiloContext
     ) -> None:
-        self._plan, self._place = plan, place
-        self._path = place.folder / STATE
+        self._plan, self._context = plan, context
+        self._path = context.folder / STATE
         kept = _read_state(self._path)
         self._salt = kept["salt"] if kept else secrets.token_hex(32)
-        self._rows = _split(x, y, plan.section, plan.settings, self._salt, place.name)
-        self._epsilon = plan.config.run.epsilon if place.epsilon is None else place.epsilon
+        self._rows = _split(x, y, plan.section, plan.settings, self._salt, context.name)
+        self._epsilon = plan.config.run.epsilon if context.epsilon is None else context.epsilon
         self._inner = self._make(plan.settings)
         if kept:
             self._inner.resume(kept["silo"])
@@ -244,7 +244,7 @@ class PersonalSilo:
             "errors": {kind: self._error(w) for kind, w in errors.items()},
             "not_private": ["errors", "rows"],
         }
-        write_whole(self._place.folder / PERSONAL, _json(document), durable=True, secret=True)
+        write_atomic(self._context.folder / PERSONAL, _json(document), durable=True, secret=True)
 
     def _trained_alone(self) -> NDArray[np.float64]:
         """The model that this silo would have made by itself with the same budget; not emitted, and so not charged."""
@@ -270,7 +270,7 @@ class PersonalSilo:
 
     def _keep(self) -> None:
         kept = {"salt": self._salt, "silo": self._inner.state()}
-        write_whole(self._path, json.dumps(kept), durable=True, secret=True)
+        write_atomic(self._path, json.dumps(kept), durable=True, secret=True)
 
 
 def plan(config: Config) -> MtlPlan:

@@ -1,15 +1,16 @@
 """Which algorithms there are between silos.
 
 Provides ``plan_of``. An algorithm named NAME has its table [NAME] in the configuration, listed in
-`parties.config.SILO_ALGORITHMS`, and a module in ``_MODULES`` with a function ``plan(config)`` that gives a `Plan` or
-raises ConfigError; `parties.config.parsing.section_of` reads the table into a dataclass. Public: all of it.
+`parties.config.SILO_ALGORITHMS`, and a module in ``_MODULES`` with a function ``plan(config)`` that gives a
+`AlgorithmPlan` or raises ConfigError; `parties.config.parsing.section_of` reads the table into a dataclass. Public: all
+of it.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
 
 from parties.config import SILO_ALGORITHMS, Config
-from parties.federation.algorithm import Plan
+from parties.federation.algorithm import AlgorithmPlan
 from parties.foundation.errors import ConfigError
 
 _MODULES: Mapping[str, str] = {
@@ -18,7 +19,7 @@ _MODULES: Mapping[str, str] = {
 }
 
 
-def plan_of(config: Config) -> Plan:
+def plan_of(config: Config) -> AlgorithmPlan:
     """The run that ``config`` describes. Raises ConfigError."""
     if config.algorithm is None:
         raise ConfigError(
@@ -28,7 +29,7 @@ def plan_of(config: Config) -> Plan:
         )
     name = config.algorithm[0]
     try:
-        made: Plan = import_module(_MODULES[name]).plan(config)
+        made: AlgorithmPlan = import_module(_MODULES[name]).plan(config)
     except ConfigError as error:
         if error.source:
             raise

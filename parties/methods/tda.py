@@ -30,11 +30,11 @@ from mechanisms.tda.steps import Steps
 from mechanisms.text_table import TextTable
 from parties.config import Config
 from parties.config.parsing import section_of
-from parties.federation.algorithm import Outcome, Place
-from parties.federation.sum_parameters import corrupt, silos_section
+from parties.federation.algorithm import Outcome, SiloContext
+from parties.federation.sum_parameters import corrupt_silos, silos_section
 from parties.foundation.errors import ConfigError
-from parties.report.privacy_text import unit_in_words
-from parties.storage.files import write_whole
+from parties.report.privacy_text import unit_text
+from parties.storage.files import write_atomic
 
 NAME = "tda"
 TABLE, MODEL = "synthetic.csv", "model.json"
@@ -60,7 +60,7 @@ class TdaSection:
 
 @dataclass(frozen=True, slots=True)
 class TdaPlan:
-    """A `parties.federation.algorithm.Plan`."""
+    """A `parties.federation.algorithm.AlgorithmPlan`."""
 
     config: Config
     settings: TdaSettings
@@ -111,7 +111,7 @@ class TdaPlan:
                 f"everybody, the server and up to {self.settings.corrupt} of the silos included"
             )
         return (
-            f"epsilon = {run.epsilon:g}, delta = {run.delta:g} for {unit_in_words(self.config)}, "
+            f"epsilon = {run.epsilon:g}, delta = {run.delta:g} for {unit_text(self.config)}, "
             f"against {against}"
         )
 
@@ -119,13 +119,13 @@ class TdaPlan:
         """See ``Plan``."""
         rows_of(self.layout, table, source=name)
 
-    def silo(self, table: TextTable, place: Place, ledger: Ledger) -> "_Silo":
+    def silo(self, table: TextTable, context: SiloContext, ledger: Ledger) -> "_TdaSilo":
         """See ``Plan``."""
-        rows = rows_of(self.layout, table, source=place.name)
+        rows = rows_of(self.layout, table, source=context.name)
         silo = TdaSilo(
             rows, self.layout, self.settings, ledger=ledger, random_bytes=secrets.token_bytes
         )
-        return _Silo(silo, place)
+        return _TdaSilo(silo, context)
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
         """See ``Plan``."""
@@ -189,11 +189,11 @@ class TdaPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Silo:
+class _TdaSilo:
     """A silo that takes the model home."""
 
     inner: TdaSilo
-    place: Place
+    place: SiloContext
 
     def answer(self, request: Request) -> NDArray[np.int64]:
         """See ``Silo``."""
@@ -202,7 +202,7 @@ class _Silo:
     def finish(self, payload: bytes) -> None:
         """See ``Silo``: the model, in the silo's own folder."""
         self.inner.finish(payload)
-        write_whole(self.place.folder / MODEL, payload)
+        write_atomic(self.place.folder / MODEL, payload)
 
 
 def plan(config: Config) -> TdaPlan:
@@ -225,7 +225,7 @@ def plan(config: Config) -> TdaPlan:
             iterations=run_section.rounds,
             noise="distributed" if silos_section(config).noise == "distributed" else "server",
             min_silos=least,
-            corrupt=min(corrupt(config, least), least - 1),
+            corrupt=min(corrupt_silos(config, least), least - 1),
             max_silo_rows=config.clients.rows_per_client,
         )
         layout = Layout.of(config.domain, settings)

@@ -20,9 +20,16 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.config.diff import MAX_BYTES, agreed_bytes, differences_text
 from parties.foundation.version import WIRE_VERSION, version
-from parties.mpc.noise_keys import KeysClaim, agreed_keys
+from parties.mpc.noise_keys import KeysClaim, agree_on_keys
 from parties.mpc.openings import Openings
-from parties.mpc.restart import Conclusion, Held, conclude, content, document_of, read_held
+from parties.mpc.restart import (
+    ReportedState,
+    RestartConclusion,
+    conclude_restart,
+    parse_reply,
+    parse_reported_state,
+    release_content,
+)
 from parties.mpc.storage.store import Store
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import MAX_PUBLIC_BYTES, Context, NoiseKeys
@@ -35,7 +42,7 @@ _BYTES_A_CELL = 11
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RunIdentity:
     """What all three servers have to have in common."""
 
     run: str
@@ -70,26 +77,26 @@ class Identity:
                 )
 
 
-def identity_of(
+def run_identity(
     config: Config, workload_digest: str, plan: Schedule, security_bits: int
-) -> Identity:
+) -> RunIdentity:
     """What this server runs; ``plan`` is that of a run that has not begun."""
     numbers = f"{plan.noise} within 2^-{security_bits} rho={plan.rho!r} sigma={plan.initial_sigma!r}, {plan.sigma!r} "
     numbers += f"epsilon={plan.epsilon!r}"
-    return Identity(
+    return RunIdentity(
         config.run.id, config.digest(), workload_digest, version(), WIRE_VERSION, numbers
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resumed:
+class ResumePoint:
     """Where the run goes on: what follows from the three servers' states, and what it adds to this one's ledger.
 
     ``session`` (hex) names the mesh that the three have made: another one after each restart. ``openings`` has the
     noise keys and the inputs that rounds go by.
     """
 
-    found: Conclusion
+    conclusion: RestartConclusion
     adopted: tuple[LedgerEntry, ...]
     session: str
     openings: Openings
@@ -97,7 +104,7 @@ class Resumed:
     @property
     def last_round(self) -> int | None:
         """The last round that released a measurement."""
-        return max((checkpoint.round for checkpoint in self.found.history), default=None)
+        return max((checkpoint.round for checkpoint in self.conclusion.history), default=None)
 
 
 def save_selection(store: Store, round: int, candidate: int) -> None:
@@ -111,7 +118,7 @@ def load_selections(store: Store, rounds: int) -> dict[int, int]:
     return {number: int(value) for number, value in kept.items() if value is not None}
 
 
-def state_of(store: Store, rounds: int) -> dict[str, object]:
+def release_state(store: Store, rounds: int) -> dict[str, object]:
     """What a server has opened and charged so far, as it tells the others."""
     return {
         "checkpoints": [checkpoint.to_dict() for checkpoint in store.checkpoints()],
@@ -122,7 +129,7 @@ def state_of(store: Store, rounds: int) -> dict[str, object]:
     }
 
 
-def largest_state(workload: Workload, rounds: int, first: Domain | None = None) -> int:
+def max_state_bytes(workload: Workload, rounds: int, first: Domain | None = None) -> int:
     """More bytes than a server's state as JSON ever has: every round may have measured the largest marginal.
 
     ``first``: the domain that round 0 measures, where that is not the workload's.
@@ -132,9 +139,9 @@ def largest_state(workload: Workload, rounds: int, first: Domain | None = None) 
     return MAX_PUBLIC_BYTES + _BYTES_A_CELL * cells
 
 
-async def agree(
+async def agree_on_resume(
     ctx: Context,
-    identity: Identity,
+    identity: RunIdentity,
     store: Store,
     *,
     config: Config,
@@ -146,7 +153,7 @@ async def agree(
     keys: NoiseKeys | None,
     fresh: NoiseKeys | None,
     max_bytes: int,
-) -> Resumed:
+) -> ResumePoint:
     """Compare identities, then bring all three servers to the furthest point that two of them have reached.
 
     Where their configurations differ they show them to one another (one exchange more), and fail with what differs.
@@ -154,7 +161,7 @@ async def agree(
     ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``,
     or of another cost than ``accountant`` says;
     ``nonce`` (hex) is this server's part in the name of the mesh; ``keys`` are the noise keys that it has and ``fresh``
-    those of this mesh; ``max_bytes`` is ``largest_state``.
+    those of this mesh; ``max_bytes`` is ``max_state_bytes``.
     Leaks: what the servers already opened or charged, to one another. Rounds: 2. Communication: the state as JSON, and
     96 bytes, to each.
     Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
@@ -162,34 +169,34 @@ async def agree(
     """
     mine = DurableLedger(store)
     said = {
-        "identity": {name: getattr(identity, name) for name in Identity.__dataclass_fields__},
+        "identity": {name: getattr(identity, name) for name in RunIdentity.__dataclass_fields__},
         "nonce": nonce,
         "noise": KeysClaim.of(keys, fresh).to_dict(),
-        **state_of(store, rounds),
+        **release_state(store, rounds),
     }
     replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
     # From here on all three go by the same words: who is told something else would take another way than the third, and
     # each of these two would blame the other.
     await echo(ctx, dict(enumerate(replies)))
-    documents = [document_of(reply, pid) for pid, reply in enumerate(replies)]
+    documents = [parse_reply(reply, pid) for pid, reply in enumerate(replies)]
     names = [party.name for party in config.require_parties()]
     differences = await _differences(ctx, documents, config, names)
     for pid in (ctx.next_pid, ctx.prev_pid):
         peer, differs = f"party {pid} ({names[pid]})", differences.get(pid, "")
         identity.check(documents[pid].get("identity"), peer=peer, differences=differs)
     states = [
-        read_held(document, pid, rounds=rounds, budget=budget, accountant=accountant)
+        parse_reported_state(document, pid, rounds=rounds, budget=budget, accountant=accountant)
         for pid, document in enumerate(documents)
     ]
-    found = conclude(states, ctx.pid, initial)
+    found = conclude_restart(states, ctx.pid, initial)
     claims = [KeysClaim.from_dict(d.get("noise"), pid) for pid, d in enumerate(documents)]
-    agreed = agreed_keys(ctx, claims, keys, fresh, bound=bool(mine.entries or store.inputs()))
+    agreed = agree_on_keys(ctx, claims, keys, fresh, bound=bool(mine.entries or store.inputs()))
     if not agreed.problem and not store.ended:
         store.save_noise_keys(agreed.keys)
-    _settle(store, states[ctx.pid], found)
+    _keep_common_releases(store, states[ctx.pid], found)
     adopted = mine.adopt([entry for entry in found.charged if mine.paid(entry.opening) is None])
     nonces = [str(document.get("nonce")) for document in documents]
-    return Resumed(
+    return ResumePoint(
         found,
         tuple(adopted),
         hashlib.sha256(json.dumps(nonces).encode()).hexdigest(),
@@ -230,12 +237,12 @@ def _config_digest(document: Mapping[str, object]) -> str:
     return str(identity.get("config")) if isinstance(identity, Mapping) else ""
 
 
-def _settle(store: Store, mine: Held, found: Conclusion) -> None:
+def _keep_common_releases(store: Store, mine: ReportedState, found: RestartConclusion) -> None:
     """Keep the releases that are common, and no others."""
     with store.transaction():
-        kept = {(c.round, c.candidate): content(c) for c in found.history}
+        kept = {(c.round, c.candidate): release_content(c) for c in found.history}
         for key, held in mine.checkpoints.items():
-            if kept.get(key) != content(held):
+            if kept.get(key) != release_content(held):
                 store.drop_checkpoint(*key)
         for checkpoint in found.history:
             store.save_checkpoint(checkpoint)
@@ -246,9 +253,11 @@ def _settle(store: Store, mine: Held, found: Conclusion) -> None:
             save_selection(store, number, candidate)
 
 
-def fill(store: Store, document: Mapping[str, object], rounds: int) -> None:
-    """Make a store hold what ``state_of`` said of another one: what a replay begins with. Raises ProtocolViolation."""
-    state = read_held(document, -1, rounds=rounds)
+def restore_releases(store: Store, document: Mapping[str, object], rounds: int) -> None:
+    """Make a store hold what ``release_state`` said of another one: what a replay begins with. Raises
+    ProtocolViolation.
+    """
+    state = parse_reported_state(document, -1, rounds=rounds)
     for checkpoint in state.checkpoints.values():
         store.save_checkpoint(checkpoint)
     for number, candidate in state.selections.items():

@@ -6,7 +6,7 @@ own ledger before the protocol that opens the value starts. Secret: the share. P
 
 The bits of the running total that a server keeps from one selection to the next (`protocols.count_bits`).
 
-Provides ``KeptBits``. They are made when a selection first needs them, kept by candidate while nobody is counted in or
+Provides ``BitCache``. They are made when a selection first needs them, kept by candidate while nobody is counted in or
 taken out, and in memory alone: a restart makes them again. Whether they are made at all is decided by what it costs,
 from facts that all three servers have alike. Secret: the bits. Public: which candidates have them.
 """
@@ -26,10 +26,10 @@ from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.foundation.errors import StoreError
 from parties.mpc.agreement import save_selection
-from parties.mpc.openings import Openings, choice_name, commit, measurement_name
-from parties.mpc.participants.admission import Arrivals
-from parties.mpc.planning.validation import selectable
-from parties.mpc.records import Checkpoint, Inputs, members_digest
+from parties.mpc.openings import Openings, choice_name, commit_inputs, measurement_name
+from parties.mpc.participants.admission import Admission
+from parties.mpc.planning.validation import selectable_candidates
+from parties.mpc.records import Checkpoint, RoundInputs, members_digest
 from parties.mpc.steps import PREPARE
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import INPUTS, REPEATED, ROUND, SELECTED, SELECTING
@@ -49,7 +49,7 @@ from protocols.transcript import Transcript
 from protocols.verify import ProductVerifier
 
 
-class KeptBits:
+class BitCache:
     """Bits of a total's counts, by candidate. Secret."""
 
     def __init__(self, workload: Workload, *, verified: bool = False) -> None:
@@ -92,7 +92,7 @@ class KeptBits:
         """Make and keep the bits of these candidates; ``counts`` (cells,) are those of all. Leaks: none."""
         if not missing:
             return
-        parts = (self._workload.gather(part, missing) for part in (counts.own, counts.next))
+        parts = (self._workload.gather(bits_sh, missing) for bits_sh in (counts.own, counts.next))
         sizes = [self._workload.offsets[i + 1] - self._workload.offsets[i] for i in missing]
         made = await keep_bits(ctx, Share(R32, counts.pid, *parts), sizes, bits)
         self._of |= zip(missing, made, strict=True)
@@ -151,7 +151,7 @@ class MpcBackend:
         workload: Workload,
         plan: Schedule,
         *,
-        arrivals: Arrivals,
+        admission: Admission,
         ledger: DurableLedger,
         store: Store,
         transcript: Transcript,
@@ -165,9 +165,9 @@ class MpcBackend:
     ) -> None:
         self._ctx = ctx
         self._workload = workload
-        self._most = len(selectable(workload))
+        self._most = len(selectable_candidates(workload))
         self._plan = plan
-        self._arrivals = arrivals
+        self._admission = admission
         self._ledger = ledger
         self._store = store
         self._transcript = transcript
@@ -179,7 +179,7 @@ class MpcBackend:
         self._openings = openings
         self._alone = alone
         self._digest = workload.digest()
-        self._inputs: Inputs | None = None
+        self._inputs: RoundInputs | None = None
         self._members = ""
         self._prepared: Share | None = None
         self._gumbels = GumbelSupply()
@@ -189,7 +189,7 @@ class MpcBackend:
         self._round = 0
         self._clients = 0
         self._counts: Share | None = None
-        self._kept = KeptBits(workload, verified=ctx.verifier is not None)
+        self._kept = BitCache(workload, verified=ctx.verifier is not None)
 
     def __repr__(self) -> str:
         return f"MpcBackend(round={self._round}, clients={self._clients})"
@@ -202,11 +202,11 @@ class MpcBackend:
         self._require(self._due(round))
         if round == 0:
             total, self._prepared = await self._ctx.both(
-                lambda _: self._arrivals.count_in(0), self._prepare
+                lambda _: self._admission.admit(0), self._prepare
             )
         else:
             # What was made for round 0 has its sigma, which an annealed round need not have.
-            total, self._prepared = await self._arrivals.count_in(round), None
+            total, self._prepared = await self._admission.admit(round), None
         self._counts = await asyncio.to_thread(self._expand, total.share)
         # In an order of their own: counted again after a restart, they may come in another one.
         self._members, self._inputs = members_digest(sorted(total.members)), None
@@ -237,9 +237,11 @@ class MpcBackend:
                 f"{problem}; expected the folder as it was left, or a new configuration",
             ) from problem
 
-    async def _commit(self, inputs: Inputs) -> Inputs:
+    async def _commit(self, inputs: RoundInputs) -> RoundInputs:
         """What the round goes by, recorded at all three servers."""
-        self._inputs = recorded = await commit(self._ctx, self._store, self._openings, inputs)
+        self._inputs = recorded = await commit_inputs(
+            self._ctx, self._store, self._openings, inputs
+        )
         self._transcript.note(
             INPUTS.what,
             round=recorded.round,
@@ -363,16 +365,16 @@ class MpcBackend:
         self._selected(spec.candidates[position], f"out of {len(spec.candidates)}")
         return position
 
-    def _inputs_of(self, spec: ScoreSpec, scale: float, count: int, left: int) -> Inputs:
+    def _inputs_of(self, spec: ScoreSpec, scale: float, count: int, left: int) -> RoundInputs:
         """What the round goes by, with the samples of noise that its choice takes: those that are left, or new ones."""
         digest = self._openings.selection(self._round, self._digest, self._members, spec, scale)
         if self._openings.is_avoided(self._round) or self._gumbels.samples < count:
             noise = self._openings.noise(self._round, digest)
-            return Inputs(self._round, digest, noise, lacking(0, count, self._most, left))
+            return RoundInputs(self._round, digest, noise, lacking(0, count, self._most, left))
         used = self._pool_size - self._gumbels.samples
-        return Inputs(self._round, digest, self._pool, self._pool_size, used)
+        return RoundInputs(self._round, digest, self._pool, self._pool_size, used)
 
-    def _samples(self, inputs: Inputs) -> tuple[int, int]:
+    def _samples(self, inputs: RoundInputs) -> tuple[int, int]:
         """How many samples are made for the choice, and how many of these are skipped: none where they are there."""
         used = self._pool_size - self._gumbels.samples
         if (inputs.noise, inputs.made, inputs.skip) == (self._pool, self._pool_size, used):

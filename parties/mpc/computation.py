@@ -19,39 +19,44 @@ from mechanisms.aim import AimResult, Estimator, RoundRecord, estimated_total, r
 from mechanisms.events import event_to_dict
 from mechanisms.workload import Workload
 from parties.config import MALICIOUS, Config
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.identity.signing import Issuer
-from parties.mpc.agreement import Identity, Resumed, agree, largest_state
+from parties.mpc.agreement import ResumePoint, RunIdentity, agree_on_resume, max_state_bytes
 from parties.mpc.aim_backend import MpcBackend, server_ledger
 from parties.mpc.estimation import (
     LEAD,
     FollowingEstimator,
-    KeptModels,
     LeadEstimator,
-    patience,
-    silence_s,
-    working,
+    ModelCache,
+    keepalive_interval_s,
+    receive_after_keepalives,
+    send_keepalives,
 )
-from parties.mpc.inputs import Batch, OnPart, input_forms
-from parties.mpc.inputs.linked import Link
-from parties.mpc.noise_keys import packed_keys, unpacked_keys
+from parties.mpc.inputs import OnCountingProgress, SubmissionBatch, input_forms
+from parties.mpc.inputs.linked import SourceLink
+from parties.mpc.noise_keys import pack_keys, unpack_keys
 from parties.mpc.outputs import CostsFile, result_document
-from parties.mpc.participants.admission import Arrivals
-from parties.mpc.participants.waiting_text import Lacking, Waiting, waiting_text
+from parties.mpc.participants.admission import Admission
+from parties.mpc.participants.waiting_text import OverdueUploads, WaitStatus, waiting_text
 from parties.mpc.planning.budget import released_costs, rule_of
-from parties.mpc.planning.counting_cost import Effort, effort_text
-from parties.mpc.private_bins import Released, first_workload, measurements_of, resolved_workload
-from parties.mpc.records import Checkpoint, Standing
-from parties.mpc.replay.effects import Circumstances
+from parties.mpc.planning.counting_cost import CountingCost, counting_cost_text
+from parties.mpc.private_bins import (
+    ReleasedMarginal,
+    first_workload,
+    measurements_of,
+    resolved_workload,
+)
+from parties.mpc.records import Checkpoint, ParticipantRecord
+from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import AGREE, DONE, FINISH
 from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import AGREED, CLAIMED, FINISHED, PUBLISHED
 from parties.observability.events import WORKING, Progress, round_text
-from parties.observability.heartbeat import Reminder
-from parties.session.enrollment import close_enrolment
-from parties.session.operator_commands import Orders
-from parties.session.result_digests import Published
+from parties.observability.heartbeat import Throttle
+from parties.session.enrollment import close_enrollment
+from parties.session.operator_commands import OperatorCommands
+from parties.session.result_digests import ResultDigests
 from parties.storage.files import write_json
 from parties.storage.privacy_ledger import DurableLedger
 from protocols import cells
@@ -63,8 +68,8 @@ from protocols.transcript import Transcript, round_ended
 from protocols.verify import ProductVerifier, load_kernels
 
 _NONCE_BYTES = 16
-_TOLD_S = 2.0
-_SPOKEN_S = 1.0
+_COUNTING_NOTICE_S = 2.0
+_WAITING_NOTICE_S = 1.0
 """While owners come by the dozen, who waits for them speaks once a second."""
 """How often a server says how far it is."""
 
@@ -83,8 +88,8 @@ class ComputeServer:
     transcript: Transcript
     progress: Progress
     closed: asyncio.Event
-    circumstances: Circumstances
-    orders: Orders = field(default_factory=Orders)
+    effects: Effects
+    orders: OperatorCommands = field(default_factory=OperatorCommands)
     authority: bytes = b""
     """The certificate (DER) of who admits owners. In a replay: what was recorded."""
     on_resume: Callable[[int], object] = lambda charges: None
@@ -92,7 +97,7 @@ class ComputeServer:
     on_release: Callable[[Collection[str], int], object] = lambda clients, charges: None
     """Called with the clients of every release, and the charges so far, before anything of it is opened; may refuse."""
 
-    on_arrivals: Callable[[Arrivals], object] = lambda arrivals: None
+    on_admission: Callable[[Admission], object] = lambda arrivals: None
     """Called with who is counted, before anybody is."""
 
     @property
@@ -106,13 +111,13 @@ class LeadDuties:
     """What party 0 has besides: the estimator of a workload's model, and what writes the model and rows of it."""
 
     estimator: Callable[[Workload], Estimator]
-    write: Callable[[AimResult, Workload], Published]
+    write: Callable[[AimResult, Workload], ResultDigests]
 
 
 async def compute(
     server: ComputeServer,
     ctx: Context,
-    identity: Identity,
+    identity: RunIdentity,
     *,
     costs: CostsFile,
     lead: LeadDuties | None,
@@ -126,10 +131,10 @@ async def compute(
         await asyncio.to_thread(load_kernels)
         ctx.verifier = ProductVerifier()
     await asyncio.to_thread(cells.load_for, server.workload.cells)
-    nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
-    keyless = _keyless(server, ctx)
+    nonce = server.effects.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
+    keyless = _keyless_reason(server, ctx)
     with ctx.step(AGREE.name) as c:
-        resumed = await agree(
+        resumed = await agree_on_resume(
             c,
             identity,
             server.store,
@@ -141,39 +146,39 @@ async def compute(
             nonce=nonce,
             keys=_noise_keys(server),
             fresh=None if keyless else ctx.fresh_noise_keys(),
-            max_bytes=largest_state(server.workload, server.plan.rounds, server.config.domain),
+            max_bytes=max_state_bytes(server.workload, server.plan.rounds, server.config.domain),
         )
     if keyless:
         resumed = replace(resumed, openings=replace(resumed.openings, problem=keyless))
-    initial = sum(m.round == 0 for m in resumed.found.history)
-    sigmas = [m.sigma for m in resumed.found.history if m.round > 0]
+    initial = sum(m.round == 0 for m in resumed.conclusion.history)
+    sigmas = [m.sigma for m in resumed.conclusion.history if m.round > 0]
     server.transcript.note(
         AGREED.what,
         session=resumed.session,
         last_round=resumed.last_round,
         initial=initial,
         sigmas=list(sigmas),
-        wasted=list(resumed.found.wasted),
+        wasted=list(resumed.conclusion.wasted),
     )
     server.transcript.seal(AGREED.what)
     _record_ledger(server)
     # What a peer has charged may have been released.
     server.on_resume(len(DurableLedger(server.store).entries))
     server.plan.write_off(
-        [*released_costs(server.plan, initial, sigmas), *resumed.found.wasted],
+        [*released_costs(server.plan, initial, sigmas), *resumed.conclusion.wasted],
         initial=initial,
         sigmas=sigmas,
     )
-    _show_claims(server, resumed)
-    if resumed.found.contradicted:
-        rounds = ", ".join(map(str, resumed.found.contradicted))
+    _report_claims(server, resumed)
+    if resumed.conclusion.contradicted:
+        rounds = ", ".join(map(str, resumed.conclusion.contradicted))
         server.progress.event(
             "contradicted",
             f"two servers hold different releases of round {rounds}: one of them does not tell what was opened, "
             "and what no two of the three hold alike is lost",
         )
-    if resumed.found.lost:
-        rounds = ", ".join(map(str, resumed.found.lost))
+    if resumed.conclusion.lost:
+        rounds = ", ".join(map(str, resumed.conclusion.lost))
         server.progress.event(
             "lost",
             f"only this server had what was opened in round {rounds}: it is lost, what was charged for it stays spent",
@@ -185,24 +190,24 @@ async def compute(
             round=resumed.last_round,
         )
     accounts = _Accounts(server.transcript, costs)
-    arrivals = _arrivals(server, ctx, resumed)
-    workload, released = await _bins(server, ctx, resumed, arrivals, accounts=accounts)
+    admission = _admission(server, ctx, resumed)
+    workload, released = await _bins(server, ctx, resumed, admission, accounts=accounts)
     server = replace(server, workload=workload)
-    result = await _aim(server, ctx, resumed, arrivals, released, accounts=accounts, lead=lead)
+    result = await _aim(server, ctx, resumed, admission, released, accounts=accounts, lead=lead)
     server.store.close_to_clients()
     with ctx.step(FINISH.name) as c:
-        await _finish(server, c, result, arrivals.standings, costs=costs, lead=lead)
+        await _finish(server, c, result, admission.records, costs=costs, lead=lead)
     accounts.write()
     server.transcript.note(FINISHED.what, rounds=result.rounds_done, clients=result.clients)
     costs.save()
 
 
 def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
-    kept = server.circumstances.keep("noise keys", lambda: packed_keys(server.store.noise_keys()))
-    return unpacked_keys(kept)
+    kept = server.effects.keep("noise keys", lambda: pack_keys(server.store.noise_keys()))
+    return unpack_keys(kept)
 
 
-def _keyless(server: ComputeServer, ctx: Context) -> str:
+def _keyless_reason(server: ComputeServer, ctx: Context) -> str:
     """Why the mesh has no keys, where the run is over at a server or one has not its sealing key; else nothing."""
 
     def why() -> str:
@@ -212,13 +217,13 @@ def _keyless(server: ComputeServer, ctx: Context) -> str:
             return str(violation)
         return ""
 
-    text: str = server.circumstances.keep_json("keyless", why)
+    text: str = server.effects.once_json("keyless", why)
     return text
 
 
-def _show_claims(server: ComputeServer, resumed: Resumed) -> None:
+def _report_claims(server: ComputeServer, resumed: ResumePoint) -> None:
     """Say what a server alone claims that it has charged: nobody else enters it."""
-    for pid, entries in enumerate(resumed.found.claimed):
+    for pid, entries in enumerate(resumed.conclusion.claimed):
         if not entries:
             continue
         server.transcript.note(CLAIMED.what, party=pid, charges=[e.opening for e in entries])
@@ -233,49 +238,49 @@ def _show_claims(server: ComputeServer, resumed: Resumed) -> None:
 async def _bins(
     server: ComputeServer,
     ctx: Context,
-    resumed: Resumed,
-    arrivals: Arrivals,
+    resumed: ResumePoint,
+    admission: Admission,
     *,
     accounts: "_Accounts",
-) -> tuple[Workload, Sequence[Released]]:
+) -> tuple[Workload, Sequence[ReleasedMarginal]]:
     """What rounds count, and what is released by now; with private bins, round 0 is over then, and has chosen them."""
     config, first = server.config, first_workload(server.config)
     if first is None:
-        return server.workload, resumed.found.history
-    measured = {one.candidate for one in resumed.found.history}
+        return server.workload, resumed.conclusion.history
+    measured = {one.candidate for one in resumed.conclusion.history}
     missing = [i for i in first.one_way if i not in measured]
-    backend = _backend(replace(server, workload=first), ctx, resumed, arrivals)
+    backend = _backend(replace(server, workload=first), ctx, resumed, admission)
     clients, sigma = await backend.begin_round(0) if missing else 0, server.plan.initial_sigma
     released = [
-        *resumed.found.history,
+        *resumed.conclusion.history,
         *[Checkpoint(0, i, sigma, clients, await backend.measure(i, sigma)) for i in missing],
     ]
     workload = resolved_workload(config, released)
-    arrivals.count_anew(input_forms(config, workload), workload.maximal_cells)
+    admission.recount_with(input_forms(config, workload), workload.maximal_cells)
     if missing:
         measurements = tuple(measurements_of(config, workload, released))
         total = estimated_total(measurements, clients, config.max_rows)
-        _on_round(server, arrivals, accounts, RoundRecord(0, measurements, clients, total))
+        _on_round(server, admission, accounts, RoundRecord(0, measurements, clients, total))
     return workload, released
 
 
 async def _aim(
     server: ComputeServer,
     ctx: Context,
-    resumed: Resumed,
-    arrivals: Arrivals,
-    released: Sequence[Released],
+    resumed: ResumePoint,
+    admission: Admission,
+    released: Sequence[ReleasedMarginal],
     *,
     accounts: "_Accounts",
     lead: LeadDuties | None,
 ) -> AimResult:
     """The loop of Algorithm 3, from where the three servers stand."""
-    found = resumed.found
-    models = KeptModels(
+    found = resumed.conclusion
+    models = ModelCache(
         server.store,
         found.models,
         found.everywhere,
-        server.circumstances,
+        server.effects,
         untaught=found.untaught,
     )
     estimator: Estimator = FollowingEstimator(ctx, server.workload, models)
@@ -286,36 +291,36 @@ async def _aim(
             server.workload,
             max_rows=server.config.max_rows,
             receive_s=server.config.timeouts.receive_s,
-            circumstances=server.circumstances,
+            effects=server.effects,
             models=models,
         )
 
     result = await run_aim(
         server.workload,
         server.plan,
-        _backend(server, ctx, resumed, arrivals),
+        _backend(server, ctx, resumed, admission),
         estimator,
         max_rows=server.config.max_rows,
         rule=rule_of(server.config),
         history=measurements_of(server.config, server.workload, released),
-        on_round=lambda record: _on_round(server, arrivals, accounts, record),
+        on_round=lambda record: _on_round(server, admission, accounts, record),
     )
-    if finished_early(server, result):
+    if was_finished_early(server, result):
         text = f"ending after {round_text(result.rounds_done, server.plan)}, as all three operators ask"
         server.progress.event("finishing", text, done=result.rounds_done)
     return result
 
 
-def finished_early(server: ComputeServer, result: AimResult) -> bool:
+def was_finished_early(server: ComputeServer, result: AimResult) -> bool:
     """Whether the operators ended the run with fewer rounds than it could have had."""
     return server.orders.agreed.finish and result.rounds_done < server.plan.rounds
 
 
 def _on_round(
-    server: ComputeServer, arrivals: Arrivals, accounts: "_Accounts", record: RoundRecord
+    server: ComputeServer, admission: Admission, accounts: "_Accounts", record: RoundRecord
 ) -> None:
     """A round is over: everything of it is written down."""
-    accounts.costs.seconds["share"] = arrivals.seconds
+    accounts.costs.seconds["share"] = admission.seconds
     accounts.write()
     server.transcript.seal(round_ended(record.round))
     accounts.costs.save()
@@ -327,60 +332,60 @@ def _on_round(
     )
 
 
-def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals:
-    reminder, lacking = Reminder(), Lacking()
+def _admission(server: ComputeServer, ctx: Context, resumed: ResumePoint) -> Admission:
+    throttle, lacking = Throttle(), OverdueUploads()
     spoken = -math.inf
 
-    def on_waiting(state: Waiting) -> None:
+    def on_waiting(state: WaitStatus) -> None:
         nonlocal spoken
-        if time.monotonic() < spoken + _SPOKEN_S:
+        if time.monotonic() < spoken + _WAITING_NOTICE_S:
             return
         state = replace(state, incomplete=lacking.settled(state.incomplete))
         said = (state.stored, state.complete, tuple(state.incomplete), state.told)
-        if reminder.due(repr(said)):
+        if throttle.due(repr(said)):
             spoken = time.monotonic()
             missing = server.store.missing(server.config.owners)
             text = waiting_text(server.config, server.pid, state, missing)
             server.progress.event("waiting", text, done=state.stored)
 
-    if text := effort_text(server.config, server.workload):
+    if text := counting_cost_text(server.config, server.workload):
         server.progress.event("inputs", f"counting: {text}")
     # Round 0 of a run with private bins counts fine cells.
     counted = first_workload(server.config) or server.workload
-    arrivals = Arrivals(
+    admission = Admission(
         ctx,
         server.config,
-        server.circumstances.holdings(server.store),
+        server.effects.submission_view(server.store),
         forms=input_forms(server.config, counted),
         cells=counted.maximal_cells,
         transcript=server.transcript,
         closed=server.closed,
-        circumstances=server.circumstances,
-        authority=Issuer.of(server.circumstances.keep("authority", lambda: server.authority)),
-        orders=server.orders,
+        effects=server.effects,
+        authority=Issuer.of(server.effects.keep("authority", lambda: server.authority)),
+        commands=server.orders,
         recorded=resumed.openings.recorded,
         on_close=lambda: _closed(server),
         on_waiting=on_waiting,
-        on_counting=lambda batch: _on_counting(server, batch),
+        on_counting=lambda batch: _counting_notifier(server, batch),
     )
-    server.on_arrivals(arrivals)
-    return arrivals
+    server.on_admission(admission)
+    return admission
 
 
 def _closed(server: ComputeServer) -> None:
-    close_enrolment(server.store)
+    close_enrollment(server.store)
     server.progress.event("closed", "closed: who has not sent anything yet comes too late")
 
 
-def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
+def _counting_notifier(server: ComputeServer, batch: SubmissionBatch) -> OnCountingProgress:
     """Say what counting a batch will take, and then how far it is."""
     owners, rows = len(batch.clients), batch.rows
     linking = ""
     if server.config.sources:
         declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
         linking = f"linking {rows:,} rows, then "
-        rows = Link.of(server.config).candidates(declared)
-    effort = Effort.of(server.workload, rows, server.config.run.security)
+        rows = SourceLink.of(server.config).candidates(declared)
+    effort = CountingCost.of(server.workload, rows, server.config.run.security)
     server.progress.event(
         "counting", f"{linking}counting rows of {owners} data owners, at most {effort}"
     )
@@ -388,7 +393,7 @@ def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
 
     def on_part(done: int, of: int) -> None:
         nonlocal told
-        if done == of or time.monotonic() - told > _TOLD_S:
+        if done == of or time.monotonic() - told > _COUNTING_NOTICE_S:
             told = time.monotonic()
             text = f"counting rows, {done} of {of} parts"
             server.progress.event(WORKING, text, done=done, of=of)
@@ -397,32 +402,32 @@ def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
 
 
 def _backend(
-    server: ComputeServer, ctx: Context, resumed: Resumed, arrivals: Arrivals
+    server: ComputeServer, ctx: Context, resumed: ResumePoint, admission: Admission
 ) -> MpcBackend:
-    done = {m.round for m in resumed.found.history}
+    done = {m.round for m in resumed.conclusion.history}
     return MpcBackend(
         ctx,
         server.workload,
         server.plan,
-        arrivals=arrivals,
+        admission=admission,
         ledger=server_ledger(
             server.store,
             server.transcript,
             server.plan.rho,
             accountant=server.plan.accountant,
             first=lambda entry: server.on_release(
-                arrivals.clients, len(DurableLedger(server.store).entries)
+                admission.clients, len(DurableLedger(server.store).entries)
             ),
         ),
         store=server.store,
         transcript=server.transcript,
         progress=server.progress,
         max_rows=server.config.max_rows,
-        selections={r: c for r, c in resumed.found.selections.items() if r not in done},
-        measured=sum(m.round == 0 for m in resumed.found.history),
+        selections={r: c for r, c in resumed.conclusion.selections.items() if r not in done},
+        measured=sum(m.round == 0 for m in resumed.conclusion.history),
         noise=noise_of(server.config.run.noise, server.security_bits),
         openings=resumed.openings,
-        alone=len(resumed.found.claimed[server.pid]),
+        alone=len(resumed.conclusion.claimed[server.pid]),
     )
 
 
@@ -430,7 +435,7 @@ async def _finish(
     server: ComputeServer,
     ctx: Context,
     result: AimResult,
-    standings: Sequence[Standing],
+    records: Sequence[ParticipantRecord],
     *,
     costs: CostsFile,
     lead: LeadDuties | None,
@@ -440,8 +445,10 @@ async def _finish(
     if lead is not None:
         server.progress.event("writing", "writing the synthetic table")
         write = asyncio.ensure_future(asyncio.to_thread(lead.write, result, server.workload))
-        await working(ctx, write, silence_s(server.config.timeouts.receive_s), server.circumstances)
-        kept = server.circumstances.keep(PUBLISHED.what, lambda: write.result().to_bytes())
+        await send_keepalives(
+            ctx, write, keepalive_interval_s(server.config.timeouts.receive_s), server.effects
+        )
+        kept = server.effects.keep(PUBLISHED.what, lambda: write.result().to_bytes())
         message = DONE + kept
     document = result_document(
         result,
@@ -449,15 +456,15 @@ async def _finish(
         config=server.config,
         rho_total=server.plan.rho,
         ledger=DurableLedger(server.store).entries,
-        standings=standings,
-        finished_early=finished_early(server, result),
+        records=records,
+        finished_early=was_finished_early(server, result),
     )
     if lead is not None:
         await ctx.broadcast(LEAD, message)
     else:
-        message = await patience(ctx)
+        message = await receive_after_keepalives(ctx)
     await echo(ctx, {LEAD: message})
-    server.transcript.note(PUBLISHED.what, **_published(message).to_dict())
+    server.transcript.note(PUBLISHED.what, **_receive_digests(message).to_dict())
     document |= await _traffic(server, ctx, costs)
     write_json(server.directory / "result.json", document, durable=True)
     for pid, word in enumerate(await ctx.exchange(DONE)):
@@ -465,24 +472,24 @@ async def _finish(
             raise ProtocolViolation(f"party {pid} does not say that it is done", pid)
 
 
-def _published(message: bytes) -> Published:
+def _receive_digests(message: bytes) -> ResultDigests:
     """What the lead says that it has written: every server seals it. Raises ProtocolViolation."""
     try:
-        return Published.from_bytes(message.removeprefix(DONE))
+        return ResultDigests.from_bytes(message.removeprefix(DONE))
     except ValueError as error:
         raise ProtocolViolation(f"the lead ended otherwise: {error}", LEAD) from error
 
 
 async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:
     """What all three sent by step and passed on, and their data owners' bytes: public sizes, told to one another."""
-    mine = server.circumstances.keep_json("traffic", lambda: _own_traffic(server.store, costs))
+    mine = server.effects.once_json("traffic", lambda: _own_traffic(server.store, costs))
     return read_traffic(await ctx.exchange(json.dumps(mine).encode()))
 
 
-def read_traffic(told: Sequence[bytes]) -> dict[str, object]:
+def read_traffic(answers: Sequence[bytes]) -> dict[str, object]:
     """What the three servers tell of their traffic, in one. Raises CheckFailed where one tells something else."""
     try:
-        replies = [json_of(reply) for reply in told]
+        replies = [parse_json(reply) for reply in answers]
         steps = {step: None for reply in replies for step in reply["sent"]}
         return {
             "sent_by_step": {

@@ -22,16 +22,16 @@ from mechanisms.pgm import PgmEstimator
 from mechanisms.scores import ANSWER_BITS, FRACTION_BITS
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.mpc.replay.effects import Circumstances
+from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import ESTIMATE, WORKING
 from parties.mpc.storage.store import Store
 from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
 from protocols.errors import ProtocolViolation
 
-LEAD, TEACHER = 0, 1
+LEAD, MODEL_SENDER = 0, 1
 """Who estimates the model; who shows the lead one that both others have kept, and it has not."""
-LONGEST_SILENCE_S = 2.0
+MAX_KEEPALIVE_INTERVAL_S = 2.0
 """A lead that works notices within this time that it lost a peer."""
 _MODEL = b"e"
 _FEWEST_BITS = 24
@@ -48,12 +48,12 @@ def make_estimator(config: Config, workload: Workload, plan: Schedule) -> PgmEst
     )
 
 
-def silence_s(receive_s: float) -> float:
+def keepalive_interval_s(receive_s: float) -> float:
     """How long the lead may work without a word, for a receive deadline of ``receive_s``."""
-    return min(receive_s / 4, LONGEST_SILENCE_S)
+    return min(receive_s / 4, MAX_KEEPALIVE_INTERVAL_S)
 
 
-class KeptModels:
+class ModelCache:
     """The models that rounds go by, kept over restarts: a round whose inputs are recorded is done with the same model.
 
     ``agreed`` are the digests of those that two servers have alike, by round, and ``everywhere`` the rounds of which
@@ -66,15 +66,15 @@ class KeptModels:
         store: Store,
         agreed: Mapping[int, str],
         everywhere: Collection[int],
-        circumstances: Circumstances,
+        effects: Effects,
         *,
         untaught: Collection[int] = (),
     ) -> None:
         self._store = store
-        self._untaught = untaught
+        self._not_everywhere = untaught
         self._agreed = agreed
         self._everywhere = everywhere
-        self._circumstances = circumstances
+        self._effects = effects
 
     def everywhere(self, round: int) -> bytes | None:
         """The model of ``round`` where all three servers have it: nothing has to be sent. Raises StoreError."""
@@ -82,20 +82,20 @@ class KeptModels:
 
     def own(self, round: int) -> bytes | None:
         """The model of ``round`` where this server is one of two that have it. Raises StoreError."""
-        known = round in self._agreed and self._circumstances.keep_json(
+        known = round in self._agreed and self._effects.once_json(
             f"has model of round {round}",
             lambda: self._store.estimates().get(round) == self._agreed[round],
         )
         return self._load(round) if known else None
 
-    async def taught(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
+    async def receive_missing(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
         """The model of an untaught round, shown to all by a follower that has it; None of any other round."""
-        if round not in self._untaught:
+        if round not in self._not_everywhere:
             return None
-        shown = self.own(round) if ctx.pid == TEACHER else None
-        estimate = await ctx.broadcast(TEACHER, shown, max_bytes=max_bytes)
-        await echo(ctx, {TEACHER: estimate})
-        self.take(round, estimate, TEACHER)
+        shown = self.own(round) if ctx.pid == MODEL_SENDER else None
+        estimate = await ctx.broadcast(MODEL_SENDER, shown, max_bytes=max_bytes)
+        await echo(ctx, {MODEL_SENDER: estimate})
+        self.take(round, estimate, MODEL_SENDER)
         return estimate
 
     def take(self, round: int, estimate: bytes, pid: int = LEAD) -> None:
@@ -114,9 +114,7 @@ class KeptModels:
         self._store.save_estimate(round, estimate)
 
     def _load(self, round: int) -> bytes:
-        return self._circumstances.keep(
-            f"model of round {round}", lambda: self._store.estimate(round)
-        )
+        return self._effects.keep(f"model of round {round}", lambda: self._store.estimate(round))
 
 
 class LeadEstimator:
@@ -130,16 +128,16 @@ class LeadEstimator:
         *,
         max_rows: int,
         receive_s: float,
-        circumstances: Circumstances,
-        models: KeptModels,
+        effects: Effects,
+        models: ModelCache,
     ) -> None:
         self._models = models
         self._ctx = ctx
         self._inner = inner
         self._workload = workload
         self._max_rows = max_rows
-        self._circumstances = circumstances
-        self._silence_s = silence_s(receive_s)
+        self._effects = effects
+        self._keepalive_interval_s = keepalive_interval_s(receive_s)
 
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
@@ -154,7 +152,7 @@ class LeadEstimator:
             return decode_estimate(kept, self._workload)
         with self._ctx.step(ESTIMATE.name, round=round) as c:
             limit = estimate_bytes(self._workload)
-            shown = None if final else await self._models.taught(c, round, limit)
+            shown = None if final else await self._models.receive_missing(c, round, limit)
             if shown is not None:
                 return decode_estimate(shown, self._workload)
             estimate = None if final else self._models.own(round)
@@ -172,8 +170,8 @@ class LeadEstimator:
     ) -> bytes:
         task = asyncio.ensure_future(self._inner.estimate(measurements, round=round, final=final))
         try:
-            await working(ctx, task, self._silence_s, self._circumstances)
-            return self._circumstances.keep(
+            await send_keepalives(ctx, task, self._keepalive_interval_s, self._effects)
+            return self._effects.keep(
                 ESTIMATE.name, lambda: encode_estimate(task.result(), self._max_rows)
             )
         finally:
@@ -183,7 +181,7 @@ class LeadEstimator:
 class FollowingEstimator:
     """A ``mechanisms.aim.Estimator`` that waits for the lead's result."""
 
-    def __init__(self, ctx: Context, workload: Workload, models: KeptModels) -> None:
+    def __init__(self, ctx: Context, workload: Workload, models: ModelCache) -> None:
         self._ctx = ctx
         self._workload = workload
         self._models = models
@@ -196,29 +194,31 @@ class FollowingEstimator:
             return decode_estimate(kept, self._workload)
         with self._ctx.step(ESTIMATE.name, round=round) as c:
             limit = estimate_bytes(self._workload)
-            shown = None if final else await self._models.taught(c, round, limit)
+            shown = None if final else await self._models.receive_missing(c, round, limit)
             if shown is not None:
                 return decode_estimate(shown, self._workload)
-            message = await patience(c, max_bytes=limit)
+            message = await receive_after_keepalives(c, max_bytes=limit)
             await echo(c, {LEAD: message})
         if not final:
             self._models.take(round, message[len(_MODEL) :])
         return decode_estimate(memoryview(message)[len(_MODEL) :], self._workload)
 
 
-async def working(
-    ctx: Context, task: "asyncio.Future[Any]", silence_s: float, circumstances: Circumstances
+async def send_keepalives(
+    ctx: Context, task: "asyncio.Future[Any]", interval_s: float, effects: Effects
 ) -> None:
     """Tell the followers at intervals that the lead still works, until ``task`` is done. The lead's side."""
     while True:
-        await asyncio.wait((task,), timeout=silence_s)
-        if circumstances.keep_json("done", task.done):
+        await asyncio.wait((task,), timeout=interval_s)
+        if effects.once_json("done", task.done):
             return
         await ctx.broadcast(LEAD, WORKING)
 
 
-async def patience(ctx: Context, *, max_bytes: int = MAX_PUBLIC_BYTES) -> bytes:
-    """The lead's first message that is not a tick, of at most ``max_bytes``. The followers' side of ``working``."""
+async def receive_after_keepalives(ctx: Context, *, max_bytes: int = MAX_PUBLIC_BYTES) -> bytes:
+    """The lead's first message that is not a tick, of at most ``max_bytes``. The followers' side of
+    ``send_keepalives``.
+    """
     while (message := await ctx.broadcast(LEAD, None, max_bytes=max_bytes)) == WORKING:
         pass
     return message

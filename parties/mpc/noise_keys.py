@@ -1,9 +1,9 @@
 """Noise keys of the three servers: those that they have, or the mesh's own where there are none yet.
 
-Provides ``KeysClaim``, what a server tells of its keys, ``agreed_keys``, and keys as bytes. Two servers hold the key of
-a component. It lives as long as the study: with other keys, openings that were charged would have other noise, and one
-server could draw again by saying that it lost its keys. So a server that has recorded what a round goes by goes on with
-the keys that it has, or not at all. Keys come from the coin flip of the mesh that they were made in
+Provides ``KeysClaim``, what a server tells of its keys, ``agree_on_keys``, and keys as bytes. Two servers hold the key
+of a component. It lives as long as the study: with other keys, openings that were charged would have other noise, and
+one server could draw again by saying that it lost its keys. So a server that has recorded what a round goes by goes on
+with the keys that it has, or not at all. Keys come from the coin flip of the mesh that they were made in
 (`protocols.pairing`), apart from its masks.
 
 Secret: keys. Public: commitments, which are SHA-256 of 128 random bits and more.
@@ -45,7 +45,10 @@ class KeysClaim:
     def to_dict(self) -> dict[str, object]:
         """For a peer, as JSON."""
         parts = {"kept": self.kept, "fresh": self.fresh}
-        return {name: None if part is None else list(part) for name, part in parts.items()}
+        return {
+            name: None if commitments is None else list(commitments)
+            for name, commitments in parts.items()
+        }
 
     @classmethod
     def from_dict(cls, value: object, pid: int) -> "KeysClaim":
@@ -79,7 +82,7 @@ class AgreedKeys:
     problem: str = ""
 
 
-def agreed_keys(
+def agree_on_keys(
     ctx: Context,
     claims: Sequence[KeysClaim],
     kept: NoiseKeys | None,
@@ -129,13 +132,13 @@ def _common(first: KeysClaim, second: KeysClaim, component: int) -> str:
     return first.fresh[0]
 
 
-def packed_keys(keys: NoiseKeys | None) -> bytes:
+def pack_keys(keys: NoiseKeys | None) -> bytes:
     """Keys as bytes, none where there are none. Secret."""
     return b"" if keys is None else keys.own + keys.next + keys.private
 
 
-def unpacked_keys(data: bytes) -> NoiseKeys | None:
-    """The inverse of ``packed_keys``. Raises ValueError."""
+def unpack_keys(data: bytes) -> NoiseKeys | None:
+    """The inverse of ``pack_keys``. Raises ValueError."""
     if not data:
         return None
     return NoiseKeys(*(data[i : i + KEY_BYTES] for i in range(0, len(data), KEY_BYTES)))

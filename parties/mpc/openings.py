@@ -1,9 +1,9 @@
 """Names of openings, and the inputs of a round that the three servers record before they charge for it.
 
-Provides ``Inputs``, ``Openings`` and ``commit``. An opening's name is a digest of all that decides the opened value but
-its noise: configuration, noise keys, members' uploads, round, step, candidates, the model's answers, candidate, sigma
-and bins. The noise is a function of the servers' noise keys and of a name, so that the same inputs give the same value
-after any number of restarts. A charge carries the name of its opening, and pays for it once.
+Provides ``RoundInputs``, ``Openings`` and ``commit_inputs``. An opening's name is a digest of all that decides the
+opened value but its noise: configuration, noise keys, members' uploads, round, step, candidates, the model's answers,
+candidate, sigma and bins. The noise is a function of the servers' noise keys and of a name, so that the same inputs
+give the same value after any number of restarts. A charge carries the name of its opening, and pays for it once.
 
 Noise of a measurement is drawn under the measurement's own name. Two kinds are made before their opening's name is
 known: that of round 0, while owners are awaited, and selections' samples, for several rounds at once. The record binds
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mechanisms.scores import ScoreSpec
-from parties.mpc.records import Inputs
+from parties.mpc.records import RoundInputs
 from parties.mpc.steps import COMMIT
 from parties.mpc.storage.store import Store
 from protocols.context import Context, NoiseKeys, NoiseSource
@@ -34,12 +34,12 @@ def _name(*parts: object) -> str:
     return hashlib.sha256(json.dumps([_LABEL, *parts]).encode()).hexdigest()
 
 
-def choice_name(inputs: Inputs) -> str:
+def choice_name(inputs: RoundInputs) -> str:
     """The opening of a choice, in a round with these ``inputs``."""
     return _name("select", inputs.digest, inputs.noise, inputs.made, inputs.skip)
 
 
-def measurement_name(inputs: Inputs, candidate: int, sigma: float) -> str:
+def measurement_name(inputs: RoundInputs, candidate: int, sigma: float) -> str:
     """The opening of a candidate's noisy counts, in a round with these ``inputs``."""
     return _name("measure", inputs.digest, inputs.noise, candidate, sigma.hex())
 
@@ -56,7 +56,7 @@ class Openings:
     keys: NoiseKeys
     keyset: str
     config: str
-    recorded: Mapping[int, Inputs] = field(default_factory=dict)
+    recorded: Mapping[int, RoundInputs] = field(default_factory=dict)
     claimed: Mapping[int, Sequence[str]] = field(default_factory=dict)
     problem: str = ""
 
@@ -84,17 +84,17 @@ class Openings:
         claimed = sorted(self.claimed.get(round, ()))
         return _name("noise", self.keyset, self.config, round, claimed, *parts)
 
-    def first(self, workload: str, members: str, sigma: float) -> Inputs:
+    def first(self, workload: str, members: str, sigma: float) -> RoundInputs:
         """The inputs of round 0, with the digests of the workload and of the members that are counted."""
         digest = self._of("first", 0, workload, members, sigma.hex())
-        return Inputs(0, digest, self.first_noise(workload, sigma))
+        return RoundInputs(0, digest, self.first_noise(workload, sigma))
 
     def selection(
         self, round: int, workload: str, members: str, spec: ScoreSpec, epsilon: float
     ) -> str:
         """What a round goes by that chooses with this specification: the digest of its inputs."""
         answers = hashlib.sha256(spec.answers.astype("<u4").tobytes()).hexdigest()
-        numbers = [list(map(int, part)) for part in (spec.candidates, spec.gains, spec.offsets)]
+        numbers = [list(map(int, label)) for label in (spec.candidates, spec.gains, spec.offsets)]
         return self._of(
             "inputs", round, workload, members, answers, numbers, spec.max_rows, epsilon.hex()
         )
@@ -107,7 +107,9 @@ class Openings:
         return _name(step, self.keyset, self.config, round, *parts)
 
 
-async def commit(ctx: Context, store: Store, openings: Openings, inputs: Inputs) -> Inputs:
+async def commit_inputs(
+    ctx: Context, store: Store, openings: Openings, inputs: RoundInputs
+) -> RoundInputs:
     """Record a round's ``inputs`` at all three servers, before anything is charged for it; durable on return.
 
     Returns those of before a restart where two servers had recorded the round: the same, with their noise.
@@ -134,7 +136,7 @@ async def commit(ctx: Context, store: Store, openings: Openings, inputs: Inputs)
     return inputs
 
 
-async def _compare(ctx: Context, inputs: Inputs) -> None:
+async def _compare(ctx: Context, inputs: RoundInputs) -> None:
     mine = hashlib.sha256(json.dumps(inputs.to_list()).encode()).digest()
     replies = await ctx.exchange(mine, max_bytes=len(mine))
     for peer in (ctx.next_pid, ctx.prev_pid):

@@ -11,11 +11,11 @@ Every file is complete or not there. All of it is public: costs are sizes and ti
 
 Shares do not outlive the run: what is secret goes when all three servers are done, or when an operator gives up.
 
-Provides ``discard``, which a server does at its end (and goes on with at its next start, if it was killed meanwhile),
-and ``forget_run``, for a run that will not be finished: its store is closed for good. Submissions, running totals, what
-waits to be passed on, the key of the totals' commitments and the server's sealing key go: what was recorded of the
-traffic stays closed for good. Transcript, model, ledger, costs and result stay; so does a tape (`tape`), which was
-asked for, but when the run is forgotten.
+Provides ``discard_secrets``, which a server does at its end (and goes on with at its next start, if it was killed
+meanwhile), and ``forget_run``, for a run that will not be finished: its store is closed for good. Submissions, running
+totals, what waits to be passed on, the key of the totals' commitments and the server's sealing key go: what was
+recorded of the traffic stays closed for good. Transcript, model, ledger, costs and result stay; so does a tape
+(`tape`), which was asked for, but when the run is forgotten.
 
 Secret: what is deleted. Known limits: files are unlinked, and the database is written anew, without what was in it;
 nothing is overwritten, which would mean little on a flash disk, a file system with a journal or a copy elsewhere. Who
@@ -41,16 +41,16 @@ from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import json_of
-from parties.mpc.records import Standing
-from parties.mpc.replay.log import FOLDER
+from parties.foundation.untrusted_text import parse_json
+from parties.mpc.records import ParticipantRecord
+from parties.mpc.replay.log import REPLAY_FOLDER
 from parties.mpc.storage.store import Store
 from parties.observability.events import Progress
-from parties.session.result_digests import MODEL, TABLE, Published, published
+from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE, ResultDigests, result_digests
 from parties.storage.database import FILE
-from parties.storage.files import disk_errors, replacing, write_json
-from parties.storage.release_registry import Register, Registered, Study
-from parties.storage.user_paths import register_file
+from parties.storage.files import atomic_replacement, disk_errors, write_json
+from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry, StudyRegistration
+from parties.storage.user_paths import registry_path
 from protocols.context import Costs
 from protocols.durable import sync
 
@@ -91,7 +91,7 @@ class CostsFile:
 def read_attempts(path: Path) -> list[dict[str, Any]]:
     """The attempts in a costs file; none where there is no file or no such file."""
     try:
-        document = json_of(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
         return list(document["attempts"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
@@ -104,7 +104,7 @@ def result_document(
     config: Config,
     rho_total: float,
     ledger: Sequence[LedgerEntry],
-    standings: Sequence[Standing] = (),
+    records: Sequence[ParticipantRecord] = (),
     finished_early: bool = False,
 ) -> dict[str, object]:
     """The content of result.json but for the traffic; ``finished_early``: as the operators asked."""
@@ -125,8 +125,8 @@ def result_document(
         "rounds_done": result.rounds_done,
         "finished_early": finished_early,
         "clients": result.clients,
-        "excluded": [s.to_dict() for s in standings if s.excluded is not None],
-        "counted": [s.to_dict() for s in standings if s.excluded is None],
+        "excluded": [s.to_dict() for s in records if s.excluded is not None],
+        "counted": [s.to_dict() for s in records if s.excluded is None],
         "rows_estimated": result.total,
         "sigma": result.measurements[0].sigma,
         "rho_total": rho_total,
@@ -135,14 +135,14 @@ def result_document(
     }
 
 
-class Written(NamedTuple):
+class WrittenOutputs(NamedTuple):
     """What was written: as all servers seal it, and the table's codes (rows, columns)."""
 
-    said: Published
+    said: ResultDigests
     codes: NDArray[np.int32]
 
 
-def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> Written:
+def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> WrittenOutputs:
     """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns what they are. Raises StoreError."""
     # Pandas takes a fifth of a second to import, which only the lead needs.
     from mechanisms.synthetic import synthetic_parts
@@ -151,25 +151,27 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
     rows = config.run.rows or total
     seed = secrets.randbits(64) if config.run.seed is None else config.run.seed
     parts = synthetic_parts(model, rows, seed=seed)
-    folder = directory / MODEL
+    folder = directory / MODEL_FOLDER
     with disk_errors(folder):
         model.save(folder)
         for written in (*folder.iterdir(), folder):
             sync(written)
     # Last of all: where there is a table, its model is there too.
-    with replacing(directory / TABLE, durable=True) as beside:
-        write_rows(beside, parts, config.domain, form_of(directory / TABLE))
+    with atomic_replacement(directory / TABLE_FILE, durable=True) as beside:
+        write_rows(beside, parts, config.domain, form_of(directory / TABLE_FILE))
     # The codes that the parts were made of: to draw them again takes less than to read the file.
-    return Written(published(directory, rows), model.sample(rows, public_generator(seed)))
+    return WrittenOutputs(
+        result_digests(directory, rows), model.sample(rows, public_generator(seed))
+    )
 
 
-STORE = "store"
+STORE_FOLDER = "store"
 """The store's folder in a server's."""
 
 
 def has_store(directory: Path) -> bool:
     """Whether a server's folder has a store in it."""
-    return (directory / STORE / FILE).exists()
+    return (directory / STORE_FOLDER / FILE).exists()
 
 
 def check_open(store: Store) -> None:
@@ -183,20 +185,20 @@ def check_open(store: Store) -> None:
         )
 
 
-def discard(
-    store: Store, files: CertificateFiles, registered: Registered, *, progress: Progress
+def discard_secrets(
+    store: Store, files: CertificateFiles, registration: StudyRegistration, *, progress: Progress
 ) -> None:
     """Delete all that is secret of a run that has ended. May be repeated. Raises StoreError.
 
-    A sealing key that another study of ``registered`` has, too, and is not over with, stays until that one is.
+    A sealing key that another study of ``registration`` has, too, and is not over with, stays until that one is.
     """
     store.discard_shares()
-    if others := registered.sharing_seal():
+    if others := registration.sharing_seal():
         key = ""
         progress.event("key-kept", f"{files.seal} stays: {', '.join(others)} needs it, too")
     else:
         key = _delete_key(files.seal, progress)
-    registered.end()
+    registration.end()
     progress.event(
         "deleted",
         f"deleted: the data owners' submissions and totals{key}; transcript, model, ledger, costs and result stay",
@@ -217,14 +219,14 @@ def forget_run(
     """
     if not has_store(directory):
         raise StoreError(directory, "is no compute server's folder; expected the one of its --dir")
-    with Store(directory / STORE, config.digest()) as store:
+    with Store(directory / STORE_FOLDER, config.digest()) as store:
         store.forget()
-        if (directory / FOLDER).exists():
-            with disk_errors(directory / FOLDER, "deleted"):
-                shutil.rmtree(directory / FOLDER)
-        study = Study.of_server(config, pid, store.identity, directory)
-        registered = Registered(Register(register_file(register)), study)
-        discard(store, config.require_tls(pid), registered, progress=progress)
+        if (directory / REPLAY_FOLDER).exists():
+            with disk_errors(directory / REPLAY_FOLDER, "deleted"):
+                shutil.rmtree(directory / REPLAY_FOLDER)
+        study = RegisteredFolder.of_server(config, pid, store.identity, directory)
+        registration = StudyRegistration(ReleaseRegistry(registry_path(register)), study)
+        discard_secrets(store, config.require_tls(pid), registration, progress=progress)
 
 
 def _delete_key(path: Path, progress: Progress) -> str:

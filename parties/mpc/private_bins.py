@@ -18,7 +18,7 @@ from parties.config import Config
 from parties.mpc.planning.budget import noise_kind
 
 
-class Released(Protocol):
+class ReleasedMarginal(Protocol):
     """A noisy marginal as it was opened."""
 
     @property
@@ -49,7 +49,7 @@ def first_workload(config: Config) -> Workload | None:
     return Workload(config.domain, tuple((name,) for name in config.domain.names))
 
 
-def resolved_workload(config: Config, released: Sequence[Released]) -> Workload:
+def resolved_workload(config: Config, released: Sequence[ReleasedMarginal]) -> Workload:
     """What later rounds count, by what round 0 ``released``. Raises KeyError where a private column is not in it."""
     first = {one.candidate: one for one in released if one.round == 0}
     domain = config.domain
@@ -65,7 +65,7 @@ def released_config(config: Config, workload: Workload) -> Config:
 
 
 def measurements_of(
-    config: Config, workload: Workload, released: Sequence[Released]
+    config: Config, workload: Workload, released: Sequence[ReleasedMarginal]
 ) -> list[Measurement]:
     """What was released as measurements of ``workload``'s cells: fine counts of round 0 are added up."""
     private = unmeasured(config.domain) if workload.domain != config.domain else ()

@@ -1,16 +1,16 @@
 """What a server is at, in words, by the step that it has begun last: for whoever watches a slow run.
 
-Provides ``doing``. Public: everything; a step's name and round, which all three servers have alike.
+Provides ``activity_text``. Public: everything; a step's name and round, which all three servers have alike.
 
 What a server says while it waits for the two others: who is missing, where it was looked for, and what went wrong.
 
-Provides ``saying_who_is_missing``. Public: names, addresses, and why a connection did not come about.
+Provides ``peer_wait_notice``. Public: names, addresses, and why a connection did not come about.
 
 What a compute server's board is told from: who is here and counted, what is spent, what steps cost.
 
-Provides ``watch_store``, ``watch_mesh`` and ``watch_arrivals`` for a running server, and ``owners_of`` and
-``spent_of``, which read the same tables of a store that nobody holds (`parties.service.offline_status`). Public: names,
-times, reasons, charges.
+Provides ``observe_store``, ``observe_mesh`` and ``observe_admission`` for a running server, and
+``participant_statuses`` and ``budget_use``, which read the same tables of a store that nobody holds
+(`parties.service.offline_status`). Public: names, times, reasons, charges.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from mechanisms.accounting import Schedule
 from parties.config import Config
 from parties.mpc.computation import ComputeServer
 from parties.mpc.exclusion import Exclusion
-from parties.mpc.participants.admission import Arrivals
-from parties.mpc.records import Standing
+from parties.mpc.participants.admission import Admission
+from parties.mpc.records import ParticipantRecord
 from parties.mpc.steps import (
     AGREE,
     CLIENTS_CHECK,
@@ -34,10 +34,16 @@ from parties.mpc.steps import (
     FINISH,
     OF_PROOFS,
 )
-from parties.mpc.storage.store import STANDING
+from parties.mpc.storage.store import PARTICIPANT_RECORD_QUERY
 from parties.observability.events import Progress, round_text
-from parties.observability.heartbeat import Reminder, duration
-from parties.observability.status import Board, Owner, OwnerState, Spent, StepSum
+from parties.observability.heartbeat import Throttle, duration_text
+from parties.observability.status import (
+    BudgetUse,
+    ParticipantState,
+    ParticipantStatus,
+    RunStatus,
+    StepTotals,
+)
 from parties.storage.database import Row
 from protocols.context import Costs, StepCost
 from protocols.runtime import PartyRuntime
@@ -58,7 +64,7 @@ from protocols.steps import (
     SELECT_SCORES,
 )
 
-_WORDS: Mapping[str, str] = {
+_TEXTS: Mapping[str, str] = {
     AGREE.name: "settling with the other servers where the run stands",
     CLIENTS_COMPARE.name: "adding the data owners' counts",
     CLIENTS_CHECK.name: "checking what data owners weigh",
@@ -82,50 +88,50 @@ _WORDS: Mapping[str, str] = {
     FINISH.name: "writing model and table",
     **{step.name: "proving what was computed" for step in OF_PROOFS},
 }
-_OF_THE_LEAD = (ESTIMATE.name, FINISH.name)
+_LEAD_STEPS = (ESTIMATE.name, FINISH.name)
 
 
-def doing(costs: Costs, plan: Schedule, *, lead: bool) -> str | None:
+def activity_text(costs: Costs, plan: Schedule, *, lead: bool) -> str | None:
     """What goes on; None while data owners are waited for, of which other events tell."""
-    if not costs.steps or costs.steps[-1].step not in _WORDS:
+    if not costs.steps or costs.steps[-1].step not in _TEXTS:
         return None
     step = costs.steps[-1]
-    words = _WORDS[step.step]
-    if step.step in _OF_THE_LEAD and not lead:
+    words = _TEXTS[step.step]
+    if step.step in _LEAD_STEPS and not lead:
         words = f"party 0 is at work: {words}"
     return words if step.round is None else f"{round_text(step.round, plan)}: {words}"
 
 
-_FIRST_S, _LOOK_S = 2.0, 0.5
+_FIRST_NOTICE_S, _PEER_POLL_S = 2.0, 0.5
 """Servers that are started together find one another before anybody has to hear of it."""
 
 
 @contextlib.asynccontextmanager
-async def saying_who_is_missing(
-    runtime: PartyRuntime, config: Config, board: Board, progress: Progress
+async def peer_wait_notice(
+    runtime: PartyRuntime, config: Config, status: RunStatus, progress: Progress
 ) -> AsyncIterator[None]:
     """While the block waits for the mesh, say at intervals which servers are not there."""
-    reminder, parties = Reminder(), config.require_parties()
+    throttle, parties = Throttle(), config.require_parties()
     left_s = config.timeouts.connect_s
 
     async def look() -> None:
         nonlocal left_s
-        await asyncio.sleep(_FIRST_S)
-        left_s -= _FIRST_S
+        await asyncio.sleep(_FIRST_NOTICE_S)
+        left_s -= _FIRST_NOTICE_S
         while True:
             missing = runtime.missing()
-            for pid in board.about.peers:
-                board.peer(pid, connected=pid not in missing, problem=missing.get(pid, ""))
+            for pid in status.about.peers:
+                status.peer(pid, connected=pid not in missing, problem=missing.get(pid, ""))
             who = "; ".join(
                 f"server {pid} ({parties[pid].name}) at {parties[pid].mesh}: {problem}"
                 for pid, problem in missing.items()
             )
             # The same servers for another reason are no news.
-            if missing and reminder.due(repr(sorted(missing))):
-                text = f"waiting for the other servers, for {duration(left_s)} more: {who}"
+            if missing and throttle.due(repr(sorted(missing))):
+                text = f"waiting for the other servers, for {duration_text(left_s)} more: {who}"
                 progress.event("connecting", text)
-            await asyncio.sleep(_LOOK_S)
-            left_s -= _LOOK_S
+            await asyncio.sleep(_PEER_POLL_S)
+            left_s -= _PEER_POLL_S
 
     task = asyncio.create_task(look())
     try:
@@ -138,94 +144,102 @@ async def saying_who_is_missing(
 Rows = Callable[[str], Sequence[Row]]
 """All rows of a query."""
 _NEWEST = "SELECT client, max(received_at) FROM submission GROUP BY client"
-_TAKEN_OUT = {
-    Exclusion.WITHDRAWN: OwnerState.WITHDRAWN,
-    Exclusion.REVOKED: OwnerState.REVOKED,
+_REMOVED_STATES = {
+    Exclusion.WITHDRAWN: ParticipantState.WITHDRAWN,
+    Exclusion.REVOKED: ParticipantState.REVOKED,
 }
 _WAITING = "SELECT client, pid FROM outbox WHERE refused IS NULL ORDER BY pid"
 
 
-def watch_store(board: Board, server: ComputeServer) -> None:
-    """From now on ``board`` shows what the server's store has."""
+def observe_store(status: RunStatus, server: ComputeServer) -> None:
+    """From now on ``status`` shows what the server's store has."""
     rows, names, rho = server.store.rows, server.names, server.plan.rho
-    board.sources.owners = lambda: owners_of(rows, names, enrolled=server.config.owners)
-    board.sources.spent = lambda: spent_of(rows, rho)
-    board.sources.asked = lambda: server.orders.shown(names)
-    server.orders.on_change = board.touch
+    status.sources.owners = lambda: participant_statuses(rows, names, enrolled=server.config.owners)
+    status.sources.spent = lambda: budget_use(rows, rho)
+    status.sources.asked = lambda: server.orders.shown(names)
+    server.orders.on_change = status.touch
 
 
-def watch_mesh(board: Board, runtime: PartyRuntime) -> None:
-    """From now on ``board`` shows what the servers' steps cost, and how far they are from one another."""
-    board.sources.steps = lambda: sums(list(runtime.costs.steps))
-    board.sources.round_trip_s = runtime.round_trip_s
-    runtime.costs.watch = lambda step: board.tracing(step.step, step.round, lambda: _counted(step))
+def observe_mesh(status: RunStatus, runtime: PartyRuntime) -> None:
+    """From now on ``status`` shows what the servers' steps cost, and how far they are from one another."""
+    status.sources.steps = lambda: step_totals(list(runtime.costs.steps))
+    status.sources.round_trip_s = runtime.round_trip_s
+    runtime.costs.watch = lambda step: status.tracing(step.step, step.round, lambda: _counted(step))
 
 
-def watch_arrivals(board: Board, server: ComputeServer, arrivals: Arrivals) -> None:
-    """From now on ``board`` shows who is counted as the three servers have concluded by now.
+def observe_admission(status: RunStatus, server: ComputeServer, admission: Admission) -> None:
+    """From now on ``status`` shows who is counted as the three servers have concluded by now.
 
     The store has what they had concluded when the latest round began. ``Arrivals.standings`` may be read beside the
     event loop: it reads the database, and one dictionary that is replaced, never changed.
     """
     rows, names, enrolled = server.store.rows, server.names, server.config.owners
-    board.sources.owners = lambda: owners_of(rows, names, arrivals.standings, enrolled=enrolled)
+    status.sources.owners = lambda: participant_statuses(
+        rows, names, admission.records, enrolled=enrolled
+    )
 
 
-def owners_of(
+def participant_statuses(
     rows: Rows,
     names: Sequence[str],
-    standings: Sequence[Standing] | None = None,
+    records: Sequence[ParticipantRecord] | None = None,
     *,
     enrolled: Collection[str] = (),
-) -> list[Owner]:
+) -> list[ParticipantStatus]:
     """By name: who is ``enrolled``, whose submission is here, or of whom something was concluded.
 
-    ``names`` are the three servers'; ``standings`` those of now, where the store's are not the latest.
+    ``names`` are the three servers'; ``records`` those of now, where the store's are not the latest.
     """
-    if standings is None:
-        standings = [Standing.from_row(*row) for row in rows(STANDING)]
-    known = {standing.client: standing for standing in standings}
+    if records is None:
+        records = [ParticipantRecord.from_row(*row) for row in rows(PARTICIPANT_RECORD_QUERY)]
+    known = {record.client: record for record in records}
     received = {client: float(at) for client, at in rows(_NEWEST)}
     waiting: dict[str, tuple[str, ...]] = {}
     for client, pid in rows(_WAITING):
         waiting[client] = (*waiting.get(client, ()), names[pid])
     return [
-        _owner(client, known.get(client), names, received.get(client), waiting.get(client, ()))
+        _participant_status(
+            client, known.get(client), names, received.get(client), waiting.get(client, ())
+        )
         for client in sorted(known.keys() | received.keys() | set(enrolled))
     ]
 
 
-def _owner(
+def _participant_status(
     client: str,
-    standing: Standing | None,
+    record: ParticipantRecord | None,
     names: Sequence[str],
     since: float | None,
     waiting: tuple[str, ...],
-) -> Owner:
-    if standing is not None and standing.excluded is Exclusion.WITHDRAWN and since is not None:
+) -> ParticipantStatus:
+    if record is not None and record.excluded is Exclusion.WITHDRAWN and since is not None:
         # What was withdrawn is deleted: this is a later submission.
-        standing = None
-    if standing is None and since is None:
-        return Owner(client, OwnerState.ABSENT)
-    if standing is None:
-        state = OwnerState.INCOMPLETE if waiting else OwnerState.HERE
-        return Owner(client, state, waiting, since=since)
-    number, reason = standing.round, standing.excluded
+        record = None
+    if record is None and since is None:
+        return ParticipantStatus(client, ParticipantState.ABSENT)
+    if record is None:
+        state = ParticipantState.INCOMPLETE if waiting else ParticipantState.HERE
+        return ParticipantStatus(client, state, waiting, since=since)
+    number, reason = record.round, record.excluded
     if reason is None:
-        return Owner(client, OwnerState.COUNTED, round=number, since=since)
+        return ParticipantStatus(client, ParticipantState.COUNTED, round=number, since=since)
     if reason is Exclusion.INCOMPLETE:
-        missing = tuple(names[pid] for pid in standing.by)
-        return Owner(client, OwnerState.INCOMPLETE, missing, round=number, since=since)
-    if reason in _TAKEN_OUT:
-        return Owner(client, _TAKEN_OUT[reason], round=number, since=since)
-    words = reason.sentence(standing.by)
-    return Owner(client, OwnerState.EXCLUDED, reason=words, round=number, since=since)
+        missing = tuple(names[pid] for pid in record.by)
+        return ParticipantStatus(
+            client, ParticipantState.INCOMPLETE, missing, round=number, since=since
+        )
+    if reason in _REMOVED_STATES:
+        return ParticipantStatus(client, _REMOVED_STATES[reason], round=number, since=since)
+    words = reason.sentence(record.by)
+    return ParticipantStatus(
+        client, ParticipantState.EXCLUDED, reason=words, round=number, since=since
+    )
 
 
-def spent_of(rows: Rows, rho: float) -> Spent:
+def budget_use(rows: Rows, rho: float) -> BudgetUse:
     """What a database's ledger has charged of ``rho``."""
     charges = [float(row[0]) for row in rows("SELECT rho FROM ledger")]
-    return Spent(rho, math.fsum(charges), len(charges))
+    return BudgetUse(rho, math.fsum(charges), len(charges))
 
 
 def _counted(step: StepCost) -> Mapping[str, int]:
@@ -237,11 +251,11 @@ def _counted(step: StepCost) -> Mapping[str, int]:
     }
 
 
-def sums(steps: Sequence[StepCost]) -> Mapping[str, StepSum]:
+def step_totals(steps: Sequence[StepCost]) -> Mapping[str, StepTotals]:
     """Costs by step; a step that is under way has its bytes, and no seconds yet."""
-    found: dict[str, StepSum] = {}
+    found: dict[str, StepTotals] = {}
     for step in steps:
-        total = found.setdefault(step.step, StepSum())
+        total = found.setdefault(step.step, StepTotals())
         total.count += 1
         total.seconds += step.seconds
         total.sent_bytes += step.sent_bytes

@@ -1,6 +1,6 @@
 """Quality of the table that a run of AIM has written, kept beside it until the report is made.
 
-Provides ``keep_quality``. Public: everything.
+Provides ``save_quality``. Public: everything.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from parties.mpc.planning.budget import noise_kind
 from parties.report.quality import aim_quality, write_quality
 
 
-def keep_quality(
+def save_quality(
     into: Path,
     config: Config,
     workload: Workload,

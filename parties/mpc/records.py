@@ -1,7 +1,7 @@
 """What a `parties.mpc.storage.store.Store` keeps of a run: submissions, running totals, checkpoints.
 
-Plain values, checked when made. Secret: the share in a ``Total`` (its repr shows sizes only). Public: checkpoints,
-which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
+Plain values, checked when made. Secret: the share in a ``RunningTotal`` (its repr shows sizes only). Public:
+checkpoints, which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
 """
 
 import base64
@@ -24,7 +24,7 @@ from protocols.shares import Share
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-def _natural(value: object) -> TypeGuard[int]:
+def _is_natural(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -76,7 +76,7 @@ class StoredSubmission:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ParticipantRecord:
     """What became of a client's submission with this ``digest`` in ``round``: counted, or ``excluded`` for a reason.
 
     ``by`` are the servers that say so, or that lack the submission.
@@ -91,8 +91,8 @@ class Standing:
     @classmethod
     def from_row(
         cls, client: str, digest: str, round: int, excluded: str | None, servers: str
-    ) -> "Standing":
-        """A row of the store's table ``standing``."""
+    ) -> "ParticipantRecord":
+        """A row of the store's table ``participant_record``."""
         reason = None if excluded is None else Exclusion(excluded)
         return cls(client, digest, round, reason, tuple(json.loads(servers)))
 
@@ -108,26 +108,26 @@ class Standing:
         return document
 
 
-def answer_to(standing: Standing | None, *, closed: bool) -> dict[str, object]:
+def status_answer(record: ParticipantRecord | None, *, closed: bool) -> dict[str, object]:
     """What a server tells a client of its standing: ``counted``, in which ``round``, or ``excluded`` and why.
 
     Neither as long as it is waited for, which is until a run is ``closed`` to clients.
     """
-    if standing is None or (standing.excluded is Exclusion.INCOMPLETE and not closed):
+    if record is None or (record.excluded is Exclusion.INCOMPLETE and not closed):
         return {"counted": False, "round": None, "excluded": None}
-    reason = standing.excluded
+    reason = record.excluded
     return {
         "counted": reason is None,
-        "round": standing.round,
+        "round": record.round,
         "excluded": None if reason is None else reason.value,
     }
 
 
-Member: TypeAlias = tuple[str, str]
+CountedMember: TypeAlias = tuple[str, str]
 """A client in a total, and the digest of its upload there."""
 
 
-def members_digest(members: Iterable[Member]) -> str:
+def members_digest(members: Iterable[CountedMember]) -> str:
     """Hex SHA-256 of who is in a total, in its order."""
     digest = hashlib.sha256()
     for member in members:
@@ -136,7 +136,7 @@ def members_digest(members: Iterable[Member]) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Total:
+class RunningTotal:
     """The running total after ``round``: this server's share of the counts of ``members``, R32 (maximal cells,).
 
     Who they are need not be in memory: they can be counted, and gone through in the order in which they came in.
@@ -144,7 +144,7 @@ class Total:
 
     round: int
     share: Share
-    members: Collection[Member] = ()
+    members: Collection[CountedMember] = ()
 
     def __post_init__(self) -> None:
         if self.share.ring is not R32 or len(self.share.shape) != 1:
@@ -163,19 +163,19 @@ class Total:
 
         Without a key, whoever holds the third component could test guesses of the counts.
         """
-        parts = (self.share.own, self.share.next)
-        digests = b"".join(message_digest(key, R32.to_wire(part)) for part in parts)
-        whose = json.dumps([self.round, members_digest(self.members)]).encode()
-        return message_digest(key, np.frombuffer(whose + digests, np.uint8))
+        components = (self.share.own, self.share.next)
+        digests = b"".join(message_digest(key, R32.to_wire(component)) for component in components)
+        members = json.dumps([self.round, members_digest(self.members)]).encode()
+        return message_digest(key, np.frombuffer(members + digests, np.uint8))
 
     @classmethod
-    def empty(cls, round: int, pid: int, cells: int) -> "Total":
+    def empty(cls, round: int, pid: int, cells: int) -> "RunningTotal":
         """Nobody's: every component is zero."""
         return cls(round, Share(R32, pid, R32.zeros((cells,)), R32.zeros((cells,))))
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class RoundInputs:
     """What a round goes by, as the servers record it before its first charge.
 
     ``digest`` (hex) stands for the inputs; ``noise`` (hex) names the noise which was made before they were known: of
@@ -189,7 +189,7 @@ class Inputs:
     skip: int = 0
 
     def __post_init__(self) -> None:
-        if not (_natural(self.round) and _natural(self.made) and _natural(self.skip)):
+        if not (_is_natural(self.round) and _is_natural(self.made) and _is_natural(self.skip)):
             raise ValueError("not a round's inputs: round, made and skip are whole numbers")
         for text in (self.digest, self.noise):
             if not _DIGEST.fullmatch(str(text)):
@@ -200,7 +200,7 @@ class Inputs:
         return [self.round, self.digest, self.noise, self.made, self.skip]
 
     @classmethod
-    def from_list(cls, value: object) -> "Inputs":
+    def from_list(cls, value: object) -> "RoundInputs":
         """What a peer's ``to_list`` said. Raises ValueError on anything else."""
         if not (isinstance(value, list) and len(value) == 5):
             raise ValueError("not a round's inputs: a list of five")
@@ -237,7 +237,7 @@ class Checkpoint:
         """What a peer's ``to_dict`` said. Raises ValueError on anything else."""
         number, candidate, clients = (value.get(k) for k in ("round", "candidate", "clients"))
         sigma, noisy = value.get("sigma"), value.get("noisy")
-        if not (_natural(number) and _natural(candidate) and _natural(clients)):
+        if not (_is_natural(number) and _is_natural(candidate) and _is_natural(clients)):
             raise ValueError("not a checkpoint: round, candidate and clients are whole numbers")
         if not (isinstance(sigma, float) and isinstance(noisy, str) and len(value) == 5):
             raise ValueError("not a checkpoint: sigma is a number and noisy is text")

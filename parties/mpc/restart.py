@@ -1,9 +1,9 @@
 """Conclusions about an interrupted run: what follows from what the three servers hold, as a pure function.
 
-Provides ``Held``, what a server holds durably of a run and tells the others, ``read_held``, which takes another one's
-word, and ``conclude``. One rule holds for all of it: what two of the three hold alike, all adopt; what one says alone
-changes nothing that another holds. Nothing here reads a disk, a clock or a socket, so that a test can search it. The
-servers carry it out in `parties.mpc.agreement`. Public: everything.
+Provides ``ReportedState``, what a server holds durably of a run and tells the others, ``parse_reported_state``, which
+takes another one's word, and ``conclude_restart``. One rule holds for all of it: what two of the three hold alike, all
+adopt; what one says alone changes nothing that another holds. Nothing here reads a disk, a clock or a socket, so that a
+test can search it. The servers carry it out in `parties.mpc.agreement`. Public: everything.
 """
 
 import json
@@ -15,32 +15,32 @@ from itertools import combinations
 from typing import TypeVar
 
 from mechanisms.accounting import ZCDP, Accountant, LedgerEntry
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.mpc.estimation import LEAD
 from parties.mpc.openings import choice_name, measurement_name
-from parties.mpc.records import Checkpoint, Inputs
+from parties.mpc.records import Checkpoint, RoundInputs
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.steps import MEASURE, SELECT
 
 Key = TypeVar("Key", int, tuple[int, int])
-Kept = TypeVar("Kept", int, str, Checkpoint, Inputs)
+Kept = TypeVar("Kept", int, str, Checkpoint, RoundInputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class ReportedState:
     """What one server has opened, charged and recorded, by its own account."""
 
     checkpoints: Mapping[tuple[int, int], Checkpoint]
     selections: Mapping[int, int]
     entries: tuple[LedgerEntry, ...]
-    inputs: Mapping[int, Inputs] = field(default_factory=dict)
+    inputs: Mapping[int, RoundInputs] = field(default_factory=dict)
     models: Mapping[int, str] = field(default_factory=dict)
 
 
-def document_of(reply: bytes, pid: int) -> Mapping[str, object]:
+def parse_reply(reply: bytes, pid: int) -> Mapping[str, object]:
     """What server ``pid`` said, as a table. Raises ProtocolViolation where it is none."""
     try:
-        document = json_of(reply)
+        document = parse_json(reply)
     except ValueError as error:
         raise ProtocolViolation(f"party {pid} sent a state that is not JSON", pid) from error
     if not isinstance(document, dict):
@@ -48,14 +48,14 @@ def document_of(reply: bytes, pid: int) -> Mapping[str, object]:
     return document
 
 
-def read_held(
+def parse_reported_state(
     document: Mapping[str, object],
     pid: int,
     *,
     rounds: int,
     budget: float | None = None,
     accountant: Accountant = ZCDP,
-) -> Held:
+) -> ReportedState:
     """What server ``pid`` says that it holds. Raises ProtocolViolation for what is malformed, or what none can hold.
 
     Without a ``budget`` charges are taken as they are: of a server's own store.
@@ -64,12 +64,14 @@ def read_held(
         checkpoints = [Checkpoint.from_dict(item) for item in _list(document, "checkpoints")]
         entries = [LedgerEntry.from_dict(item) for item in _list(document, "ledger")]
         chosen = {int(k): int(v) for k, v in _table(document, "selections").items()}  # type: ignore[call-overload]
-        told = document.get("inputs")
-        inputs = [Inputs.from_list(item) for item in (told if isinstance(told, list) else [])]
+        charges = document.get("inputs")
+        inputs = [
+            RoundInputs.from_list(item) for item in (charges if isinstance(charges, list) else [])
+        ]
         models = {int(k): str(v) for k, v in _table(document, "models").items()}
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ProtocolViolation(f"party {pid} sent a malformed state: {error}", pid) from error
-    held = Held(
+    held = ReportedState(
         {(checkpoint.round, checkpoint.candidate): checkpoint for checkpoint in checkpoints},
         {number: candidate for number, candidate in chosen.items() if 1 <= number <= rounds},
         tuple(entries),
@@ -79,7 +81,9 @@ def read_held(
     return held if budget is None else _permitted(held, pid, rounds, budget, accountant)
 
 
-def _permitted(state: Held, pid: int, rounds: int, budget: float, accountant: Accountant) -> Held:
+def _permitted(
+    state: ReportedState, pid: int, rounds: int, budget: float, accountant: Accountant
+) -> ReportedState:
     """Raises ProtocolViolation for charges that nobody can have made: with them another's word would be adopted."""
     names = [entry.opening for entry in state.entries]
     if "" in names or len(set(names)) < len(names):
@@ -101,7 +105,7 @@ def _permitted(state: Held, pid: int, rounds: int, budget: float, accountant: Ac
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Conclusion:
+class RestartConclusion:
     """Where a run goes on, for one server.
 
     ``history`` are the released measurements and ``selections`` the choices, candidate by round, that two servers hold
@@ -120,14 +124,16 @@ class Conclusion:
     charged: tuple[LedgerEntry, ...]
     wasted: tuple[float, ...]
     claimed: tuple[tuple[LedgerEntry, ...], ...]
-    recorded: Mapping[int, Inputs]
+    recorded: Mapping[int, RoundInputs]
     claims: Mapping[int, tuple[str, ...]]
     models: Mapping[int, str]
     everywhere: frozenset[int]
     untaught: frozenset[int]
 
 
-def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclusion:
+def conclude_restart(
+    states: Sequence[ReportedState], pid: int, initial: Sequence[int]
+) -> RestartConclusion:
     """What follows for server ``pid`` from what the three hold; ``initial`` are round 0's candidates in their order.
 
     Raises CheckFailed where two pairs of servers hold different releases of one round.
@@ -136,16 +142,16 @@ def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclu
     common = _charged_by_two(states)
     recorded, claims = _inputs_of_two(states)
     due = 1 + max((checkpoint.round for checkpoint in history), default=-1)
-    kept = _common([state.models for state in states], _itself)
+    kept = _common([state.models for state in states], _identity)
     models = {number: digest for number, digest in kept.items() if number <= due}
-    return Conclusion(
+    return RestartConclusion(
         history=tuple(history),
         selections=selections,
-        lost=_lost(states[pid], history, selections),
+        lost=_lost_rounds(states[pid], history, selections),
         contradicted=_contradicted(states),
         charged=tuple(common),
-        wasted=tuple(entry.rho for entry in _wasted(common, history, recorded)),
-        claimed=tuple(_alone(state, common) for state in states),
+        wasted=tuple(entry.rho for entry in _wasted_charges(common, history, recorded)),
+        claimed=tuple(_charged_alone(state, common) for state in states),
         recorded=recorded,
         claims=claims,
         models=models,
@@ -160,33 +166,35 @@ def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclu
     )
 
 
-def _lost(
-    mine: Held, history: Sequence[Checkpoint], selections: Mapping[int, int]
+def _lost_rounds(
+    mine: ReportedState, history: Sequence[Checkpoint], selections: Mapping[int, int]
 ) -> tuple[int, ...]:
     """The rounds of releases that this server holds and that are not common."""
-    kept = {(c.round, c.candidate): content(c) for c in history}
-    measured = {key[0] for key, held in mine.checkpoints.items() if kept.get(key) != content(held)}
+    kept = {(c.round, c.candidate): release_content(c) for c in history}
+    measured = {
+        key[0] for key, held in mine.checkpoints.items() if kept.get(key) != release_content(held)
+    }
     chosen = {n for n, candidate in mine.selections.items() if selections.get(n) != candidate}
     return tuple(sorted(measured | chosen))
 
 
-def _charged_by_two(states: Sequence[Held]) -> list[LedgerEntry]:
+def _charged_by_two(states: Sequence[ReportedState]) -> list[LedgerEntry]:
     """The charges that two servers or all three hold alike, in one order."""
     held = Counter(entry for state in states for entry in set(state.entries))
     common = [entry for entry, holders in held.items() if holders > 1]
     return sorted(common, key=lambda entry: (entry.round, entry.step, entry.opening))
 
 
-def _alone(state: Held, common: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+def _charged_alone(state: ReportedState, common: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     return tuple(entry for entry in state.entries if entry not in common)
 
 
 def _inputs_of_two(
-    states: Sequence[Held],
-) -> tuple[dict[int, Inputs], dict[int, tuple[str, ...]]]:
+    states: Sequence[ReportedState],
+) -> tuple[dict[int, RoundInputs], dict[int, tuple[str, ...]]]:
     """What rounds go by as two servers or all three have recorded it; and by round what is said of others."""
     tables = [state.inputs for state in states]
-    recorded = _common(tables, _itself)
+    recorded = _common(tables, _identity)
     claimed: dict[int, set[str]] = {}
     for number, inputs in (item for table in tables for item in table.items()):
         if number not in recorded:
@@ -194,8 +202,10 @@ def _inputs_of_two(
     return recorded, {number: tuple(sorted(said)) for number, said in claimed.items()}
 
 
-def _wasted(
-    common: Sequence[LedgerEntry], history: Sequence[Checkpoint], recorded: Mapping[int, Inputs]
+def _wasted_charges(
+    common: Sequence[LedgerEntry],
+    history: Sequence[Checkpoint],
+    recorded: Mapping[int, RoundInputs],
 ) -> list[LedgerEntry]:
     """The charges for openings that are not released and will not be: of inputs that no round goes by any more."""
     released = {c.round for c in history}
@@ -215,15 +225,15 @@ def _wasted(
 
 
 def _held_by_two(
-    states: Sequence[Held], initial: Sequence[int]
+    states: Sequence[ReportedState], initial: Sequence[int]
 ) -> tuple[list[Checkpoint], dict[int, int]]:
     """The measurements and the selections that two servers or all three hold alike, as far as they follow one another.
 
     Two honest servers hold no different ones of one place: of an opening in which one is told a lie the other alone
     keeps the value. Raises CheckFailed where two pairs hold different ones of one round.
     """
-    measured = _common([s.checkpoints for s in states], content)
-    chosen = _common([s.selections for s in states], _itself)
+    measured = _common([s.checkpoints for s in states], release_content)
+    chosen = _common([s.selections for s in states], _identity)
     history = _in_sequence(measured, initial)
     next_round = 0 if len(history) < len(initial) else history[-1].round + 1
     return history, {n: candidate for n, candidate in chosen.items() if n <= next_round}
@@ -237,32 +247,32 @@ def _in_sequence(
     What two honest servers hold has no gap; one that lies beside one that has forgotten can make some.
     Raises CheckFailed where there are two for a round.
     """
-    places = [(0, candidate) for candidate in initial]
-    places += sorted(place for place in measured if place[0] > 0)
+    keys = [(0, candidate) for candidate in initial]
+    keys += sorted(key for key in measured if key[0] > 0)
     history: list[Checkpoint] = []
-    for place in places:
+    for key in keys:
         due = history[-1].round + 1 if len(history) >= len(initial) else 0
-        if place[0] < due:
-            raise CheckFailed(f"two pairs of parties hold different releases of round {place[0]}")
-        if place not in measured or place[0] > due:
+        if key[0] < due:
+            raise CheckFailed(f"two pairs of parties hold different releases of round {key[0]}")
+        if key not in measured or key[0] > due:
             break
-        history.append(measured[place])
+        history.append(measured[key])
     return history
 
 
-def content(checkpoint: Checkpoint) -> object:
+def release_content(checkpoint: Checkpoint) -> object:
     """What two servers hold alike where they do: all of a release."""
     return checkpoint.to_dict()
 
 
-def _itself(held: object) -> object:
+def _identity(held: object) -> object:
     return held
 
 
 def _common(
     tables: Sequence[Mapping[Key, Kept]], content: Callable[[Kept], object]
 ) -> dict[Key, Kept]:
-    """What two or three of three ``tables`` have, with the same ``content``."""
+    """What two or three of three ``tables`` have, with the same ``release_content``."""
     common = dict[Key, Kept]()
     for first, second in combinations(tables, 2):
         both = (key for key in first if key in second and key not in common)
@@ -270,13 +280,15 @@ def _common(
     return common
 
 
-def _contradicted(states: Sequence[Held]) -> tuple[int, ...]:
+def _contradicted(states: Sequence[ReportedState]) -> tuple[int, ...]:
     """The rounds of releases of which two servers hold different ones: one of the two does not tell what was opened."""
     found = set[int]()
     for one, other in combinations(states, 2):
         measured, others = one.checkpoints, other.checkpoints
         both = measured.keys() & others.keys()
-        found |= {key[0] for key in both if content(measured[key]) != content(others[key])}
+        found |= {
+            key[0] for key in both if release_content(measured[key]) != release_content(others[key])
+        }
         chosen = one.selections.keys() & other.selections.keys()
         found |= {n for n in chosen if one.selections[n] != other.selections[n]}
     return tuple(sorted(found))

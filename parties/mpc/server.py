@@ -1,6 +1,6 @@
 """One compute server: durable, resumable, and silent about everything that is not public.
 
-Provides ``run_party``: open the store, take submissions over HTTPS, meet the two others, and compute with them
+Provides ``run_mpc_server``: open the store, take submissions over HTTPS, meet the two others, and compute with them
 (`parties.mpc.computation`). Party 0 leads: it estimates the model and writes the synthetic table.
 
 When all three are done, what is secret of the run is deleted (`parties.mpc.outputs`). Started again after that, a
@@ -27,39 +27,46 @@ from parties.config import CertificateFiles, Config
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import TooFewClients
-from parties.foundation.version import spoken, version
-from parties.identity.tls import authority_bytes, check_holder, check_seal, signer
-from parties.mpc.agreement import Identity, identity_of
+from parties.foundation.version import version, version_line
+from parties.identity.tls import authority_bytes, check_pinned_identity, check_seal, signer
+from parties.mpc.agreement import RunIdentity, run_identity
 from parties.mpc.computation import ComputeServer, LeadDuties, compute
 from parties.mpc.estimation import LEAD, make_estimator
-from parties.mpc.intake.http import OnLack
-from parties.mpc.intake.listener import Ingest, start_ingest
-from parties.mpc.outputs import STORE, CostsFile, check_open, discard, has_store, write_synthetic
+from parties.mpc.intake.http import OnStorageFailure
+from parties.mpc.intake.listener import IngestServer, start_ingest
+from parties.mpc.outputs import (
+    STORE_FOLDER,
+    CostsFile,
+    check_open,
+    discard_secrets,
+    has_store,
+    write_synthetic,
+)
 from parties.mpc.planning.budget import security_bits
 from parties.mpc.planning.resources import server_memory
-from parties.mpc.planning.validation import check_feasible, check_memory
+from parties.mpc.planning.validation import check_memory, validate_run
 from parties.mpc.private_bins import released_config
 from parties.mpc.progress_text import (
-    doing,
-    saying_who_is_missing,
-    watch_arrivals,
-    watch_mesh,
-    watch_store,
+    activity_text,
+    observe_admission,
+    observe_mesh,
+    observe_store,
+    peer_wait_notice,
 )
-from parties.mpc.replay.effects import Circumstances
-from parties.mpc.replay.log import FOLDER, WARNING, Tape
-from parties.mpc.replay.recorder import Recorded
+from parties.mpc.replay.effects import Effects
+from parties.mpc.replay.log import REPLAY_FOLDER, WARNING, ReplayLog
+from parties.mpc.replay.recorder import RecordedEffects
 from parties.mpc.storage.store import RHO
 from parties.mpc.transcript_schema import PROTOCOL
-from parties.network.port_sharing import Inlets, study_name
-from parties.observability.events import Progress, Rejected, Rejection
-from parties.observability.heartbeat import Pulse
-from parties.observability.status import About, Board, Watched
-from parties.session.operator_commands import Orders
-from parties.session.result_digests import TABLE, Published, published
+from parties.network.port_sharing import SharedPorts, study_sni_name
+from parties.observability.events import OnRejection, Progress, Rejection
+from parties.observability.heartbeat import Heartbeat
+from parties.observability.status import RunInfo, RunStatus, StatusSink
+from parties.session.operator_commands import OperatorCommands
+from parties.session.result_digests import TABLE_FILE, ResultDigests, result_digests
 from parties.storage.files import disk_errors
-from parties.storage.release_registry import Registered, Study
-from parties.storage.user_paths import register_file
+from parties.storage.release_registry import RegisteredFolder, StudyRegistration
+from parties.storage.user_paths import registry_path
 from protocols.context import Context, Transport, root_path
 from protocols.errors import ProtocolError, ProtocolViolation
 from protocols.mesh import TlsFiles
@@ -74,19 +81,19 @@ _TABLE = "table"
 """The number of rows of the synthetic table, once it is written: in the lead's store."""
 
 
-def own_files(config: Config, pid: int, directory: Path | None = None) -> CertificateFiles:
+def server_files(config: Config, pid: int, directory: Path | None = None) -> CertificateFiles:
     """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError.
 
     The sealing key may be missing where ``directory`` holds a store: that of a run that has ended.
     """
     party, role = config.require_parties()[pid], f"party {pid}"
-    files = check_holder(config.require_tls(pid), party.pinned, role)
+    files = check_pinned_identity(config.require_tls(pid), party.pinned, role)
     if files.seal.exists() or directory is None or not has_store(directory):
         check_seal(files, party.seal_to, role)
     return files
 
 
-async def run_party(
+async def run_mpc_server(
     config: Config,
     pid: int,
     directory: Path,
@@ -94,44 +101,44 @@ async def run_party(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None = None,
-    inlets: Inlets | None = None,
-    board: Board | None = None,
-    orders: Orders | None = None,
+    ports: SharedPorts | None = None,
+    status: RunStatus | None = None,
+    commands: OperatorCommands | None = None,
 ) -> None:
     """Run server ``pid`` in ``directory`` until the run is finished.
 
     ``closed`` is set by whoever knows that no more data owners will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``inlets`` take the place of ports of its own; ``board`` is told what goes
-    on; ``orders`` is what its operator asks, now or later. Raises ConfigError, CertificateError, StoreError (with
+    studies, if it has not its usual place; ``ports`` take the place of ports of its own; ``status`` is told what goes
+    on; ``commands`` is what its operator asks, now or later. Raises ConfigError, CertificateError, StoreError (with
     StudyReleased where another folder has released this configuration), TooFewClients, ProtocolError, MechanismError.
     """
-    board = board or Board(About.of_party(config, pid))
-    progress = Watched(progress, board)
-    files = own_files(config, pid, directory)
+    status = status or RunStatus(RunInfo.of_server(config, pid))
+    progress = StatusSink(progress, status)
+    files = server_files(config, pid, directory)
     workload = config.build_workload()
-    plan = check_feasible(config, workload)
+    plan = validate_run(config, workload)
     check_memory(config, server_memory(config, workload, pid), "this server")
     bits = security_bits(config, workload)
-    identity = identity_of(config, workload.digest(), plan, bits)
+    identity = run_identity(config, workload.digest(), plan, bits)
     with (
-        _circumstances(config, pid, directory, progress) as circumstances,
-        circumstances.store(directory / STORE, config.digest(), rounds=plan.rounds) as store,
+        _make_effects(config, pid, directory, progress) as effects,
+        effects.store(directory / STORE_FOLDER, config.digest(), rounds=plan.rounds) as store,
     ):
         check_open(store)
-        orders = orders or Orders()
-        orders.keep_in(store)
-        study = Study.of_server(config, pid, store.identity, directory)
-        registered = Registered.begin(register_file(register), study)
-        store.admit = registered.check_client
+        commands = commands or OperatorCommands()
+        commands.keep_in(store)
+        study = RegisteredFolder.of_server(config, pid, store.identity, directory)
+        registration = StudyRegistration.begin(registry_path(register), study)
+        store.admit = registration.check_client
         store.set_meta(RHO, repr(plan.rho))
         before = store.ended
         if before:
             # A kill may have broken this off.
-            discard(store, files, registered, progress=progress)
+            discard_secrets(store, files, registration, progress=progress)
         else:
-            own_files(config, pid)
+            server_files(config, pid)
         transcript = open_transcript(
-            directory, files, identity, config=config, pid=pid, circumstances=circumstances
+            directory, files, identity, config=config, pid=pid, effects=effects
         )
         server = ComputeServer(
             config=config,
@@ -144,56 +151,56 @@ async def run_party(
             transcript=transcript,
             progress=progress,
             closed=closed,
-            circumstances=circumstances,
-            orders=orders,
+            effects=effects,
+            orders=commands,
             authority=authority_bytes(files),
-            on_resume=registered.resume,
-            on_release=registered.release,
-            on_arrivals=lambda arrivals: watch_arrivals(board, server, arrivals),
+            on_resume=registration.resume,
+            on_release=registration.release,
+            on_admission=lambda arrivals: observe_admission(status, server, arrivals),
         )
-        watch_store(board, server)
+        observe_store(status, server)
         try:
             with disk_errors(directory):
-                await _serve(server, files, identity, inlets=inlets, board=board)
+                await _serve(server, files, identity, ports=ports, status=status)
                 transcript.close()
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
-                transcript.close(f"failed: {_farewell(error)}")
+                transcript.close(f"failed: {_goodbye_reason(error)}")
             raise
         finally:
             # The end is the end, whatever became of the connections after it.
             if store.ended and not before:
-                discard(store, files, registered, progress=progress)
-            board.freeze()
+                discard_secrets(store, files, registration, progress=progress)
+            status.freeze()
     progress.event("finished", "finished")
 
 
 @contextlib.contextmanager
-def _circumstances(
+def _make_effects(
     config: Config, pid: int, directory: Path, progress: Progress
-) -> Iterator[Circumstances]:
+) -> Iterator[Effects]:
     """The server's circumstances; with record_replay they go to a tape. Raises StoreError."""
     if not config.run.record_replay:
-        yield Circumstances()
+        yield Effects()
         return
-    progress.event("recording", "WARNING: " + WARNING.format(folder=directory / FOLDER))
+    progress.event("recording", "WARNING: " + WARNING.format(folder=directory / REPLAY_FOLDER))
     with disk_errors(directory):
-        tape = Tape(directory, pid)
+        log = ReplayLog(directory, pid)
     try:
-        yield Recorded(tape)
+        yield RecordedEffects(log)
     finally:
         with disk_errors(directory):
-            tape.close()
+            log.close()
 
 
 def open_transcript(
     directory: Path,
     files: CertificateFiles,
-    identity: Identity,
+    identity: RunIdentity,
     *,
     config: Config,
     pid: int,
-    circumstances: Circumstances,
+    effects: Effects,
 ) -> Transcript:
     """This server's transcript, begun or continued. Raises StoreError, CertificateError."""
     agreed: dict[str, Value] = json.loads(json.dumps(config.agreed()))
@@ -211,7 +218,7 @@ def open_transcript(
     }
     path = directory / "transcript.jsonl"
     with disk_errors(path):
-        return circumstances.transcript(path, sign=signer(files), header=header)
+        return effects.transcript(path, sign=signer(files), header=header)
 
 
 class _MeshTranscript:
@@ -255,14 +262,14 @@ class _MeshTranscript:
         self._transcript.opened(step=step, round=round, what=what, count=count, value=value)
 
 
-class _Host:
+class _HostMonitor:
     """What this server's host has no room for ends the attempt, and so is told: owners would be waited for in vain."""
 
     def __init__(self) -> None:
         self.runtime: PartyRuntime | None = None
 
-    def lacks(self, error: StoreError) -> None:
-        """See ``parties.mpc.intake.http.Api``."""
+    def on_storage_failure(self, error: StoreError) -> None:
+        """See ``parties.mpc.intake.http.IngestApi``."""
         if self.runtime is not None:
             self.runtime.fail(error)
 
@@ -270,31 +277,31 @@ class _Host:
 async def _serve(
     server: ComputeServer,
     files: CertificateFiles,
-    identity: Identity,
+    identity: RunIdentity,
     *,
-    inlets: Inlets | None,
-    board: Board,
+    ports: SharedPorts | None,
+    status: RunStatus,
 ) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
-    config, host = server.config, _Host()
-    ingest = await _ingest(server, files, inlets, board.rejected, on_lack=host.lacks)
+    config, host = server.config, _HostMonitor()
+    ingest = await _ingest(server, files, ports, status.rejected, on_lack=host.on_storage_failure)
     try:
-        keyless = _Keyless()
+        keyless = _KeylessPeers()
         runtime = host.runtime = _runtime(
-            server, files, inlets, rejected=board.rejected, keyless=keyless
+            server, files, ports, rejected=status.rejected, keyless=keyless
         )
         try:
             started = time.perf_counter()
-            async with saying_who_is_missing(runtime, config, board, server.progress):
+            async with peer_wait_notice(runtime, config, status, server.progress):
                 await runtime.connect()
             seconds = time.perf_counter() - started
             if ingest is not None:
-                ingest.peers_are_there()
-            watch_mesh(board, runtime)
+                ingest.retry_forwarding()
+            observe_mesh(status, runtime)
             server.progress.event("connected", "connected to the two other servers")
             costs = CostsFile(server.directory / "costs.json", runtime.costs)
             costs.seconds["connect"] = seconds
-            transport = _Guarded(server.circumstances.transport(runtime), keyless)
+            transport = _KeyGuardedTransport(server.effects.transport(runtime), keyless)
             context = Context(transport, root_path(config.run.id))
             await _compute(server, context, identity, costs)
             # The others wait for the last word: it is on its way before this server forgets what it knew.
@@ -302,7 +309,9 @@ async def _serve(
             server.store.end()
         except BaseException as error:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(runtime.close(_farewell(error))), CLOSE_S)
+                await asyncio.wait_for(
+                    asyncio.shield(runtime.close(_goodbye_reason(error))), CLOSE_S
+                )
             raise
         await runtime.close()
     finally:
@@ -311,26 +320,26 @@ async def _serve(
 
 
 async def _compute(
-    server: ComputeServer, context: Context, identity: Identity, costs: CostsFile
+    server: ComputeServer, context: Context, identity: RunIdentity, costs: CostsFile
 ) -> None:
     """Compute, and say that it goes on where that is slow."""
     leads, plan = server.pid == LEAD, server.plan
-    at = partial(doing, costs.costs, plan, lead=leads)
-    pulse = Pulse(server.progress, rounds=plan.rounds, doing=at)
-    server = replace(server, progress=pulse)
-    lead = _lead(server, pulse) if leads else None
-    async with pulse.beating():
+    at = partial(activity_text, costs.costs, plan, lead=leads)
+    heartbeat = Heartbeat(server.progress, rounds=plan.rounds, activity=at)
+    server = replace(server, progress=heartbeat)
+    lead = _lead(server, heartbeat) if leads else None
+    async with heartbeat.running():
         await compute(server, context, identity, costs=costs, lead=lead)
 
 
 async def _ingest(
     server: ComputeServer,
     files: CertificateFiles,
-    inlets: Inlets | None,
-    rejected: Rejected,
+    ports: SharedPorts | None,
+    rejected: OnRejection,
     *,
-    on_lack: OnLack,
-) -> Ingest | None:
+    on_lack: OnStorageFailure,
+) -> IngestServer | None:
     """Take submissions; not where the run has ended."""
     address = server.config.require_parties()[server.pid].ingest
     if server.store.ended:
@@ -341,8 +350,8 @@ async def _ingest(
         server.config,
         server.pid,
         files,
-        orders=server.orders,
-        inlets=inlets,
+        commands=server.orders,
+        ports=ports,
         rejected=rejected,
         on_lack=on_lack,
     )
@@ -350,35 +359,35 @@ async def _ingest(
     return ingest
 
 
-def _lead(server: ComputeServer, pulse: Pulse) -> LeadDuties:
+def _lead(server: ComputeServer, heartbeat: Heartbeat) -> LeadDuties:
     estimator = make_estimator(server.config, server.workload, server.plan)
 
     def estimator_for(workload: Workload) -> Estimator:
         nonlocal estimator
         estimator = make_estimator(server.config, workload, server.plan)
-        estimator.on_iteration = pulse.iteration
+        estimator.on_iteration = heartbeat.iteration
         return estimator
 
-    def write(result: AimResult, workload: Workload) -> Published:
+    def write(result: AimResult, workload: Workload) -> ResultDigests:
         # Wanted by one server, at its end.
-        from parties.mpc.quality import keep_quality
+        from parties.mpc.quality import save_quality
 
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
         # Started again after this: the table that may be published by now stays the only one.
         rows = server.store.meta(_TABLE)
-        if rows and (server.directory / TABLE).exists():
-            return published(server.directory, int(rows))
+        if rows and (server.directory / TABLE_FILE).exists():
+            return result_digests(server.directory, int(rows))
         model, config = estimator.model, released_config(server.config, workload)
         written = write_synthetic(server.directory, model, config, total=result.total)
-        keep_quality(server.directory, config, workload, result, model=model, codes=written.codes)
+        save_quality(server.directory, config, workload, result, model=model, codes=written.codes)
         server.store.set_meta(_TABLE, str(written.said.rows))
         return written.said
 
     return LeadDuties(estimator_for, write)
 
 
-def _farewell(error: BaseException) -> str:
+def _goodbye_reason(error: BaseException) -> str:
     """What peers are told: messages made for them in full, of anything else its class alone."""
     for_peers = (ProtocolError, MechanismError, TooFewClients)
     if isinstance(error, asyncio.CancelledError):
@@ -386,7 +395,7 @@ def _farewell(error: BaseException) -> str:
     return str(error) if isinstance(error, for_peers) else f"it failed ({type(error).__name__})"
 
 
-class _Keyless:
+class _KeylessPeers:
     """The peers whose sealing key is not the pinned one: a run that is over has deleted that, and may still be met."""
 
     def __init__(self) -> None:
@@ -402,10 +411,10 @@ class _Keyless:
             raise violation
 
 
-class _Guarded:
+class _KeyGuardedTransport:
     """A ``Transport`` that is ``inner``, without keys where a peer is keyless: nothing is computed on shares then."""
 
-    def __init__(self, inner: Transport, keyless: _Keyless) -> None:
+    def __init__(self, inner: Transport, keyless: _KeylessPeers) -> None:
         self._inner, self._keyless = inner, keyless
         self.pid, self.costs = inner.pid, inner.costs
         self.private_key, self.opened = inner.private_key, inner.opened
@@ -417,7 +426,7 @@ class _Guarded:
         return self._inner.component_key(component)
 
 
-def _seals(server: ComputeServer, files: CertificateFiles) -> Seals:
+def _sealing_keys(server: ComputeServer, files: CertificateFiles) -> Seals:
     """The keys for the mesh; a server whose run is over has a fresh one, which is good for saying so."""
     first, second, third = (party.seal_to for party in server.config.require_parties())
     kept = files.seal.exists() or not server.store.ended
@@ -427,10 +436,10 @@ def _seals(server: ComputeServer, files: CertificateFiles) -> Seals:
 def _runtime(
     server: ComputeServer,
     files: CertificateFiles,
-    inlets: Inlets | None,
+    ports: SharedPorts | None,
     *,
-    rejected: Rejected,
-    keyless: _Keyless,
+    rejected: OnRejection,
+    keyless: _KeylessPeers,
 ) -> PartyRuntime:
     parties = server.config.require_parties()
     first, second, third = (party.pinned for party in parties)
@@ -445,16 +454,16 @@ def _runtime(
             (first.name, second.name, third.name),
             (first.key, second.key, third.key),
         ),
-        seals=_seals(server, files),
+        seals=_sealing_keys(server, files),
         session=server.config.run.id,
         timeout_s=server.config.timeouts.receive_s,
         connect_timeout_s=server.config.timeouts.connect_s,
         binding=server.config.digest(),
-        version=spoken(),
+        version=version_line(),
         recorder=recorder,
-        inlet=None if inlets is None else inlets.mesh,
+        inlet=None if ports is None else ports.mesh,
         on_other_seal=keyless.add,
-        on_stranger=lambda text: rejected(Rejection.STRANGER, f"mesh: {text}"),
-        server_name=study_name(server.config.digest()),
+        on_stranger=lambda text: rejected(Rejection.UNKNOWN_PEER, f"mesh: {text}"),
+        server_name=study_sni_name(server.config.digest()),
     )
     return recorder.runtime

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Never
 
-from parties.session.result_digests import SIZE
+from parties.session.result_digests import ENCODED_SIZE
 from protocols.costs import Cost, check_owners
 from protocols.steps import (
     COUNT_FACTORS,
@@ -38,7 +38,7 @@ _FINE_BYTES = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchFacts:
     """Clients of these ``capacities`` counted in, in so many batches."""
 
     capacities: Sequence[int]
@@ -46,7 +46,7 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckFacts:
     """So many ``owners`` whose ``sums`` each are checked; ``cells`` each as well, unless that is 0."""
 
     owners: int
@@ -55,7 +55,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageFacts:
     """What one server sent to each of its peers in a step that was taken so many times; ``model`` is a model's size."""
 
     sizes: Sequence[int]
@@ -65,14 +65,14 @@ class Messages:
     model: int
 
 
-def _comparison(counted: Batches) -> Cost:
+def _comparison(counted: BatchFacts) -> Cost:
     """Digests go round one server after the other; each tells both others of no problem, and what it heard."""
-    told = _NO_PROBLEM_BYTES + 3 * DIGEST_BYTES
-    each = DIGEST_BYTES * len(counted.capacities) + 2 * told * counted.batches
+    replies = _NO_PROBLEM_BYTES + 3 * DIGEST_BYTES
+    each = DIGEST_BYTES * len(counted.capacities) + 2 * replies * counted.batches
     return Cost(5 * counted.batches, (each, each, each))
 
 
-def _told_and_echoed(messages: Messages) -> str | None:
+def _broadcast_and_echo(messages: MessageFacts) -> str | None:
     """A list, or a state, told to both others each time, and then the digests of all three."""
     echoes = sum(size == 3 * DIGEST_BYTES for size in messages.sizes)
     if len(messages.sizes) == 2 * messages.times == messages.rounds and echoes >= messages.times:
@@ -80,7 +80,7 @@ def _told_and_echoed(messages: Messages) -> str | None:
     return f"{len(messages.sizes)} messages to each peer in {messages.rounds} rounds; a state and digests are right"
 
 
-def _committed(messages: Messages) -> str | None:
+def _committed(messages: MessageFacts) -> str | None:
     """Each tells both others the digest of what the round goes by, before it is recorded and after."""
     sizes = messages.sizes
     if len(sizes) == 2 * messages.times == messages.rounds and set(sizes) <= {DIGEST_BYTES}:
@@ -88,16 +88,16 @@ def _committed(messages: Messages) -> str | None:
     return f"{len(sizes)} messages to each peer in {messages.rounds} rounds; two digests each time are right"
 
 
-def _estimates(messages: Messages) -> str | None:
+def _estimates(messages: MessageFacts) -> str | None:
     """The lead says that it works, and then its model's answers; all three say what they heard.
 
     After a restart a follower may show a model that the lead has not, once a time, instead of it.
     """
     echoes = sum(size == DIGEST_BYTES for size in messages.sizes)
     # A small model may be as long as a digest.
-    told = [size for size in messages.sizes if not (messages.is_lead and size == len(WORKING))]
-    right = messages.times <= len(told) <= 2 * messages.times <= 2 * echoes
-    if right and max(told, default=0) <= messages.model:
+    replies = [size for size in messages.sizes if not (messages.is_lead and size == len(WORKING))]
+    right = messages.times <= len(replies) <= 2 * messages.times <= 2 * echoes
+    if right and max(replies, default=0) <= messages.model:
         return None
     if not messages.is_lead:
         return "only the lead sends more than a digest and a model here"
@@ -107,17 +107,17 @@ def _estimates(messages: Messages) -> str | None:
     )
 
 
-def _end(messages: Messages) -> str | None:
+def _end(messages: MessageFacts) -> str | None:
     """Each tells its traffic, that it is done, and what it heard of the lead, which says what it has published."""
     ticks = messages.sizes.count(len(WORKING)) if messages.is_lead else 0
     others = len(messages.sizes) - ticks
     right = others == (4 if messages.is_lead else 3)
     right = right and {len(DONE), DIGEST_BYTES} <= set(messages.sizes)
-    right = right and (not messages.is_lead or len(DONE) + SIZE in messages.sizes)
+    right = right and (not messages.is_lead or len(DONE) + ENCODED_SIZE in messages.sizes)
     return None if right else "other messages than the end of a run has"
 
 
-def _proved(messages: Messages) -> str | None:
+def _proved(messages: MessageFacts) -> str | None:
     """Each says what there is to prove, proves it, sees the others' proofs, and says at the end that all is right.
 
     Sizes go by how much was multiplied; a receiver takes none but the right ones.
@@ -131,15 +131,19 @@ def _proved(messages: Messages) -> str | None:
 PASSED = MayOpen("clients.passed", charge=None, itemsize=8)
 """A bit an owner, 1 for whatever table of at most as many rows as the bound."""
 
-AGREE: Step[Messages] = Step("agree", Phase.START, problem=_told_and_echoed)
-ESTIMATE: Step[Messages] = Step("estimate", Phase.MODEL, problem=_estimates)
+AGREE: Step[MessageFacts] = Step("agree", Phase.START, problem=_broadcast_and_echo)
+ESTIMATE: Step[MessageFacts] = Step("estimate", Phase.MODEL, problem=_estimates)
 PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
-COMMIT: Step[Messages] = Step("commit", Phase.BEGUN, problem=_committed)
+COMMIT: Step[MessageFacts] = Step("commit", Phase.BEGUN, problem=_committed)
 """Before a round's first charge: all three have recorded the same inputs of it."""
-CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=_told_and_echoed)
-CLIENTS_AGREE: Step[Messages] = Step("clients.agree", Phase.ARRIVALS, problem=_told_and_echoed)
-CLIENTS_COMPARE: Step[Batches] = Step("clients.compare", Phase.ARRIVALS, cost=_comparison)
-CLIENTS_CHECK: Step[Checked] = Step(
+CLIENTS_RESUME: Step[MessageFacts] = Step(
+    "clients.resume", Phase.ARRIVALS, problem=_broadcast_and_echo
+)
+CLIENTS_AGREE: Step[MessageFacts] = Step(
+    "clients.agree", Phase.ARRIVALS, problem=_broadcast_and_echo
+)
+CLIENTS_COMPARE: Step[BatchFacts] = Step("clients.compare", Phase.ARRIVALS, cost=_comparison)
+CLIENTS_CHECK: Step[CheckFacts] = Step(
     "clients.check",
     Phase.ARRIVALS,
     cost=lambda c: check_owners(c.owners, c.sums, c.cells),
@@ -148,19 +152,23 @@ CLIENTS_CHECK: Step[Checked] = Step(
 CLIENTS_COUNT: Step[Never] = Step("clients.count", Phase.ARRIVALS)
 """Contains `protocols.steps.OF_COUNTING`, which are taken for every segment of a batch's rows; with sources, before
 them ``OF_LINKING`` once, or ``LINK_ALIGN``."""
-FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
+FINISH: Step[MessageFacts] = Step("finish", Phase.END, problem=_end)
 
-CLIENTS_VERIFY: Step[Messages] = Step(
+CLIENTS_VERIFY: Step[MessageFacts] = Step(
     proofs_of(CLIENTS_COUNT.name), Phase.ARRIVALS, problem=_proved
 )
-COUNT_VERIFY: Step[Messages] = Step(proofs_of(COUNT_FACTORS.name), Phase.ARRIVALS, problem=_proved)
+COUNT_VERIFY: Step[MessageFacts] = Step(
+    proofs_of(COUNT_FACTORS.name), Phase.ARRIVALS, problem=_proved
+)
 """While rows are counted, after some blocks of them, and of counts that are lifted."""
-PREPARE_VERIFY: Step[Messages] = Step(proofs_of(PREPARE.name), Phase.ARRIVALS, problem=_proved)
-LINK_VERIFY: Step[Messages] = Step(proofs_of(LINK_SORT.name), Phase.ARRIVALS, problem=_proved)
-SELECT_VERIFY: Step[Messages] = Step(
+PREPARE_VERIFY: Step[MessageFacts] = Step(proofs_of(PREPARE.name), Phase.ARRIVALS, problem=_proved)
+LINK_VERIFY: Step[MessageFacts] = Step(proofs_of(LINK_SORT.name), Phase.ARRIVALS, problem=_proved)
+SELECT_VERIFY: Step[MessageFacts] = Step(
     proofs_of(SELECT.name), Phase.CHOICE, first_round=1, problem=_proved
 )
-MEASURE_VERIFY: Step[Messages] = Step(proofs_of(MEASURE.name), Phase.MEASUREMENT, problem=_proved)
+MEASURE_VERIFY: Step[MessageFacts] = Step(
+    proofs_of(MEASURE.name), Phase.MEASUREMENT, problem=_proved
+)
 
 OF_PROOFS = (
     CLIENTS_VERIFY,
@@ -171,7 +179,7 @@ OF_PROOFS = (
     MEASURE_VERIFY,
 )
 """In malicious mode: what is opened, or kept, was proved before."""
-OF_MESSAGES: tuple[Step[Messages], ...] = (
+OF_MESSAGES: tuple[Step[MessageFacts], ...] = (
     AGREE,
     ESTIMATE,
     COMMIT,
@@ -179,8 +187,8 @@ OF_MESSAGES: tuple[Step[Messages], ...] = (
     CLIENTS_AGREE,
     FINISH,
 )
-OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_COMPARE,)
-OF_CHECKS: tuple[Step[Checked], ...] = (CLIENTS_CHECK,)
+OF_BATCHES: tuple[Step[BatchFacts], ...] = (CLIENTS_COMPARE,)
+OF_CHECKS: tuple[Step[CheckFacts], ...] = (CLIENTS_CHECK,)
 _ALL: tuple[Step[Never], ...] = (
     PREPARE,
     CLIENTS_COUNT,

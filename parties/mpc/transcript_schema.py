@@ -70,7 +70,7 @@ CLOSED = Note("closed", Phase.ARRIVALS, {"round": fields.natural})
 """All three operators have closed the run to data owners: no further upload is taken."""
 FINISHING = Note("finishing", Phase.ARRIVALS, {"round": fields.natural})
 """All three operators end the run with the rounds done: this round, which had not begun, is not taken."""
-TAKING_BACK = (WITHDRAWN, REPLACED, REVOKED)
+REMOVALS = (WITHDRAWN, REPLACED, REVOKED)
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
 INPUTS = Note(
     "inputs",

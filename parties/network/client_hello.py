@@ -1,57 +1,57 @@
 """The name that a client asks for in the first bytes of a TLS connection, read without taking them.
 
-Provides ``Hello``, which looks at what has arrived: not enough yet, a ClientHello with or without a name, or no TLS.
-Source: RFC 8446, 4.1.2 (ClientHello), RFC 6066, 3 (server_name). Public: everything; it comes from strangers, so that
-every length is checked. Known limit: a ClientHello that is spread over several records counts as none; clients of this
-project send less than 2 KB.
+Provides ``ClientHello``, which looks at what has arrived: not enough yet, a ClientHello with or without a name, or no
+TLS. Source: RFC 8446, 4.1.2 (ClientHello), RFC 6066, 3 (server_name). Public: everything; it comes from strangers, so
+that every length is checked. Known limit: a ClientHello that is spread over several records counts as none; clients of
+this project send less than 2 KB.
 """
 
 import enum
 from dataclasses import dataclass
 
-MOST_BYTES = 5 + 16_384
+MAX_HELLO_BYTES = 5 + 16_384
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _SERVER_NAME, _HOST_NAME = 0, 0
 
 
-class Seen(enum.Enum):
+class HelloStatus(enum.Enum):
     """What has arrived so far."""
 
-    SHORT = "too little to tell"
+    INCOMPLETE = "too little to tell"
     HELLO = "a ClientHello"
     OTHER = "something else than TLS"
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class ClientHello:
     """What ``data``, the first bytes of a connection, are; ``name`` is the SNI of a ClientHello that has one."""
 
-    seen: Seen
+    seen: HelloStatus
     name: str | None = None
 
     @classmethod
-    def look(cls, data: bytes) -> "Hello":
+    def look(cls, data: bytes) -> "ClientHello":
         """At all that has arrived."""
         if any(got != wanted for got, wanted in zip(data, (_HANDSHAKE, 3), strict=False)):
-            return cls(Seen.OTHER)
+            return cls(HelloStatus.OTHER)
         if len(data) < 5:
-            return cls(Seen.SHORT)
+            return cls(HelloStatus.INCOMPLETE)
         size = int.from_bytes(data[3:5], "big")
-        if not 4 < size <= MOST_BYTES - 5 or data[5:6] not in (b"", bytes([_CLIENT_HELLO])):
-            return cls(Seen.OTHER)
+        if not 4 < size <= MAX_HELLO_BYTES - 5 or data[5:6] not in (b"", bytes([_CLIENT_HELLO])):
+            return cls(HelloStatus.OTHER)
         if len(data) < 5 + size:
-            return cls(Seen.SHORT)
+            return cls(HelloStatus.INCOMPLETE)
         try:
-            return cls(Seen.HELLO, _server_name(_Bytes(data[5 : 5 + size])))
-        except _CutShort:
-            return cls(Seen.OTHER)
+            return cls(HelloStatus.HELLO, _server_name(_ByteReader(data[5 : 5 + size])))
+        except _Truncated:
+            return cls(HelloStatus.OTHER)
 
 
-class _CutShort(Exception):
+class _Truncated(Exception):
     """A length that goes beyond what is there."""
 
 
-class _Bytes:
+class _ByteReader:
     """Bytes that are read one field after the other."""
 
     def __init__(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class _Bytes:
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes. Raises _CutShort."""
         if size > len(self._data):
-            raise _CutShort
+            raise _Truncated
         taken, self._data = self._data[:size], self._data[size:]
         return taken
 
@@ -71,12 +71,12 @@ class _Bytes:
         """A number of ``size`` bytes. Raises _CutShort."""
         return int.from_bytes(self.take(size), "big")
 
-    def vector(self, size: int) -> "_Bytes":
+    def vector(self, size: int) -> "_ByteReader":
         """What follows its own length of ``size`` bytes. Raises _CutShort."""
-        return _Bytes(self.take(self.number(size)))
+        return _ByteReader(self.take(self.number(size)))
 
 
-def _server_name(message: _Bytes) -> str | None:
+def _server_name(message: _ByteReader) -> str | None:
     """The SNI of a handshake message that is a ClientHello. Raises _CutShort."""
     message.take(1)
     body = message.vector(3)
@@ -84,7 +84,7 @@ def _server_name(message: _Bytes) -> str | None:
     body.vector(1)  # Session.
     body.vector(2)  # Cipher suites.
     body.vector(1)  # Compression.
-    extensions = body.vector(2) if body else _Bytes(b"")
+    extensions = body.vector(2) if body else _ByteReader(b"")
     while extensions:
         kind, content = extensions.number(2), extensions.vector(2)
         if kind != _SERVER_NAME:

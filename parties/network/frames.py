@@ -1,9 +1,9 @@
 """Frames of a SecAgg round on a TLS connection.
 
-Provides ``read_frame``, ``write_frame``, ``close``, ``keep_alive`` and ``read_little``. A frame is a message's size in
-4 bytes, big-endian, and the message, one of `secagg.wire`. A size beyond the receiver's limit ends the connection
-before anything is read; every receive has a deadline. Nothing is interpreted here. Public: sizes and times. Known
-limits: one message at a time.
+Provides ``read_frame``, ``write_frame``, ``close_writer``, ``enable_keepalive`` and ``limit_tls_reads``. A frame is a
+message's size in 4 bytes, big-endian, and the message, one of `secagg.wire`. A size beyond the receiver's limit ends
+the connection before anything is read; every receive has a deadline. Nothing is interpreted here. Public: sizes and
+times. Known limits: one message at a time.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from parties.foundation.errors import FrameTooLarge, RoundPeerClosed, RoundTimeout
+from parties.foundation.errors import FramePeerClosed, FrameTimeout, FrameTooLarge
 
 SIZE_BYTES = 4
 _PIECE_BYTES = 1 << 15
 _READ_BYTES = 1 << 14
-_turns: WeakKeyDictionary[asyncio.StreamWriter, asyncio.Lock] = WeakKeyDictionary()
-_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+_write_locks: WeakKeyDictionary[asyncio.StreamWriter, asyncio.Lock] = WeakKeyDictionary()
+_KEEPALIVE_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Seconds of silence before the first probe and between them, and how many."""
 
 
-def read_little() -> None:
+def limit_tls_reads() -> None:
     """Make TLS connections of this process, from now on, read 16 KiB at a time, what a record of TLS has.
 
     asyncio has a buffer of 256 KiB for every connection, and OpenSSL keeps one as large as the most that it was given
@@ -46,9 +46,9 @@ async def read_frame(
                 raise FrameTooLarge(peer, f"announced {size} bytes; expected at most {most}")
             return await reader.readexactly(size)
     except TimeoutError as error:
-        raise RoundTimeout(peer, f"sent nothing within {timeout_s:g} s") from error
+        raise FrameTimeout(peer, f"sent nothing within {timeout_s:g} s") from error
     except (asyncio.IncompleteReadError, OSError) as error:
-        raise RoundPeerClosed(peer, "closed the connection before the round was over") from error
+        raise FramePeerClosed(peer, "closed the connection before the round was over") from error
 
 
 async def write_frame(
@@ -62,17 +62,17 @@ async def write_frame(
     # A view, since many may be sent the same message at a time.
     rest = memoryview(message)
     try:
-        async with asyncio.timeout(timeout_s), _turns.setdefault(writer, asyncio.Lock()):
-            await _put(writer, len(message).to_bytes(SIZE_BYTES, "big") + rest[:_PIECE_BYTES])
+        async with asyncio.timeout(timeout_s), _write_locks.setdefault(writer, asyncio.Lock()):
+            await _write(writer, len(message).to_bytes(SIZE_BYTES, "big") + rest[:_PIECE_BYTES])
             for start in range(_PIECE_BYTES, len(rest), _PIECE_BYTES):
-                await _put(writer, rest[start : start + _PIECE_BYTES])
+                await _write(writer, rest[start : start + _PIECE_BYTES])
     except TimeoutError as error:
-        raise RoundTimeout(peer, f"took nothing in within {timeout_s:g} s") from error
+        raise FrameTimeout(peer, f"took nothing in within {timeout_s:g} s") from error
     except OSError as error:
-        raise RoundPeerClosed(peer, "closed the connection before the round was over") from error
+        raise FramePeerClosed(peer, "closed the connection before the round was over") from error
 
 
-async def _put(writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
+async def _write(writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
     # A connection of TLS that was closed twice has nothing left to write to, and asyncio's error is none of OSError's.
     if writer.is_closing():
         raise ConnectionResetError("the connection was closed on this side")
@@ -80,7 +80,7 @@ async def _put(writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
     await writer.drain()
 
 
-async def close(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) -> None:
+async def close_writer(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) -> None:
     """Close without waiting for a peer that does not answer."""
     writer.close()
     try:
@@ -93,10 +93,10 @@ async def close(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) -> None
         raise
 
 
-def keep_alive(writer: asyncio.StreamWriter) -> None:
+def enable_keepalive(writer: asyncio.StreamWriter) -> None:
     """Probe the connection when it is silent, so that a host that is gone is noticed between rounds."""
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _PROBES:
+    for option, value in _KEEPALIVE_PROBES:
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,9 +1,10 @@
 """How studies share the ports of a server: a name in the TLS greeting, and connections that are handed on unread.
 
-Provides ``study_name``, which whoever dials a server says as its SNI; ``hand_over`` for the process that holds the
-ports, and for one that serves a single study ``Inlets``, what it is handed, and ``Handed``, which serves it. A
-connection crosses over as a descriptor, before a byte of it was taken: TLS ends in the study's own process, with the
-study's own pins, and no byte is relayed. Public: the name; that a connection is of some study is no news to a network.
+Provides ``study_sni_name``, which whoever dials a server says as its SNI; ``pass_socket`` for the process that holds
+the ports, and for one that serves a single study ``SharedPorts``, what it is handed, and ``PassedSocketServer``, which
+serves it. A connection crosses over as a descriptor, before a byte of it was taken: TLS ends in the study's own
+process, with the study's own pins, and no byte is relayed. Public: the name; that a connection is of some study is no
+news to a network.
 
 Known limits: Unix, as the descriptors' way is. The name routes and proves nothing: who has the wrong one fails at the
 pins and at the configuration's digest.
@@ -26,16 +27,16 @@ MESH, INGEST = b"m", b"i"
 """What a connection came for."""
 _SUFFIX = ".syncret.invalid"
 _DIGITS = 32
-_WAITING = 128
+_MAX_QUEUED = 128
 """Connections that wait to be accepted; one more is dropped."""
 
 
-def study_name(digest: str) -> str:
+def study_sni_name(digest: str) -> str:
     """The name (SNI) of the study whose configuration has the ``digest``: 128 bits of it below .invalid (RFC 6761)."""
     return digest[:_DIGITS] + _SUFFIX
 
 
-def hand_over(channel: socket.socket, kind: bytes, connection: socket.socket) -> bool:
+def pass_socket(channel: socket.socket, kind: bytes, connection: socket.socket) -> bool:
     """Give a connection to the process at the other end of ``channel``, and close it here; False: it takes no more."""
     rights = array.array("i", [connection.fileno()])
     try:
@@ -47,11 +48,11 @@ def hand_over(channel: socket.socket, kind: bytes, connection: socket.socket) ->
     return True
 
 
-class Waiting:
+class PassedSocketQueue:
     """An ``Inlet``: what was handed over and not yet accepted. ``closing`` is called at its end."""
 
     def __init__(self, closing: Callable[[], None] = lambda: None) -> None:
-        self._waiting: asyncio.Queue[socket.socket] = asyncio.Queue(_WAITING)
+        self._waiting: asyncio.Queue[socket.socket] = asyncio.Queue(_MAX_QUEUED)
         self._closing = closing
 
     def put(self, connection: socket.socket) -> None:
@@ -72,7 +73,7 @@ class Waiting:
             self._waiting.get_nowait().close()
 
 
-class Inlets:
+class SharedPorts:
     """What this process is handed over ``channel``; made within the event loop. ``close`` ends it.
 
     A connection for which nothing is open is closed at once, as a port on which nobody listens would be.
@@ -80,33 +81,33 @@ class Inlets:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._open: dict[bytes, Waiting] = {}
+        self._queues: dict[bytes, PassedSocketQueue] = {}
         channel.setblocking(False)
         asyncio.get_running_loop().add_reader(channel.fileno(), self._receive)
 
     def mesh(self) -> Inlet:
         """Connections of the other servers, from now on."""
-        return self._opened(MESH)
+        return self._open_queue(MESH)
 
     def ingest(self) -> Inlet:
         """Connections of owners, and of servers that pass uploads on, from now on."""
-        return self._opened(INGEST)
+        return self._open_queue(INGEST)
 
     def close(self) -> None:
         """Take no more."""
         with contextlib.suppress(OSError, ValueError):
             asyncio.get_running_loop().remove_reader(self._channel.fileno())
         self._channel.close()
-        for inlet in list(self._open.values()):
+        for inlet in list(self._queues.values()):
             inlet.close()
 
-    def _opened(self, kind: bytes) -> Inlet:
-        inlet = self._open[kind] = Waiting(lambda: self._shut(kind, inlet))
+    def _open_queue(self, kind: bytes) -> Inlet:
+        inlet = self._queues[kind] = PassedSocketQueue(lambda: self._close_queue(kind, inlet))
         return inlet
 
-    def _shut(self, kind: bytes, inlet: Waiting) -> None:
-        if self._open.get(kind) is inlet:
-            del self._open[kind]
+    def _close_queue(self, kind: bytes, inlet: PassedSocketQueue) -> None:
+        if self._queues.get(kind) is inlet:
+            del self._queues[kind]
 
     def _receive(self) -> None:
         cloexec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -119,7 +120,7 @@ class Inlets:
         for descriptor in descriptors:
             connection = socket.socket(fileno=descriptor)
             connection.setblocking(False)
-            if inlet := self._open.get(kind):
+            if inlet := self._queues.get(kind):
                 inlet.put(connection)
             else:
                 connection.close()
@@ -128,7 +129,7 @@ class Inlets:
             self.close()
 
 
-class Handed:
+class PassedSocketServer:
     """As an ``asyncio.Server`` with TLS, of the connections of an ``inlet``; made within the event loop."""
 
     sockets: tuple[socket.socket, ...] = ()
@@ -168,19 +169,19 @@ class Handed:
                 oldest = next(iter(self._tasks))
                 del self._tasks[oldest]
                 oldest.cancel()
-            task = asyncio.ensure_future(self._greet(connection))
+            task = asyncio.ensure_future(self._handshake(connection))
             self._tasks[task] = None
-            task.add_done_callback(partial(self._greeted, connection))
+            task.add_done_callback(partial(self._run_handshake, connection))
             # While more are waiting, accepting gives nobody else a turn.
             await asyncio.sleep(0)
 
-    def _greeted(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
+    def _run_handshake(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
         if task.cancelled():
             # Perhaps before it began.
             connection.close()
 
-    async def _greet(self, connection: socket.socket) -> None:
+    async def _handshake(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(

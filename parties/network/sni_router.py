@@ -1,9 +1,9 @@
 """The ports of a service: who dials says by name (SNI) whom it means, and is handed there before a byte is taken.
 
-Provides ``Front``. What has no name, or one that nobody has at present, is answered with TLS's alert unrecognized_name
-and closed; what is no TLS, or takes too long to say what it wants, is closed. Nobody is believed here: certificates are
-checked where TLS ends. A proxy before a port has to leave TLS alone, as mutual TLS demands anyway; then the name stays.
-Public: names and addresses.
+Provides ``SniRouter``. What has no name, or one that nobody has at present, is answered with TLS's alert
+unrecognized_name and closed; what is no TLS, or takes too long to say what it wants, is closed. Nobody is believed
+here: certificates are checked where TLS ends. A proxy before a port has to leave TLS alone, as mutual TLS demands
+anyway; then the name stays. Public: names and addresses.
 """
 
 import asyncio
@@ -16,37 +16,37 @@ from functools import partial
 
 from parties.config import Address
 from parties.foundation.errors import ConfigError
-from parties.network.client_hello import MOST_BYTES, Hello, Seen
+from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStatus
 
 logger = logging.getLogger("syncret.front")
 
-HELLO_S = 5.0
+HELLO_TIMEOUT_S = 5.0
 """How long a connection may take to say whom it means."""
-MOST_GREETING = 512
+MAX_PENDING_HELLOS = 512
 """Connections that have not said it yet, at one port; one more ends the oldest."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.25
 _UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
 """TLS's record of a fatal alert: RFC 8446, 6."""
 _LOG_S = 10.0
 
-Taker = Callable[[socket.socket], object]
+ConnectionHandler = Callable[[socket.socket], object]
 
 
-class Front:
-    """One port; ``routes`` has by name who takes a connection over, ``otherwise`` may take one of any other name."""
+class SniRouter:
+    """One port; ``routes`` has by name who takes a connection over, ``fallback`` may take one of any other name."""
 
     def __init__(self, what: str, listener: socket.socket) -> None:
         self.what = what
-        self.routes: dict[str, Taker] = {}
-        self.otherwise: Callable[[str, socket.socket], bool] = lambda name, connection: False
+        self.routes: dict[str, ConnectionHandler] = {}
+        self.fallback: Callable[[str, socket.socket], bool] = lambda name, connection: False
         self.refused = 0
         self._listener = listener
-        self._greeting: dict[asyncio.Task[None], None] = {}
+        self._pending: dict[asyncio.Task[None], None] = {}
         self._logged_at = -_LOG_S
         self._accepting = asyncio.ensure_future(self._accept())
 
     @classmethod
-    def open(cls, what: str, address: Address) -> "Front":
+    def open(cls, what: str, address: Address) -> "SniRouter":
         """Listen at ``address``; within an event loop. Raises ConfigError."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
@@ -65,7 +65,7 @@ class Front:
 
     async def close(self) -> None:
         """Listen no more; who has not said whom it means is dropped."""
-        tasks = [self._accepting, *self._greeting]
+        tasks = [self._accepting, *self._pending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -79,37 +79,37 @@ class Front:
             except OSError:  # Gone again, or this process has too many files open.
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 continue
-            if len(self._greeting) >= MOST_GREETING:
-                oldest = next(iter(self._greeting))
-                del self._greeting[oldest]
+            if len(self._pending) >= MAX_PENDING_HELLOS:
+                oldest = next(iter(self._pending))
+                del self._pending[oldest]
                 oldest.cancel()
             task = asyncio.ensure_future(self._route(connection, str(peer[0])))
-            self._greeting[task] = None
-            task.add_done_callback(partial(self._greeted, connection))
+            self._pending[task] = None
+            task.add_done_callback(partial(self._routed, connection))
             # While more are waiting, accepting gives nobody else a turn, nor closes who was cancelled.
             await asyncio.sleep(0)
 
-    def _greeted(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
-        self._greeting.pop(task, None)
+    def _routed(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
+        self._pending.pop(task, None)
         if task.cancelled():
             connection.close()
 
     async def _route(self, connection: socket.socket, peer: str) -> None:
         connection.setblocking(False)
-        hello = await _look(connection)
-        if hello is None or hello.seen is not Seen.HELLO:
+        hello = await _peek_hello(connection)
+        if hello is None or hello.seen is not HelloStatus.HELLO:
             self._refuse(peer, "it said nothing in time" if hello is None else hello.seen.value)
         elif taker := self.routes.get(hello.name or ""):
             taker(connection)
             return
-        elif hello.name and self.otherwise(hello.name, connection):
+        elif hello.name and self.fallback(hello.name, connection):
             return
         else:
             self._refuse(peer, "it asked for no study" if hello.name is None else "no such study")
             with contextlib.suppress(OSError):
                 connection.send(_UNRECOGNIZED_NAME)
                 # What it has sent is taken, or the system would reset the connection and the alert with it.
-                connection.recv(MOST_BYTES)
+                connection.recv(MAX_HELLO_BYTES)
         connection.close()
 
     def _refuse(self, peer: str, reason: str) -> None:
@@ -120,19 +120,19 @@ class Front:
             logger.warning("%s: refused a connection from %s: %s", self.what, peer, reason)
 
 
-async def _look(connection: socket.socket) -> Hello | None:
+async def _peek_hello(connection: socket.socket) -> ClientHello | None:
     """What a connection wants; None where it did not say so in time, or is gone."""
-    pause_s, deadline = _FIRST_PAUSE_S, time.monotonic() + HELLO_S
+    pause_s, deadline = _FIRST_PAUSE_S, time.monotonic() + HELLO_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
-            data = connection.recv(MOST_BYTES, socket.MSG_PEEK)
+            data = connection.recv(MAX_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             data = None
         except OSError:
             return None
         if data is not None:
-            hello = Hello.look(data)
-            if hello.seen is not Seen.SHORT or not data:
+            hello = ClientHello.look(data)
+            if hello.seen is not HelloStatus.INCOMPLETE or not data:
                 return hello if data else None
         # What was looked at is still there, so that waiting for input would return at once.
         await asyncio.sleep(pause_s)

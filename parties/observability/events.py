@@ -6,8 +6,8 @@ terminal one takes the place of the other, elsewhere there is a line of them at 
 
 What was not let in from outside, for whoever counts and logs it: a reason out of a short list, and a sentence.
 
-Provides ``Rejection``, ``of_status`` (of an HTTP status), ``Rejected``, who is told, and ``unheard``. Public: all of
-it; what was sent is in none of it.
+Provides ``Rejection``, ``rejection_of_status`` (of an HTTP status), ``OnRejection``, who is told, and
+``ignore_rejection``. Public: all of it; what was sent is in none of it.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ FieldValue = str | int | float | bool | None
 WORKING = "working"
 """The event of a process that is at work and has nothing new to say (`parties.observability.heartbeat`)."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 120.0
-CLEAR = "\r\x1b[2K"
+CLEAR_LINE = "\r\x1b[2K"
 """What takes a passing line away again: on a terminal, before anything else is written there."""
 
 
 @contextlib.contextmanager
-def unsaid() -> Iterator[None]:
+def ignoring_full_disk() -> Iterator[None]:
     """What a full disk does not take of a log is not said: nothing ends for that. A reader that has gone is told."""
     try:
         yield
@@ -53,7 +53,7 @@ def round_text(number: int, plan: Schedule) -> str:
     return f"round {number} of {'at most ' if plan.adaptive else ''}{plan.rounds}"
 
 
-class Lines:
+class TextLines:
     """One line an event, with the time of day and who speaks."""
 
     def __init__(self, prefix: str = "", stream: TextIO | None = None) -> None:
@@ -78,8 +78,8 @@ class Lines:
             self._write(stream, line + "\n", passing=False)
 
     def _write(self, stream: TextIO, text: str, *, passing: bool) -> None:
-        with unsaid():
-            stream.write((CLEAR if self._passing else "") + text)
+        with ignoring_full_disk():
+            stream.write((CLEAR_LINE if self._passing else "") + text)
             stream.flush()
         self._passing, self._wrote = passing, time.monotonic()
 
@@ -97,19 +97,19 @@ class JsonLines:
         stream.flush()
 
 
-class All:
+class ProgressFanOut:
     """Everything in ``places``, one after the other."""
 
-    def __init__(self, *places: Progress) -> None:
-        self._places = places
+    def __init__(self, *sinks: Progress) -> None:
+        self._sinks = sinks
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         """Pass the event on."""
-        for place in self._places:
-            place.event(name, text, **fields)
+        for sink in self._sinks:
+            sink.event(name, text, **fields)
 
 
-class Silent:
+class NullProgress:
     """Nowhere."""
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
@@ -121,7 +121,7 @@ class Rejection(enum.StrEnum):
 
     TLS = "tls"
     """No TLS, no certificate, or one of another authority."""
-    STRANGER = "stranger"
+    UNKNOWN_PEER = "stranger"
     """A certificate that has no place here."""
     MALFORMED = "malformed"
     FORBIDDEN = "forbidden"
@@ -154,17 +154,17 @@ _OF_STATUS = {
 }
 
 
-def of_status(status: int) -> Rejection:
+def rejection_of_status(status: int) -> Rejection:
     """What a refusal with this HTTP status is for."""
     return _OF_STATUS.get(HTTPStatus(status), Rejection.OTHER)
 
 
-class Rejected(Protocol):
+class OnRejection(Protocol):
     """Who is told, in whatever thread."""
 
     def __call__(self, reason: str, text: str, **fields: FieldValue) -> None:
         """``fields`` are for programs: who, from where, with which status."""
 
 
-def unheard(reason: str, text: str, **fields: FieldValue) -> None:
+def ignore_rejection(reason: str, text: str, **fields: FieldValue) -> None:
     """Nobody is told."""

@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from mechanisms.errors import BudgetExceeded, EstimationError
 from parties.foundation.errors import (
     CertificateExpired,
-    CertificateTooEarly,
+    CertificateNotYetValid,
     ComputeError,
     ExtraMissing,
+    FrameTransportError,
     IngestError,
     NotEnrolled,
-    RoundTransportError,
-    StoreUnfit,
+    StoreIncompatible,
     StudyReleased,
     SubmitError,
-    TooLate,
+    WithdrawalTooLate,
 )
 from parties.foundation.exit_codes import Status, TooFewClients, describe
-from parties.foundation.process import SERVER
+from parties.foundation.process import SERVER_PACKAGES
 from protocols.errors import ChannelError
 
 MOST_DETAIL = 1 << 31
@@ -182,18 +182,18 @@ _OF_SQLSTATE: Mapping[str, Cause] = {
 """PostgreSQL's codes, or the class that their first two characters are (its manual, appendix A)."""
 _OF_CLASS: tuple[tuple[type[BaseException], Cause], ...] = (
     (StudyReleased, Cause.DECISION),
-    (StoreUnfit, Cause.DAMAGED),
-    (CertificateTooEarly, Cause.CLOCK),
+    (StoreIncompatible, Cause.DAMAGED),
+    (CertificateNotYetValid, Cause.CLOCK),
     (CertificateExpired, Cause.EXPIRED),
     (TooFewClients, Cause.TOO_FEW),
     (BudgetExceeded, Cause.DECISION),
     (EstimationError, Cause.DECISION),
-    (TooLate, Cause.DECISION),
+    (WithdrawalTooLate, Cause.DECISION),
     (NotEnrolled, Cause.DECISION),
     (ExtraMissing, Cause.PACKAGE),
     (ComputeError, Cause.COMPUTE),
     (ChannelError, Cause.NETWORK),
-    (RoundTransportError, Cause.NETWORK),
+    (FrameTransportError, Cause.NETWORK),
     (SubmitError, Cause.NETWORK),
     (IngestError, Cause.NETWORK),
     (MemoryError, Cause.MEMORY),
@@ -277,7 +277,7 @@ def _own_cause(error: BaseException) -> Cause | None:
         if isinstance(error, kind):
             return cause
     if isinstance(error, ModuleNotFoundError):
-        return Cause.PACKAGE if error.name in SERVER else None
+        return Cause.PACKAGE if error.name in SERVER_PACKAGES else None
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None) or 0
         return _OF_SQLITE.get(code, _OF_SQLITE.get(code & 0xFF))

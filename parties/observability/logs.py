@@ -1,7 +1,7 @@
 """Logs as JSON lines on standard error: one object a line, whatever says it.
 
-Provides ``board_of`` and ``JsonLog``, a `parties.observability.events.Progress` that also takes what the process logs
-(`logging`) while it is ``installed``. Every line has ``time`` (ISO 8601, UTC, milliseconds), ``level``, ``party``,
+Provides ``logged_status`` and ``JsonLog``, a `parties.observability.events.Progress` that also takes what the process
+logs (`logging`) while it is ``installed``. Every line has ``time`` (ISO 8601, UTC, milliseconds), ``level``, ``party``,
 ``study`` (null before they are known), ``event`` and ``text``; events have their own fields besides, logged records
 ``logger`` and, where something was raised, ``error``, its class and where. What an exception of a library says is left
 out: it may quote what was sent. Secret: nothing gets here that is, as nothing secret is in events.
@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TextIO
 
-from parties.observability.events import FieldValue, unsaid
-from parties.observability.status import About, Board
+from parties.observability.events import FieldValue, ignoring_full_disk
+from parties.observability.status import RunInfo, RunStatus
 
 _LEVELS = {
     "failed": "error",
@@ -28,7 +28,7 @@ _LEVELS = {
     "forgotten": "warning",
     "contradicted": "warning",
 }
-OWN, FOREIGN = "syncret", ""
+OWN_LOGGER, ROOT_LOGGER = "syncret", ""
 _RECORD = "log"
 """The event of what was logged and is no event of its own."""
 
@@ -39,15 +39,15 @@ class JsonLog:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
         self._lock = threading.Lock()
-        self._who: dict[str, str | None] = {"party": None, "study": None}
+        self._origin: dict[str, str | None] = {"party": None, "study": None}
 
-    def concerns(self, about: About) -> None:
+    def set_run(self, about: RunInfo) -> None:
         """From now on lines say which server in which study."""
-        self._who = {"party": about.name, "study": about.study}
+        self._origin = {"party": about.name, "study": about.study}
 
     def serves(self, party: str) -> None:
         """From now on lines say which server; a record has its study as ``study``, where it is of one."""
-        self._who = {"party": party, "study": None}
+        self._origin = {"party": party, "study": None}
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         """See ``Progress``."""
@@ -57,14 +57,18 @@ class JsonLog:
         """What something has logged."""
         fields: dict[str, FieldValue] = {"logger": record.name}
         if record.exc_info:
-            fields["error"] = _where(record.exc_info)
+            fields["error"] = _error_location(record.exc_info)
         level, study = record.levelname.lower(), getattr(record, "study", None)
-        self._write(level, _RECORD, _said(record), fields, study=study)
+        self._write(level, _RECORD, _record_text(record), fields, study=study)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """While the block runs, what the process logs comes here: of Syncret from INFO, of others from WARNING."""
-        handler, root, own = _Handler(self), logging.getLogger(FOREIGN), logging.getLogger(OWN)
+        handler, root, own = (
+            _JsonLogHandler(self),
+            logging.getLogger(ROOT_LOGGER),
+            logging.getLogger(OWN_LOGGER),
+        )
         before = own.level
         root.addHandler(handler)
         own.setLevel(logging.INFO)
@@ -84,25 +88,25 @@ class JsonLog:
         study: str | None = None,
     ) -> None:
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        who = self._who if study is None else self._who | {"study": study}
+        who = self._origin if study is None else self._origin | {"study": study}
         said = {"time": time.replace("+00:00", "Z"), "level": level, **who}
         # What is said of every line is not a field's to change.
         line = {**fields, **said, "event": name, "text": text}
         ordered = {key: line[key] for key in (*said, "event", "text", *fields)}
-        with self._lock, unsaid():
+        with self._lock, ignoring_full_disk():
             stream = self._stream or sys.stderr
             stream.write(json.dumps(ordered) + "\n")
             stream.flush()
 
 
-def board_of(about: About, log: JsonLog | None) -> Board:
+def logged_status(about: RunInfo, log: JsonLog | None) -> RunStatus:
     """A board whose rejections are in the ``log``, if there is one, which says from now on whom it concerns."""
     if log is not None:
-        log.concerns(about)
-    return Board(about, log=log)
+        log.set_run(about)
+    return RunStatus(about, log=log)
 
 
-class _Handler(logging.Handler):
+class _JsonLogHandler(logging.Handler):
     def __init__(self, log: JsonLog) -> None:
         super().__init__()
         self._log = log
@@ -114,14 +118,14 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
 
-def _said(record: logging.LogRecord) -> str:
+def _record_text(record: logging.LogRecord) -> str:
     """The message; of a library's record with an exception only its form, for it may quote what was sent."""
-    if record.exc_info and not record.name.startswith(OWN):
+    if record.exc_info and not record.name.startswith(OWN_LOGGER):
         return str(record.msg)
     return record.getMessage()
 
 
-def _where(
+def _error_location(
     raised: tuple[type[BaseException], BaseException, TracebackType | None]
     | tuple[None, None, None]
     | bool,
@@ -130,5 +134,5 @@ def _where(
     if not isinstance(raised, tuple) or raised[0] is None:
         return ""
     frames = traceback.extract_tb(raised[2])
-    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-    return ": ".join([raised[0].__name__, "; ".join(places)])
+    locations = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return ": ".join([raised[0].__name__, "; ".join(locations)])

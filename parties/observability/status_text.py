@@ -1,7 +1,7 @@
 """A status document as people read it: a table of at most 80 columns.
 
-Provides ``render`` and ``show``. Everything that others have chosen (names, reasons) is plain text: no markup, no
-control characters. Public: all of it.
+Provides ``render`` and ``print_status``. Everything that others have chosen (names, reasons) is plain text: no markup,
+no control characters. Public: all of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parties.observability.clocks import offset_text
-from parties.observability.heartbeat import duration
+from parties.observability.heartbeat import duration_text
 
 WIDTH = 80
 _OWNERS_SHOWN = 30
@@ -32,11 +32,11 @@ def render(status: Mapping[str, Any]) -> RenderableType:
         parts += [Text(), _owners(owners)]
     for title, said in (("errors", status["errors"]), ("not let in", status["rejected"])):
         if said:
-            parts += [Text(), _said(title, said)]
+            parts += [Text(), _messages_table(title, said)]
     return Group(*parts)
 
 
-def show(console: Console, status: Mapping[str, Any]) -> None:
+def print_status(console: Console, status: Mapping[str, Any]) -> None:
     """Print it."""
     console.print(render(status), width=min(WIDTH, console.width))
 
@@ -47,13 +47,13 @@ def _service(status: Mapping[str, Any]) -> RenderableType:
     rows = [
         ("service", f"{status['service']}{number}"),
         ("version", status["program"]),
-        ("time", f"runs for {duration(status['started_s'])}"),
+        ("time", f"runs for {duration_text(status['started_s'])}"),
         ("studies", f"{status['running']} of at most {status['limit']} running"),
         *[("peer" if not i else "", _service_peer(p)) for i, p in enumerate(status["peers"])],
         *[("trouble" if not i else "", text) for i, text in enumerate(status["troubles"])],
     ]
     for name, text in rows:
-        table.add_row(name, Text(plain(text)))
+        table.add_row(name, Text(plain_text(text)))
     if not status["studies"]:
         return table
     older = sum(status["states"].values()) - len(status["studies"])
@@ -77,7 +77,7 @@ def _studies(studies: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("why, or at what", overflow="fold")
     for study in studies:
         cells = (study["run"], study["digest"][:12], study["state"], study["why"])
-        table.add_row(*(Text(plain(text)) for text in cells))
+        table.add_row(*(Text(plain_text(text)) for text in cells))
     return table
 
 
@@ -93,30 +93,33 @@ def _summary(status: Mapping[str, Any]) -> Table:
     table = _grid()
     party, study, versions = status["party"], status["study"], status["versions"]
     rows = [
-        ("server", f"{party['name']}, {status['kind']}" + _of(party["pid"])),
+        ("server", f"{party['name']}, {status['kind']}" + _process_text(party["pid"])),
         ("study", f"{study['id']}, configuration {study['config'][:12]}"),
         ("phase", _phase(status)),
         ("rounds", _rounds(status["rounds"])),
         ("owners", _counts(status["owners"])),
         ("budget", _budget(status["budget"])),
         ("time", _time(status)),
-        *[("asked" if not i else "", text) for i, text in enumerate(_asked(status.get("asked")))],
+        *[
+            ("asked" if not i else "", text)
+            for i, text in enumerate(_requests_text(status.get("asked")))
+        ],
         *[("peer" if not i else "", _peer(peer)) for i, peer in enumerate(status["peers"])],
         ("version", f"syncret {versions['syncret']}, wire {versions['wire']}"),
     ]
     for name, text in rows:
         style = _COLOURS.get(status["phase"], "") if name == "phase" else ""
-        table.add_row(name, Text(plain(text), style=style))
+        table.add_row(name, Text(plain_text(text), style=style))
     return table
 
 
-def plain(text: object) -> str:
+def plain_text(text: object) -> str:
     """Without control characters, and not endless."""
     found = "".join(c if c.isprintable() else "?" for c in str(text))
     return found if len(found) <= _LONGEST else found[:_LONGEST] + "..."
 
 
-def _of(pid: int | None) -> str:
+def _process_text(pid: int | None) -> str:
     return "" if pid is None else f" {pid}"
 
 
@@ -154,11 +157,13 @@ def _budget(budget: Mapping[str, Any]) -> str:
 
 def _time(status: Mapping[str, Any]) -> str:
     time = status["time"]
-    text = f"started {_when(time['started'])}, {duration(time['elapsed_s'])}"
-    return text if time["left_s"] is None else f"{text}; about {duration(time['left_s'])} to go"
+    text = f"started {_when(time['started'])}, {duration_text(time['elapsed_s'])}"
+    return (
+        text if time["left_s"] is None else f"{text}; about {duration_text(time['left_s'])} to go"
+    )
 
 
-def _asked(asked: Mapping[str, Any] | None) -> list[str]:
+def _requests_text(asked: Mapping[str, Any] | None) -> list[str]:
     """What operators ask of the run, and whether all of them do."""
     if asked is None:
         return []
@@ -196,16 +201,16 @@ def _owners(owners: Sequence[Mapping[str, Any]]) -> Table:
     for owner in ranked[:_OWNERS_SHOWN]:
         state = owner["state"] + ("" if owner["round"] is None else f", round {owner['round']}")
         why = ", ".join(owner["missing"]) or owner["reason"]
-        table.add_row(*(Text(plain(text)) for text in (owner["name"], state, why)))
+        table.add_row(*(Text(plain_text(text)) for text in (owner["name"], state, why)))
     if len(ranked) > _OWNERS_SHOWN:
         table.add_row(f"and {len(ranked) - _OWNERS_SHOWN} more", "", "--json has them all")
     return table
 
 
-def _said(title: str, said: Sequence[Mapping[str, Any]]) -> Table:
+def _messages_table(title: str, said: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for one in said[-_ERRORS_SHOWN:]:
-        table.add_row(Text(_when(one["time"])), Text(plain(one["text"])))
+        table.add_row(Text(_when(one["time"])), Text(plain_text(one["text"])))
     return table

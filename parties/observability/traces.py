@@ -1,9 +1,9 @@
 """Traces of a run's steps by OpenTelemetry: one trace a process, a span a step, sent by OTLP over HTTP.
 
-Provides ``traced``. Off unless settings.toml of the server has [traces] with an endpoint; the standard variables of the
-exporter (OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE) count then. A collector that is away costs the run
-nothing: spans are sent from a thread, and dropped where there are too many. Secret: nothing is in spans that is;
-attributes are names, rounds, sizes and numbers, and of an error its class. Source: OpenTelemetry's specification of
+Provides ``trace_steps``. Off unless settings.toml of the server has [traces] with an endpoint; the standard variables
+of the exporter (OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE) count then. A collector that is away costs
+the run nothing: spans are sent from a thread, and dropped where there are too many. Secret: nothing is in spans that
+is; attributes are names, rounds, sizes and numbers, and of an error its class. Source: OpenTelemetry's specification of
 traces; https://opentelemetry.io/docs/specs/otlp/.
 """
 
@@ -14,25 +14,25 @@ from contextlib import AbstractContextManager
 
 from parties.foundation.errors import ExtraMissing
 from parties.foundation.version import version
-from parties.observability.status import About, Board
+from parties.observability.status import RunInfo, RunStatus
 
 EXTRA = "traces"
 _TIMEOUT_S = 5.0
 """For the collector to take a batch, and at the end for all that is left."""
-_MOST_WAITING = 1 << 14
+_MAX_WAITING = 1 << 14
 _PREFIX = "syncret."
 
 
-def traced(board: Board, endpoint: str | None) -> AbstractContextManager[None]:
+def trace_steps(board: RunStatus, endpoint: str | None) -> AbstractContextManager[None]:
     """While the block runs, steps that the board is told of are traced at ``endpoint``; nothing where there is none.
 
     Raises ExtraMissing where OpenTelemetry is not installed.
     """
-    return contextlib.nullcontext() if endpoint is None else _traced(board, endpoint)
+    return contextlib.nullcontext() if endpoint is None else _tracing(board, endpoint)
 
 
 @contextlib.contextmanager
-def _traced(board: Board, endpoint: str) -> Iterator[None]:
+def _tracing(board: RunStatus, endpoint: str) -> Iterator[None]:
     try:
         # An extra, and slow to import.
         from opentelemetry import trace
@@ -47,7 +47,7 @@ def _traced(board: Board, endpoint: str) -> Iterator[None]:
         resource=Resource.create(_resource(board.about)), shutdown_on_exit=False
     )
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_TIMEOUT_S)
-    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=_MOST_WAITING))
+    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=_MAX_WAITING))
     tracer = provider.get_tracer("syncret", version())
     run = tracer.start_span(f"run {board.about.study}")
     within = trace.set_span_in_context(run)
@@ -86,7 +86,7 @@ def _traced(board: Board, endpoint: str) -> Iterator[None]:
         ending.join(_TIMEOUT_S)
 
 
-def _resource(about: About) -> dict[str, str | int]:
+def _resource(about: RunInfo) -> dict[str, str | int]:
     found: dict[str, str | int] = {
         "service.name": "syncret",
         "service.version": version(),

@@ -12,7 +12,7 @@ from parties.report.html_parts import fold, items, number, optional, tables
 from parties.report.model import NOT_PRIVATE
 
 CLAIM_HEADS = ("column", "off at most", "of it within bins", "10 %", "median", "90 %", "mean")
-CLAIMS_SAID = (
+CLAIMS_NOTE = (
     "Off: of numbers and dates, by how much the share of the rows up to any limit may differ; of categories, the share "
     "of the rows in another one. Between the two figures of a column the real one lies. Both take the worst place that "
     "a value may have in its bin, so a wide bin makes wide figures."
@@ -26,7 +26,7 @@ def claims_section(quality: Mapping[str, object]) -> str:
     if not claims:
         return ""
     truth = any("true" in claim for claim in claims)
-    said = f"{CLAIMS_SAID} All of them hold at once with {number(quality['confidence']):.0%} confidence."
+    said = f"{CLAIMS_NOTE} All of them hold at once with {number(quality['confidence']):.0%} confidence."
     if truth:
         said += (
             " In brackets what is true. Moved: how far a number has to be moved on average to make the real column of "
@@ -36,9 +36,9 @@ def claims_section(quality: Mapping[str, object]) -> str:
     rows = [_row(claim, truth=truth) for claim in claims]
     values = [row for claim in claims for row in _values(claim)]
     body = (
-        f'<p class="quiet">{html_parts.text(said)}</p>\n'
-        + html_parts.table(heads, rows)
-        + html_parts.table(
+        f'<p class="quiet">{html_parts.html_text(said)}</p>\n'
+        + html_parts.html_table(heads, rows)
+        + html_parts.html_table(
             ("column", "value", "synthetic", "at least", "at most", *(["true"] if truth else [])),
             values,
         )

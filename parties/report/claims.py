@@ -1,6 +1,6 @@
 """Claims on each column of a synthetic table, in its reader's units: the part `columns` of `quality`.
 
-Provides ``column_claims``, and for trials ``claims_with_truth`` and ``truth_in_words``. Claims follow from the
+Provides ``column_claims``, and for trials ``claims_with_truth`` and ``truth_text``. Claims follow from the
 intervals of `quality`, the public domain and the table alone. Public: everything but what ``claims_with_truth`` adds,
 which is computed from the real table without noise.
 """
@@ -178,8 +178,8 @@ def _off(column: Ordered, cells: ValueCells, bounds: ColumnBounds, off: float) -
 def _widest(column: Ordered, cells: ValueCells) -> Claim:
     if cells.widest is None:
         return {}
-    cell, part = cells.widest
-    return {"widest": {**_interval(column, *cells.ranges[cell]), "of_range": part}}
+    cell, width = cells.widest
+    return {"widest": {**_interval(column, *cells.ranges[cell]), "of_range": width}}
 
 
 def _singled(cells: ValueCells, shares: NDArray[np.float64]) -> list[tuple[int, bool]]:
@@ -207,10 +207,13 @@ def _share(share: float, off: float) -> Claim:
 
 
 def _interval(column: Ordered, low: float, high: float) -> Claim:
-    return {"low": _shown(column, low, down=True), "high": _shown(column, high, down=False)}
+    return {
+        "low": _json_value(column, low, down=True),
+        "high": _json_value(column, high, down=False),
+    }
 
 
-def _shown(column: Ordered, number: float, *, down: bool) -> float | str:
+def _json_value(column: Ordered, number: float, *, down: bool) -> float | str:
     """A number for JSON; a moment as it is written, rounded outwards."""
     if not isinstance(column, Moment):
         return number
@@ -232,7 +235,7 @@ def claims_with_truth(
     ]
 
 
-def truth_in_words(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+def truth_text(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     """The claims that were wrong, in sentences: one that none was, or one for each column with a wrong claim."""
     wrong = [claim for claim in claims if claim["wrong"]]
     if not wrong:
@@ -308,8 +311,8 @@ def _wrong_numbers(
         true["moved"] > claim["moved"] * (1 + _ROUNDING) + _ROUNDING
     )
     mean, by = mean_of(real), {q: quantile_of(real, float(q)) for q in claim["quantiles"]}
-    true["mean"] = _shown(column, mean, down=True)
-    true["quantiles"] = {q: _shown(column, number, down=True) for q, number in by.items()}
+    true["mean"] = _json_value(column, mean, down=True)
+    true["quantiles"] = {q: _json_value(column, number, down=True) for q, number in by.items()}
     if not _holds(column, claim["mean"], mean):
         wrong.append("mean")
     return wrong + [

@@ -67,11 +67,15 @@ def _numbers(column: Column, tables: Mapping[str, ColumnValues]) -> dict[str, ob
         }
     if all(len(v.counts) for v in tables.values()):
         document["mean"] = {
-            name: _shown(column, round(mean_of(v)) if isinstance(column, Moment) else mean_of(v))
+            name: _column_json_value(
+                column, round(mean_of(v)) if isinstance(column, Moment) else mean_of(v)
+            )
             for name, v in tables.items()
         }
         document["quantiles"] = {
-            f"{q:g}": {name: _shown(column, quantile_of(v, q)) for name, v in tables.items()}
+            f"{q:g}": {
+                name: _column_json_value(column, quantile_of(v, q)) for name, v in tables.items()
+            }
             for q in QUANTILES
         }
     document["values"] = _listed_numbers(column, atoms, tables)
@@ -86,7 +90,7 @@ def _atoms(column: Column) -> tuple[float, ...]:
     return column.atoms
 
 
-def _shown(column: Column, number: float) -> float | str:
+def _column_json_value(column: Column, number: float) -> float | str:
     """A number for JSON; a moment as it is written."""
     if isinstance(column, Moment):
         return number_text(column, number)
@@ -107,8 +111,8 @@ def quantile_of(values: ColumnValues, share: float) -> float:
     """The least number that at least ``share`` of the rows with a number do not exceed."""
     sums = np.cumsum(values.counts)
     # As whole numbers of rows, up to what a product of doubles is off by.
-    place = np.searchsorted(sums, share * sums[-1] * (1 - 1e-12))
-    number: float = _all_numbers(values)[place].item()
+    index = np.searchsorted(sums, share * sums[-1] * (1 - 1e-12))
+    number: float = _all_numbers(values)[index].item()
     return number
 
 

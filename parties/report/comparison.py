@@ -19,7 +19,7 @@ from mechanisms.domain import Column, Domain
 from mechanisms.metrics import query_errors, table_answers
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
-from parties.report.model import Associations, ColumnShares, QueryError, ReportPictures
+from parties.report.model import Associations, ColumnShares, QueryError, ReportFigures
 
 MAX_ROWS = 100_000
 """Rows that are looked at; V is known to 0.01 by then."""
@@ -65,7 +65,7 @@ MISSING_LABEL = "(missing)"
 
 def compare_tables(
     workload: Workload, synthetic: NDArray[np.int32], real: NDArray[np.int32] | None = None
-) -> ReportPictures:
+) -> ReportFigures:
     """Every column's shares, and every query's error where `real` is given; both tables are codes (rows, columns).
 
     Raises ValueError for a table without rows.
@@ -83,11 +83,11 @@ def compare_tables(
     )
     pairs = _associations(workload.domain, synthetic, real)
     if real is None:
-        return ReportPictures(columns=columns, associations=pairs)
+        return ReportFigures(columns=columns, associations=pairs)
     answers = table_answers(workload, real), table_answers(workload, synthetic)
     errors = zip(workload.queries, query_errors(workload, *answers).tolist(), strict=True)
     named = tuple(QueryError(query, error) for query, error in errors)
-    return ReportPictures(named, columns, pairs)
+    return ReportFigures(named, columns, pairs)
 
 
 def _associations(

@@ -116,11 +116,11 @@ def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
         height = 0.9 + 0.24 * max(6, len(named))
         figure = Figure(figsize=(_WIDTH_IN, height))
         largest, every = figure.subplots(1, 2, width_ratios=(2, 1))
-        places = np.arange(len(named))
-        largest.barh(places, [item.error for item in named], height=0.7, color=BLUE)
+        positions = np.arange(len(named))
+        largest.barh(positions, [item.error for item in named], height=0.7, color=BLUE)
         names = [plain_label(" × ".join(item.query), longest=52) for item in named]
         _set_margins_of_two(figure, names)
-        largest.set_yticks(places, names)
+        largest.set_yticks(positions, names)
         largest.set_ylim(max(6, len(named)) - 0.4, -0.6)
         largest.grid(visible=False, axis="y")
         largest.set(title="The largest", xlabel="L1 error (0 to 2)", xlim=(0, None))
@@ -136,23 +136,27 @@ def draw_expected_errors(errors: Sequence[ExpectedError]) -> Figure:
         height = 0.9 + 0.24 * max(6, len(named))
         figure = Figure(figsize=(_WIDTH_IN, height))
         best, every = figure.subplots(1, 2, width_ratios=(2, 1))
-        for place, item in enumerate(named):
-            best.plot((item.low, item.high), (place, place), color=GREY, linewidth=5)
+        for position, item in enumerate(named):
+            best.plot((item.low, item.high), (position, position), color=GREY, linewidth=5)
             if item.likely is not None:
-                best.plot((item.low, item.likely), (place, place), color=LIKELY, linewidth=5)
-            best.plot(item.expected, place, "o", color=BLUE, markersize=4.5)
+                best.plot((item.low, item.likely), (position, position), color=LIKELY, linewidth=5)
+            best.plot(item.expected, position, "o", color=BLUE, markersize=4.5)
         names = [plain_label(" × ".join(item.query), longest=52) for item in named]
         _set_margins_of_two(figure, names)
         best.set_yticks(range(len(named)), names)
         best.set_ylim(max(6, len(named)) - 0.4, -0.6)
         best.grid(visible=False, axis="y")
         best.set(title="Known best", xlabel="L1 error (0 to 2)", xlim=(0, None))
-        places = range(1, len(ordered) + 1)
-        every.bar(places, [item.high for item in ordered], width=0.8, color=GREY, label="at most")
+        positions = range(1, len(ordered) + 1)
+        every.bar(
+            positions, [item.high for item in ordered], width=0.8, color=GREY, label="at most"
+        )
         if all(item.likely is not None for item in ordered):
             likely = [item.likely or 0.0 for item in ordered]
-            every.bar(places, likely, width=0.8, color=LIKELY, label="likely")
-        every.plot(places, [item.expected for item in ordered], ".", color=BLUE, label="expected")
+            every.bar(positions, likely, width=0.8, color=LIKELY, label="likely")
+        every.plot(
+            positions, [item.expected for item in ordered], ".", color=BLUE, label="expected"
+        )
         every.grid(visible=False, axis="x")
         every.set(title="All, best first", xlabel="queries", ylim=(0, 2.05))
         every.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
@@ -215,10 +219,10 @@ def _pair_size(columns: int) -> float:
 
 
 def _label_pairs(axes: Axes, labels: Sequence[str], *, first: bool) -> None:
-    places = np.arange(len(labels)) + 0.5
+    positions = np.arange(len(labels)) + 0.5
     axes.grid(visible=False)
-    axes.set_xticks(places, labels, rotation=90)
-    axes.set_yticks(places, labels)
+    axes.set_xticks(positions, labels, rotation=90)
+    axes.set_yticks(positions, labels)
     axes.tick_params(length=0, labelsize=_pair_size(len(labels)), labelleft=first)
     for side in axes.spines.values():
         side.set_visible(False)
@@ -277,22 +281,22 @@ def draw_bytes(by_step: Mapping[str, Sequence[int]]) -> Figure:
         axes = figure.subplots()
         names = [plain_label(step) for step, _ in ordered]
         _set_margins(figure, left=0.15 + _width_in(names), right=0.12, bottom=0.5, top=0.12)
-        places = np.arange(len(ordered))
+        positions = np.arange(len(ordered))
         left = np.zeros(len(ordered))
         servers = len(ordered[0][1])
         for pid, colour in enumerate((BLUE, ORANGE, GREEN)[:servers]):
             sent = np.array([float(row[pid]) for _, row in ordered])
-            axes.barh(places, sent, left=left, height=0.7, color=colour, label=f"P{pid}")
+            axes.barh(positions, sent, left=left, height=0.7, color=colour, label=f"P{pid}")
             left += sent
-        for place, total in zip(places, left, strict=True):
+        for position, total in zip(positions, left, strict=True):
             axes.annotate(
                 format_bytes(total),
-                (total, place),
+                (total, position),
                 xytext=(4, 0),
                 textcoords="offset points",
                 va="center",
             )
-        axes.set_yticks(places, names)
+        axes.set_yticks(positions, names)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         who = "the server" if servers == 1 else "the three servers"
@@ -325,20 +329,22 @@ def draw_columns(columns: Sequence[ColumnShares]) -> Figure:
 
 
 def _draw_column(axes: Axes, item: ColumnShares) -> None:
-    places = np.arange(len(item.labels))
+    positions = np.arange(len(item.labels))
     if item.real is None:
-        axes.bar(places, item.synthetic, color=BLUE, width=0.85, label="synthetic")
+        axes.bar(positions, item.synthetic, color=BLUE, width=0.85, label="synthetic")
     else:
-        axes.bar(places, item.real, color=GREY, width=0.85, label="real (not private)")
-        size = 4.5 if len(places) <= 20 else 3.0
-        axes.plot(places, item.synthetic, "o", color=BLUE, markersize=size, label="synthetic")
+        axes.bar(positions, item.real, color=GREY, width=0.85, label="real (not private)")
+        size = 4.5 if len(positions) <= 20 else 3.0
+        axes.plot(positions, item.synthetic, "o", color=BLUE, markersize=size, label="synthetic")
     axes.set_title(plain_label(item.column, longest=36))
     axes.set_ylim(0, None)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
     # About 36 characters fit below a column, so five labels at most; the last one always, it may be for missing values.
-    stride = max(1, -(-len(places) // 5))
-    ticks = [i for i in places[::stride] if i + stride / 2 < len(places) - 1] + [len(places) - 1]
+    stride = max(1, -(-len(positions) // 5))
+    ticks = [i for i in positions[::stride] if i + stride / 2 < len(positions) - 1] + [
+        len(positions) - 1
+    ]
     longest = 36 // len(ticks)
     axes.set_xticks(ticks, [plain_label(item.labels[i], longest=longest) for i in ticks])
     axes.tick_params(labelsize=7.5)

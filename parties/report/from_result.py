@@ -1,7 +1,7 @@
 """What a finished run left in its folder, as the records of a report.
 
-Provides ``read_result``, ``read_table_of`` and ``read_synthetic``; and ``parameters``, ``workload_size``,
-``sources_of`` and ``selected``, which every method's report has. Public: everything.
+Provides ``read_result``, ``read_table_of`` and ``read_synthetic``; and ``run_parameters``, ``workload_size``,
+``sources_of`` and ``selected_queries``, which every method's report has. Public: everything.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import json_of
-from parties.report.model import Parameters, Selected, SourceSize, WorkloadSize
+from parties.foundation.untrusted_text import parse_json
+from parties.report.model import Parameters, SelectedQuery, SourceSize, WorkloadSize
 
 
 def read_result(directory: Path) -> dict[str, Any]:
     """A server's result.json. Raises StoreError."""
     path = directory / "result.json"
     try:
-        document: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(path, f"is not a result: {error}; expected a finished run") from error
     if not isinstance(document, dict):
@@ -61,7 +61,7 @@ def _read(config: Config, directory: Path) -> tuple[TextTable, NDArray[np.int32]
     return table, encode(config.domain, table, source=path)
 
 
-def parameters(config: Config, clients: int) -> Parameters:
+def run_parameters(config: Config, clients: int) -> Parameters:
     """What was asked for."""
     run = config.run
     return Parameters(
@@ -103,10 +103,10 @@ def sources_of(config: Config, capacities: Mapping[str, int]) -> tuple[SourceSiz
     )
 
 
-def selected(result: Mapping[str, Any]) -> tuple[Selected, ...]:
+def selected_queries(result: Mapping[str, Any]) -> tuple[SelectedQuery, ...]:
     """The rounds of a result.json."""
     return tuple(
-        Selected(
+        SelectedQuery(
             item["round"],
             tuple(item["query"]),
             item["clients"],

@@ -22,23 +22,26 @@ from parties.report.model import (
     NOT_PRIVATE,
     Associations,
     ExpectedError,
-    ReportPictures,
+    ReportFigures,
     excluded_text,
 )
-from parties.report.privacy_text import CENTRAL, in_words, privacy_in_words
+from parties.report.privacy_text import CENTRAL, headline, privacy_text
 
 _WORST = 5
 
 
-def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
+def render_html(report: Mapping[str, object], pictures: ReportFigures) -> str:
     """The page for a report that `parties.report.model.check_report` accepts."""
-    parts = [
-        f"<h1>{html_parts.text(report['dataset'])}</h1>",
-        f"<p>{html_parts.text(in_words(report))}</p>",
+    sections = [
+        f"<h1>{html_parts.html_text(report['dataset'])}</h1>",
+        f"<p>{html_parts.html_text(headline(report))}</p>",
         _excluded(report),
-        *(f"<p>{html_parts.text(sentence)}</p>" for sentence in privacy_in_words(report)),
+        *(f"<p>{html_parts.html_text(sentence)}</p>" for sentence in privacy_text(report)),
         _replaced(report),
-        *(f'<p class="warning">{html_parts.text(note)}</p>' for note in items(report.get("notes"))),
+        *(
+            f'<p class="warning">{html_parts.html_text(note)}</p>'
+            for note in items(report.get("notes"))
+        ),
         _tiles(report),
         quality_section(report),
         _pairs(pictures.associations),
@@ -51,8 +54,8 @@ def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
         _trust(report),
         accounting(report),
     ]
-    body = "\n".join(part for part in parts if part)
-    return html_parts.document(f"Syncret: {report['dataset']}", body)
+    body = "\n".join(section for section in sections if section)
+    return html_parts.html_document(f"Syncret: {report['dataset']}", body)
 
 
 def _tiles(report: Mapping[str, object]) -> str:
@@ -71,10 +74,11 @@ def _tiles(report: Mapping[str, object]) -> str:
     if "workload_error" in utility:
         tiles.append(("workload error *", f"{number(utility['workload_error']):.3f}"))
     inner = "".join(
-        f"<div><b>{html_parts.text(value)}</b><span>{name}</span></div>" for name, value in tiles
+        f"<div><b>{html_parts.html_text(value)}</b><span>{name}</span></div>"
+        for name, value in tiles
     )
     star = (
-        f'<p class="quiet">* {html_parts.text(NOT_PRIVATE)}</p>'
+        f'<p class="quiet">* {html_parts.html_text(NOT_PRIVATE)}</p>'
         if "workload_error" in utility
         else ""
     )
@@ -85,16 +89,18 @@ def _replaced(report: Mapping[str, object]) -> str:
     """What the release costs a row that is replaced by another, where the report says so."""
     guarantee = optional(optional(report, "flaim"), "guarantee")
     said = guarantee.get("replaced")
-    return "" if said is None else f"<p>And {html_parts.text(said)}.</p>"
+    return "" if said is None else f"<p>And {html_parts.html_text(said)}.</p>"
 
 
 def _excluded(report: Mapping[str, object]) -> str:
     text = excluded_text(report)
-    return f'<p class="warning">{html_parts.text(text)}</p>' if text else ""
+    return f'<p class="warning">{html_parts.html_text(text)}</p>' if text else ""
 
 
 def _trust(report: Mapping[str, object]) -> str:
-    sentences = "".join(f"<li>{html_parts.text(item)}</li>" for item in items(report.get("trust")))
+    sentences = "".join(
+        f"<li>{html_parts.html_text(item)}</li>" for item in items(report.get("trust"))
+    )
     return f"<h2>Who had to be trusted</h2>\n<ul>{sentences}</ul>" if sentences else ""
 
 
@@ -118,15 +124,15 @@ def _pairs(found: Associations | None) -> str:
 def _named_pairs(found: Associations) -> str:
     if found.real is None:
         strongest = [(" × ".join(pair), f"{v:.2f}") for pair, v in found.strongest(_WORST)]
-        return html_parts.table(("columns that go together most", "Cramér's V"), strongest)
+        return html_parts.html_table(("columns that go together most", "Cramér's V"), strongest)
     farthest = [
         (" × ".join(pair), f"{real:.2f}", f"{made:.2f}")
         for pair, made, real in found.farthest(_WORST)
     ]
-    return html_parts.table(("pairs that differ most", "real", "synthetic"), farthest)
+    return html_parts.html_table(("pairs that differ most", "real", "synthetic"), farthest)
 
 
-def _errors(report: Mapping[str, object], pictures: ReportPictures) -> str:
+def _errors(report: Mapping[str, object], pictures: ReportFigures) -> str:
     """The true errors of a trial; in earnest what was opened says of them, which in a trial stands in a table alone."""
     said = "L1 distance between the real and the synthetic shares of a query's cells, from 0, the same, to 2. "
     if pictures.query_errors:
@@ -161,7 +167,7 @@ def _expected_errors(quality: Mapping[str, object]) -> list[ExpectedError]:
     ]
 
 
-def _columns(pictures: ReportPictures) -> str:
+def _columns(pictures: ReportFigures) -> str:
     columns = pictures.columns
     if not columns:
         return ""
@@ -196,7 +202,9 @@ def _sources(report: Mapping[str, object]) -> str:
         for s in sources
     ]
     heads = ("source", "columns", "data owners", "rows that these may have")
-    return f"<h2>Sources</h2>\n<p>{html_parts.text(said)}</p>\n" + html_parts.table(heads, rows)
+    return f"<h2>Sources</h2>\n<p>{html_parts.html_text(said)}</p>\n" + html_parts.html_table(
+        heads, rows
+    )
 
 
 def _measured(report: Mapping[str, object]) -> str:
@@ -230,8 +238,9 @@ def _measured(report: Mapping[str, object]) -> str:
     if report["method"] == CENTRAL:
         # There is one table and nobody to be counted.
         heads, rows = heads[:-1], [row[:-1] for row in rows]
-    return f"<h2>What was measured</h2>\n<p>{html_parts.text(said)}</p>\n" + html_parts.table(
-        heads, rows
+    return (
+        f"<h2>What was measured</h2>\n<p>{html_parts.html_text(said)}</p>\n"
+        + html_parts.html_table(heads, rows)
     )
 
 
@@ -292,4 +301,6 @@ def _domain(report: Mapping[str, object]) -> str:
     if counts := {name: int(number(n)) for name, n in optional(facts, "provenance").items()}:
         said += f" {counted_in_words(counts)}"
     heads = ("column", "kind", "cells", "values", "from")
-    return f"<h2>The columns</h2>\n<p>{html_parts.text(said)}</p>\n" + html_parts.table(heads, rows)
+    return f"<h2>The columns</h2>\n<p>{html_parts.html_text(said)}</p>\n" + html_parts.html_table(
+        heads, rows
+    )

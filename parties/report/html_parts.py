@@ -33,35 +33,37 @@ details { margin: .4rem 0; } summary { cursor: pointer; font-weight: 600; }
 """
 
 
-def document(title: str, body: str) -> str:
+def html_document(title: str, body: str) -> str:
     """The page with ``body`` (HTML) under ``title`` (text)."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<title>{html_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )
 
 
-def text(value: object) -> str:
+def html_text(value: object) -> str:
     """A value as escaped text; numbers to six digits."""
     shown = f"{value:.6g}" if isinstance(value, float) else str(value)
     return html.escape(shown, quote=True)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False) -> str:
+def html_table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False
+) -> str:
     """A table, numbers to the right; a long one scrolls in a window of its own unless it is to be seen ``whole``."""
 
     def cell(value: object, tag: str) -> str:
         kind = ' class="n"' if isinstance(value, int | float) else ""
-        return f"<{tag}{kind}>{text(value)}</{tag}>"
+        return f"<{tag}{kind}>{html_text(value)}</{tag}>"
 
     body = [list(row) for row in rows]
     lines = ["".join(cell(value, "td") for value in row) for row in body]
     numeric = [bool(body) and isinstance(body[0][i], int | float) for i in range(len(heads))]
     head = "".join(
-        f'<th class="n">{text(name)}</th>' if right else f"<th>{text(name)}</th>"
+        f'<th class="n">{html_text(name)}</th>' if right else f"<th>{html_text(name)}</th>"
         for name, right in zip(heads, numeric, strict=True)
     )
     rows_html = "\n".join(f"<tr>{line}</tr>" for line in lines)
@@ -105,16 +107,16 @@ def picture(svg: str, caption: str, *, alt: str) -> str:
     data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
     source = f"data:image/svg+xml;base64,{data}"
     return (
-        f'<figure><img alt="{text(alt)}" src="{source}">\n'
-        f"<figcaption>{text(caption)}</figcaption></figure>"
+        f'<figure><img alt="{html_text(alt)}" src="{source}">\n'
+        f"<figcaption>{html_text(caption)}</figcaption></figure>"
     )
 
 
 def pairs(values: Mapping[str, object]) -> str:
     """A table of names and values."""
-    return table(("", ""), list(values.items()))
+    return html_table(("", ""), list(values.items()))
 
 
 def fold(title: str, body: str) -> str:
     """A part of which the title is seen until somebody opens it."""
-    return f"<details><summary>{text(title)}</summary>\n{body}\n</details>"
+    return f"<details><summary>{html_text(title)}</summary>\n{body}\n</details>"

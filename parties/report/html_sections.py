@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.report import figures as draw
 from parties.report import html_parts
 from parties.report.claimed import claims_section
 from parties.report.figures import format_bytes
 from parties.report.html_parts import fold, items, number, optional, pairs, picture, section, tables
-from parties.report.likely import likely_in_words
+from parties.report.likely import likely_error_text
 from parties.report.model import NOT_PRIVATE
 from parties.report.quality import AT_MOST
-from parties.report.shuffling import measured_in_words
+from parties.report.shuffling import measured_text
 
 _SHOWN_QUANTILES = ("0.05", "0.5", "0.95")
 
@@ -32,13 +32,13 @@ def quality_section(report: Mapping[str, object]) -> str:
     if not quality:
         return ""
     confidence = number(quality["confidence"])
-    told = (
+    rows = (
         f"This follows from what was opened and is as private as the table. Off is the share of the rows that are in "
         f"a wrong cell of a marginal. With {confidence:.0%} confidence every marginal is off by no more than stands "
         'under "at most", all of them at once.'
     )
-    if likely := likely_in_words(quality):
-        told += f" {likely}"
+    if likely := likely_error_text(quality):
+        rows += f" {likely}"
     truth = optional(quality, "held")
     if truth:
         below = (
@@ -46,7 +46,7 @@ def quality_section(report: Mapping[str, object]) -> str:
             if "likely" in truth
             else ""
         )
-        told += (
+        rows += (
             f" In this trial {truth['held']} of {truth['intervals']} intervals hold{below}; true errors and this "
             f"sentence: {NOT_PRIVATE}"
         )
@@ -55,7 +55,7 @@ def quality_section(report: Mapping[str, object]) -> str:
     others = [m for m in marginals if not m["query"]]
     return (
         f"<h2>How good the table is</h2>\n{_verdict(quality)}{_truth(quality)}"
-        f'<p class="quiet">{html_parts.text(told)}</p>\n'
+        f'<p class="quiet">{html_parts.html_text(rows)}</p>\n'
         + claims_section(quality)
         + fold("Each query", _marginals(queries, truth=bool(truth)))
         + (fold("Each column and pair", _marginals(others, truth=bool(truth))) if others else "")
@@ -73,22 +73,24 @@ _BASES = {
 
 def _verdict(quality: Mapping[str, object]) -> str:
     found = optional(quality, "verdict")
-    parts = []
+    paragraphs = []
     for key, title in (("good_for", "Good for"), ("not_for", "Not for")):
         if sentences := items(found.get(key)):
-            points = "".join(f"<li>{html_parts.text(sentence)}</li>" for sentence in sentences)
-            parts.append(f"<p><b>{title}</b></p>\n<ul>{points}</ul>\n")
-    return "".join(parts)
+            points = "".join(f"<li>{html_parts.html_text(sentence)}</li>" for sentence in sentences)
+            paragraphs.append(f"<p><b>{title}</b></p>\n<ul>{points}</ul>\n")
+    return "".join(paragraphs)
 
 
 def _truth(quality: Mapping[str, object]) -> str:
     """In a trial, which claims the real table contradicts."""
     sentences = [*items(quality.get("truth"))]
-    sentences += filter(None, [measured_in_words(optional(quality, "shuffling"))])
+    sentences += filter(None, [measured_text(optional(quality, "shuffling"))])
     if not sentences:
         return ""
     said = " ".join(map(str, sentences))
-    return f'<p class="warning">{html_parts.text(said)} {html_parts.text(NOT_PRIVATE)}</p>\n'
+    return (
+        f'<p class="warning">{html_parts.html_text(said)} {html_parts.html_text(NOT_PRIVATE)}</p>\n'
+    )
 
 
 def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str:
@@ -108,7 +110,7 @@ def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str
     ]
     heads = ["marginal", "cells", "off at most", *(["likely"] if likely else [])]
     heads += ["at least", "expected", "because"]
-    return html_parts.table(heads + ["true (not private)"] * truth, rows)
+    return html_parts.html_table(heads + ["true (not private)"] * truth, rows)
 
 
 def _off(distance: object) -> str:
@@ -128,7 +130,7 @@ def _dependencies(quality: Mapping[str, object]) -> str:
         for key, title in kinds
         if (pairs := items(found.get(key)))
     ]
-    return html_parts.table(("", "pairs", "which"), rows)
+    return html_parts.html_table(("", "pairs", "which"), rows)
 
 
 def columns_section(report: Mapping[str, object]) -> str:
@@ -137,9 +139,9 @@ def columns_section(report: Mapping[str, object]) -> str:
     if not columns:
         return ""
     with_real = any("distance" in column for column in columns)
-    told = "Values as the table has them, not bins."
+    summaries = "Values as the table has them, not bins."
     if with_real:
-        told += (
+        summaries += (
             " Behind each figure that of the real table, in brackets. Distance: of numbers the largest difference of "
             f"the distribution functions, of categories the share of rows in another one. Figures in brackets and "
             f"distances: {NOT_PRIVATE}"
@@ -149,10 +151,10 @@ def columns_section(report: Mapping[str, object]) -> str:
     values = [row for column in columns for row in _value_rows(column)]
     of_values = ["column", "value", "synthetic"] + ["real (not private)"] * with_real
     return (
-        f'<h2>Columns as they are written</h2>\n<p class="quiet">{html_parts.text(told)}</p>\n'
-        + html_parts.table(heads + ["distance"] * with_real, rows)
+        f'<h2>Columns as they are written</h2>\n<p class="quiet">{html_parts.html_text(summaries)}</p>\n'
+        + html_parts.html_table(heads + ["distance"] * with_real, rows)
         + "<details><summary>Single values: atoms and frequent ones</summary>"
-        + html_parts.table(of_values, values)
+        + html_parts.html_table(of_values, values)
         + "</details>"
     )
 
@@ -201,7 +203,7 @@ def accounting(report: Mapping[str, object]) -> str:
     """The folded parts at the end of the page."""
     asked = {**section(report, "parameters"), **section(report, "workload")}
     asked.pop("sources", None)
-    parts = [
+    sections = [
         _budget(report),
         _opened(report),
         *_flaim(report),
@@ -209,7 +211,7 @@ def accounting(report: Mapping[str, object]) -> str:
         fold("Time: seconds by phase", pairs(section(report, "time"))),
         fold("Parameters", pairs(asked)),
     ]
-    return "\n".join([_TITLE, _LEAD, *(part for part in parts if part)])
+    return "\n".join([_TITLE, _LEAD, *(html for html in sections if html)])
 
 
 def _budget(report: Mapping[str, object]) -> str:
@@ -227,7 +229,7 @@ def _budget(report: Mapping[str, object]) -> str:
     return fold(
         f"Privacy budget: {len(rows)} charges",
         picture(draw.to_svg(figure), caption, alt="Budget charged per round and spent so far")
-        + html_parts.table(("round", "step", "event", "rho"), rows),
+        + html_parts.html_table(("round", "step", "event", "rho"), rows),
     )
 
 
@@ -235,7 +237,7 @@ def _event(value: object) -> str:
     """A ledger's event in words where it is a JSON table, as it is otherwise."""
     text = str(value)
     try:
-        event = json_of(text)
+        event = parse_json(text)
     except ValueError:
         return text
     if not isinstance(event, dict):
@@ -257,12 +259,12 @@ def _opened(report: Mapping[str, object]) -> str:
     detail = [(item["round"], item["step"], item["what"], item["count"]) for item in opened]
     return fold(
         f"What was opened: {len(opened)} openings",
-        f"<p>{html_parts.text(nothing_else)}</p>\n"
-        + html_parts.table(
+        f"<p>{html_parts.html_text(nothing_else)}</p>\n"
+        + html_parts.html_table(
             ("step", "what", "times"), [(*kind, count) for kind, count in times.items()]
         )
         + "<p>One by one, with how many values each had: cells of noisy counts, or choices.</p>\n"
-        + html_parts.table(("round", "step", "what", "values"), detail),
+        + html_parts.html_table(("round", "step", "what", "values"), detail),
     )
 
 
@@ -293,7 +295,7 @@ def _bytes(report: Mapping[str, object]) -> str:
             caption,
             alt="Bytes sent by the servers in each step",
         )
-        + html_parts.table(heads, rows),
+        + html_parts.html_table(heads, rows),
     )
 
 

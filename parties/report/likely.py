@@ -1,6 +1,6 @@
 """An error that most marginals stay below, of calibrated coverage: what a report says of it in words.
 
-Provides ``likely_in_words``. Public: everything. ``mechanisms.likely_errors`` has the figures, and what they rest on.
+Provides ``likely_error_text``. Public: everything. ``mechanisms.likely_errors`` has the figures, and what they rest on.
 """
 
 import statistics
@@ -10,7 +10,7 @@ from mechanisms.intervals import LARGEST
 from parties.report.html_parts import number, optional, tables
 
 
-def likely_in_words(quality: Mapping[str, object]) -> str:
+def likely_error_text(quality: Mapping[str, object]) -> str:
     """The sentence on likely errors, beside what is proven; "" where a report of an earlier version has none."""
     found = optional(quality, "likely")
     queries = [m for m in tables(quality.get("marginals")) if m["query"] and "likely" in m]

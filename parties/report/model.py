@@ -1,7 +1,7 @@
 """What a run says about itself: the records behind `report.json`, for machines, and `report.html`, for people.
 
 Provides the parts of a report as dataclasses (`RunReport` and what it holds), `RunReport.to_dict` with the keys of
-`report.json`, `check_report`, and `ReportPictures` for what only pictures show.
+`report.json`, `check_report`, and `ReportFigures` for what only pictures show.
 
 Secret: nothing may come in. Everything in `report.json` is public by the protocol, or measured from the outside, except
 `utility` and whatever stands under "real" or measures a distance to it in `columns`: where the real table is at hand
@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from mechanisms.accounting import LedgerEntry
-from parties.report.privacy_text import About
+from parties.report.privacy_text import ReportHeader
 
-PARTIES = 3
+SERVERS = 3
 
 _OF_ALL = (
     "Opened were the chosen query of each round, each noisy measurement and, where the run checks it, whether each "
@@ -153,7 +153,7 @@ class Communication:
     client_received_bytes_mean: float
     server_sent_bytes_by_step: Mapping[str, tuple[int, ...]]
     paper_formula_mb: float
-    servers: int = PARTIES
+    servers: int = SERVERS
     passed_on_bytes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Communication:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ReportedOpening:
     """One opening: in `round` and `step`, `what`, and of how many numbers."""
 
     round: int
@@ -191,7 +191,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectedQuery:
     """The query a round chose, with how many clients were counted and how many rows they were estimated to have.
 
     `sigma` is the deviation, in rows, that its measurement was charged for.
@@ -205,7 +205,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Excluded:
+class ExcludedOwner:
     """A data owner whose submission was not counted: in `round`, for a `reason`, which `why` says in a sentence.
 
     `by` are the servers that say so, or that lack the submission.
@@ -236,8 +236,8 @@ class RunReport:
     workload: WorkloadSize
     communication: Communication
     time_s: Mapping[str, float]
-    opened: tuple[Opened, ...]
-    selected: tuple[Selected, ...] = ()
+    opened: tuple[ReportedOpening, ...]
+    selected: tuple[SelectedQuery, ...] = ()
     utility: Utility | None = None
     seed: int | None = None
     synthetic_rows: int | None = None
@@ -245,10 +245,10 @@ class RunReport:
     trust: tuple[str, ...] = DISTAIM_TRUST
     notes: tuple[str, ...] = ()
     flaim: Mapping[str, object] | None = None
-    excluded: tuple[Excluded, ...] | None = None
+    excluded: tuple[ExcludedOwner, ...] | None = None
     columns: tuple[Mapping[str, object], ...] = ()
     quality: Mapping[str, object] | None = None
-    about: About | None = None
+    about: ReportHeader | None = None
 
     def __post_init__(self) -> None:
         if "total" not in self.time_s:
@@ -395,7 +395,7 @@ class Associations:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPictures:
+class ReportFigures:
     """What the pictures show besides the report: without a real table at hand no errors, and its columns alone."""
 
     query_errors: tuple[QueryError, ...] = ()

@@ -1,11 +1,11 @@
 """Head of a report: its study, method, owners, date and columns, and its privacy in words.
 
-Provides ``About`` and ``about``, ``ended`` (when a transcript ends), and the sentences ``in_words`` and
-``privacy_in_words``. Public: everything.
+Provides ``ReportHeader`` and ``report_header``, ``transcript_end`` (when a transcript ends), and the sentences
+``headline`` and ``privacy_text``. Public: everything.
 
 Whom a run's epsilon is for, in words: a row, or a person with its rows in one table or in several sources.
 
-Provides ``unit_in_words``, ``unit_trust`` (what follows from it), ``link_trust`` and ``ROW_OF_ALL``. Public: all.
+Provides ``unit_text``, ``unit_trust`` (what follows from it), ``link_trust`` and ``ROW_OF_ALL``. Public: all.
 Source: `mechanisms` README, "Units of privacy".
 """
 
@@ -36,7 +36,7 @@ ALIGNED_TRUST = (
 )
 
 
-def unit_in_words(config: Config) -> str:
+def unit_text(config: Config) -> str:
     """For whom a run's guarantee is."""
     rows, names = config.rows_of_unit, [source.name for source in config.sources]
     if config.run.unit == PERSON and names:
@@ -67,7 +67,7 @@ def link_trust(config: Config) -> tuple[str, ...]:
 
 def unit_trust(config: Config) -> tuple[str, ...]:
     """Whom the guarantee is for, and what follows from that."""
-    rows, said = config.rows_of_unit, f"The privacy guarantee is for {unit_in_words(config)}."
+    rows, said = config.rows_of_unit, f"The privacy guarantee is for {unit_text(config)}."
     if config.sources and config.run.link == BY_KEY:
         said += f" {_of_sources(config)}"
     elif config.run.unit == PERSON and not config.sources:
@@ -116,7 +116,7 @@ _SHOWN_VALUES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnAbout:
+class ColumnDescription:
     """A column: its ``kind``, ``cells`` (0 for one that is filled in), and in words its ``values`` and provenance."""
 
     name: str
@@ -127,8 +127,9 @@ class ColumnAbout:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """Of a run: the study's id, the configuration's digest (hex), when it ``ended`` (ISO 8601, UTC), who made it.
+class ReportHeader:
+    """Of a run: the study's id, the configuration's digest (hex), when it ``transcript_end`` (ISO 8601, UTC), who made
+    it.
 
     ``version`` is that of the program, ``unit`` whom the guarantee is for, in words; ``provenance`` has the numbers of
     the domain's values that are public, private, from a table (`mechanisms.provenance.counted`).
@@ -139,7 +140,7 @@ class About:
     ended: str
     version: str
     unit: str
-    columns: tuple[ColumnAbout, ...]
+    columns: tuple[ColumnDescription, ...]
     provenance: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
@@ -147,21 +148,24 @@ class About:
         return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
 
 
-def about(config: Config, *, ended: float | None, unit: str | None = None) -> About:
-    """``ended`` is in seconds since 1970; now where it is None. ``unit`` None is DistAIM's and central AIM's."""
+def report_header(config: Config, *, ended: float | None, unit: str | None = None) -> ReportHeader:
+    """``transcript_end`` is in seconds since 1970; now where it is None.
+
+    ``unit`` None is DistAIM's and central AIM's.
+    """
     moment = datetime.fromtimestamp(time.time() if ended is None else ended, UTC)
-    return About(
+    return ReportHeader(
         config.run.id,
         config.digest(),
         moment.isoformat(timespec="seconds").replace("+00:00", "Z"),
         version(),
-        unit_in_words(config) if unit is None else unit,
+        unit_text(config) if unit is None else unit,
         _columns(config.domain),
         counted(config.domain),
     )
 
 
-def ended(transcript: Path | None) -> float | None:
+def transcript_end(transcript: Path | None) -> float | None:
     """When the last record of a transcript was made, in seconds since 1970; None where there is none that says so."""
     if transcript is None:
         return None
@@ -185,7 +189,7 @@ def method_name(method: object) -> str:
     return _NAMES.get(text, text)
 
 
-def in_words(report: Mapping[str, object]) -> str:
+def headline(report: Mapping[str, object]) -> str:
     """What there is, by what it was made, of whom, when: the first sentence of a report."""
     parameters, facts = _table(report, "parameters"), _table(report, "about")
     rows, columns = report.get("synthetic_rows"), facts.get("columns")
@@ -203,7 +207,7 @@ def in_words(report: Mapping[str, object]) -> str:
     return f"{size}{made}{_when(facts.get('ended'))}."
 
 
-def privacy_in_words(report: Mapping[str, object]) -> tuple[str, ...]:
+def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
     """What epsilon and delta mean, for whom, and what of the budget was spent on what."""
     parameters, privacy = _table(report, "parameters"), _table(report, "privacy")
     epsilon, delta = float(parameters["epsilon"]), float(parameters["delta"])  # type: ignore[arg-type]
@@ -249,11 +253,11 @@ def _spent_on(ledger: object) -> str:
     for entry in ledger if isinstance(ledger, Sequence) else ():
         if isinstance(entry, Mapping):
             sums.setdefault(str(entry.get("step", "")), []).append(float(entry["rho"]))
-    whole = math.fsum(rho for parts in sums.values() for rho in parts)
+    whole = math.fsum(rho for items_ in sums.values() for rho in items_)
     if not whole:
         return ""
     ordered = sorted(sums.items(), key=lambda item: -sum(item[1]))
-    said = [f"{step} {100 * sum(parts) / whole:.0f} %" for step, parts in ordered]
+    said = [f"{step} {100 * sum(items_) / whole:.0f} %" for step, items_ in ordered]
     return f" ({', '.join(said)})"
 
 
@@ -278,7 +282,7 @@ def _table(report: Mapping[str, object], key: str) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _columns(domain: Domain) -> tuple[ColumnAbout, ...]:
+def _columns(domain: Domain) -> tuple[ColumnDescription, ...]:
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
     return tuple(
         replace(_column(columns[name]), provenance=column_in_words(domain, name))
@@ -286,11 +290,11 @@ def _columns(domain: Domain) -> tuple[ColumnAbout, ...]:
     )
 
 
-def _column(column: Column | Implied) -> ColumnAbout:
+def _column(column: Column | Implied) -> ColumnDescription:
     if isinstance(column, Implied):
-        return ColumnAbout(column.name, "implied", 0, f"follows from {column.source}")
+        return ColumnDescription(column.name, "implied", 0, f"follows from {column.source}")
     missing = ", or missing" if column.missing else ""
-    return ColumnAbout(column.name, column.kind, column.size, f"{_values(column)}{missing}")
+    return ColumnDescription(column.name, column.kind, column.size, f"{_values(column)}{missing}")
 
 
 def _values(column: Column) -> str:

@@ -37,8 +37,8 @@ from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, RunSection
 from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import json_of
-from parties.report.claims import claims_with_truth, truth_in_words
+from parties.foundation.untrusted_text import parse_json
+from parties.report.claims import claims_with_truth, truth_text
 from parties.report.shuffling import shuffling
 from parties.storage.files import write_json
 
@@ -226,11 +226,11 @@ def dependencies(
     """
     inside = {pair for clique in cliques for pair in itertools.combinations(sorted(clique), 2)}
     seen = {pair for clique in measured for pair in itertools.combinations(sorted(clique), 2)}
-    parts = parts_of(columns, cliques)
+    components = parts_of(columns, cliques)
     found: dict[str, list[list[str]]] = {"measured": [], "through_others": [], "independent": []}
     for one, other in itertools.combinations(columns, 2):
         pair = (min(one, other), max(one, other))
-        kind = "through_others" if parts[one] == parts[other] else "independent"
+        kind = "through_others" if components[one] == components[other] else "independent"
         found["measured" if pair in seen & inside else kind].append([one, other])
     return found
 
@@ -262,7 +262,7 @@ def with_truth(
     made, beside = values
     if beside and "columns" in quality:
         claims = claims_with_truth(quality["columns"], workload.domain, made, beside)
-        found |= {"columns": claims, "truth": truth_in_words(claims)}
+        found |= {"columns": claims, "truth": truth_text(claims)}
     return found
 
 
@@ -284,7 +284,7 @@ def read_quality(directory: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        document: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(path, f"cannot be read: {error}; expected what a run left") from error
     if not isinstance(document, dict):

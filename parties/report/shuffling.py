@@ -1,7 +1,7 @@
 """Is a table better than columns drawn independently: the part `shuffling` of `quality`, and its sentence.
 
-Provides ``shuffling``, by what was released, and ``shuffling_in_words``; for trials ``shuffling_with_truth`` and
-``measured_in_words``. Public: everything but what the last two have, which is computed from the real table without
+Provides ``shuffling``, by what was released, and ``shuffling_text``; for trials ``shuffling_with_truth`` and
+``measured_text``. Public: everything but what the last two have, which is computed from the real table without
 noise.
 """
 
@@ -42,7 +42,7 @@ def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
     }
 
 
-def shuffling_in_words(found: Mapping[str, Any]) -> str:
+def shuffling_text(found: Mapping[str, Any]) -> str:
     """The finding on pairs beside independent columns, by what was released; "" without pairs."""
     if not found["pairs"]:
         return ""
@@ -83,7 +83,7 @@ def shuffling_with_truth(
     return {**found, "true": true}
 
 
-def measured_in_words(found: Mapping[str, Any]) -> str:
+def measured_text(found: Mapping[str, Any]) -> str:
     """The measurement of a trial; "" elsewhere."""
     true = found.get("true")
     if true is None:

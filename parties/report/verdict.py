@@ -14,7 +14,7 @@ from typing import Any
 
 from mechanisms.columns import Categorical, private_of
 from mechanisms.domain import Domain
-from parties.report.shuffling import shuffling_in_words
+from parties.report.shuffling import shuffling_text
 
 CLOSE, ROUGH = 0.05, 0.15
 """Shares of the rows that may be elsewhere: up to CLOSE a marginal is called close, up to ROUGH rough; beyond that
@@ -34,14 +34,14 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
     good: list[str] = []
     bad: list[str] = []
     marginals: Sequence[Marginal] = quality["marginals"]
-    columns = _Columns(domain, quality.get("columns", ()))
+    columns = _ColumnClaims(domain, quality.get("columns", ()))
     for size, kind in ((1, "single columns"), (2, "pairs of columns")):
-        _judge([m for m in marginals if len(m["columns"]) == size], kind, columns, good, bad)
+        _rate([m for m in marginals if len(m["columns"]) == size], kind, columns, good, bad)
     queries = [m for m in marginals if m["query"] and len(m["columns"]) > 2]
-    _judge(queries, "queries of three columns or more", columns, good, bad)
+    _rate(queries, "queries of three columns or more", columns, good, bad)
     bad += columns.coarse()
     better = True
-    if "shuffling" in quality and (said := shuffling_in_words(quality["shuffling"])):
+    if "shuffling" in quality and (said := shuffling_text(quality["shuffling"])):
         better = quality["shuffling"]["better"]
         if better:
             good.append(said)
@@ -62,7 +62,7 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
     return {"good_for": good, "not_for": bad, "confidence": [sure]}
 
 
-class _Columns:
+class _ColumnClaims:
     """What the claims say of columns: by how much more than its cells a marginal of them may be off in values."""
 
     def __init__(self, domain: Domain, claims: Sequence[Claim]) -> None:
@@ -122,8 +122,12 @@ class _Columns:
         return f"Values of {name}: one bin, {what}, and where in it they lie is not known. {remedy}"
 
 
-def _judge(
-    marginals: Sequence[Marginal], kind: str, columns: _Columns, good: list[str], bad: list[str]
+def _rate(
+    marginals: Sequence[Marginal],
+    kind: str,
+    columns: _ColumnClaims,
+    good: list[str],
+    bad: list[str],
 ) -> None:
     """Which marginals of one kind are close, rough, or without a promise."""
     off = {tuple(m["columns"]): columns.off(m) for m in marginals}
@@ -168,12 +172,13 @@ def _relations(
             f"{_names([' and '.join(pair) for pair in measured])}."
         )
     if through or none:
-        parts = [
+        sentences = [
             *([f"{_pairs(through)} only what follows through other columns"] * bool(through)),
             *([f"{_pairs(none)} no relation at all here, whatever the real one is"] * bool(none)),
         ]
         bad.append(
-            f"Other relations between columns: {'; '.join(parts)}. That two columns look unrelated here says nothing."
+            f"Other relations between columns: {'; '.join(sentences)}. That two columns look "
+            "unrelated here says nothing."
         )
 
 

@@ -4,7 +4,7 @@ Provides `write_report`. Secret: nothing may come in; see `parties.report.model`
 
 The last of a deployment's report: what its published table shows, where no real table is at hand.
 
-Provides ``write_without_real``. Public: everything.
+Provides ``write_report_without_real``. Public: everything.
 """
 
 import json
@@ -18,14 +18,14 @@ from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
 from parties.report.comparison import compare_tables
 from parties.report.from_result import read_table_of
-from parties.report.model import ReportPictures, RunReport, check_report
+from parties.report.model import ReportFigures, RunReport, check_report
 from parties.report.quality import read_quality
 from parties.report.verdict import verdict
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 
 def write_report(
-    run_dir: Path, report: Mapping[str, object], *, pictures: ReportPictures
+    run_dir: Path, report: Mapping[str, object], *, pictures: ReportFigures
 ) -> tuple[Path, Path]:
     """Write `report.json` and `report.html` into `run_dir`, each complete or not at all; returns both paths.
 
@@ -40,11 +40,11 @@ def write_report(
     page = render_html(report, pictures)
     paths = run_dir / "report.json", run_dir / "report.html"
     for path, content in zip(paths, (text, page), strict=True):
-        write_whole(path, content)
+        write_atomic(path, content)
     return paths
 
 
-def write_without_real(
+def write_report_without_real(
     config: Config, workload: Workload, directory: Path, report: RunReport
 ) -> None:
     """Add the synthetic table's own columns to a report and write its two files. Raises StoreError, DataError."""

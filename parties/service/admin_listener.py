@@ -1,18 +1,18 @@
 """An admin API that answers while its process computes: on a thread and an event loop of its own.
 
-Provides ``answering``: it can say that the computation hangs because it does not hang with it. Public: everything.
+Provides ``admin_thread``: it can say that the computation hangs because it does not hang with it. Public: everything.
 
 The Unix socket in a server's own folder by which its operator speaks to it: who may enter the folder may ask.
 
-Provides ``listen``, ``connected`` and ``NAME``. The socket has mode 0600 before anybody can connect. A path of any
-length will do: what is too long for a socket's address is reached by the folder's descriptor, where the system has
-/proc. Secret: nothing. Source: unix(7).
+Provides ``listen_unix``, ``connect_unix`` and ``SOCKET_NAME``. The socket has mode 0600 before anybody can connect. A
+path of any length will do: what is too long for a socket's address is reached by the folder's descriptor, where the
+system has /proc. Secret: nothing. Source: unix(7).
 
 The admin API on the network: a port of its own, TLS 1.3, and operators' certificates, which are listed one by one.
 
-Provides ``listening``, for a server whose settings have [admin], and ``make_operator``, which makes the keys. They are
-ECDSA (P-256), which browsers take, and have nothing to do with those of studies: whoever may look at a server is not
-thereby anybody in a study. Secret: private keys. Source: RFC 8446; RFC 5280 for what certificates say.
+Provides ``admin_listeners``, for a server whose settings have [admin], and ``make_operator``, which makes the keys.
+They are ECDSA (P-256), which browsers take, and have nothing to do with those of studies: whoever may look at a server
+is not thereby anybody in a study. Secret: private keys. Source: RFC 8446; RFC 5280 for what certificates say.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parties.config import Address
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
-from parties.identity.tls import alerting, check_subject, handshake_text, load_key
-from parties.observability.events import Rejected, Rejection
+from parties.identity.tls import check_subject, handshake_text, load_key, with_failure_alerts
+from parties.observability.events import OnRejection, Rejection
 from parties.service.settings import FILE, AdminSection
-from parties.storage.files import disk_errors, write_new, write_whole
+from parties.storage.files import disk_errors, write_atomic, write_new
 
 _START_S = 10.0
 _END_S = 5.0
@@ -49,13 +49,13 @@ _LINGER_S = 1.0
 """How long requests under way may take to end."""
 _IDLE_S = 10.0
 HANDSHAKE_S = 10.0
-_SILENT = logging.getLogger("syncret.admin.requests")
+_REQUEST_LOGGER = logging.getLogger("syncret.admin.requests")
 """What is no HTTP is answered with 400 and is worth no traceback; defects are logged by the application."""
-_SILENT.disabled = True
+_REQUEST_LOGGER.disabled = True
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class AdminListener:
     """A bound socket that takes connections, over TLS if there is a ``context``."""
 
     socket: socket.socket
@@ -63,11 +63,11 @@ class Listening:
 
 
 @contextlib.contextmanager
-def answering(
-    application: Callable[[], web.Application], listening: Sequence[Listening]
+def admin_thread(
+    application: Callable[[], web.Application], listening: Sequence[AdminListener]
 ) -> Iterator[None]:
     """Answer at all sockets while the block runs, and close them. ``application`` is made on the API's own thread."""
-    thread = _Thread(application, listening)
+    thread = _AdminThread(application, listening)
     thread.start()
     try:
         thread.ready()
@@ -78,7 +78,7 @@ def answering(
             one.socket.close()
 
 
-async def _opened(runner: web.AppRunner, one: Listening) -> asyncio.Server:
+async def _start_server(runner: web.AppRunner, one: AdminListener) -> asyncio.Server:
     """As aiohttp's SockSite, with a deadline of our own for handshakes."""
     if runner.server is None:
         raise RuntimeError("the HTTP server was not set up")
@@ -90,9 +90,9 @@ async def _opened(runner: web.AppRunner, one: Listening) -> asyncio.Server:
     )
 
 
-class _Thread(threading.Thread):
+class _AdminThread(threading.Thread):
     def __init__(
-        self, application: Callable[[], web.Application], listening: Sequence[Listening]
+        self, application: Callable[[], web.Application], listening: Sequence[AdminListener]
     ) -> None:
         super().__init__(name="admin", daemon=True)
         self._application = application
@@ -115,7 +115,7 @@ class _Thread(threading.Thread):
         runner = web.AppRunner(
             self._application(),
             access_log=None,
-            logger=_SILENT,
+            logger=_REQUEST_LOGGER,
             shutdown_timeout=_LINGER_S,
             keepalive_timeout=_IDLE_S,
         )
@@ -123,16 +123,16 @@ class _Thread(threading.Thread):
         servers: list[asyncio.Server] = []
         try:
             for one in self._listening:
-                servers.append(await _opened(runner, one))
+                servers.append(await _start_server(runner, one))
             self._ready.set()
             await self._over.wait()
-            await self._accept_no_more()
+            await self._stop_accepting()
         finally:
             for server in servers:
                 server.close()
             await runner.cleanup()
 
-    async def _accept_no_more(self) -> None:
+    async def _stop_accepting(self) -> None:
         """Before the sockets are closed: asyncio loses the one of a connection that it is accepting just then."""
         loop = asyncio.get_running_loop()
         for one in self._listening:
@@ -155,35 +155,37 @@ class _Thread(threading.Thread):
         self.join(_END_S)
 
 
-NAME = "admin.sock"
-_LONGEST = 100
+SOCKET_NAME = "admin.sock"
+_MAX_PATH_BYTES = 100
 """Bytes of a socket's path: 107 on Linux, 103 elsewhere."""
-_WAITING = 16
+_BACKLOG = 16
 
 
 @contextlib.contextmanager
-def reachable(path: Path) -> Iterator[str]:
+def short_socket_path(path: Path) -> Iterator[str]:
     """A name of ``path`` that is short enough for as long as the block runs. Raises StoreError where there is none."""
-    if len(os.fsencode(path)) <= _LONGEST:
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
         yield str(path)
         return
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         short = f"/proc/self/fd/{folder}/{path.name}"
         if not Path(short).parent.exists():
-            text = f"is too long for a socket; expected at most {_LONGEST} bytes on this system"
+            text = (
+                f"is too long for a socket; expected at most {_MAX_PATH_BYTES} bytes on this system"
+            )
             raise StoreError(path, text)
         yield short
     finally:
         os.close(folder)
 
 
-def connected(path: Path, timeout_s: float) -> socket.socket:
+def connect_unix(path: Path, timeout_s: float) -> socket.socket:
     """A connection to whoever listens at ``path``. Raises OSError where nobody does."""
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         raw.settimeout(timeout_s)
-        with reachable(path) as name:
+        with short_socket_path(path) as name:
             raw.connect(name)
     except BaseException:
         raw.close()
@@ -191,14 +193,14 @@ def connected(path: Path, timeout_s: float) -> socket.socket:
     return raw
 
 
-def listen(path: Path) -> socket.socket:
+def listen_unix(path: Path) -> socket.socket:
     """A listening socket at ``path``, in the place of one that a killed process left.
 
     Raises StoreError: somebody listens there, or the folder is not writable.
     """
     with disk_errors(path):
         if path.is_socket():
-            if _answers(path):
+            if _is_answered(path):
                 text = "is in use by another process; expected a folder of its own"
                 raise StoreError(path, text) from OSError(
                     errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)
@@ -206,20 +208,20 @@ def listen(path: Path) -> socket.socket:
             path.unlink()
         raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with reachable(path) as name:
+            with short_socket_path(path) as name:
                 raw.bind(name)
             # Nobody can connect before it listens.
             path.chmod(0o600)
-            raw.listen(_WAITING)
+            raw.listen(_BACKLOG)
         except BaseException:
             raw.close()
             raise
     return raw
 
 
-def _answers(path: Path) -> bool:
+def _is_answered(path: Path) -> bool:
     try:
-        connected(path, 1.0).close()
+        connect_unix(path, 1.0).close()
     except OSError as error:
         return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)
     return True
@@ -228,7 +230,9 @@ def _answers(path: Path) -> bool:
 _BACKDATE = datetime.timedelta(hours=1)
 
 
-def listening(folder: Path, section: AdminSection, rejected: Rejected) -> list[Listening]:
+def admin_listeners(
+    folder: Path, section: AdminSection, rejected: OnRejection
+) -> list[AdminListener]:
     """The HTTPS socket that [admin] asks for, bound; none where it asks for none.
 
     Raises ConfigError where this host cannot listen there, CertificateError where the files cannot be used.
@@ -248,7 +252,7 @@ def listening(folder: Path, section: AdminSection, rejected: Rejected) -> list[L
         source = str(folder / FILE)
         text = f"is {address}, where this host cannot listen: {error.strerror or error}; expected a free port"
         raise ConfigError(source, "admin.address", text) from error
-    return [Listening(raw, context)]
+    return [AdminListener(raw, context)]
 
 
 def _context(
@@ -262,16 +266,16 @@ def _context(
     context.verify_mode = ssl.CERT_REQUIRED
     # A certificate that is in the file itself needs no issuer there.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    with _usable(str(ca)):
+    with _certificate_errors(str(ca)):
         context.load_verify_locations(cafile=ca)
-    with _usable(f"{cert} with {key}"):
+    with _certificate_errors(f"{cert} with {key}"):
         # The empty password makes an encrypted key an error instead of a question on the terminal.
         context.load_cert_chain(cert, key, password="")
-    return alerting(context, on_failure)
+    return with_failure_alerts(context, on_failure)
 
 
 @contextlib.contextmanager
-def _usable(what: str) -> Iterator[None]:
+def _certificate_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ssl.SSLError) as error:
@@ -280,7 +284,7 @@ def _usable(what: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorFiles:
     """What was made for an operator: its fingerprint and its files, of which the bundle (PKCS #12) has a password."""
 
     fingerprint: str
@@ -291,7 +295,7 @@ class Operator:
 
 def make_operator(
     folder: Path, name: str, *, hosts: Sequence[str], days: float, password: str
-) -> Operator:
+) -> OperatorFiles:
     """Keys for operator ``name`` below ``folder``, and the server's own if there are none, for its ``hosts``.
 
     Raises CertificateError for a name that no certificate can have, StoreError where there is such an operator already.
@@ -304,10 +308,10 @@ def make_operator(
         own = ec.generate_private_key(ec.SECP256R1())
         certificate = _certificate("syncret admin", own, days, hosts=hosts)
         write_new(folder / section.key, _private_pem(own), secret=True)
-        write_whole(folder / section.cert, _pem(certificate))
+        write_atomic(folder / section.cert, _pem(certificate))
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _certificate(name, key, days)
-    made = Operator(
+    made = OperatorFiles(
         certificate.fingerprint(hashes.SHA256()).hex(),
         *(below / f"{name}.{kind}" for kind in ("crt", "key", "p12")),
     )
@@ -317,7 +321,7 @@ def make_operator(
     known, ca = b"", folder / section.ca
     with disk_errors(ca, "read"):
         known = ca.read_bytes() if ca.exists() else b""
-    write_whole(ca, known + _pem(certificate), durable=True)
+    write_atomic(ca, known + _pem(certificate), durable=True)
     return made
 
 

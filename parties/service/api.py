@@ -37,23 +37,30 @@ from aiohttp import web
 
 from parties.config.diff import differences
 from parties.foundation.errors import ConfigError, PartyError
-from parties.foundation.version import spoken
-from parties.identity.join_documents import words
+from parties.foundation.version import version_line
+from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import peer_name
-from parties.observability.events import Rejected, unheard
-from parties.service.admin_listener import NAME, reachable
+from parties.observability.events import OnRejection, ignore_rejection
+from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.metrics import render
-from parties.service.obstacles import Wait, told, troubles, waits
+from parties.service.obstacles import ServerWait, troubles, waits, waits_text
 from parties.service.process_info import process_dict
-from parties.service.run_api import as_json, event_stream, failure, listed, same_site, send_event
-from parties.service.service import NoStudy, NotNow, Service
-from parties.service.status_client import ask
-from parties.service.studies import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
-from parties.service.study_intake import MOST_BYTES, Refused
+from parties.service.run_api import (
+    error_response,
+    event_stream,
+    fingerprint_allowlist,
+    json_errors,
+    same_site_only,
+    send_event,
+)
+from parties.service.service import Service, UnknownStudy, WrongStudyState
+from parties.service.status_client import get_document
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
+from parties.service.study_intake import MAX_PROPOSAL_BYTES, ProposalRefused
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
-_MOST_ALIKE = 20
+_MAX_ALIKE = 20
 """Studies of the same name that a study is compared with: each takes reading a configuration."""
 _LEAST_DIGITS = 32
 """Of a digest that is approved: 128 bits, as its words have."""
@@ -61,21 +68,26 @@ _WORKER_S = 10.0
 _PAUSE_S = 0.25
 _KEEP_ALIVE_S = 15.0
 _PEER_CREDENTIALS = struct.Struct("3i")
-_ASKED = ("status", "events", "metrics", "healthz", "readyz")
-_TOLD = ("close", "finish")
+_PROCESS_PATHS = ("status", "events", "metrics", "healthz", "readyz")
+_PROCESS_COMMANDS = ("close", "finish")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def service_application(
     service: Service,
     clients: Collection[str] = (),
-    rejected: Rejected = unheard,
+    rejected: OnRejection = ignore_rejection,
     *,
     readers: Collection[str] = (),
 ) -> web.Application:
     """The API of ``service``; ``clients`` and ``readers`` may ask over TLS (`app.listed`), others are ``rejected``."""
-    middlewares = [as_json, listed(clients, rejected, readers), same_site, _refusals]
-    app = web.Application(middlewares=middlewares, client_max_size=MOST_BYTES)
+    middlewares = [
+        json_errors,
+        fingerprint_allowlist(clients, rejected, readers),
+        same_site_only,
+        _refusal_errors,
+    ]
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_PROPOSAL_BYTES)
     app[SERVICE] = service
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
@@ -91,9 +103,9 @@ def service_application(
             web.get("/studies/{id}", _study),
             web.post("/studies/{id}/approve", _approve),
             web.post("/studies/{id}/cancel", _cancel),
-            web.post(f"/studies/{{id}}/{{order:{'|'.join(_TOLD)}}}", _tell),
+            web.post(f"/studies/{{id}}/{{order:{'|'.join(_PROCESS_COMMANDS)}}}", _send_command),
             web.post("/studies/{id}/revoke", _revoke),
-            web.get(f"/studies/{{id}}/{{what:{'|'.join(_ASKED)}}}", _ask),
+            web.get(f"/studies/{{id}}/{{what:{'|'.join(_PROCESS_PATHS)}}}", _get_from_process),
             web.post("/cards", _cards),
         ]
     )
@@ -105,17 +117,19 @@ async def _close(app: web.Application) -> None:
 
 
 @web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """What a service refuses, in the API's form."""
     try:
         return await handler(request)
-    except NoStudy as error:
-        return failure(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
-    except NotNow as error:
+    except UnknownStudy as error:
+        return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
+    except WrongStudyState as error:
         what, _, expected = str(error).partition("; expected ")
-        return failure(HTTPStatus.CONFLICT, what, expected)
-    except Refused as error:
-        return failure(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), "a study of these servers")
+        return error_response(HTTPStatus.CONFLICT, what, expected)
+    except ProposalRefused as error:
+        return error_response(
+            HTTPStatus.UNPROCESSABLE_ENTITY, str(error), "a study of these servers"
+        )
 
 
 # What there is.
@@ -126,11 +140,11 @@ async def service_status(service: Service) -> dict[str, object]:
     return {
         "service": service.name,
         "pid": service.identity.pid,
-        "program": spoken(),
+        "program": version_line(),
         "started_s": round(time.time() - service.started_at, 1),
         "process": process_dict(),
         "limit": service.limit,
-        "refused_connections": {front.what: front.refused for front in service.fronts},
+        "refused_connections": {front.what: front.refused for front in service.routers},
         "running": len(service.workers),
         "peers": [
             {
@@ -153,22 +167,22 @@ async def service_status(service: Service) -> dict[str, object]:
         "troubles": _troubles(service),
         "refused": dict(service.refused),
         "states": Counter(study.state.value for study in service.studies.values()),
-        "studies": [await _document(service, study) for study in service.recent()],
+        "studies": [await _study_document(service, study) for study in service.recent()],
     }
 
 
-async def _document(service: Service, study: Study) -> dict[str, object]:
+async def _study_document(service: Service, study: StudyRecord) -> dict[str, object]:
     """A study in short. Times are UTC, in ISO 8601."""
     worker = service.workers.get(study.digest)
     waiting = _waits(service, study)
     return {
         "digest": study.digest,
-        "words": words(study.digest),
+        "words": fingerprint_words(study.digest),
         "run": study.run,
         "kind": study.kind,
         "state": study.state.value,
         "reason": study.reason,
-        "why": study.reason or told(*waiting) or (worker.text if worker else ""),
+        "why": study.reason or waits_text(*waiting) or (worker.text if worker else ""),
         "waits": [wait.to_dict() for wait in waiting],
         "turn": study.turn,
         "proposer": study.proposer,
@@ -176,8 +190,8 @@ async def _document(service: Service, study: Study) -> dict[str, object]:
         "changed_at": study.changed_at.isoformat(timespec="seconds"),
         "started_at": study.started_at and study.started_at.isoformat(timespec="seconds"),
         "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
-        **await _shape(service, study),
-        "servers": _standings(service, study),
+        **await _summary_fields(service, study),
+        "servers": _server_states(service, study),
         "folder": service.place(study).text,
         "process": worker
         and {
@@ -189,7 +203,7 @@ async def _document(service: Service, study: Study) -> dict[str, object]:
     }
 
 
-def _waits(service: Service, study: Study) -> list[Wait]:
+def _waits(service: Service, study: StudyRecord) -> list[ServerWait]:
     """What its servers wait for, by their own account."""
     if study.state not in ACTIVE:
         return []
@@ -198,8 +212,8 @@ def _waits(service: Service, study: Study) -> list[Wait]:
     if study.kind == DISTAIM:
         for pid, peer in service.peers.items():
             if (said := peer.statement) is not None:
-                standing = said.studies.get(study.digest)
-                found[pid] = (standing and standing.obstacle) or said.obstacle
+                snapshot = said.studies.get(study.digest)
+                found[pid] = (snapshot and snapshot.obstacle) or said.obstacle
     return waits([server.name for server in servers], found, service.clocks)
 
 
@@ -210,35 +224,35 @@ def _troubles(service: Service) -> list[str]:
     return troubles([s.name for s in service.identity.servers], found, service.clocks)
 
 
-async def _shape(service: Service, study: Study) -> dict[str, object]:
+async def _summary_fields(service: Service, study: StudyRecord) -> dict[str, object]:
     """What its configuration says; nothing where this version cannot read that. Raises StoreError."""
     try:
-        gist = await service.gist(study.digest)
+        summary = await service.summary(study.digest)
     except ConfigError:
-        gist = None
+        summary = None
     return {
-        "epsilon": gist and gist.epsilon,
-        "delta": gist and gist.delta,
-        "rounds": gist and gist.rounds,
-        "columns": gist and gist.columns,
+        "epsilon": summary and summary.epsilon,
+        "delta": summary and summary.delta,
+        "rounds": summary and summary.rounds,
+        "columns": summary and summary.columns,
         "owners": {
-            "expected": gist and gist.expected,
-            "minimum": gist and gist.minimum,
-            "rows_per_client": gist and gist.rows_per_client,
-            "named": list(gist.named) if gist else [],
+            "expected": summary and summary.expected,
+            "minimum": summary and summary.minimum,
+            "rows_per_client": summary and summary.rows_per_client,
+            "named": list(summary.named) if summary else [],
         },
     }
 
 
-def _standings(service: Service, study: Study) -> list[dict[str, object]]:
+def _server_states(service: Service, study: StudyRecord) -> list[dict[str, object]]:
     """Each server's: whether it has approved, and where the study stands there, if that is known."""
     servers = service.identity.servers if study.kind == DISTAIM else (service.identity.own,)
     found: list[dict[str, object]] = []
     for server in servers:
         peer = next((p for p in service.peers.values() if p.server is server), None)
         said = peer.statement if peer else None
-        standing = said.studies.get(study.digest) if said else None
-        state = study.state.value if peer is None else standing and standing.state.value
+        snapshot = said.studies.get(study.digest) if said else None
+        state = study.state.value if peer is None else snapshot and snapshot.state.value
         refused = said.refused.get(study.digest, "") if said else ""
         problem = refused or (peer.problem if peer else "")
         approved = server.name in study.approvals
@@ -248,14 +262,14 @@ def _standings(service: Service, study: Study) -> list[dict[str, object]]:
     return found
 
 
-async def _alike(service: Service, study: Study) -> list[dict[str, object]]:
+async def _same_name_studies(service: Service, study: StudyRecord) -> list[dict[str, object]]:
     """Other studies of the same name, which somebody may take for this one, and what they have otherwise."""
     agreed = (await service.config(study.digest)).agreed()
     alike: list[dict[str, object]] = []
     for other in _in_order(service):
-        if other.run != study.run or other.digest == study.digest or other.state in OVER:
+        if other.run != study.run or other.digest == study.digest or other.state in ENDED:
             continue
-        if len(alike) == _MOST_ALIKE:
+        if len(alike) == _MAX_ALIKE:
             break
         theirs = (await service.config(other.digest)).agreed()
         found = [
@@ -273,7 +287,7 @@ async def _alike(service: Service, study: Study) -> list[dict[str, object]]:
     return alike
 
 
-def _in_order(service: Service) -> list[Study]:
+def _in_order(service: Service) -> list[StudyRecord]:
     return sorted(service.studies.values(), key=lambda study: (study.proposed_at, study.digest))
 
 
@@ -311,30 +325,32 @@ async def _metrics(request: web.Request) -> web.Response:
 def _status_of(folder: Path) -> Mapping[str, Any] | None:
     """What a study's process says of itself; None where it does not. Blocks."""
     try:
-        return ask(folder)
+        return get_document(folder)
     except PartyError:
         return None
 
 
 async def _studies(request: web.Request) -> web.Response:
     service, state = request.app[SERVICE], request.query.get("state")
-    if state is not None and state not in [item.value for item in State]:
-        expected = ", ".join(item.value for item in State)
-        return failure(HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected)
+    if state is not None and state not in [item.value for item in StudyState]:
+        expected = ", ".join(item.value for item in StudyState)
+        return error_response(
+            HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected
+        )
     chosen = [study for study in _in_order(service) if state in (None, study.state.value)]
-    return _answer({"studies": [await _document(service, study) for study in chosen]})
+    return _answer({"studies": [await _study_document(service, study) for study in chosen]})
 
 
 async def _study(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = service.find(request.match_info["id"])
-    entries = await asyncio.to_thread(service.book.entries, study.digest)
+    entries = await asyncio.to_thread(service.repository.entries, study.digest)
     proposed = await service.proposed(study.digest)
     return _answer(
-        await _document(service, study)
+        await _study_document(service, study)
         | {
             "config": proposed.config,
-            "alike": await _alike(service, study),
+            "alike": await _same_name_studies(service, study),
             "history": [entry.to_dict() for entry in entries],
         }
     )
@@ -350,11 +366,11 @@ async def _events(request: web.Request) -> web.StreamResponse:
                 await send_event(response, "status", await service_status(service))
             else:
                 await response.write(b": at work\n\n")
-            await _until(closing, service.changed_since(revision))
+            await _wait_for_change(closing, service.changed_since(revision))
     return response
 
 
-async def _until(closing: asyncio.Event, changed: Awaitable[int]) -> None:
+async def _wait_for_change(closing: asyncio.Event, changed: Awaitable[int]) -> None:
     """Until something has changed, or the end, or it is time for a sign of life; a little later, if much happens."""
     tasks = [asyncio.ensure_future(changed), asyncio.ensure_future(closing.wait())]
     try:
@@ -379,7 +395,7 @@ async def _body(request: web.Request) -> dict[str, object]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise Refused("the body is not a JSON object")
+        raise ProposalRefused("the body is not a JSON object")
     return document
 
 
@@ -403,7 +419,7 @@ def actor(request: web.Request) -> str:
 async def _propose(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = await service.propose(await _body(request), actor(request))
-    return _answer(await _document(service, study), HTTPStatus.CREATED)
+    return _answer(await _study_document(service, study), HTTPStatus.CREATED)
 
 
 async def _approve(request: web.Request) -> web.Response:
@@ -411,51 +427,51 @@ async def _approve(request: web.Request) -> web.Response:
     study, said = service.find(request.match_info["id"]), (await _body(request)).get("digest")
     given = " ".join(str(said or "").lower().split())
     digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
-    if not digits and given != words(study.digest):
+    if not digits and given != fingerprint_words(study.digest):
         text = "the digest that was given is not this study's"
-        return failure(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
+        return error_response(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
     study = await service.approve(study.digest, actor(request))
-    return _answer(await _document(service, study))
+    return _answer(await _study_document(service, study))
 
 
 async def _cancel(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     reason = (await _body(request)).get("reason", "")
     if not isinstance(reason, str) or len(reason) > 200 or not (reason + "x").isprintable():
-        raise Refused("reason is not a text of at most 200 printable characters")
+        raise ProposalRefused("reason is not a text of at most 200 printable characters")
     study = service.find(request.match_info["id"])
     study = await service.cancel(study.digest, actor(request), reason)
-    return _answer(await _document(service, study))
+    return _answer(await _study_document(service, study))
 
 
 async def _cards(request: web.Request) -> web.Response:
     service, body = request.app[SERVICE], await _body(request)
     kind = body.get("kind", DISTAIM)
     if kind not in (DISTAIM, FLAIM):
-        raise Refused(f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r} or {FLAIM!r}")
+        raise ProposalRefused(f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r} or {FLAIM!r}")
     try:
         if body.get("own"):
             return _answer({"cards": [await service.new_card(str(kind))]})
         return _answer({"cards": await service.cards(str(kind))})
     except PartyError as error:
-        return failure(HTTPStatus.BAD_GATEWAY, str(error), "all servers of the study")
+        return error_response(HTTPStatus.BAD_GATEWAY, str(error), "all servers of the study")
 
 
 # What a study's own process is asked and told.
 
 
-def _at_work(service: Service, name: str) -> Study:
+def _running_study(service: Service, name: str) -> StudyRecord:
     """A study that has a process. Raises NoStudy, NotNow."""
     study = service.find(name)
     if study.state not in ACTIVE:
-        raise NotNow(f"{study.run} is {study.state}; expected one that runs")
+        raise WrongStudyState(f"{study.run} is {study.state}; expected one that runs")
     return study
 
 
-async def _tell(request: web.Request) -> web.StreamResponse:
+async def _send_command(request: web.Request) -> web.StreamResponse:
     service, order = request.app[SERVICE], request.match_info["order"]
-    study = _at_work(service, request.match_info["id"])
-    response = await _passed_on(request, service.place(study).work, f"/{order}")
+    study = _running_study(service, request.match_info["id"])
+    response = await _forward(request, service.place(study).work, f"/{order}")
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), order)
     return response
@@ -463,38 +479,40 @@ async def _tell(request: web.Request) -> web.StreamResponse:
 
 async def _revoke(request: web.Request) -> web.StreamResponse:
     service, body = request.app[SERVICE], await _body(request)
-    study = _at_work(service, request.match_info["id"])
-    response = await _passed_on(request, service.place(study).work, "/revoke", body)
+    study = _running_study(service, request.match_info["id"])
+    response = await _forward(request, service.place(study).work, "/revoke", body)
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), f"revoke {body.get('owner')}")
     return response
 
 
-async def _ask(request: web.Request) -> web.StreamResponse:
+async def _get_from_process(request: web.Request) -> web.StreamResponse:
     service = request.app[SERVICE]
     study = service.find(request.match_info["id"])
-    return await _passed_on(request, service.place(study).work, f"/{request.match_info['what']}")
+    return await _forward(request, service.place(study).work, f"/{request.match_info['what']}")
 
 
-async def _passed_on(
+async def _forward(
     request: web.Request, folder: Path, path: str, body: Mapping[str, object] | None = None
 ) -> web.StreamResponse:
     """What the process in ``folder`` answers, as it comes."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=_WORKER_S, sock_read=60.0)
     try:
-        with reachable(folder / NAME) as name:
+        with short_socket_path(folder / SOCKET_NAME) as name:
             connector = aiohttp.UnixConnector(name)
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=limits) as session,
                 session.request(request.method, f"http://localhost{path}", json=body) as answer,
             ):
-                return await _copied(request, answer)
+                return await _copy_response(request, answer)
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         what = f"the study's process does not answer ({type(error).__name__})"
-        return failure(HTTPStatus.SERVICE_UNAVAILABLE, what, "a study that runs")
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, what, "a study that runs")
 
 
-async def _copied(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+async def _copy_response(
+    request: web.Request, answer: aiohttp.ClientResponse
+) -> web.StreamResponse:
     headers = {name: answer.headers[name] for name in ("Content-Type",) if name in answer.headers}
     response = web.StreamResponse(
         status=answer.status, headers=headers | {"Cache-Control": "no-store"}

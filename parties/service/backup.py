@@ -23,28 +23,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-from parties.crypto.encrypted_file import Opener, Sink, Source
+from parties.crypto.encrypted_file import DecryptingReader, EncryptingWriter, KeyWrapper
 from parties.foundation.errors import SealError, StoreError
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.foundation.version import version
-from parties.identity.join_documents import SEAL
-from parties.mpc.replay.log import FOLDER as TAPE
+from parties.identity.join_documents import SEAL_FILE
+from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
 from parties.mpc.storage.bodies import holds_shares
 from parties.mpc.storage.store import Store
-from parties.service.snapshot import Moved, Snapshot, database, snapshot
-from parties.storage.files import disk_errors, replacing
-from parties.storage.release_registry import Register
+from parties.service.snapshot import Snapshot, SnapshotOutdated, database_copy, snapshot
+from parties.storage.files import atomic_replacement, disk_errors
+from parties.storage.release_registry import ReleaseRegistry
 from protocols.durable import sync
 
 FORM = 1
 _MANIFEST, _FOLDER, _KEYS, _REGISTER = "manifest.json", "folder", "keys", "register.sqlite"
-_TRIES, _PAUSE_S = 5, 1.0
-_MOST_MANIFEST = 1 << 24
+_BACKUP_TRIES, _BACKUP_PAUSE_S = 5, 1.0
+_MAX_MANIFEST = 1 << 24
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BackedUpStore:
     """A run's store in a copy: its place in the folder, configuration, name, and how much was charged in it."""
 
     path: str
@@ -60,7 +60,7 @@ class Manifest:
     folder: str
     made_at: str
     syncret: str
-    stores: tuple[Kept, ...]
+    stores: tuple[BackedUpStore, ...]
     keys: bool
     form: int = FORM
 
@@ -68,7 +68,7 @@ class Manifest:
 def back_up(
     folder: Path,
     to: Path,
-    opener: Opener,
+    opener: KeyWrapper,
     *,
     keys: Path | None = None,
     register: Path | None = None,
@@ -83,18 +83,18 @@ def back_up(
         raise StoreError(to, "is there already; expected a new file")
     if to.absolute().is_relative_to(folder.absolute()):
         raise StoreError(to, "is in the folder that it is of; expected a place elsewhere")
-    for _ in range(_TRIES):
+    for _ in range(_BACKUP_TRIES):
         try:
-            return _written(folder, to, opener, keys=keys, register=register)
-        except Moved:
-            time.sleep(_PAUSE_S)
+            return _write_backup(folder, to, opener, keys=keys, register=register)
+        except SnapshotOutdated:
+            time.sleep(_BACKUP_PAUSE_S)
     raise StoreError(
         folder, "went on faster than it could be copied; expected a pause between two rounds"
     )
 
 
-def _written(
-    folder: Path, to: Path, opener: Opener, *, keys: Path | None, register: Path | None
+def _write_backup(
+    folder: Path, to: Path, opener: KeyWrapper, *, keys: Path | None, register: Path | None
 ) -> Manifest:
     parts = {_FOLDER: snapshot(folder)}
     if keys is not None:
@@ -102,23 +102,23 @@ def _written(
     stores = tuple(_stores(parts[_FOLDER].databases))
     made_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     manifest = Manifest(folder.name, made_at, version(), stores, keys is not None)
-    with replacing(to, durable=True, secret=True) as beside, beside.open("wb") as file:
-        sink = Sink(file, opener)
+    with atomic_replacement(to, durable=True, secret=True) as beside, beside.open("wb") as file:
+        sink = EncryptingWriter(file, opener)
         with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
             _add(archive, _MANIFEST, json.dumps(asdict(manifest)).encode())
             if register is not None and register.exists():
-                _add(archive, _REGISTER, database(register))
-            for prefix, part in parts.items():
-                _add_all(archive, prefix, part)
+                _add(archive, _REGISTER, database_copy(register))
+            for prefix, content in parts.items():
+                _add_all(archive, prefix, content)
         sink.finish()
     return manifest
 
 
-def _add_all(archive: tarfile.TarFile, prefix: str, part: Snapshot) -> None:
-    for name, data in part.databases.items():
+def _add_all(archive: tarfile.TarFile, prefix: str, content: Snapshot) -> None:
+    for name, data in content.databases.items():
         _add(archive, f"{prefix}/{name}", data)
-    for name in part.files:
-        with part.read(name) as (file, size):
+    for name in content.files:
+        with content.read(name) as (file, size):
             archive.addfile(_entry(f"{prefix}/{name}", size), file)
 
 
@@ -132,7 +132,7 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
     return entry
 
 
-def _stores(databases: Mapping[str, bytes]) -> Iterator[Kept]:
+def _stores(databases: Mapping[str, bytes]) -> Iterator[BackedUpStore]:
     """The databases that have a ledger."""
     for name, data in databases.items():
         with contextlib.closing(sqlite3.connect(":memory:")) as db:
@@ -143,7 +143,9 @@ def _stores(databases: Mapping[str, bytes]) -> Iterator[Kept]:
                     continue
                 meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
                 charges = int(db.execute("SELECT count(*) FROM ledger").fetchone()[0])
-            yield Kept(name, meta.get("config_digest", ""), meta.get("identity", ""), charges)
+            yield BackedUpStore(
+                name, meta.get("config_digest", ""), meta.get("identity", ""), charges
+            )
 
 
 # Restoring
@@ -152,7 +154,7 @@ def _stores(databases: Mapping[str, bytes]) -> Iterator[Kept]:
 def restore(
     file: Path,
     to: Path,
-    opener: Opener,
+    opener: KeyWrapper,
     *,
     keys: Path | None = None,
     register: Path,
@@ -167,20 +169,20 @@ def restore(
     for path in (to, keys):
         if path is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise StoreError(path, "is there already; expected the name of a new folder")
-    with _beside(to) as folder:
+    with _temporary_folder(to) as folder:
         manifest = _unpack(file, folder, opener)
         if keys is not None and not manifest.keys:
             raise StoreError(file, "has no keys in it; expected one that was made with --keys")
-        for kept in _ended(file, manifest, register, behind=behind):
+        for kept in _ended_runs(file, manifest, register, behind=behind):
             _scrub(folder / _FOLDER, kept)
-        _place_register(folder / _REGISTER, register)
+        _install_registry(folder / _REGISTER, register)
         if keys is not None:
             _move(folder / _KEYS, keys)
         _move(folder / _FOLDER, to)
     return manifest
 
 
-def manifest_of(file: Path, opener: Opener) -> Manifest:
+def manifest_of(file: Path, opener: KeyWrapper) -> Manifest:
     """What a copy is of, after all of it was read: it is whole. Raises StoreError, SealError."""
     with _archive(file, opener) as (archive, entries):
         manifest = _manifest(file, archive, next(entries, None))
@@ -191,12 +193,12 @@ def manifest_of(file: Path, opener: Opener) -> Manifest:
 
 @contextlib.contextmanager
 def _archive(
-    file: Path, opener: Opener
+    file: Path, opener: KeyWrapper
 ) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
     """A copy's archive, which ends where its file does. Raises StoreError, SealError."""
     with disk_errors(file, "read"), file.open("rb") as raw:
         try:
-            source = io.BufferedReader(Source(raw, opener), _CHUNK)
+            source = io.BufferedReader(DecryptingReader(raw, opener), _CHUNK)
             with tarfile.open(fileobj=source, mode="r|") as archive:
                 yield archive, iter(archive)
                 # What is left of the file has to open, too: it may have been cut off.
@@ -206,16 +208,16 @@ def _archive(
             raise SealError(f"{file}: {error}") from error
 
 
-def _unpack(file: Path, folder: Path, opener: Opener) -> Manifest:
+def _unpack(file: Path, folder: Path, opener: KeyWrapper) -> Manifest:
     with _archive(file, opener) as (archive, entries):
         manifest = _manifest(file, archive, next(entries, None))
         for entry in entries:
-            target = folder.joinpath(*_plain(file, entry))
+            target = folder.joinpath(*_safe_parts(file, entry))
             content = archive.extractfile(entry)
             if content is None:
-                raise _foreign(file, entry)
+                raise _unexpected_entry(file, entry)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target, secret=True) as beside, beside.open("wb") as out:
+            with atomic_replacement(target, secret=True) as beside, beside.open("wb") as out:
                 shutil.copyfileobj(content, out, _CHUNK)
     (folder / _FOLDER).mkdir(exist_ok=True)
     for path in folder.rglob("*"):
@@ -226,33 +228,33 @@ def _unpack(file: Path, folder: Path, opener: Opener) -> Manifest:
     return manifest
 
 
-def _plain(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:
+def _safe_parts(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:
     """A file's place in a copy; links, and names that lead out of it, are in none that we made."""
     parts = PurePosixPath(entry.name).parts
     below = len(parts) > 1 and parts[0] in (_FOLDER, _KEYS)
     known = below or parts == (_REGISTER,)
     if not entry.isreg() or not known or any(part in ("..", "/") for part in parts):
-        raise _foreign(file, entry)
+        raise _unexpected_entry(file, entry)
     return parts
 
 
-def _foreign(file: Path, entry: tarfile.TarInfo) -> StoreError:
+def _unexpected_entry(file: Path, entry: tarfile.TarInfo) -> StoreError:
     return StoreError(file, f"has {entry.name[:80]!r} in it, which no copy has; expected a backup")
 
 
 def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | None) -> Manifest:
     """Raises StoreError: another form."""
     content = None
-    if entry is not None and entry.name == _MANIFEST and entry.size <= _MOST_MANIFEST:
+    if entry is not None and entry.name == _MANIFEST and entry.size <= _MAX_MANIFEST:
         content = archive.extractfile(entry)
     said = content.read() if content is not None else b"{}"
     try:
-        document = json_of(said)
+        document = parse_json(said)
         form = document.get("form")
         if form == FORM:
-            stores = tuple(_kept(kept) for kept in document.pop("stores"))
+            stores = tuple(_store_from(kept) for kept in document.pop("stores"))
             if not any(_leads_out(kept.path) for kept in stores):
-                return _told(document, stores)
+                return _manifest_from(document, stores)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         # Whoever has the public key can write one.
         raise StoreError(file, "has a manifest that none of ours has; expected a backup") from error
@@ -263,7 +265,7 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | Non
     )
 
 
-def _told(document: Mapping[str, object], stores: tuple[Kept, ...]) -> Manifest:
+def _manifest_from(document: Mapping[str, object], stores: tuple[BackedUpStore, ...]) -> Manifest:
     """Raises ValueError for what none of ours says."""
     match document:
         case {
@@ -276,7 +278,7 @@ def _told(document: Mapping[str, object], stores: tuple[Kept, ...]) -> Manifest:
     raise ValueError("a copy is told otherwise")
 
 
-def _kept(said: Mapping[str, object]) -> Kept:
+def _store_from(said: Mapping[str, object]) -> BackedUpStore:
     """Raises ValueError for what none of ours says."""
     match said:
         case {
@@ -285,7 +287,7 @@ def _kept(said: Mapping[str, object]) -> Kept:
             "store": str() as store,
             "charges": int() as charges,
         } if len(said) == 4:
-            return Kept(path, config, store, charges)
+            return BackedUpStore(path, config, store, charges)
     raise ValueError("a store is told otherwise")
 
 
@@ -293,14 +295,16 @@ def _leads_out(name: object) -> bool:
     return not isinstance(name, str) or bool({"..", "/"} & set(PurePosixPath(name).parts))
 
 
-def _ended(file: Path, manifest: Manifest, register: Path, *, behind: bool) -> list[Kept]:
+def _ended_runs(
+    file: Path, manifest: Manifest, register: Path, *, behind: bool
+) -> list[BackedUpStore]:
     """The runs that have ended since.
 
     Raises StoreError where there is no other run, and, unless ``behind``, where one was charged more since.
     """
     if not register.exists():
         return []
-    known, over = Register(register), []
+    known, over = ReleaseRegistry(register), []
     for kept in manifest.stores:
         record = known.record(kept.config, kept.store)
         if record is None:
@@ -324,7 +328,7 @@ def _ended(file: Path, manifest: Manifest, register: Path, *, behind: bool) -> l
     return over
 
 
-def _scrub(folder: Path, kept: Kept) -> None:
+def _scrub(folder: Path, kept: BackedUpStore) -> None:
     """Of a run that has ended: without its shares, its recording and its sealing key, as when it ended."""
     store = (folder / kept.path).parent
     if holds_shares(store):
@@ -333,10 +337,10 @@ def _scrub(folder: Path, kept: Kept) -> None:
             opened.discard_shares()
     with disk_errors(store, "deleted"):
         shutil.rmtree(store.parent / TAPE, ignore_errors=True)
-        (store.parent.parent / "tls" / SEAL).unlink(missing_ok=True)
+        (store.parent.parent / "tls" / SEAL_FILE).unlink(missing_ok=True)
 
 
-def _place_register(copy: Path, register: Path) -> None:
+def _install_registry(copy: Path, register: Path) -> None:
     if copy.exists() and not register.exists():
         with disk_errors(register, "made"):
             register.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -344,7 +348,7 @@ def _place_register(copy: Path, register: Path) -> None:
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def _temporary_folder(path: Path) -> Iterator[Path]:
     """A folder beside ``path``, which is gone afterwards. Raises StoreError."""
     folder = path.absolute().with_name(f".{path.name}.{secrets.token_hex(4)}")
     with disk_errors(folder, "made"):

@@ -1,9 +1,9 @@
 """The database of a service: SQLite in its folder, or PostgreSQL by URL, brought to this program's tables.
 
-Provides ``database_url``, which says where it is, and ``opened``, an engine on it. A database of a newer program, or of
-another server, is refused with words. Secret: a password in the URL: it is never shown, and not taken from the command
-line, where every user of the host would see it. Source: SQLAlchemy 2 (Core), Alembic. Known limits: one service at a
-time uses a database; its folder's lock sees to that.
+Provides ``database_url``, which says where it is, and ``open_service_database``, an engine on it. A database of a newer
+program, or of another server, is refused with words. Secret: a password in the URL: it is never shown, and not taken
+from the command line, where every user of the host would see it. Source: SQLAlchemy 2 (Core), Alembic. Known limits:
+one service at a time uses a database; its folder's lock sees to that.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def database_url(
     return URL.create("sqlite", database=str(folder / FILE))
 
 
-def taken_from_environment() -> str | None:
+def pop_environment_url() -> str | None:
     """The variable's value, which processes that are started from here on do not inherit."""
     return os.environ.pop(VARIABLE, None)
 
@@ -90,7 +90,7 @@ def _parsed(text: str, where: str) -> URL:
 
 
 @contextlib.contextmanager
-def opened(url: URL, server: str) -> Iterator[Engine]:
+def open_service_database(url: URL, server: str) -> Iterator[Engine]:
     """An engine on the database of ``server`` (its key's hash), migrated. Raises StoreError."""
     # A password may be among the parameters, too.
     shown = Path(url.set(query={}).render_as_string(hide_password=True))
@@ -113,7 +113,7 @@ def opened(url: URL, server: str) -> Iterator[Engine]:
         with database_errors(shown), engine.begin() as connection:
             _migrate(connection, shown)
             _check_owner(connection, shown, server)
-        _fill(engine)
+        _fill_pool(engine)
         yield engine
     finally:
         engine.dispose()
@@ -150,7 +150,7 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _fill(engine: Engine) -> None:
+def _fill_pool(engine: Engine) -> None:
     """Open what the pool keeps: what a service holds does not depend on how many have asked at once.
 
     A role that may have fewer connections is served with those.

@@ -1,9 +1,9 @@
 """Who a service is, and who the two others are: keys and public descriptions, exchanged once for all studies.
 
-Provides ``ServerFile``, the public file NAME.server that an operator hands to the two others, ``make_identity`` and
-``join``, and ``Identity``, which is read when the service starts. The file has the server's addresses and its
-certificate, signed with its key; whoever has compared its fingerprint with the operator has compared all of it. Servers
-know one another by these keys, without an authority; a study's authority admits owners and nobody else.
+Provides ``ServerFile``, the public file NAME.server that an operator hands to the two others, ``create_identity`` and
+``join_servers``, and ``ServiceIdentity``, which is read when the service starts. The file has the server's addresses
+and its certificate, signed with its key; whoever has compared its fingerprint with the operator has compared all of it.
+Servers know one another by these keys, without an authority; a study's authority admits owners and nobody else.
 
 Secret: ``keys/own.key``, made here with mode 0600. Public: the rest. Source: RFC 5280 through `cryptography`.
 """
@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from parties.config import Address, CertificateFiles
-from parties.crypto.pinned_key import Pinned
+from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
-from parties.foundation.untrusted_text import from_der
-from parties.identity.join_documents import read_out
+from parties.foundation.untrusted_text import certificate_from_der
+from parties.identity.join_documents import fingerprint_lines
 from parties.identity.tls import (
     check_subject,
     common_name,
@@ -35,11 +35,11 @@ from parties.identity.tls import (
     public_pem,
     self_signed,
 )
-from parties.storage.files import disk_errors, write_new, write_whole
+from parties.storage.files import disk_errors, write_atomic, write_new
 from protocols.mesh import key_hash
 
 VERSION = 1
-MOST_BYTES = 16_384
+MAX_SERVER_FILE_BYTES = 16_384
 _KEYS, _SERVERS, _KNOWN = "keys", "servers", "known.pem"
 _VALID_DAYS = 3_650
 _FIELDS = ("name", "mesh", "ingest", "certificate", "signature")
@@ -61,13 +61,16 @@ class ServerFile:
         return key_hash(self.certificate)
 
     @property
-    def pinned(self) -> Pinned:
+    def pinned(self) -> PinnedKey:
         """Who it has to be."""
-        return Pinned(self.name, self.key)
+        return PinnedKey(self.name, self.key)
 
     def lines(self) -> list[str]:
         """What it says to people."""
-        return [f"{self.name} (mesh {self.mesh}, ingest {self.ingest})", *read_out(self.key)]
+        return [
+            f"{self.name} (mesh {self.mesh}, ingest {self.ingest})",
+            *fingerprint_lines(self.key),
+        ]
 
     def fields(self) -> dict[str, str]:
         """What its file has and its signature is of."""
@@ -89,9 +92,9 @@ class ServerFile:
     @classmethod
     def load(cls, path: Path) -> "ServerFile":
         """From a file. Raises CertificateError, naming it: damaged, altered, of another version."""
-        values = _checked(path)
+        values = _read_fields(path)
         try:
-            certificate = from_der(_decoded(values["certificate"]))
+            certificate = certificate_from_der(_decoded(values["certificate"]))
             loaded = cls(
                 values["name"],
                 Address.parse(values["mesh"]),
@@ -109,11 +112,11 @@ class ServerFile:
         return loaded
 
 
-def _checked(path: Path) -> dict[str, str]:
+def _read_fields(path: Path) -> dict[str, str]:
     with disk_errors(path, "read"), path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
+        data = file.read(MAX_SERVER_FILE_BYTES + 1)
     try:
-        document = tomllib.loads(data.decode()) if len(data) <= MOST_BYTES else {}
+        document = tomllib.loads(data.decode()) if len(data) <= MAX_SERVER_FILE_BYTES else {}
     except (ValueError, RecursionError):
         document = {}
     version = document.pop("server", None)
@@ -156,7 +159,7 @@ def _message(fields: Mapping[str, str]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ServiceIdentity:
     """A service in ``folder``: ``servers`` are the three in the order of their numbers, this one being ``pid``.
 
     One that runs studies of FLAIM alone has no others: ``servers`` is itself.
@@ -183,8 +186,11 @@ class Identity:
         return CertificateFiles(self.folder / _SERVERS / _KNOWN, keys / "own.crt", keys / "own.key")
 
     @classmethod
-    def load(cls, folder: Path) -> "Identity":
-        """The one that ``make_identity`` and ``join`` made. Raises ConfigError, CertificateError, StoreError."""
+    def load(cls, folder: Path) -> "ServiceIdentity":
+        """The one that ``create_identity`` and ``join_servers`` made.
+
+        Raises ConfigError, CertificateError, StoreError.
+        """
         public = _own_public(folder)
         paths = sorted((folder / _SERVERS).glob("*.server"))
         servers = tuple(ServerFile.load(path) for path in paths)
@@ -208,7 +214,7 @@ def _own_public(folder: Path) -> object:
     return load_key(path).public_key()
 
 
-def make_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> ServerFile:
+def create_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> ServerFile:
     """This server's key and certificate in ``folder``, and its public description; what is there stays.
 
     Called again with other addresses it makes another description of the same key. Raises CertificateError, StoreError.
@@ -222,7 +228,7 @@ def make_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> Se
     if not (keys / "own.key").exists():
         new = Ed25519PrivateKey.generate()
         write_new(keys / "own.key", private_pem(new), secret=True)
-        write_whole(keys / "own.crt", public_pem(self_signed(name, new, _VALID_DAYS)))
+        write_atomic(keys / "own.crt", public_pem(self_signed(name, new, _VALID_DAYS)))
     key = load_key(keys / "own.key")
     if not isinstance(key, Ed25519PrivateKey):
         raise CertificateError(f"{keys / 'own.key'}: key of another kind; expected Ed25519")
@@ -230,11 +236,11 @@ def make_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> Se
     if (held := common_name(certificate, keys / "own.crt")) != name:
         raise CertificateError(f"{keys / 'own.crt'}: is of {held!r}; expected {name!r}")
     made = ServerFile(name, mesh, ingest, certificate)
-    write_whole(path, made.signed(key))
+    write_atomic(path, made.signed(key))
     return made
 
 
-def join(folder: Path, files: Sequence[Path]) -> Identity:
+def join_servers(folder: Path, files: Sequence[Path]) -> ServiceIdentity:
     """Keep the three servers' files, in the order of their numbers; or this one's own alone, for FLAIM.
 
     May be repeated with other addresses of the same servers. Raises CertificateError, ConfigError, StoreError.
@@ -273,4 +279,4 @@ def join(folder: Path, files: Sequence[Path]) -> Identity:
     with disk_errors(folder, "made"):
         shutil.rmtree(folder / _SERVERS, ignore_errors=True)
         beside.rename(folder / _SERVERS)
-    return Identity.load(folder)
+    return ServiceIdentity.load(folder)

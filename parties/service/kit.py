@@ -7,7 +7,7 @@ all of it.
 
 The README of a kit: what a server's operator, or a data owner, does and types, in order.
 
-Provides ``Part``, what a kit is of, ``server_text`` and ``owner_text``. Public: all of it.
+Provides ``KitServer``, what a kit is of, ``server_text`` and ``owner_text``. Public: all of it.
 """
 
 import importlib.resources
@@ -22,12 +22,12 @@ from parties.config import Config, load_config
 from parties.config.limits import check_name, check_names
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
-from parties.foundation.untrusted_text import from_pem
+from parties.foundation.untrusted_text import certificate_from_pem
 from parties.foundation.version import version
-from parties.identity.join_documents import load_card, read_out
+from parties.identity.join_documents import fingerprint_lines, load_server_card
 from parties.identity.study_setup import CERTIFICATES
 from parties.service.identity import ServerFile
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 
 HOME = "/var/lib/syncret"
 _SOURCE = f"# in the source of Syncret {version()}"
@@ -38,7 +38,7 @@ SERVICE_DESCRIPTION = "a server of private synthetic tables"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KitServer:
     """A server ``name`` of a study whose configuration is the file ``file``; ``pid`` is None of FLAIM's, and of silos'.
 
     ``servers`` are the files that tell `syncret serve` who the servers are, in their order; with none it is `syncret
@@ -58,7 +58,7 @@ class Part:
             return SERVICE_COMMAND
         study, run = f"{HOME}/study/{self.file}", self.folder
         if self.pid is None:
-            return (f"{self.config.meeting}-server", study, "--dir", run)
+            return (f"{self.config.federation_section}-server", study, "--dir", run)
         return ("party", study, "--pid", str(self.pid), "--dir", run)
 
     @property
@@ -70,7 +70,7 @@ class Part:
     def ports(self) -> tuple[int, ...]:
         """Where it listens: mesh and ingest, or where FLAIM's clients or silos come."""
         if self.pid is None:
-            address = self.config.require_meeting().address
+            address = self.config.require_federation().address
             return () if address is None else (address.port,)
         party = self.config.parties[self.pid]
         return party.mesh.port, party.ingest.port
@@ -79,7 +79,7 @@ class Part:
     def host(self) -> str:
         """By which others reach it."""
         if self.pid is None:
-            address = self.config.require_meeting().address
+            address = self.config.require_federation().address
             return self.name if address is None else address.host
         return self.config.parties[self.pid].mesh.host
 
@@ -93,32 +93,34 @@ class Part:
         return json.dumps(words)
 
 
-def server_text(part: Part) -> str:
+def server_text(server: KitServer) -> str:
     """A server's README."""
-    alone = "the silos' server" if part.config.silos else "FLAIM's server"
-    role = alone if part.pid is None else f"server {part.pid}"
-    ports = " and ".join(map(str, part.ports))
+    alone = "the silos' server" if server.config.silos else "FLAIM's server"
+    role = alone if server.pid is None else f"server {server.pid}"
+    ports = " and ".join(map(str, server.ports))
     return "\n".join(
         [
-            f"# {part.name}: {role} of {part.config.run.id}",
+            f"# {server.name}: {role} of {server.config.run.id}",
             "",
             "Nothing here is secret. Your keys are on your host, where they were made, and stay there.",
             "",
-            *_compare(part.config, part.file, f"`{part.name}` has the words of its own card"),
+            *_fingerprint_steps(
+                server.config, server.file, f"`{server.name}` has the words of its own card"
+            ),
             "",
-            f"Then, on {part.host}, whose ports {ports} others have to reach:",
+            f"Then, on {server.host}, whose ports {ports} others have to reach:",
             "",
-            *_commands(_steps(part)),
+            *_commands(_steps(server)),
             "",
             "In containers instead of systemd: compose.yaml, with what is said at its head.",
             "",
-            f"A copy of what it keeps, encrypted, while it runs: `syncret backup {part.folder} --to FILE --for PUB`.",
+            f"A copy of what it keeps, encrypted, while it runs: `syncret backup {server.folder} --to FILE --for PUB`.",
             "",
         ]
     )
 
 
-def _steps(part: Part) -> list[str]:
+def _steps(server: KitServer) -> list[str]:
     install = [
         "python3 -m venv /opt/syncret",
         f"/opt/syncret/bin/pip install -c constraints.txt '.[server]'   {_SOURCE}",
@@ -126,27 +128,27 @@ def _steps(part: Part) -> list[str]:
         "install -m 0644 syncret.service /etc/systemd/system/",
         f"install -d -o syncret -g syncret -m 0700 {HOME}",
     ]
-    if not part.servers:
+    if not server.servers:
         return [
             *install,
             f"cp -r study tls {HOME}/ && chown -R syncret: {HOME}   # tls: of `syncret certs card`",
             "systemctl enable --now syncret",
-            f"syncret status {part.folder}",
+            f"syncret status {server.folder}",
         ]
-    files = " ".join(f"servers/{name}" for name in part.servers)
+    files = " ".join(f"servers/{name}" for name in server.servers)
     as_user = "sudo -u syncret /opt/syncret/bin/syncret"
     return [
         *install,
         f"{as_user} serve join {files} --dir {HOME}   # after its `serve init`",
         "systemctl enable --now syncret",
         f"{as_user} study list --dir {HOME}",
-        f"{as_user} study approve {part.config.digest()} --dir {HOME}   # once the words are the same",
+        f"{as_user} study approve {server.config.digest()} --dir {HOME}   # once the words are the same",
     ]
 
 
 def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
     """A data owner's README; ``admitted``: its certificate is in the kit."""
-    command = "submit" if config.parties else f"{config.meeting}-client"
+    command = "submit" if config.parties else f"{config.federation_section}-client"
     steps = [f"pip install -c constraints.txt .   {_SOURCE}"]
     if not admitted:
         steps += [
@@ -165,7 +167,7 @@ def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
             "",
             f"Nothing here is secret. Your key is {key}, and stays on your host.",
             "",
-            *_compare(config, file, "two operators at least read you the same ones"),
+            *_fingerprint_steps(config, file, "two operators at least read you the same ones"),
             "",
             "Then, in this folder, with tls beside study:",
             "",
@@ -177,11 +179,11 @@ def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
     )
 
 
-def _compare(config: Config, file: str, right: str) -> list[str]:
+def _fingerprint_steps(config: Config, file: str, right: str) -> list[str]:
     return [
         f"Compare first: `syncret fingerprint study/{file}` shows these words, and {right}.",
         "",
-        *read_out(config.digest()),
+        *fingerprint_lines(config.digest()),
     ]
 
 
@@ -191,7 +193,7 @@ def _commands(lines: Sequence[str]) -> list[str]:
 
 _PRIVATE = b"PRIVATE KEY"
 _TEMPLATES = "kit_files"
-_MOST_BYTES = 1 << 24
+_MAX_BYTES = 1 << 24
 Files = Mapping[str, bytes]
 
 
@@ -238,11 +240,11 @@ def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
     kits: dict[str, Files] = {}
     for number, name in enumerate(servers):
         pid = number if config.parties else None
-        kits[name] = {**study, **_server_files(Part(config, path.name, name, pid, names))}
+        kits[name] = {**study, **_server_files(KitServer(config, path.name, name, pid, names))}
     for name in everybody:
         own = _certificates(config, [name])
         text = owner_text(config, path.name, name, admitted=bool(own))
-        yaml = _filled("owner.yaml", name=name)
+        yaml = _filled_template("owner.yaml", name=name)
         kits[name] = {**study, **own, "README.md": text.encode(), "compose.yaml": yaml}
     return Kits(config, kits)
 
@@ -261,20 +263,20 @@ def _server_names(config: Config) -> list[str]:
     )
 
 
-def _server_files(part: Part) -> Files:
-    described = SERVICE_DESCRIPTION if part.servers else f"study {part.config.run.id}"
-    unit = unit_text(part.command, described, watched=bool(part.servers))
-    ports = "\n".join(f'      - "{port}:{port}"' for port in part.ports)
+def _server_files(server: KitServer) -> Files:
+    described = SERVICE_DESCRIPTION if server.servers else f"study {server.config.run.id}"
+    unit = unit_text(server.command, described, watched=bool(server.servers))
+    ports = "\n".join(f'      - "{port}:{port}"' for port in server.ports)
     return {
-        "README.md": server_text(part).encode(),
+        "README.md": server_text(server).encode(),
         "syncret.service": unit,
         "syncret.conf": _template("syncret.conf").encode(),
-        "compose.yaml": _filled(
+        "compose.yaml": _filled_template(
             "server.yaml",
-            name=part.name,
-            command=part.container_command,
-            folder=part.folder,
-            host=part.host,
+            name=server.name,
+            command=server.container_command,
+            folder=server.folder,
+            host=server.host,
             ports=ports,
         ),
     }
@@ -283,7 +285,7 @@ def _server_files(part: Part) -> Files:
 def unit_text(command: Sequence[str], description: str, *, watched: bool) -> bytes:
     """A systemd unit that runs `syncret` with this ``command``; ``watched``: it says that its event loop turns."""
     watchdog = "WatchdogSec=60\n" if watched else ""
-    return _filled(
+    return _filled_template(
         "syncret.service", command=" ".join(command), description=description, watchdog=watchdog
     )
 
@@ -298,7 +300,7 @@ def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...
     keys = _keys(config)
     for path in paths:
         service = path.suffix == ".server"
-        item = ServerFile.load(path) if service else load_card(path)
+        item = ServerFile.load(path) if service else load_server_card(path)
         if keys.get(item.name) != item.key:
             raise CertificateError(
                 f"{path}: is of {item.name}, with a key of {item.key[:16]}...; expected a server of the configuration: "
@@ -320,7 +322,7 @@ def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...
 def _keys(config: Config) -> dict[str, str]:
     if config.parties:
         return {party.name: party.key for party in config.parties}
-    section = config.require_meeting()
+    section = config.require_federation()
     return {section.server: section.pinned.key}
 
 
@@ -333,7 +335,7 @@ def _certificates(config: Config, names: Sequence[str]) -> Files:
         if path.exists():
             data = _public(path)
             try:
-                from_pem(data)
+                certificate_from_pem(data)
             except ValueError as error:
                 raise CertificateError(f"{path}: is no certificate; expected PEM") from error
             files[f"study/{CERTIFICATES}/{path.name}"] = data
@@ -343,7 +345,7 @@ def _certificates(config: Config, names: Sequence[str]) -> Files:
 def _public(path: Path) -> bytes:
     """A file that goes into kits. Raises CertificateError where a private key is in it."""
     with disk_errors(path, "read"), path.open("rb") as file:
-        data = file.read(_MOST_BYTES)
+        data = file.read(_MAX_BYTES)
     if _PRIVATE in data:
         raise CertificateError(f"{path}: has a private key in it, which goes into no kit")
     return data
@@ -354,21 +356,21 @@ def _template(name: str) -> str:
     return (files / _TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _filled(template: str, /, **values: str) -> bytes:
+def _filled_template(template: str, /, **values: str) -> bytes:
     return Template(_template(template)).substitute(values).encode()
 
 
 def _write(out: Path, name: str, files: Files, *, zipped: bool) -> Path:
     if not zipped:
-        for place, data in files.items():
-            path = out / name / place
+        for target, data in files.items():
+            path = out / name / target
             with disk_errors(path, "made"):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, data)
+            write_atomic(path, data)
         return out / name
     path = out / f"{name}.zip"
     with disk_errors(path), zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
-        for place, data in files.items():
+        for target, data in files.items():
             # The same kits make the same bytes.
-            archive.writestr(zipfile.ZipInfo(f"{name}/{place}"), data)
+            archive.writestr(zipfile.ZipInfo(f"{name}/{target}"), data)
     return path

@@ -21,22 +21,22 @@ from parties.config import Address
 from parties.foundation.errors import ConfigError, StoreError
 from parties.identity.tls import load_certificate
 from parties.observability.events import FieldValue, Progress
-from parties.observability.systemd import beating
+from parties.observability.systemd import watchdog
 from parties.service import admin_listener
-from parties.service.admin_listener import NAME, listen
+from parties.service.admin_listener import SOCKET_NAME, listen_unix
 from parties.service.api import service_application
-from parties.service.database import opened
-from parties.service.identity import Identity
-from parties.service.retention import tidying
+from parties.service.database import open_service_database
+from parties.service.identity import ServiceIdentity
+from parties.service.retention import retention_task
 from parties.service.service import Service
 from parties.service.settings import load_settings
-from parties.service.studies import Book, now
+from parties.service.studies import StudyRepository, utc_now
 from parties.storage.files import disk_errors, open_private
 
 logger = logging.getLogger("syncret.service")
 
 _LINGER_S = 1.0
-_BESIDE = 6
+_WORKER_THREADS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,26 @@ class ServeOptions:
     ingest: Address | None = None
 
 
-async def serve_studies(identity: Identity, options: ServeOptions, progress: Progress) -> None:
+async def serve_studies(
+    identity: ServiceIdentity, options: ServeOptions, progress: Progress
+) -> None:
     """Run the service of ``identity`` until it is cancelled; studies end with it and go on at its next start.
 
     Raises ConfigError, CertificateError, StoreError.
     """
     _check_valid(identity)
-    asyncio.get_running_loop().set_default_executor(_threads())
+    asyncio.get_running_loop().set_default_executor(_thread_pool())
     folder, database = identity.folder, options.database
     where = Path(database.database or "") if database.get_backend_name() == "sqlite" else folder
-    with _held(folder), opened(database, identity.own.key) as engine:
+    with _folder_lock(folder), open_service_database(database, identity.own.key) as engine:
         service = Service(
             identity,
-            Book(engine, where),
+            StudyRepository(engine, where),
             limit=options.limit,
             register=options.register,
             listen=(options.mesh, options.ingest),
         )
-        async with service, _answering(service, folder), tidying(folder), beating():
+        async with service, _admin_listening(service, folder), retention_task(folder), watchdog():
             own = identity.own
             progress.event(
                 "listening",
@@ -83,11 +85,11 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
             await service.run()
 
 
-def _threads() -> ThreadPoolExecutor:
+def _thread_pool() -> ThreadPoolExecutor:
     """Those that work beside the loop: all of them from the start, however many are at work at once."""
-    pool, here = ThreadPoolExecutor(_BESIDE, "service"), threading.Barrier(_BESIDE)
+    pool, here = ThreadPoolExecutor(_WORKER_THREADS, "service"), threading.Barrier(_WORKER_THREADS)
     try:
-        for _ in range(_BESIDE):
+        for _ in range(_WORKER_THREADS):
             pool.submit(here.wait)
     except RuntimeError:
         here.abort()  # This system has no more threads: those that wait for them would wait for ever.
@@ -99,12 +101,12 @@ def _rejected(reason: str, text: str, **fields: FieldValue) -> None:
     logger.warning("%s: %s", reason, text)
 
 
-def _check_valid(identity: Identity) -> None:
+def _check_valid(identity: ServiceIdentity) -> None:
     """Raises ConfigError where the certificate that the others know has expired."""
     expires = load_certificate(identity.files.cert, "certificate").not_valid_after_utc
     for server in identity.servers:
         expires = min(expires, server.certificate.not_valid_after_utc)
-    if expires < now():
+    if expires < utc_now():
         raise ConfigError(
             "service",
             "servers",
@@ -114,7 +116,7 @@ def _check_valid(identity: Identity) -> None:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _folder_lock(folder: Path) -> Iterator[None]:
     """The folder is this process's. Raises StoreError where it is another's."""
     with disk_errors(folder, "opened"):
         lock = open_private(folder / "lock")
@@ -128,22 +130,22 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _answering(service: Service, folder: Path) -> AsyncIterator[None]:
+async def _admin_listening(service: Service, folder: Path) -> AsyncIterator[None]:
     """The operator's socket, and the HTTPS port that the settings ask for, while the block runs."""
-    path, admin = folder / NAME, load_settings(folder).admin
+    path, admin = folder / SOCKET_NAME, load_settings(folder).admin
     app = service_application(service, admin.fingerprints, _rejected, readers=admin.reading)
     if admin.address is not None:
         # Templates take a while to import, and most services are looked at by their sockets.
         from parties.service.console.gate import Gate
         from parties.service.console.pages import add_console
-        from parties.service.console.upstream import Studies
+        from parties.service.console.upstream import ServiceUpstream
 
-        add_console(app, Studies(folder), Gate())
+        add_console(app, ServiceUpstream(folder), Gate())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
     await runner.setup()
     try:
-        await web.SockSite(runner, listen(path)).start()
-        for one in admin_listener.listening(folder, admin, _rejected):
+        await web.SockSite(runner, listen_unix(path)).start()
+        for one in admin_listener.admin_listeners(folder, admin, _rejected):
             await web.SockSite(runner, one.socket, ssl_context=one.context).start()
         yield
     finally:

@@ -14,8 +14,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from parties.observability.status import OwnerState, Phase
-from parties.service.studies import State
+from parties.observability.status import ParticipantState, Phase
+from parties.service.studies import StudyState
 
 Status = Mapping[str, Any]
 _BASE = ("study", "party")
@@ -29,14 +29,14 @@ def render(
     ``own`` is the status of the service that runs them, where one does.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Statuses(statuses))
+    registry.register(_StatusCollector(statuses))
     if own is not None:
-        registry.register(_Service(own))
+        registry.register(_ServiceCollector(own))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
-class _Statuses(Collector):
+class _StatusCollector(Collector):
     """Families of metrics, each with the samples of every status."""
 
     def __init__(self, statuses: Sequence[Status]) -> None:
@@ -62,7 +62,7 @@ def _studies(statuses: Sequence[Status]) -> Metric:
     return family
 
 
-class _Service(Collector):
+class _ServiceCollector(Collector):
     """Of a service: its studies by state and how often they were started again, the two others, its ports."""
 
     def __init__(self, status: Status) -> None:
@@ -80,7 +80,7 @@ class _Service(Collector):
                     family.add_metric([name, value], float(number))
             return family
 
-        states = {state.value: status["states"].get(state.value, 0) for state in State}
+        states = {state.value: status["states"].get(state.value, 0) for state in StudyState}
         yield gauge("studies", "Studies by state.", "state", states)
         peers = {peer["name"]: peer for peer in status["peers"]}
         there = {key: float(peer["there"]) for key, peer in peers.items()}
@@ -189,7 +189,7 @@ def _owners(owners: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], flo
     yield "syncret_owners_expected", (), owners["expected"]
     yield "syncret_owners_minimum", (), owners["minimum"]
     yield "syncret_owners_here", (), owners["here"]
-    for state in OwnerState:
+    for state in ParticipantState:
         yield "syncret_owners", (state.value,), owners["states"].get(state.value, 0)
 
 

@@ -1,7 +1,7 @@
 """What keeps a study or a server back, in words: "beta: its disk is full".
 
-Provides ``Wait``, what one server waits for, ``waits``, those of a study, ``troubles``, those of the servers
-themselves, and ``told``, both as one text. The words are this server's own: others say codes
+Provides ``ServerWait``, what one server waits for, ``waits``, those of a study, ``troubles``, those of the servers
+themselves, and ``waits_text``, both as one text. The words are this server's own: others say codes
 (`parties.observability.failure_causes`). What a server says of itself is shown beside its name and changes nothing
 here. Public: everything.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from parties.observability.clocks import Clocks, off_text
 from parties.observability.failure_causes import Cause, Obstacle, signal_name
 
-TEXTS: Mapping[Cause, str] = {
+CAUSE_TEXTS: Mapping[Cause, str] = {
     Cause.DISK_FULL: "its disk is full",
     Cause.DISK: "its disk does not read or write",
     Cause.READ_ONLY: "its disk can only be read",
@@ -38,7 +38,7 @@ TEXTS: Mapping[Cause, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class ServerWait:
     """What the server ``name`` waits for: a ``cause``, its ``detail``, and both in words."""
 
     name: str
@@ -58,12 +58,12 @@ class Wait:
 
 def waits(
     names: Sequence[str], obstacles: Mapping[int, Obstacle | None], clocks: Clocks
-) -> list[Wait]:
+) -> list[ServerWait]:
     """What each server waits for; those that only miss others are left out while one of these says why."""
     found = {pid: item for pid, item in obstacles.items() if item is not None}
     own = {pid: item for pid, item in found.items() if item.cause is not Cause.NETWORK}
     return [
-        Wait(names[pid], item.cause, item.detail, obstacle_text(pid, item, names, clocks))
+        ServerWait(names[pid], item.cause, item.detail, obstacle_text(pid, item, names, clocks))
         for pid, item in sorted((own or found).items())
     ]
 
@@ -77,7 +77,7 @@ def obstacle_text(pid: int, obstacle: Obstacle, names: Sequence[str], clocks: Cl
         return f"its process was killed ({signal_name(detail)}), as where memory runs out"
     if cause is Cause.NETWORK and detail is not None and detail < len(names) and detail != pid:
         return f"it does not reach {names[detail]}"
-    return TEXTS[cause]
+    return CAUSE_TEXTS[cause]
 
 
 def clock_text(seconds: float) -> str:
@@ -92,9 +92,9 @@ def troubles(
     texts = [f"{names[pid]}: {clock_text(seconds)}" for pid, seconds in sorted(clocks.off.items())]
     if clocks.disagree:
         texts.append("the clocks of all three servers differ: no two of them agree")
-    return texts + [told(wait) for wait in waits(names, obstacles, clocks)]
+    return texts + [waits_text(wait) for wait in waits(names, obstacles, clocks)]
 
 
-def told(*found: Wait) -> str:
+def waits_text(*found: ServerWait) -> str:
     """One text of all."""
     return "; ".join(f"{wait.name}: {wait.text}" for wait in found)

@@ -1,6 +1,6 @@
 """What a server's folder says of its run while no process holds it: the last that was durable.
 
-Provides ``past_status``, a status document (parties/README.md, Status) made from the transcript's first and last
+Provides ``offline_status``, a status document (parties/README.md, Status) made from the transcript's first and last
 records and the store, which are read and not changed. Public: all that it shows.
 """
 
@@ -14,24 +14,31 @@ from typing import Any
 from parties.config import config_from_dict
 from parties.federation.result import RESULT
 from parties.foundation.errors import ConfigError, StoreError
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.methods.registry import plan_of
-from parties.mpc.outputs import STORE
-from parties.mpc.progress_text import Rows, owners_of, spent_of
+from parties.mpc.outputs import STORE_FOLDER
+from parties.mpc.progress_text import Rows, budget_use, participant_statuses
 from parties.mpc.storage.store import ENDED, FORGOTTEN, RHO
-from parties.observability.status import FLAIM_SERVER, PARTY, SILOS_SERVER, About, Board, Phase
+from parties.observability.status import (
+    FLAIM_SERVER,
+    MPC_SERVER,
+    SILOS_SERVER,
+    Phase,
+    RunInfo,
+    RunStatus,
+)
 from parties.service.retention import TRANSCRIPT, TRANSCRIPTS, removed_at
 from parties.storage.database import FILE, Row
 from parties.storage.files import disk_errors
 from protocols.transcript import END
 
-_TAIL = 1 << 16
+_TAIL_BYTES = 1 << 16
 """Bytes at the end of a transcript in which its last record is looked for."""
 _LONGEST_HEADER = 1 << 26
 _LATEST = 253_402_300_800
 
 
-def past_status(folder: Path) -> dict[str, object]:
+def offline_status(folder: Path) -> dict[str, object]:
     """The status of the server that ran in ``folder``. Raises StoreError where none did, or it cannot be read."""
     path = folder / TRANSCRIPT
     if (when := removed_at(folder, TRANSCRIPTS)) is not None:
@@ -46,8 +53,8 @@ def past_status(folder: Path) -> dict[str, object]:
     header = _header(path)
     with disk_errors(path, "read"):
         last = path.stat().st_mtime
-    board = Board(_about(header, path), clock=lambda: last, began=float(header["time"]))
-    with _rows(folder / STORE / FILE) as rows:
+    board = RunStatus(_about(header, path), clock=lambda: last, began=float(header["time"]))
+    with _rows(folder / STORE_FOLDER / FILE) as rows:
         _fill(board, folder, rows, header)
         board.freeze()
     if (reason := _last_seal(path)) not in (None, END):
@@ -55,22 +62,22 @@ def past_status(folder: Path) -> dict[str, object]:
     return board.status()
 
 
-def _fill(board: Board, folder: Path, rows: Rows, header: dict[str, Any]) -> None:
+def _fill(board: RunStatus, folder: Path, rows: Rows, header: dict[str, Any]) -> None:
     meta: dict[str, str] = dict(rows("SELECT key, value FROM meta"))
     done, over = None, (folder / RESULT).exists()
     rho = header.get("rho_total", math.nan)
-    if board.about.kind == PARTY:
+    if board.about.kind == MPC_SERVER:
         names = [table["name"] for table in header["config"]["party"]]
         enrolled = header["config"]["clients"].get("names", ())
-        owners = owners_of(rows, names, enrolled=enrolled)
+        owners = participant_statuses(rows, names, enrolled=enrolled)
         board.sources.owners = lambda: owners
         (done,) = rows("SELECT max(round) FROM checkpoint")[0]
         over, rho = ENDED in meta, float(meta.get(RHO, math.nan))
     elif board.about.kind == SILOS_SERVER:
         (done,) = rows("SELECT max(number) FROM sum WHERE total IS NOT NULL")[0]
-    elif rounds := sorted((folder / STORE / "rounds").glob("*.round")):
+    elif rounds := sorted((folder / STORE_FOLDER / "rounds").glob("*.round")):
         done = int(rounds[-1].stem)
-    spent = spent_of(rows, rho)
+    spent = budget_use(rows, rho)
     board.sources.spent = lambda: spent
     board.last_round(done)
     board.enter(Phase.FINISHED if over else Phase.STOPPED)
@@ -78,7 +85,7 @@ def _fill(board: Board, folder: Path, rows: Rows, header: dict[str, Any]) -> Non
         board.error("forgotten", f"given up for good at {meta[FORGOTTEN]}")
 
 
-def _about(header: dict[str, Any], path: Path) -> About:
+def _about(header: dict[str, Any], path: Path) -> RunInfo:
     """What the transcript's header says. Raises StoreError where it is none of ours."""
     try:
         config, pid = header["config"], header.get("party")
@@ -86,8 +93,8 @@ def _about(header: dict[str, Any], path: Path) -> About:
         names = [table["name"] for table in config["party"]] if pid is not None else []
         silos = config.get("silos")
         alone = FLAIM_SERVER if silos is None else SILOS_SERVER
-        return About(
-            kind=alone if pid is None else PARTY,
+        return RunInfo(
+            kind=alone if pid is None else MPC_SERVER,
             name=header["name"],
             pid=pid,
             study=header["run"],
@@ -113,7 +120,7 @@ def _header(path: Path) -> dict[str, Any]:
     with disk_errors(path, "read"), path.open("rb") as file:
         line = file.readline(_LONGEST_HEADER)
     try:
-        header = json_of(line)
+        header = parse_json(line)
     except ValueError as error:
         raise _unknown(path) from error
     if not isinstance(header, dict) or not _is_time(header.get("time")):
@@ -133,10 +140,10 @@ def _unknown(path: Path) -> StoreError:
 def _last_seal(path: Path) -> str | None:
     """Why the last seal was made, if it is the last record: else the process was killed."""
     with disk_errors(path, "read"), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL))
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         lines = file.read().splitlines()
     with contextlib.suppress(ValueError):
-        record = json_of(lines[-1]) if lines else None
+        record = parse_json(lines[-1]) if lines else None
         if isinstance(record, dict) and record.get("kind") == "seal":
             return str(record.get("reason"))
     return None

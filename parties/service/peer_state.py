@@ -1,9 +1,9 @@
 """What a service says of itself and its studies to the two others, who read it every second.
 
-Provides ``Standing``, ``Statement`` and the form that it travels in. Nothing is asked of another server and nothing
-promised: each says what holds for it, and concludes from what the others say (`parties.service.reconcile`). So nothing
-is lost with a message, and a server that was away reads what it has missed. Public: all of it. What is read comes from
-a server whose key is pinned, which may be at fault all the same: sizes are bounded, words are from a list.
+Provides ``StudySnapshot``, ``PeerState`` and the form that it travels in. Nothing is asked of another server and
+nothing promised: each says what holds for it, and concludes from what the others say (`parties.service.reconcile`). So
+nothing is lost with a message, and a server that was away reads what it has missed. Public: all of it. What is read
+comes from a server whose key is pinned, which may be at fault all the same: sizes are bounded, words are from a list.
 """
 
 import math
@@ -13,32 +13,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from parties.foundation.errors import PartyError
-from parties.foundation.version import spoken
+from parties.foundation.version import version_line
 from parties.observability.failure_causes import Obstacle, obstacle_of
-from parties.service.studies import State
+from parties.service.studies import StudyState
 
 EXCHANGE_VERSION = 2
 """Of the form of statements; raised whenever it changes."""
-MOST_BYTES = 1 << 22
-MOST_STUDIES = 5_000
+MAX_PEER_STATE_BYTES = 1 << 22
+MAX_STUDIES = 5_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_STATES = frozenset(state.value for state in State)
-_MOST_TURN = 1 << 31
-_MOST_TIME = float(1 << 40)
+_STATES = frozenset(state.value for state in StudyState)
+_MAX_TURN = 1 << 31
+_MAX_TIME = float(1 << 40)
 
 
-class BadStatement(PartyError):
+class BadPeerState(PartyError):
     """A server said what no server of this version says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StudySnapshot:
     """A study at one server. ``calls``: its process waits for the others', also of those who are done.
 
     ``obstacle`` is what its process failed for last, while that is not over. It is shown, and nothing follows from it.
     """
 
-    state: State
+    state: StudyState
     turn: int | None = None
     approved: bool = False
     calls: bool = False
@@ -57,7 +57,7 @@ class Standing:
         }
 
     @classmethod
-    def from_dict(cls, document: object) -> "Standing":
+    def from_dict(cls, document: object) -> "StudySnapshot":
         """Raises BadStatement."""
         match document:
             case {
@@ -68,14 +68,14 @@ class Standing:
                 "reason": str() as reason,
                 "obstacle": dict() | None as obstacle,
             } if state in _STATES and not isinstance(turn, bool):
-                if turn is None or 0 < turn < _MOST_TURN:
-                    said = plain(reason)
-                    return cls(State(state), turn, approved, calls, said, _obstacle(obstacle))
-        raise BadStatement("where a study stands is told in an unknown form")
+                if turn is None or 0 < turn < _MAX_TURN:
+                    said = printable(reason)
+                    return cls(StudyState(state), turn, approved, calls, said, _obstacle(obstacle))
+        raise BadPeerState("where a study stands is told in an unknown form")
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class PeerState:
     """A server's: how many studies it runs at once (``limit``), how many of its own (``busy``), and all ``studies``.
 
     ``refused`` has the reasons for which it does not take studies that another one proposed. ``order`` are the starts
@@ -86,10 +86,10 @@ class Statement:
     name: str
     limit: int
     busy: int
-    studies: Mapping[str, Standing] = field(default_factory=dict)
+    studies: Mapping[str, StudySnapshot] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     order: Mapping[str, int] = field(default_factory=dict)
-    program: str = field(default_factory=spoken)
+    program: str = field(default_factory=version_line)
     time: float = field(default_factory=time.time)
     obstacle: Obstacle | None = None
 
@@ -109,12 +109,15 @@ class Statement:
         }
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, object]) -> "Statement":
+    def from_dict(cls, document: Mapping[str, object]) -> "PeerState":
         """Raises BadStatement; the version is looked at before anything else."""
-        version, program = document.get("exchange"), plain(document.get("program", "unknown"), 80)
-        if version != EXCHANGE_VERSION or program != spoken():
-            raise BadStatement(
-                f"runs version {program} (exchange {plain(version, 20)}); this server {spoken()} (exchange "
+        version, program = (
+            document.get("exchange"),
+            printable(document.get("program", "unknown"), 80),
+        )
+        if version != EXCHANGE_VERSION or program != version_line():
+            raise BadPeerState(
+                f"runs version {program} (exchange {printable(version, 20)}); this server {version_line()} (exchange "
                 f"{EXCHANGE_VERSION}); expected the same at all three"
             )
         match document:
@@ -127,21 +130,24 @@ class Statement:
                 "order": dict() as order,
                 "time": float() as moment,
                 "obstacle": dict() | None as obstacle,
-            } if max(map(len, (studies, refused, order))) <= MOST_STUDIES:
+            } if max(map(len, (studies, refused, order))) <= MAX_STUDIES:
                 return cls(
-                    plain(name, 80),
+                    printable(name, 80),
                     limit,
                     busy,
-                    {_digest(key): Standing.from_dict(value) for key, value in studies.items()},
-                    {_digest(key): plain(value) for key, value in refused.items()},
+                    {
+                        _digest(key): StudySnapshot.from_dict(value)
+                        for key, value in studies.items()
+                    },
+                    {_digest(key): printable(value) for key, value in refused.items()},
                     {_digest(key): _turn(value) for key, value in order.items()},
                     time=_moment(moment),
                     obstacle=_obstacle(obstacle),
                 )
-        raise BadStatement("its statement has an unknown form")
+        raise BadPeerState("its statement has an unknown form")
 
 
-def plain(text: object, length: int = 400) -> str:
+def printable(text: object, length: int = 400) -> str:
     """What another server said, to be shown to people."""
     shown = " ".join(str(text).split())[:length]
     return "".join(letter if letter.isprintable() else "?" for letter in shown)
@@ -149,7 +155,7 @@ def plain(text: object, length: int = 400) -> str:
 
 def _digest(key: object) -> str:
     if not isinstance(key, str) or _DIGEST.fullmatch(key) is None:
-        raise BadStatement("a study has no digest for a name")
+        raise BadPeerState("a study has no digest for a name")
     return key
 
 
@@ -163,12 +169,12 @@ def _obstacle(document: Mapping[str, object] | None) -> Obstacle | None:
 
 
 def _moment(value: float) -> float:
-    if not math.isfinite(value) or not 0 <= value < _MOST_TIME:
-        raise BadStatement("its time is none")
+    if not math.isfinite(value) or not 0 <= value < _MAX_TIME:
+        raise BadPeerState("its time is none")
     return value
 
 
 def _turn(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MOST_TURN:
-        raise BadStatement("a start has no number")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MAX_TURN:
+        raise BadPeerState("a start has no number")
     return value

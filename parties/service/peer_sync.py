@@ -4,7 +4,7 @@
     GET  /v1/studies/{digest}   a study that it has: configuration and certificates
     POST /v1/cards              a new card of this server for a study: {"card": text}
 
-Provides ``Exchange``, this server's end, and ``Peer``, the way to another one's. Secret: nothing. Public: to the two
+Provides ``PeerServer``, this server's end, and ``Peer``, the way to another one's. Secret: nothing. Public: to the two
 others what is asked for; to the network that they talk.
 """
 
@@ -21,28 +21,28 @@ from aiohttp import web
 
 from parties.foundation.errors import CertificateError, PartyError
 from parties.identity import tls
-from parties.network.port_sharing import Handed, Waiting
+from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.observability.clocks import ClockReading
-from parties.service.identity import Identity
-from parties.service.peer_state import MOST_BYTES, BadStatement, Statement, plain
+from parties.service.identity import ServiceIdentity
+from parties.service.peer_state import MAX_PEER_STATE_BYTES, BadPeerState, PeerState, printable
 
 logger = logging.getLogger("syncret.exchange")
 
-SERVICE_NAME = "service.syncret.invalid"
+SERVICE_SNI = "service.syncret.invalid"
 """What a service asks for (SNI) that dials another one."""
-FRESH_S = 10.0
+PEER_STATE_TTL_S = 10.0
 """How long what a server has said counts."""
 _HANDSHAKE_S = 5.0
-_MOST_HANDSHAKES = 64
-_ASK_S = 4.0
+_MAX_HANDSHAKES = 64
+_REQUEST_TIMEOUT_S = 4.0
 _REPEAT_S = 60.0
 """How often the same trouble with a server is said again."""
 
 
-class Answering(Protocol):
+class PeerRequestHandler(Protocol):
     """What the others are told."""
 
-    def statement(self) -> Statement:
+    def statement(self) -> PeerState:
         """Of this server now."""
 
     async def proposal(self, digest: str) -> Mapping[str, object] | None:
@@ -52,26 +52,26 @@ class Answering(Protocol):
         """A card for a study. Raises PartyError."""
 
 
-class Exchange:
+class PeerServer:
     """This server's end; ``take`` is given connections that ask for it."""
 
-    def __init__(self, identity: Identity, answering: Answering) -> None:
+    def __init__(self, identity: ServiceIdentity, answering: PeerRequestHandler) -> None:
         self._identity = identity
         self._answering = answering
-        self._inlet = Waiting()
+        self._inlet = PassedSocketQueue()
         self._runner: web.AppRunner | None = None
-        self._handed: Handed | None = None
+        self._handed: PassedSocketServer | None = None
         self.take = self._inlet.put
 
     async def start(self) -> None:
         """Raises CertificateError."""
-        context, _ = tls.known_contexts(self._identity.files, [])
-        app = web.Application(client_max_size=MOST_BYTES)
+        context, _ = tls.pinned_peer_contexts(self._identity.files, [])
+        app = web.Application(client_max_size=MAX_PEER_STATE_BYTES)
         app.add_routes(
             [
-                web.get("/v1/statement", self._guarded(self._statement)),
-                web.get("/v1/studies/{digest}", self._guarded(self._study)),
-                web.post("/v1/cards", self._guarded(self._card)),
+                web.get("/v1/statement", self._guarded(self._get_state)),
+                web.get("/v1/studies/{digest}", self._guarded(self._get_study)),
+                web.post("/v1/cards", self._guarded(self._make_card)),
             ]
         )
         self._runner = web.AppRunner(app, shutdown_timeout=1.0, access_log=None)
@@ -79,7 +79,9 @@ class Exchange:
         manager = self._runner.server
         if manager is None:
             raise RuntimeError("the HTTP server was not set up")
-        self._handed = Handed(self._inlet, manager, context, _HANDSHAKE_S, _MOST_HANDSHAKES)
+        self._handed = PassedSocketServer(
+            self._inlet, manager, context, _HANDSHAKE_S, _MAX_HANDSHAKES
+        )
 
     async def close(self) -> None:
         """End it and its connections."""
@@ -97,7 +99,7 @@ class Exchange:
         async def guarded(request: web.Request) -> web.Response:
             transport = request.transport
             connection = transport.get_extra_info("ssl_object") if transport else None
-            if connection is None or self._asks(tls.peer_key(connection)) is None:
+            if connection is None or self._peer_of_key(tls.peer_key(connection)) is None:
                 return _refusal(HTTPStatus.FORBIDDEN, "only the two other servers may ask this")
             try:
                 return await handler(request)
@@ -106,20 +108,20 @@ class Exchange:
 
         return guarded
 
-    def _asks(self, key: str) -> int | None:
+    def _peer_of_key(self, key: str) -> int | None:
         servers = self._identity.servers
         return next((pid for pid in self._identity.peers if servers[pid].key == key), None)
 
-    async def _statement(self, request: web.Request) -> web.Response:
+    async def _get_state(self, request: web.Request) -> web.Response:
         return web.json_response(self._answering.statement().to_dict())
 
-    async def _study(self, request: web.Request) -> web.Response:
+    async def _get_study(self, request: web.Request) -> web.Response:
         proposal = await self._answering.proposal(request.match_info["digest"])
         if proposal is None:
             return _refusal(HTTPStatus.NOT_FOUND, "no such study is here")
         return web.json_response(proposal)
 
-    async def _card(self, request: web.Request) -> web.Response:
+    async def _make_card(self, request: web.Request) -> web.Response:
         return web.json_response({"card": await self._answering.new_card("distaim")})
 
 
@@ -127,7 +129,7 @@ def _refusal(status: int, what: str) -> web.Response:
     return web.json_response({"error": {"what": what}}, status=status)
 
 
-class PeerAway(PartyError):
+class PeerUnavailable(PartyError):
     """Another server cannot be reached, or is not well."""
 
 
@@ -137,25 +139,25 @@ class Peer:
     ``clock`` is how far its clock is from this host's, by what it said last.
     """
 
-    def __init__(self, identity: Identity, pid: int) -> None:
+    def __init__(self, identity: ServiceIdentity, pid: int) -> None:
         """Raises CertificateError."""
         self.pid = pid
         self.server = identity.servers[pid]
         self.problem = "not asked yet"
-        self.heard_at: float | None = None
+        self.seen_at: float | None = None
         self.round_trip_s: float | None = None
-        self._statement: Statement | None = None
+        self._state: PeerState | None = None
         self._clock: ClockReading | None = None
-        _, (self._context,) = tls.known_contexts(identity.files, [self.server.pinned])
+        _, (self._context,) = tls.pinned_peer_contexts(identity.files, [self.server.pinned])
         self._session: aiohttp.ClientSession | None = None
         self._said, self._said_at = "", 0.0
 
     @property
-    def statement(self) -> Statement | None:
+    def statement(self) -> PeerState | None:
         """What it says, if that is fresh."""
-        if self.heard_at is None or time.monotonic() - self.heard_at > FRESH_S:
+        if self.seen_at is None or time.monotonic() - self.seen_at > PEER_STATE_TTL_S:
             return None
-        return self._statement
+        return self._state
 
     @property
     def clock(self) -> ClockReading | None:
@@ -166,32 +168,32 @@ class Peer:
         """Ask for its statement; trouble is kept as ``problem`` and said."""
         started, asked_at = time.monotonic(), time.time()
         try:
-            self._statement = Statement.from_dict(await self._ask("GET", "/v1/statement"))
-        except (PeerAway, BadStatement) as error:
+            self._state = PeerState.from_dict(await self._request("GET", "/v1/statement"))
+        except (PeerUnavailable, BadPeerState) as error:
             self.problem = str(error)
-            if isinstance(error, BadStatement):
-                self._statement = None
+            if isinstance(error, BadPeerState):
+                self._state = None
         else:
-            self.problem, self.heard_at = "", time.monotonic()
-            self.round_trip_s = trip = self.heard_at - started
-            said = self._statement.time
+            self.problem, self.seen_at = "", time.monotonic()
+            self.round_trip_s = trip = self.seen_at - started
+            said = self._state.time
             self._clock = ClockReading.of(said, asked_at=asked_at, round_trip_s=trip)
-        self._say()
+        self._log_problem()
 
     async def study(self, digest: str) -> Mapping[str, object]:
         """A study that it has. Raises PeerAway."""
-        return await self._ask("GET", f"/v1/studies/{digest}")
+        return await self._request("GET", f"/v1/studies/{digest}")
 
     async def new_card(self) -> str:
         """A card of its for a study. Raises PeerAway."""
-        return str((await self._ask("POST", "/v1/cards")).get("card", ""))
+        return str((await self._request("POST", "/v1/cards")).get("card", ""))
 
     async def close(self) -> None:
         """End the connection."""
         if self._session is not None:
             await self._session.close()
 
-    def _say(self) -> None:
+    def _log_problem(self) -> None:
         repeated = time.monotonic() - self._said_at > _REPEAT_S
         if self.problem != self._said or (self.problem and repeated):
             if self.problem:
@@ -200,10 +202,10 @@ class Peer:
                 logger.info("%s is there", self.server.name)
             self._said, self._said_at = self.problem, time.monotonic()
 
-    async def _ask(self, method: str, path: str) -> Mapping[str, object]:
+    async def _request(self, method: str, path: str) -> Mapping[str, object]:
         """Raises PeerAway."""
         if self._session is None:
-            limits = aiohttp.ClientTimeout(total=_ASK_S)
+            limits = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S)
             connector = aiohttp.TCPConnector(ssl=self._context, limit=2)
             self._session = aiohttp.ClientSession(connector=connector, timeout=limits)
         where = f"{self.server.name} at {self.server.mesh}"
@@ -211,43 +213,43 @@ class Peer:
             async with self._session.request(
                 method,
                 f"https://{self.server.mesh}{path}",
-                server_hostname=SERVICE_NAME,
+                server_hostname=SERVICE_SNI,
                 allow_redirects=False,
             ) as response:
-                data = await response.content.read(MOST_BYTES)
+                data = await response.content.read(MAX_PEER_STATE_BYTES)
                 if not response.content.at_eof():
-                    data = await _rest(response, data)
+                    data = await _read_rest(response, data)
                 document = json.loads(data)
         except TimeoutError as error:
-            raise PeerAway(f"{where}: no answer within {_ASK_S:g} s") from error
+            raise PeerUnavailable(f"{where}: no answer within {_REQUEST_TIMEOUT_S:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise PeerAway(f"{where}: {_reason(error)}") from error
+            raise PeerUnavailable(f"{where}: {_reason(error)}") from error
         except (ValueError, RecursionError) as error:
-            raise PeerAway(f"{where}: its answer is not understood") from error
+            raise PeerUnavailable(f"{where}: its answer is not understood") from error
         if not isinstance(document, dict):
-            raise PeerAway(f"{where}: its answer is not understood")
+            raise PeerUnavailable(f"{where}: its answer is not understood")
         if response.status != HTTPStatus.OK:
             refusal = document.get("error")
             what = refusal.get("what") if isinstance(refusal, dict) else None
-            raise PeerAway(f"{where}: {plain(what or response.status)}")
+            raise PeerUnavailable(f"{where}: {printable(what or response.status)}")
         return document
 
 
-async def _rest(response: aiohttp.ClientResponse, data: bytes) -> bytes:
+async def _read_rest(response: aiohttp.ClientResponse, data: bytes) -> bytes:
     """All of an answer. Raises ValueError where it is too large."""
-    while part := await response.content.read(MOST_BYTES - len(data) + 1):
-        data += part
-        if len(data) > MOST_BYTES:
+    while chunk := await response.content.read(MAX_PEER_STATE_BYTES - len(data) + 1):
+        data += chunk
+        if len(data) > MAX_PEER_STATE_BYTES:
             raise ValueError("too large")
     return data
 
 
 def _reason(error: Exception) -> str:
     below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-    if tls.is_unknown_name(below):
+    if tls.is_unknown_sni(below):
         return "no `syncret serve` is there (something else holds the port)"
     try:
-        meaning = tls.explain(below, "it")
+        meaning = tls.explain_tls_error(below, "it")
     except CertificateError:
         meaning = None
     if isinstance(below, ConnectionRefusedError):
@@ -255,6 +257,6 @@ def _reason(error: Exception) -> str:
     return meaning or str(below) or type(below).__name__
 
 
-async def listen_to(peers: Mapping[int, Peer]) -> None:
+async def poll_peers(peers: Mapping[int, Peer]) -> None:
     """Ask all of them, side by side."""
     await asyncio.gather(*(peer.listen() for peer in peers.values()))

@@ -1,29 +1,29 @@
 """What a service concludes from its own studies and from what the two others say of theirs: pure, without I/O.
 
-Provides ``View``, what is known at a moment, and ``conclude``, the acts that follow. All three approve, then server 0
-decides on the order: it gives a study its turn when all three have a place for one more, and the others start what has
-a turn. So no two servers wait for one another with different studies. A server that is away holds up what is not
-started, which could not run without it anyway. Public: everything.
+Provides ``ObservedState``, what is known at a moment, and ``reconcile``, the acts that follow. All three approve, then
+server 0 decides on the order: it gives a study its turn when all three have a place for one more, and the others start
+what has a turn. So no two servers wait for one another with different studies. A server that is away holds up what is
+not started, which could not run without it anyway. Public: everything.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from parties.service.peer_state import Standing, Statement
-from parties.service.studies import ACTIVE, BEFORE, FLAIM, OVER, State, Study
+from parties.service.peer_state import PeerState, StudySnapshot
+from parties.service.studies import ACTIVE, ENDED, FLAIM, NOT_STARTED, StudyRecord, StudyState
 
-_AT_ONCE = 4
+_MAX_FETCHES = 4
 """Studies that are fetched before anything else is looked at again."""
-_FARTHEST = 1_000_000
+_MAX_TURN_GAP = 1_000_000
 """A study that another server says to have been started so much later than all others has no turn: it lies."""
-_AGAIN = "it has failed there, and was approved again"
-DECIDES = 0
+_APPROVED_AGAIN = "it has failed there, and was approved again"
+ORDERING_SERVER = 0
 """The server that decides on the order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class FetchStudy:
     """A study that server ``pid`` has, and this one not."""
 
     digest: str
@@ -31,7 +31,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Approved:
+class RecordApproval:
     """Another server has approved it."""
 
     digest: str
@@ -39,14 +39,14 @@ class Approved:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueStudy:
     """All have approved it."""
 
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartStudy:
     """It has its turn."""
 
     digest: str
@@ -54,40 +54,40 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndStudy:
     """It has ended at another server, and so here."""
 
     digest: str
-    state: State
+    state: StudyState
     reason: str
     by: str
 
 
 @dataclass(frozen=True, slots=True)
-class Help:
+class RerunStudy:
     """It is finished here, and another server needs the others once more to finish it."""
 
     digest: str
 
 
-Act: TypeAlias = Fetch | Approved | Queue | Start | End | Help
+Action: TypeAlias = FetchStudy | RecordApproval | QueueStudy | StartStudy | EndStudy | RerunStudy
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ObservedState:
     """What server ``pid`` of ``names`` knows: its ``studies``, how many it runs at once, what the others say now.
 
-    ``heard`` has only statements that are fresh; ``refused`` are studies that were looked at and not taken; ``helped``
-    are finished ones whose process runs once more.
+    ``heard`` has only statements that are fresh; ``refused`` are studies that were looked at and not taken;
+    ``rerunning`` are finished ones whose process runs once more.
     """
 
     pid: int
     names: Sequence[str]
     limit: int
-    studies: Mapping[str, Study]
-    heard: Mapping[int, Statement]
+    studies: Mapping[str, StudyRecord]
+    heard: Mapping[int, PeerState]
     refused: Mapping[str, str]
-    helped: Collection[str] = ()
+    rerunning: Collection[str] = ()
 
     @property
     def busy(self) -> int:
@@ -97,7 +97,7 @@ class View:
     @property
     def order(self) -> dict[str, int]:
         """The turns that this server has decided on."""
-        if self.pid != DECIDES:
+        if self.pid != ORDERING_SERVER:
             return {}
         return {
             digest: study.turn
@@ -105,120 +105,120 @@ class View:
             if study.turn is not None and study.kind != FLAIM and study.state in ACTIVE
         }
 
-    def needs(self, study: Study) -> set[str]:
+    def needs(self, study: StudyRecord) -> set[str]:
         """Whose approval a study needs."""
         return {self.names[self.pid]} if study.kind == FLAIM else set(self.names)
 
 
-def conclude(view: View) -> list[Act]:
+def reconcile(view: ObservedState) -> list[Action]:
     """What is to be done now, in this order; the next view shows what follows from it."""
-    acts: list[Act] = list(_unknown(view))
-    decided = view.heard.get(DECIDES)
+    acts: list[Action] = list(_fetch_unknown(view))
+    decided = view.heard.get(ORDERING_SERVER)
     order = decided.order if decided else {}
     # What has its turn earlier starts earlier, also where this server hears of both at once.
     for study in sorted(view.studies.values(), key=lambda study: order.get(study.digest, 0)):
         acts += _approvals(view, study)
-        acts += _from_others(view, study)
-    acts += _own_turns(view)
-    if view.pid == DECIDES:
-        acts += _turns(view)
+        acts += _follow_peers(view, study)
+    acts += _local_starts(view)
+    if view.pid == ORDERING_SERVER:
+        acts += _ordered_starts(view)
     return acts
 
 
-def _unknown(view: View) -> Iterator[Act]:
+def _fetch_unknown(view: ObservedState) -> Iterator[Action]:
     asked: set[str] = set()
     for pid, statement in view.heard.items():
-        for digest, standing in statement.studies.items():
+        for digest, snapshot in statement.studies.items():
             known = digest in view.studies or digest in view.refused or digest in asked
-            if not known and standing.state not in OVER and len(asked) < _AT_ONCE:
+            if not known and snapshot.state not in ENDED and len(asked) < _MAX_FETCHES:
                 asked.add(digest)
-                yield Fetch(digest, pid)
+                yield FetchStudy(digest, pid)
 
 
-def _approvals(view: View, study: Study) -> Iterator[Act]:
-    if study.kind == FLAIM or study.state not in BEFORE:
+def _approvals(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
+    if study.kind == FLAIM or study.state not in NOT_STARTED:
         return
-    for pid, standing in _standings(view, study):
-        if standing.approved and view.names[pid] not in study.approvals:
-            yield Approved(study.digest, view.names[pid])
+    for pid, snapshot in _peer_snapshots(view, study):
+        if snapshot.approved and view.names[pid] not in study.approvals:
+            yield RecordApproval(study.digest, view.names[pid])
 
 
-def _from_others(view: View, study: Study) -> Iterator[Act]:
+def _follow_peers(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
     """What follows for a study, one act at the most."""
-    if study.state is State.APPROVED and view.needs(study) <= study.approvals:
-        yield Queue(study.digest)
+    if study.state is StudyState.APPROVED and view.needs(study) <= study.approvals:
+        yield QueueStudy(study.digest)
         return
-    for pid, standing in _standings(view, study):
-        same = standing.turn == study.turn
-        if standing.state is State.CANCELLED and study.state not in OVER:
-            yield End(study.digest, State.CANCELLED, standing.reason, view.names[pid])
+    for pid, snapshot in _peer_snapshots(view, study):
+        same = snapshot.turn == study.turn
+        if snapshot.state is StudyState.CANCELLED and study.state not in ENDED:
+            yield EndStudy(study.digest, StudyState.CANCELLED, snapshot.reason, view.names[pid])
             return
-        if standing.state is State.FAILED and study.state in ACTIVE and same:
-            yield End(study.digest, State.FAILED, standing.reason, view.names[pid])
+        if snapshot.state is StudyState.FAILED and study.state in ACTIVE and same:
+            yield EndStudy(study.digest, StudyState.FAILED, snapshot.reason, view.names[pid])
             return
-        if standing.state in BEFORE and study.state in ACTIVE and same:
+        if snapshot.state in NOT_STARTED and study.state in ACTIVE and same:
             # It waits for the next turn: this one's end was not heard before the operators there approved it again.
-            yield End(study.digest, State.FAILED, _AGAIN, view.names[pid])
+            yield EndStudy(study.digest, StudyState.FAILED, _APPROVED_AGAIN, view.names[pid])
             return
-        done = study.state is State.FINISHED and study.digest not in view.helped
-        if standing.calls and done and same:
-            yield Help(study.digest)
+        done = study.state is StudyState.FINISHED and study.digest not in view.rerunning
+        if snapshot.calls and done and same:
+            yield RerunStudy(study.digest)
             return
-    decided = view.heard.get(DECIDES)
+    decided = view.heard.get(ORDERING_SERVER)
     turn = decided.order.get(study.digest) if decided else None
-    if turn is not None and study.state is State.QUEUED and turn > (study.turn or 0):
-        yield Start(study.digest, turn)
+    if turn is not None and study.state is StudyState.QUEUED and turn > (study.turn or 0):
+        yield StartStudy(study.digest, turn)
 
 
-def _own_turns(view: View) -> Iterator[Act]:
+def _local_starts(view: ObservedState) -> Iterator[Action]:
     """Of FLAIM's studies, which wait for a place at this server alone."""
     running = sum(study.state in ACTIVE for study in view.studies.values())
     for study in _queued(view):
         if study.kind == FLAIM and running < view.limit:
             running += 1
-            yield Start(study.digest, (study.turn or 0) + 1)
+            yield StartStudy(study.digest, (study.turn or 0) + 1)
 
 
-def _turns(view: View) -> Iterator[Act]:
+def _ordered_starts(view: ObservedState) -> Iterator[Action]:
     """The decisions of server 0."""
     if len(view.heard) < len(view.names) - 1:
         return
     others = list(view.heard.values())
-    places = min([view.limit - view.busy, *(item.limit - item.busy for item in others)])
+    capacity = min([view.limit - view.busy, *(item.limit - item.busy for item in others)])
     running = {s.digest for s in view.studies.values() if s.kind != FLAIM and s.state in ACTIVE}
     for item in others:
-        running |= {d for d, standing in item.studies.items() if standing.state in ACTIVE}
+        running |= {d for d, snapshot in item.studies.items() if snapshot.state in ACTIVE}
     last = _last_turn(view, others)
     for study in _queued(view):
         ready = [item.studies.get(study.digest) for item in others]
-        if study.kind == FLAIM or len(running) >= places:
+        if study.kind == FLAIM or len(running) >= capacity:
             continue
-        if all(standing and standing.state is State.QUEUED for standing in ready):
+        if all(snapshot and snapshot.state is StudyState.QUEUED for snapshot in ready):
             # Each of the others starts what has a later turn than it knows of that study.
-            turn = 1 + max(last, *(standing.turn or 0 for standing in ready if standing))
-            if turn > last + _FARTHEST:
+            turn = 1 + max(last, *(snapshot.turn or 0 for snapshot in ready if snapshot))
+            if turn > last + _MAX_TURN_GAP:
                 continue
             last = turn
             running.add(study.digest)
-            yield Start(study.digest, turn)
+            yield StartStudy(study.digest, turn)
 
 
-def _last_turn(view: View, others: Sequence[Statement]) -> int:
+def _last_turn(view: ObservedState, others: Sequence[PeerState]) -> int:
     """The last turn that this server knows, or (its disk may be lost) that both others do.
 
     One other's word is not enough: it could use up all numbers, and no study would have a turn ever again.
     """
     own = max((study.turn or 0 for study in view.studies.values()), default=0)
-    told = [max((s.turn or 0 for s in item.studies.values()), default=0) for item in others]
-    return max(own, min(told, default=0))
+    peer_turns = [max((s.turn or 0 for s in item.studies.values()), default=0) for item in others]
+    return max(own, min(peer_turns, default=0))
 
 
-def _queued(view: View) -> list[Study]:
-    waiting = [study for study in view.studies.values() if study.state is State.QUEUED]
+def _queued(view: ObservedState) -> list[StudyRecord]:
+    waiting = [study for study in view.studies.values() if study.state is StudyState.QUEUED]
     return sorted(waiting, key=lambda study: (study.proposed_at, study.digest))
 
 
-def _standings(view: View, study: Study) -> Iterator[tuple[int, Standing]]:
+def _peer_snapshots(view: ObservedState, study: StudyRecord) -> Iterator[tuple[int, StudySnapshot]]:
     for pid, statement in view.heard.items():
         if study.kind != FLAIM and study.digest in statement.studies:
             yield pid, statement.studies[study.digest]

@@ -1,9 +1,9 @@
 """What runs that have ended leave behind goes after a time that their server chooses: transcripts, results.
 
-Provides ``sweep``, ``tidying`` for a service, and ``Removed``. The age of a run counts from its end; a run that has not
-ended loses nothing here. The ledger, the register and result.json stay for good: they say what was released and spent.
-What was removed, and when, stands in removed.json in the run's folder, with the SHA-256 of the transcript that was
-there: another copy of it can be told from a forged one. Public: all of it, but for recordings
+Provides ``sweep``, ``retention_task`` for a service, and ``RemovedFiles``. The age of a run counts from its end; a run
+that has not ended loses nothing here. The ledger, the register and result.json stay for good: they say what was
+released and spent. What was removed, and when, stands in removed.json in the run's folder, with the SHA-256 of the
+transcript that was there: another copy of it can be told from a forged one. Public: all of it, but for recordings
 (`parties.mpc.replay.log`), which go with the transcripts.
 """
 
@@ -22,13 +22,13 @@ from pathlib import Path
 
 from parties.federation.result import RESULT
 from parties.foundation.errors import ConfigError, StoreError
-from parties.foundation.untrusted_text import json_of
-from parties.mpc.outputs import STORE
-from parties.mpc.replay.log import FOLDER as TAPE
+from parties.foundation.untrusted_text import parse_json
+from parties.mpc.outputs import STORE_FOLDER
+from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
 from parties.mpc.storage.store import ENDED, FORGOTTEN
 from parties.report.quality import QUALITY
 from parties.service.settings import KeepSection, load_settings
-from parties.session.result_digests import MODEL, TABLE
+from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.database import FILE
 from parties.storage.files import disk_errors, write_json
 from protocols.durable import sync
@@ -40,14 +40,14 @@ NOTE = "removed.json"
 TRANSCRIPTS, RESULTS = "transcripts", "results"
 _FILES = {
     TRANSCRIPTS: (TRANSCRIPT, TAPE),
-    RESULTS: (TABLE, MODEL, "report.html", "report.json", QUALITY),
+    RESULTS: (TABLE_FILE, MODEL_FOLDER, "report.html", "report.json", QUALITY),
 }
 _DAY_S = 86_400.0
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedFiles:
     """Of the run in ``folder``, which ended at ``ended`` (ISO 8601, UTC), the files or folders ``names`` have gone."""
 
     folder: str
@@ -58,7 +58,7 @@ class Removed:
 
 def sweep(
     folder: Path, keep: KeepSection, *, now: float | None = None, dry: bool = False
-) -> tuple[Removed, ...]:
+) -> tuple[RemovedFiles, ...]:
     """Remove what is older than ``keep`` says, of the run in ``folder`` or of all runs below it.
 
     ``now`` is in seconds since the epoch; a ``dry`` one removes nothing. Raises StoreError.
@@ -66,20 +66,20 @@ def sweep(
     moment = time.time() if now is None else now
     days = {TRANSCRIPTS: keep.transcripts_days, RESULTS: keep.results_days}
     found = []
-    for run in sorted({path.parent.parent for path in folder.rglob(f"{STORE}/{FILE}")}):
+    for run in sorted({path.parent.parent for path in folder.rglob(f"{STORE_FOLDER}/{FILE}")}):
         ended = _ended(run)
         for what, most in days.items():
             if ended is None or most is None or moment - ended < most * _DAY_S:
                 continue
             if names := tuple(name for name in _FILES[what] if (run / name).exists()):
-                found.append(Removed(str(run), _text(ended), what, names))
+                found.append(RemovedFiles(str(run), _text(ended), what, names))
                 if not dry:
                     _remove(run, what, names, moment)
     return tuple(found)
 
 
 @contextlib.asynccontextmanager
-async def tidying(folder: Path) -> AsyncIterator[None]:
+async def retention_task(folder: Path) -> AsyncIterator[None]:
     """Sweep once a day within, by the settings of the server in ``folder``, which are read anew each time.
 
     Raises ConfigError, StoreError where they cannot be used at the start; later that is a warning.
@@ -134,20 +134,20 @@ def _note(run: Path) -> Mapping[str, object]:
     with disk_errors(path, "read"):
         text = path.read_text()
     with contextlib.suppress(ValueError):
-        found = json_of(text)
+        found = parse_json(text)
         return found if isinstance(found, dict) else {}
     return {}
 
 
 def _ended(run: Path) -> float | None:
     """When a run ended or was given up, in seconds since the epoch; None while it has not."""
-    with _meta(run / STORE / FILE) as meta:
+    with _meta(run / STORE_FOLDER / FILE) as meta:
         text = meta.get(ENDED) or meta.get(FORGOTTEN)
     if text is not None:
         return datetime.fromisoformat(text).timestamp()
     result = run / RESULT
     # Of FLAIM: its server writes the result last. DistAIM's writes it before the others have confirmed the end.
-    if (run / STORE / "rounds").exists() and result.exists():
+    if (run / STORE_FOLDER / "rounds").exists() and result.exists():
         return result.stat().st_mtime
     return None
 
@@ -169,6 +169,6 @@ def _text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def to_json(removed: tuple[Removed, ...]) -> str:
+def to_json(removed: tuple[RemovedFiles, ...]) -> str:
     """For programs."""
     return json.dumps({"removed": [asdict(item) for item in removed]}, indent=2)

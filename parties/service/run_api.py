@@ -10,10 +10,10 @@
     POST /revoke    {"owner": NAME}: turn this data owner away
     POST /cancel    end now; what is done stays in the store
 
-Provides ``application``, to which others add routes, and ``Orders``. Errors are JSON: {"error": {"what", "expected"}}.
-Who may ask is decided below it: by the folder of the socket (`parties.service.admin_listener`), or by TLS and the
-fingerprints that [admin] lists. A browser's request from another site's page is refused. Secret: nothing is shown that
-is.
+Provides ``run_application``, to which others add routes, and ``CommandHandlers``. Errors are JSON: {"error": {"what",
+"expected"}}. Who may ask is decided below it: by the folder of the socket (`parties.service.admin_listener`), or by TLS
+and the fingerprints that [admin] lists. A browser's request from another site's page is refused. Secret: nothing is
+shown that is.
 """
 
 import asyncio
@@ -30,27 +30,27 @@ from aiohttp.typedefs import Middleware
 
 from parties.config import NAME_PATTERN
 from parties.foundation.errors import StoreError
-from parties.observability.events import Rejected, Rejection
-from parties.observability.status import ENDS, TAKING, Board
+from parties.observability.events import OnRejection, Rejection
+from parties.observability.status import ACCEPTING_PHASES, END_PHASES, RunStatus
 from parties.service.process_info import process_dict
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger("syncret.admin")
 
-SILENT_S = 120.0
+HUNG_AFTER_S = 120.0
 """How long the computation's event loop may be busy with one thing before the server counts as hung."""
 _BODY_BYTES = 1 << 16
 _PAUSE_S = 0.25
 """Between two events, however much happens."""
 _KEEP_ALIVE_S = 15.0
-_MOST_LISTENERS = 64
-_LOOKING = ("GET", "HEAD")
+_MAX_LISTENERS = 64
+_READ_METHODS = ("GET", "HEAD")
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("closing", asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class CommandHandlers:
     """What the server can be told, called from the API's thread; None where it cannot."""
 
     close: Callable[[], object] | None = None
@@ -65,15 +65,22 @@ class Orders:
         return tuple(name for name in names if getattr(self, name))
 
 
-def application(
-    board: Board, orders: Orders, clients: Collection[str] = (), readers: Collection[str] = ()
+def run_application(
+    board: RunStatus,
+    orders: CommandHandlers,
+    clients: Collection[str] = (),
+    readers: Collection[str] = (),
 ) -> web.Application:
-    """The API of the server that ``board`` shows; for ``clients`` and ``readers`` see ``listed``."""
-    middlewares = [as_json, listed(clients, board.rejected, readers), same_site]
+    """The API of the server that ``board`` shows; for ``clients`` and ``readers`` see ``fingerprint_allowlist``."""
+    middlewares = [
+        json_errors,
+        fingerprint_allowlist(clients, board.rejected, readers),
+        same_site_only,
+    ]
     app = web.Application(middlewares=middlewares, client_max_size=_BODY_BYTES)
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
-    app.add_routes(_Party(board, orders).routes())
+    app.add_routes(_RunRoutes(board, orders).routes())
     return app
 
 
@@ -81,10 +88,10 @@ async def _close(app: web.Application) -> None:
     app[CLOSING].set()
 
 
-class _Party:
+class _RunRoutes:
     """The routes of one server."""
 
-    def __init__(self, board: Board, orders: Orders) -> None:
+    def __init__(self, board: RunStatus, orders: CommandHandlers) -> None:
         self._board = board
         self._orders = orders
         self._streams = 0
@@ -101,7 +108,7 @@ class _Party:
         ]
 
     def _document(self) -> dict[str, object]:
-        orders = () if self._board.phase in ENDS else self._orders.known
+        orders = () if self._board.phase in END_PHASES else self._orders.known
         return self._board.status() | {"process": process_dict(), "orders": list(orders)}
 
     async def status(self, request: web.Request) -> web.Response:
@@ -116,29 +123,29 @@ class _Party:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def healthz(self, request: web.Request) -> web.Response:
-        silent = self._board.silent_s
-        ok = silent < SILENT_S
+        silent = self._board.since_heartbeat_s
+        ok = silent < HUNG_AFTER_S
         return _json({"healthy": ok, "silent_s": round(silent, 1)}, 200 if ok else 503)
 
     async def readyz(self, request: web.Request) -> web.Response:
         phase = self._board.phase
-        ok = phase in TAKING
+        ok = phase in ACCEPTING_PHASES
         return _json({"ready": ok, "phase": phase.value}, 200 if ok else 503)
 
     async def order(self, request: web.Request) -> web.Response:
         name = request.match_info["order"]
         order: Callable[[], object] | None = getattr(self._orders, name)
-        if self._board.phase in ENDS or order is None:
+        if self._board.phase in END_PHASES or order is None:
             what = f"this server, which is {self._board.phase.value}, cannot be told to {name}"
-            return failure(409, what, "a running server that knows this")
+            return error_response(409, what, "a running server that knows this")
         await asyncio.to_thread(order)
         return _json({"order": name}, 202)
 
     async def revoke(self, request: web.Request) -> web.Response:
         revoke = self._orders.revoke
-        if self._board.phase in ENDS or revoke is None:
+        if self._board.phase in END_PHASES or revoke is None:
             what = f"this server, which is {self._board.phase.value}, cannot revoke anybody"
-            return failure(409, what, "a running server that knows this")
+            return error_response(409, what, "a running server that knows this")
         try:
             match await request.json():
                 case {"owner": str() as owner, **rest} if not rest and NAME_PATTERN.fullmatch(
@@ -147,17 +154,19 @@ class _Party:
                     named = self._board.about.owners
                     if named and owner not in named:
                         what = f"{owner!r} is not among the {len(named)} data owners that this run names"
-                        return failure(422, what, "one of them, by the name in its certificate")
+                        return error_response(
+                            422, what, "one of them, by the name in its certificate"
+                        )
                     await asyncio.to_thread(revoke, owner)
                     return _json({"order": "revoke", "owner": owner}, 202)
         except (ValueError, RecursionError):
             logger.info("an order to revoke was no JSON")
-        return failure(400, "no data owner's name", '{"owner": NAME}, as in its certificate')
+        return error_response(400, "no data owner's name", '{"owner": NAME}, as in its certificate')
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        if self._streams >= _MOST_LISTENERS:
+        if self._streams >= _MAX_LISTENERS:
             what = f"{self._streams} are listening already"
-            return failure(503, what, f"at most {_MOST_LISTENERS} at a time")
+            return error_response(503, what, f"at most {_MAX_LISTENERS} at a time")
         self._streams += 1
         try:
             return await self._stream(request)
@@ -177,11 +186,11 @@ class _Party:
         try:
             while True:
                 changed.clear()
-                over = closing.is_set() or self._board.phase in ENDS
-                await send_event(response, "status", brief(self._document()))
+                over = closing.is_set() or self._board.phase in END_PHASES
+                await send_event(response, "status", without_owner_names(self._document()))
                 if over:
                     return response
-                await _first(changed, closing, response)
+                await _wait_for_change(changed, closing, response)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(closing.wait(), _PAUSE_S)
         except ConnectionError:
@@ -190,7 +199,9 @@ class _Party:
             end()
 
 
-async def _first(changed: asyncio.Event, closing: asyncio.Event, to: web.StreamResponse) -> None:
+async def _wait_for_change(
+    changed: asyncio.Event, closing: asyncio.Event, to: web.StreamResponse
+) -> None:
     """Until something has changed or the end; meanwhile a comment now and then, by which a lost listener is noticed."""
     tasks = [asyncio.ensure_future(event.wait()) for event in (changed, closing)]
     try:
@@ -223,7 +234,7 @@ async def send_event(response: web.StreamResponse, name: str, document: object) 
     await response.write(f"event: {name}\ndata: {json.dumps(document)}\n\n".encode())
 
 
-def brief(status: dict[str, object]) -> dict[str, object]:
+def without_owner_names(status: dict[str, object]) -> dict[str, object]:
     """A status without the owners' names, of which there may be thousands; their numbers stay."""
     owners = status["owners"]
     if not isinstance(owners, dict):
@@ -235,13 +246,13 @@ def _json(document: object, status: int = 200) -> web.Response:
     return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
 
 
-def failure(status: int, what: str, expected: str) -> web.Response:
+def error_response(status: int, what: str, expected: str) -> web.Response:
     """An error as this API tells it."""
     return _json({"error": {"what": what, "expected": expected}}, status)
 
 
 @web.middleware
-async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def json_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors as JSON."""
     try:
         return await handler(request)
@@ -249,19 +260,21 @@ async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
         if error.status < 400:
             raise
         where = f"{error.reason}: {request.method} {request.path[:80]}"
-        return failure(error.status, where, "GET /status, /events, /metrics, /healthz or /readyz")
+        return error_response(
+            error.status, where, "GET /status, /events, /metrics, /healthz or /readyz"
+        )
     except StoreError as error:
-        return failure(503, error.message, "a store that can be read")
+        return error_response(503, error.message, "a store that can be read")
     except ConnectionError:
         # Who has hung up in the middle of a request is no failure of this server's, and hears no answer.
-        return failure(400, "the request is not whole", "all of it")
+        return error_response(400, "the request is not whole", "all of it")
     except Exception:
         logger.exception("a request to the admin API failed")
-        return failure(500, "the server failed", "nothing else; its log shows where")
+        return error_response(500, "the server failed", "nothing else; its log shows where")
 
 
-def listed(
-    clients: Collection[str], rejected: Rejected, readers: Collection[str] = ()
+def fingerprint_allowlist(
+    clients: Collection[str], rejected: OnRejection, readers: Collection[str] = ()
 ) -> Middleware:
     """Over TLS only certificates with these fingerprints (SHA-256, hex) may ask; the folder guards a Unix socket.
 
@@ -276,14 +289,16 @@ def listed(
         if connection is not None:
             certificate = connection.getpeercert(binary_form=True) or b""
             fingerprint = hashlib.sha256(certificate).hexdigest()
-            looks = fingerprint in readers and request.method in _LOOKING
+            looks = fingerprint in readers and request.method in _READ_METHODS
             if fingerprint not in clients and not looks:
                 known = fingerprint in readers
                 what = "that may look, and order nothing" if known else "that is not listed"
                 text = f"admin: a certificate {what}: SHA-256 {fingerprint}"
-                reason = Rejection.FORBIDDEN if known else Rejection.STRANGER
+                reason = Rejection.FORBIDDEN if known else Rejection.UNKNOWN_PEER
                 rejected(reason, text, remote=request.remote, status=403)
-                response = failure(403, text, "one of admin.clients in the server's settings.toml")
+                response = error_response(
+                    403, text, "one of admin.clients in the server's settings.toml"
+                )
                 response.force_close()
                 return response
         return await handler(request)
@@ -292,10 +307,12 @@ def listed(
 
 
 @web.middleware
-async def same_site(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def same_site_only(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Nothing is changed for a page of another site, whose requests a browser sends with this one's certificate."""
-    if request.method not in _LOOKING and _is_foreign(request):
-        return failure(403, "the request comes from another site's page", "one of this server's")
+    if request.method not in _READ_METHODS and _is_foreign(request):
+        return error_response(
+            403, "the request comes from another site's page", "one of this server's"
+        )
     return await handler(request)
 
 

@@ -23,28 +23,47 @@ from typing import Self
 from parties.config import Address, CertificateFiles, Config, load_config
 from parties.foundation.errors import ConfigError, PartyError, StoreError
 from parties.mpc.outputs import forget_run, has_store
-from parties.network.port_sharing import study_name
-from parties.network.sni_router import Front
+from parties.network.port_sharing import study_sni_name
+from parties.network.sni_router import SniRouter
 from parties.observability.clocks import Clocks
-from parties.observability.events import Silent
+from parties.observability.events import NullProgress
 from parties.observability.failure_causes import Obstacle, cause_of
-from parties.service.closed_studies import Afterword
-from parties.service.identity import Identity
-from parties.service.peer_state import MOST_STUDIES, Standing, Statement
-from parties.service.peer_sync import SERVICE_NAME, Exchange, Peer, listen_to
-from parties.service.reconcile import Approved, End, Fetch, Help, Queue, Start, View, conclude
-from parties.service.studies import ACTIVE, DISTAIM, OVER, Book, Entry, Proposed, State, Study, now
+from parties.service.closed_studies import ClosedStudyResponder
+from parties.service.identity import ServiceIdentity
+from parties.service.peer_state import MAX_STUDIES, PeerState, StudySnapshot
+from parties.service.peer_sync import SERVICE_SNI, Peer, PeerServer, poll_peers
+from parties.service.reconcile import (
+    EndStudy,
+    FetchStudy,
+    ObservedState,
+    QueueStudy,
+    RecordApproval,
+    RerunStudy,
+    StartStudy,
+    reconcile,
+)
+from parties.service.studies import (
+    ACTIVE,
+    DISTAIM,
+    ENDED,
+    StoredProposal,
+    StudyEvent,
+    StudyRecord,
+    StudyRepository,
+    StudyState,
+    utc_now,
+)
 from parties.service.study_intake import (
-    Gist,
     Proposal,
-    Refused,
+    ProposalRefused,
     StudyFolder,
+    StudySummary,
     check_proposal,
-    drop_half,
-    drop_seal,
-    keep,
+    delete_sealing_key,
+    make_study_folder,
     new_card,
     proposed_config,
+    remove_unfinished,
 )
 from parties.service.workers import Worker
 
@@ -53,22 +72,22 @@ logger = logging.getLogger("syncret.service")
 POLL_S = 1.0
 """How often the others are asked."""
 _FETCH_AGAIN_S = 10.0
-_MOST_REFUSED = 500
+_MAX_REFUSED = 500
 """Of studies that were looked at and not taken, the latest."""
-_MOST_PROPOSED = 200
+_MAX_PROPOSED = 200
 """Studies that wait for this operator; while there are so many, no more are taken from other servers."""
-_SETTLED = 100
+_MAX_ENDED_SHARED = 100
 """Studies that are over and still told of, the latest, beside those that another server does not know to be over."""
 _FORGET_AGAIN_S = 60.0
-_SHOWN = 50
+_MAX_ENDED_RECENT = 50
 """Studies that are over and among the recent ones; `GET /studies` has all."""
 
 
-class NotNow(PartyError):
+class WrongStudyState(PartyError):
     """An order that does not fit where a study stands."""
 
 
-class NoStudy(PartyError):
+class UnknownStudy(PartyError):
     """No study, or more than one, goes by this name."""
 
 
@@ -77,8 +96,8 @@ class Service:
 
     def __init__(
         self,
-        identity: Identity,
-        book: Book,
+        identity: ServiceIdentity,
+        repository: StudyRepository,
         *,
         limit: int,
         register: Path | None = None,
@@ -89,9 +108,9 @@ class Service:
         Raises CertificateError.
         """
         self.identity = identity
-        self.book = book
+        self.repository = repository
         self.limit = limit
-        self.studies: dict[str, Study] = {}
+        self.studies: dict[str, StudyRecord] = {}
         """In the order in which they changed; clocks, which may be set back, have no part in it."""
         self.refused: dict[str, str] = {}
         self.workers: dict[str, Worker] = {}
@@ -103,16 +122,16 @@ class Service:
         """Raised by every change, for those who look on."""
         self._register = register
         self._listen = listen
-        self._fetched: dict[str, float] = {}
-        self._gists: dict[str, Gist] = {}
-        self._unforgotten: dict[str, float] = {}
+        self._fetch_after: dict[str, float] = {}
+        self._summaries: dict[str, StudySummary] = {}
+        self._pending_deletions: dict[str, float] = {}
         """Cancelled studies whose secrets are still here, and when deleting them is tried."""
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._changes = asyncio.Condition()
-        self._exchange = Exchange(identity, self)
-        self._afterword = Afterword(self.studies.get, self._files)
-        self._fronts: tuple[Front, Front] | None = None
+        self._peer_server = PeerServer(identity, self)
+        self._closed_studies = ClosedStudyResponder(self.studies.get, self._files)
+        self._routers: tuple[SniRouter, SniRouter] | None = None
 
     @property
     def name(self) -> str:
@@ -125,42 +144,42 @@ class Service:
         return Clocks.of(self.identity.pid, {pid: peer.clock for pid, peer in self.peers.items()})
 
     @property
-    def fronts(self) -> tuple[Front, Front]:
+    def routers(self) -> tuple[SniRouter, SniRouter]:
         """Its ports, mesh and ingest, while it is open."""
-        if self._fronts is None:
+        if self._routers is None:
             raise RuntimeError("the service is not open")
-        return self._fronts
+        return self._routers
 
     async def __aenter__(self) -> Self:
         """Raises ConfigError, CertificateError, StoreError."""
         studies = sorted(
-            await asyncio.to_thread(self.book.studies), key=lambda study: study.changed_at
+            await asyncio.to_thread(self.repository.studies), key=lambda study: study.changed_at
         )
         self.studies.update({study.digest: study for study in studies})
-        await asyncio.to_thread(drop_half, self.identity)
-        self._unforgotten = {
+        await asyncio.to_thread(remove_unfinished, self.identity)
+        self._pending_deletions = {
             study.digest: 0.0
             for study in studies
-            if study.state is State.CANCELLED and self.place(study).seal.exists()
+            if study.state is StudyState.CANCELLED and self.place(study).seal.exists()
         }
         own = self.identity.own
         # What a status shows is there even while the database is not.
         for study in self.recent():
             with contextlib.suppress(ConfigError):
-                await self.gist(study.digest)
-        mesh = Front.open("mesh", self._listen[0] or own.mesh)
+                await self.summary(study.digest)
+        mesh = SniRouter.open("mesh", self._listen[0] or own.mesh)
         try:
-            ingest = Front.open("ingest", self._listen[1] or own.ingest)
+            ingest = SniRouter.open("ingest", self._listen[1] or own.ingest)
         except BaseException:
             await mesh.close()
             raise
-        self._fronts = (mesh, ingest)
-        await self._exchange.start()
-        mesh.routes[SERVICE_NAME] = self._exchange.take
-        ingest.otherwise = self._speak_for
+        self._routers = (mesh, ingest)
+        await self._peer_server.start()
+        mesh.routes[SERVICE_SNI] = self._peer_server.take
+        ingest.fallback = self._answer_closed_study
         for study in self.studies.values():
             if study.state in ACTIVE:
-                self._work(study)
+                self._start_worker(study)
         return self
 
     async def __aexit__(
@@ -169,25 +188,25 @@ class Service:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for front in self.fronts:
+        for front in self.routers:
             await front.close()
         await asyncio.gather(*(worker.stop() for worker in self.workers.values()))
-        await self._exchange.close()
-        await self._afterword.close()
+        await self._peer_server.close()
+        await self._closed_studies.close()
         await asyncio.gather(*(peer.close() for peer in self.peers.values()))
 
-    def _speak_for(self, name: str, connection: socket.socket) -> bool:
+    def _answer_closed_study(self, name: str, connection: socket.socket) -> bool:
         """An owner asks for a study that has no process at present."""
         for study in self.studies.values():
             if (
                 study.kind == DISTAIM
                 and study.state not in ACTIVE
-                and study_name(study.digest) == name
+                and study_sni_name(study.digest) == name
             ):
-                return self._afterword.take(study.digest, connection)
+                return self._closed_studies.take(study.digest, connection)
         return False
 
-    def _files(self, study: Study) -> CertificateFiles:
+    def _files(self, study: StudyRecord) -> CertificateFiles:
         """A study's certificate files. Raises ConfigError."""
         return load_config(self.place(study).config).require_tls(self.identity.pid)
 
@@ -195,7 +214,7 @@ class Service:
         """Until it is cancelled."""
         while True:
             self._wake.clear()
-            await listen_to(self.peers)
+            await poll_peers(self.peers)
             try:
                 async with self._lock:
                     fetches = await self._step()
@@ -229,37 +248,41 @@ class Service:
 
     # What the others read.
 
-    def statement(self) -> Statement:
-        """See `parties.service.peer_sync.Answering`."""
-        view = self._view()
-        return Statement(
+    def statement(self) -> PeerState:
+        """See `parties.service.peer_sync.PeerRequestHandler`."""
+        view = self._observe()
+        return PeerState(
             self.name,
             self.limit,
             view.busy,
-            {study.digest: self._standing(study) for study in self._told()},
+            {study.digest: self._study_snapshot(study) for study in self._shared_studies()},
             self.refused,
             view.order,
             obstacle=self.obstacle,
         )
 
-    def _told(self) -> list[Study]:
+    def _shared_studies(self) -> list[StudyRecord]:
         """The studies of DistAIM that are not over, the last ones that are, and those that go on at another server."""
         shared = [study for study in self.studies.values() if study.kind == DISTAIM]
-        over = [study for study in shared if study.state in OVER]
+        over = [study for study in shared if study.state in ENDED]
         elsewhere = {
             digest
             for peer in self.peers.values()
             if peer.statement
-            for digest, standing in peer.statement.studies.items()
-            if standing.state not in OVER
+            for digest, snapshot in peer.statement.studies.items()
+            if snapshot.state not in ENDED
         }
-        missed = [study for study in over[:-_SETTLED] if study.digest in elsewhere]
-        told = [study for study in shared if study.state not in OVER] + over[-_SETTLED:] + missed
-        return told[:MOST_STUDIES]
+        missed = [study for study in over[:-_MAX_ENDED_SHARED] if study.digest in elsewhere]
+        shared_studies = (
+            [study for study in shared if study.state not in ENDED]
+            + over[-_MAX_ENDED_SHARED:]
+            + missed
+        )
+        return shared_studies[:MAX_STUDIES]
 
-    def _standing(self, study: Study) -> Standing:
+    def _study_snapshot(self, study: StudyRecord) -> StudySnapshot:
         worker = self.workers.get(study.digest)
-        return Standing(
+        return StudySnapshot(
             study.state,
             study.turn,
             self.name in study.approvals,
@@ -269,7 +292,7 @@ class Service:
         )
 
     async def proposal(self, digest: str) -> Mapping[str, object] | None:
-        """See `parties.service.peer_sync.Answering`."""
+        """See `parties.service.peer_sync.PeerRequestHandler`."""
         study = self.studies.get(digest)
         if study is None or study.kind != DISTAIM:
             return None
@@ -289,30 +312,30 @@ class Service:
         ]
         return list(await asyncio.gather(*texts))
 
-    async def proposed(self, digest: str) -> Proposed:
+    async def proposed(self, digest: str) -> StoredProposal:
         """What a study that is here is. Raises StoreError."""
-        return await asyncio.to_thread(self.book.proposed, digest)
+        return await asyncio.to_thread(self.repository.proposed, digest)
 
-    async def gist(self, digest: str) -> Gist:
+    async def summary(self, digest: str) -> StudySummary:
         """A study that is here, in short. Raises ConfigError, StoreError."""
-        if (found := self._gists.get(digest)) is None:
-            found = self._gists[digest] = Gist.of(await self.config(digest))
+        if (found := self._summaries.get(digest)) is None:
+            found = self._summaries[digest] = StudySummary.of(await self.config(digest))
         return found
 
     async def config(self, digest: str) -> Config:
         """A study's configuration, which may be large. Raises ConfigError, StoreError."""
         return await asyncio.to_thread(proposed_config, await self.proposed(digest))
 
-    def recent(self) -> list[Study]:
+    def recent(self) -> list[StudyRecord]:
         """The studies that are not over or have a process, and the last others that have changed, as they came."""
-        over = [study for study in self.studies.values() if study.state in OVER]
-        left_out = {study.digest for study in over[:-_SHOWN]} - self.workers.keys()
+        over = [study for study in self.studies.values() if study.state in ENDED]
+        left_out = {study.digest for study in over[:-_MAX_ENDED_RECENT]} - self.workers.keys()
         found = [study for study in self.studies.values() if study.digest not in left_out]
         return sorted(found, key=lambda study: (study.proposed_at, study.digest))
 
     # What its operator says.
 
-    def find(self, name: str) -> Study:
+    def find(self, name: str) -> StudyRecord:
         """The study by its digest, the beginning of it (8 digits or more), or its run's name. Raises NoStudy."""
         exact = self.studies.get(name)
         if exact is not None:
@@ -324,59 +347,65 @@ class Service:
         ]
         if len(found) != 1:
             what = "no study" if not found else f"{len(found)} studies"
-            raise NoStudy(
+            raise UnknownStudy(
                 f"{what} here by the name {name[:64]!r} (a digest, 8 of its digits or more, or a run's name)"
             )
         return found[0]
 
-    async def propose(self, document: Mapping[str, object], actor: str) -> Study:
+    async def propose(self, document: Mapping[str, object], actor: str) -> StudyRecord:
         """Take a study in, for all three operators to look at. Raises Refused, StoreError."""
         proposal = await asyncio.to_thread(check_proposal, document, self.identity)
         async with self._lock:
             digest = proposal.config.digest()
             if digest not in self.studies:
-                await self._take_in(proposal, self.name, actor)
+                await self._add_study(proposal, self.name, actor)
             self.refused.pop(digest, None)
             return self.studies[digest]
 
-    async def approve(self, digest: str, actor: str) -> Study:
+    async def approve(self, digest: str, actor: str) -> StudyRecord:
         """This server's operator wants it to run, or, where it has failed, to be tried again. Raises NotNow."""
         async with self._lock:
-            study = self._whole(digest)
-            if study.state not in (State.PROPOSED, State.FAILED):
-                raise NotNow(f"it is {study.state}; expected one that is proposed, or has failed")
+            study = self._require_study(digest)
+            if study.state not in (StudyState.PROPOSED, StudyState.FAILED):
+                raise WrongStudyState(
+                    f"it is {study.state}; expected one that is proposed, or has failed"
+                )
             approvals = study.approvals | {self.name}
-            study = replace(study, state=State.APPROVED, reason="", approvals=approvals)
-            return await self._change(study, Entry(now(), digest, actor, "approved", "here"))
+            study = replace(study, state=StudyState.APPROVED, reason="", approvals=approvals)
+            return await self._change(
+                study, StudyEvent(utc_now(), digest, actor, "approved", "here")
+            )
 
-    async def cancel(self, digest: str, actor: str, reason: str = "") -> Study:
+    async def cancel(self, digest: str, actor: str, reason: str = "") -> StudyRecord:
         """End it for all three, for good; what is secret of it is deleted. Raises NotNow, StoreError."""
         async with self._lock:
-            study = self._whole(digest)
-            if study.state in (State.FINISHED, State.CANCELLED):
-                raise NotNow(f"it is {study.state}; expected one that is not over")
+            study = self._require_study(digest)
+            if study.state in (StudyState.FINISHED, StudyState.CANCELLED):
+                raise WrongStudyState(f"it is {study.state}; expected one that is not over")
             said = f"cancelled by {self.name}" + (f": {reason}" if reason else "")
-            return await self._end(study, State.CANCELLED, said, actor)
+            return await self._end(study, StudyState.CANCELLED, said, actor)
 
     async def asked(self, digest: str, actor: str, order: str) -> None:
         """Write down what its process was told. Raises StoreError."""
-        await asyncio.to_thread(self.book.note, Entry(now(), digest, actor, f"asked to {order}"))
+        await asyncio.to_thread(
+            self.repository.note, StudyEvent(utc_now(), digest, actor, f"asked to {order}")
+        )
         self._touch()
 
-    def _whole(self, digest: str) -> Study:
+    def _require_study(self, digest: str) -> StudyRecord:
         study = self.studies.get(digest)
         if study is None:
-            raise NoStudy(f"no study here has the digest {digest[:64]!r}; expected all of it")
+            raise UnknownStudy(f"no study here has the digest {digest[:64]!r}; expected all of it")
         return study
 
     # What it does.
 
-    def _view(self) -> View:
+    def _observe(self) -> ObservedState:
         heard = {pid: said for pid, peer in self.peers.items() if (said := peer.statement)}
         names = [server.name for server in self.identity.servers]
-        self._fetched = {d: at for d, at in self._fetched.items() if time.monotonic() < at}
-        later = dict.fromkeys(self._fetched, "")
-        return View(
+        self._fetch_after = {d: at for d, at in self._fetch_after.items() if time.monotonic() < at}
+        later = dict.fromkeys(self._fetch_after, "")
+        return ObservedState(
             self.identity.pid,
             names,
             self.limit,
@@ -386,58 +415,62 @@ class Service:
             self.workers,
         )
 
-    async def _step(self) -> list[Fetch]:
+    async def _step(self) -> list[FetchStudy]:
         """Do all that follows now, but for what has to be fetched. Raises StoreError."""
-        await self._see_workers()
+        await self._check_workers()
         fetches = []
-        for act in conclude(self._view()):
-            if isinstance(act, Fetch):
+        for act in reconcile(self._observe()):
+            if isinstance(act, FetchStudy):
                 fetches.append(act)
             else:
-                await self._do(act)
+                await self._apply(act)
             self._touch()
-        await self._forget_the_rest()
+        await self._retry_forgetting()
         return fetches
 
-    async def _do(self, act: Approved | Queue | Start | End | Help) -> None:
+    async def _apply(
+        self, act: RecordApproval | QueueStudy | StartStudy | EndStudy | RerunStudy
+    ) -> None:
         study = self.studies[act.digest]
         match act:
-            case Approved():
+            case RecordApproval():
                 study = replace(study, approvals=study.approvals | {act.server})
-                await self._change(study, Entry(now(), act.digest, act.server, "approved"))
-            case Queue():
+                await self._change(study, StudyEvent(utc_now(), act.digest, act.server, "approved"))
+            case QueueStudy():
                 text = "approved by all; waits for its turn"
-                entry = Entry(now(), act.digest, self.name, "queued", text)
-                await self._change(replace(study, state=State.QUEUED), entry)
-            case Start():
+                entry = StudyEvent(utc_now(), act.digest, self.name, "queued", text)
+                await self._change(replace(study, state=StudyState.QUEUED), entry)
+            case StartStudy():
                 await self._start(study, act.turn)
-            case End():
+            case EndStudy():
                 # What another server says of a third one stays its word.
                 text = act.reason
                 if not text.startswith(f"cancelled by {act.by}"):
                     text = f"{act.by}: {text or act.state}"
                 await self._end(study, act.state, text, act.by)
-            case Help():
-                logger.info("%s: another server has to end it, too", study.run, extra=_of(study))
-                self._work(study)
+            case RerunStudy():
+                logger.info(
+                    "%s: another server has to end it, too", study.run, extra=_log_fields(study)
+                )
+                self._start_worker(study)
 
-    async def _fetch(self, act: Fetch) -> None:
+    async def _fetch(self, act: FetchStudy) -> None:
         """A study that another server has. Raises StoreError."""
         peer = self.peers[act.pid]
-        self._fetched[act.digest] = time.monotonic() + _FETCH_AGAIN_S
+        self._fetch_after[act.digest] = time.monotonic() + _FETCH_AGAIN_S
         try:
             self._check_room(peer)
             document = await peer.study(act.digest)
             proposal = await asyncio.to_thread(check_proposal, document, self.identity)
             if proposal.config.digest() != act.digest:
-                raise Refused("what came is another configuration than was announced")
+                raise ProposalRefused("what came is another configuration than was announced")
             async with self._lock:
                 if act.digest not in self.studies:
                     proposer = self._proposer(document, peer)
-                    await self._take_in(proposal, proposer, peer.server.name)
-        except Refused as error:
+                    await self._add_study(proposal, proposer, peer.server.name)
+        except ProposalRefused as error:
             self.refused[act.digest] = str(error)
-            if len(self.refused) > _MOST_REFUSED:
+            if len(self.refused) > _MAX_REFUSED:
                 del self.refused[next(iter(self.refused))]
             logger.warning("a study that %s proposed is not taken: %s", peer.server.name, error)
         except StoreError:
@@ -447,8 +480,8 @@ class Service:
 
     def _check_room(self, peer: Peer) -> None:
         """Raises PartyError where too many studies wait for this operator: a server could propose for ever."""
-        waiting = sum(study.state is State.PROPOSED for study in self.studies.values())
-        if waiting >= _MOST_PROPOSED:
+        waiting = sum(study.state is StudyState.PROPOSED for study in self.studies.values())
+        if waiting >= _MAX_PROPOSED:
             raise PartyError(
                 f"a study that {peer.server.name} proposed is not looked at: {waiting} wait for approval here; "
                 "expected that some of them are approved or cancelled first"
@@ -459,36 +492,36 @@ class Service:
         said, names = document.get("proposer"), [server.name for server in self.identity.servers]
         return said if isinstance(said, str) and said in names else peer.server.name
 
-    async def _take_in(self, proposal: Proposal, proposer: str, actor: str) -> None:
+    async def _add_study(self, proposal: Proposal, proposer: str, actor: str) -> None:
         known = {str(self.place(study).path) for study in self.studies.values()}
-        place = await asyncio.to_thread(keep, self.identity, proposal, known)
-        at, config = now(), proposal.config
-        study = Study(
-            place.digest,
+        study_folder = await asyncio.to_thread(make_study_folder, self.identity, proposal, known)
+        at, config = utc_now(), proposal.config
+        study = StudyRecord(
+            study_folder.digest,
             proposal.kind,
             config.run.id,
             proposer,
             at,
-            State.PROPOSED,
+            StudyState.PROPOSED,
             at,
         )
-        proposed = Proposed(proposal.text, proposal.certificates)
-        entry = Entry(at, study.digest, actor, "proposed")
-        await asyncio.to_thread(self.book.add, study, proposed, entry)
+        proposed = StoredProposal(proposal.text, proposal.certificates)
+        entry = StudyEvent(at, study.digest, actor, "proposed")
+        await asyncio.to_thread(self.repository.add, study, proposed, entry)
         self.studies[study.digest] = study
-        self._gists[study.digest] = Gist.of(config)
+        self._summaries[study.digest] = StudySummary.of(config)
         self._touch()
         logger.info(
-            "%s was proposed by %s: %s", study.run, proposer, study.digest, extra=_of(study)
+            "%s was proposed by %s: %s", study.run, proposer, study.digest, extra=_log_fields(study)
         )
 
-    async def _start(self, study: Study, turn: int) -> None:
-        entry = Entry(now(), study.digest, self.name, "started", f"start {turn}")
+    async def _start(self, study: StudyRecord, turn: int) -> None:
+        entry = StudyEvent(utc_now(), study.digest, self.name, "started", f"start {turn}")
         started = study.started_at or entry.at
         study = await self._change(
             replace(
                 study,
-                state=State.WAITING,
+                state=StudyState.WAITING,
                 turn=turn,
                 started_at=started,
                 ended_at=None,
@@ -496,26 +529,26 @@ class Service:
             ),
             entry,
         )
-        self._work(study)
+        self._start_worker(study)
 
-    def _work(self, study: Study) -> None:
+    def _start_worker(self, study: StudyRecord) -> None:
         """Have a process for it."""
         self.workers[study.digest] = Worker(
             study,
             self.place(study),
-            name=study_name(study.digest),
+            name=study_sni_name(study.digest),
             pid=self.identity.pid,
             register=self._register,
-            fronts=self.fronts,
+            routers=self.routers,
             clocks=lambda: self.clocks,
             on_change=self._touch,
         )
 
-    def place(self, study: Study) -> StudyFolder:
+    def place(self, study: StudyRecord) -> StudyFolder:
         """Where a study's files are."""
         return StudyFolder(self.identity.folder, study.run, study.digest)
 
-    async def _see_workers(self) -> None:
+    async def _check_workers(self) -> None:
         """What processes have come to since the last look. Raises StoreError."""
         for digest, worker in list(self.workers.items()):
             study = self.studies[digest]
@@ -526,68 +559,72 @@ class Service:
             elif study.state in ACTIVE and worker.state is not study.state:
                 # Nothing hangs on it at the next start; a disk that is full cannot keep it from being told.
                 study = self.studies[digest] = replace(study, state=worker.state)
-                entry = Entry(now(), digest, self.name, worker.state.value, worker.text)
+                entry = StudyEvent(utc_now(), digest, self.name, worker.state.value, worker.text)
                 await self._change(study, entry)
 
-    async def _end(self, study: Study, state: State, reason: str, actor: str) -> Study:
+    async def _end(
+        self, study: StudyRecord, state: StudyState, reason: str, actor: str
+    ) -> StudyRecord:
         """It is over here. Raises StoreError: it goes on, where the database cannot say so, or its secrets are left."""
-        entry = Entry(now(), study.digest, actor, state.value, reason)
+        entry = StudyEvent(utc_now(), study.digest, actor, state.value, reason)
         study = await self._change(
             replace(study, state=state, reason=reason, ended_at=entry.at), entry
         )
-        if state is State.CANCELLED:
-            self._unforgotten[study.digest] = time.monotonic() + _FORGET_AGAIN_S
+        if state is StudyState.CANCELLED:
+            self._pending_deletions[study.digest] = time.monotonic() + _FORGET_AGAIN_S
         worker = self.workers.pop(study.digest, None)
         if worker is not None:
             await worker.stop()
-        if state is State.CANCELLED:
-            await self._forgotten(study)
+        if state is StudyState.CANCELLED:
+            await self._finish_forgetting(study)
         del worker
         # Its cycles (connections, TLS contexts of 40 KB) are too few for the collector to come by itself: it would be
         # once in hundreds of studies.
         gc.collect()
         return study
 
-    async def _forget_the_rest(self) -> None:
+    async def _retry_forgetting(self) -> None:
         """What was left of cancelled studies by a failure, or when this process was ended meanwhile."""
-        for digest, at in list(self._unforgotten.items()):
+        for digest, at in list(self._pending_deletions.items()):
             if time.monotonic() < at:
                 continue
             study = self.studies[digest]
             try:
-                await self._forgotten(study)
+                await self._finish_forgetting(study)
             except StoreError as error:
-                self._unforgotten[digest] = time.monotonic() + _FORGET_AGAIN_S
-                logger.warning("%s: what is secret is left: %s", study.run, error, extra=_of(study))
+                self._pending_deletions[digest] = time.monotonic() + _FORGET_AGAIN_S
+                logger.warning(
+                    "%s: what is secret is left: %s", study.run, error, extra=_log_fields(study)
+                )
 
-    async def _forgotten(self, study: Study) -> None:
+    async def _finish_forgetting(self, study: StudyRecord) -> None:
         await asyncio.to_thread(self._forget, study)
-        self._unforgotten.pop(study.digest, None)
+        self._pending_deletions.pop(study.digest, None)
 
-    def _forget(self, study: Study) -> None:
+    def _forget(self, study: StudyRecord) -> None:
         """Delete what is secret of a study that is over, its sealing key last. Raises StoreError. Blocks."""
-        place = self.place(study)
-        if study.kind == DISTAIM and has_store(place.work):
+        study_folder = self.place(study)
+        if study.kind == DISTAIM and has_store(study_folder.work):
             forget_run(
-                load_config(place.config),
+                load_config(study_folder.config),
                 self.identity.pid,
-                place.work,
-                progress=Silent(),
+                study_folder.work,
+                progress=NullProgress(),
                 register=self._register,
             )
-        drop_seal(place)
+        delete_sealing_key(study_folder)
 
-    async def _change(self, study: Study, entry: Entry) -> Study:
-        study = await asyncio.to_thread(self.book.change, study, entry)
+    async def _change(self, study: StudyRecord, entry: StudyEvent) -> StudyRecord:
+        study = await asyncio.to_thread(self.repository.change, study, entry)
         self.studies.pop(study.digest, None)
         self.studies[study.digest] = study
         self._touch()
         said = f" by {entry.actor}" if entry.what == "approved" else ""
         text = f": {entry.text}" if entry.text else ""
-        logger.info("%s is %s%s%s", study.run, entry.what, said, text, extra=_of(study))
+        logger.info("%s is %s%s%s", study.run, entry.what, said, text, extra=_log_fields(study))
         return study
 
 
-def _of(study: Study) -> dict[str, str]:
+def _log_fields(study: StudyRecord) -> dict[str, str]:
     """For a log that says of which study a line is."""
     return {"study": study.run}

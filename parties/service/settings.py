@@ -16,7 +16,7 @@ from parties.foundation.errors import ConfigError
 from parties.storage.files import disk_errors
 
 FILE = "settings.toml"
-_MOST_DAYS = 36_500
+_MAX_DAYS = 36_500
 _FINGERPRINTS = ("clients", "readers")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _ENDPOINT = re.compile(r"https?://[^\s/]+(/\S*)?")
@@ -33,7 +33,7 @@ class KeepSection:
         for item in fields(self):
             value = getattr(self, item.name)
             if value is not None:
-                check_number(f"keep.{item.name}", value, low=0, high=_MOST_DAYS)
+                check_number(f"keep.{item.name}", value, low=0, high=_MAX_DAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +69,24 @@ class AdminSection:
     @property
     def fingerprints(self) -> frozenset[str]:
         """``clients`` in small letters and without colons."""
-        return frozenset(plain(client) for client in self.clients)
+        return frozenset(normalised_fingerprint(client) for client in self.clients)
 
     @property
     def reading(self) -> frozenset[str]:
         """``readers`` in the same way."""
-        return frozenset(plain(reader) for reader in self.readers)
+        return frozenset(normalised_fingerprint(reader) for reader in self.readers)
 
 
 def _check_fingerprint(key: str, value: str) -> None:
     wanted = "expected 64 hexadecimal digits, as of: openssl x509 -noout -fingerprint -sha256"
-    check(_FINGERPRINT.fullmatch(plain(value)) is not None, key, f"has {value!r}; {wanted}")
+    check(
+        _FINGERPRINT.fullmatch(normalised_fingerprint(value)) is not None,
+        key,
+        f"has {value!r}; {wanted}",
+    )
 
 
-def plain(fingerprint: str) -> str:
+def normalised_fingerprint(fingerprint: str) -> str:
     """In small letters and without colons."""
     return fingerprint.replace(":", "").lower()
 
@@ -128,7 +132,7 @@ def load_settings(folder: Path) -> Settings:
 
 
 def _read(document: Mapping[str, object]) -> Settings:
-    _known(document, [item.name for item in fields(Settings)], "")
+    _check_keys(document, [item.name for item in fields(Settings)], "")
     keep = _table(document, "keep", KeepSection)
     for key, value in keep.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -151,10 +155,10 @@ def _table(document: Mapping[str, object], name: str, section: type[Any]) -> dic
     table = document.get(name, {})
     check(isinstance(table, Mapping), name, f"is no table; expected [{name}]")
     values = dict(table) if isinstance(table, Mapping) else {}
-    _known(values, [item.name for item in fields(section)], f"{name}.")
+    _check_keys(values, [item.name for item in fields(section)], f"{name}.")
     return values
 
 
-def _known(table: Mapping[str, object], allowed: list[str], before: str) -> None:
+def _check_keys(table: Mapping[str, object], allowed: list[str], before: str) -> None:
     for key in table:
         check(key in allowed, f"{before}{key}", f"is unknown; expected {' or '.join(allowed)}")

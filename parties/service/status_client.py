@@ -1,7 +1,7 @@
 """Asking a running server by its socket, from a command: one request, or events as they come.
 
-Provides ``ask``, ``order`` and ``events``. It takes no event loop and imports nothing heavy. Raises NotRunning where
-nobody listens, StoreError where what answers is not understood.
+Provides ``get_document``, ``send_command`` and ``status_events``. It takes no event loop and imports nothing heavy.
+Raises NotRunning where nobody listens, StoreError where what answers is not understood.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from parties.foundation.errors import PartyError, StoreError
-from parties.foundation.untrusted_text import json_of
-from parties.service.admin_listener import NAME, connected
+from parties.foundation.untrusted_text import parse_json
+from parties.service.admin_listener import SOCKET_NAME, connect_unix
 
 _TIMEOUT_S, _CALL_S = 10.0, 60.0
 _EVENTS_S = 60.0
@@ -26,14 +26,14 @@ class NotRunning(PartyError):
     """No process answers in this folder."""
 
 
-class _Connection(http.client.HTTPConnection):
+class _UnixHttpConnection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
         self._path = path
         self._timeout_s = timeout_s
 
     def connect(self) -> None:
-        self.sock = connected(self._path, self._timeout_s)
+        self.sock = connect_unix(self._path, self._timeout_s)
 
 
 @contextlib.contextmanager
@@ -45,26 +45,28 @@ def _response(
     *,
     body: Mapping[str, object] | None = None,
 ) -> Iterator[http.client.HTTPResponse]:
-    path = folder / NAME
-    connection = _Connection(path, timeout_s)
+    path = folder / SOCKET_NAME
+    connection = _UnixHttpConnection(path, timeout_s)
     try:
         connection.request(method, target, None if body is None else json.dumps(body))
         yield connection.getresponse()
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotRunning(f"nothing runs in {folder}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise StoreError(path, f"does not answer as a server would: {_words(error)}") from error
+        raise StoreError(
+            path, f"does not answer as a server would: {_error_text(error)}"
+        ) from error
     finally:
         connection.close()
 
 
-def ask(folder: Path, target: str = "/status") -> dict[str, Any]:
+def get_document(folder: Path, target: str = "/status") -> dict[str, Any]:
     """The JSON document that the server in ``folder`` answers with, whatever its status."""
     with _response(folder, "GET", target) as response:
         return _document(response.read(_LONGEST))
 
 
-def call(
+def request_document(
     folder: Path, method: str, target: str, body: Mapping[str, object] | None = None
 ) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the JSON document that ``folder``'s server answers to a request of any kind."""
@@ -72,7 +74,7 @@ def call(
         return response.status, _document(response.read(_LONGEST))
 
 
-def order(
+def send_command(
     folder: Path, name: str, body: Mapping[str, object] | None = None
 ) -> tuple[bool, dict[str, Any]]:
     """Tell the server in ``folder`` to ``close``, say: whether it takes that, and its answer; ``body`` says more."""
@@ -80,7 +82,7 @@ def order(
         return response.status < 300, _document(response.read(_LONGEST))
 
 
-def events(folder: Path) -> Iterator[dict[str, Any]]:
+def status_events(folder: Path) -> Iterator[dict[str, Any]]:
     """The statuses that the server in ``folder`` sends, from now to its end."""
     with _response(folder, "GET", "/events", _EVENTS_S) as response:
         while line := response.readline(_LONGEST):
@@ -89,11 +91,11 @@ def events(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    document = json_of(data)
+    document = parse_json(data)
     if not isinstance(document, dict):
         raise ValueError("its answer is no JSON object")
     return document
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return "it is silent" if isinstance(error, TimeoutError | socket.timeout) else str(error)

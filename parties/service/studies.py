@@ -1,8 +1,8 @@
 """What a service remembers of its studies: a record of each, who approved it, and what happened.
 
-Provides ``State``, ``Study``, ``Proposed``, ``Entry`` and ``Book``, which keeps them in a service's database. A change
-and the event that tells of it are one transaction. All methods block, may be called from any thread, and raise
-StoreError. Public: everything in it.
+Provides ``StudyState``, ``StudyRecord``, ``StoredProposal``, ``StudyEvent`` and ``StudyRepository``, which keeps them
+in a service's database. A change and the event that tells of it are one transaction. All methods block, may be called
+from any thread, and raise StoreError. Public: everything in it.
 """
 
 import datetime
@@ -21,7 +21,7 @@ from parties.service.tables import APPROVALS, EVENTS, STUDIES
 DISTAIM, FLAIM = "distaim", "flaim"
 
 
-class State(enum.StrEnum):
+class StudyState(enum.StrEnum):
     """Where a study stands at this server."""
 
     PROPOSED = "proposed"
@@ -46,13 +46,13 @@ _COLUMNS = [
     if name not in ("config", "certificates")
 ]
 
-BEFORE = (State.PROPOSED, State.APPROVED, State.QUEUED)
-ACTIVE = (State.WAITING, State.RUNNING, State.CLOSED)
-OVER = (State.FINISHED, State.FAILED, State.CANCELLED)
+NOT_STARTED = (StudyState.PROPOSED, StudyState.APPROVED, StudyState.QUEUED)
+ACTIVE = (StudyState.WAITING, StudyState.RUNNING, StudyState.CLOSED)
+ENDED = (StudyState.FINISHED, StudyState.FAILED, StudyState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class StudyRecord:
     """A study that the server ``proposer`` has proposed, and where it stands; ``turn`` is the number of its start.
 
     What was proposed is some 12 KB and stays in the book (``Book.proposed``).
@@ -63,7 +63,7 @@ class Study:
     run: str
     proposer: str
     proposed_at: datetime.datetime
-    state: State
+    state: StudyState
     changed_at: datetime.datetime
     reason: str = ""
     turn: int | None = None
@@ -73,7 +73,7 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class StoredProposal:
     """What a study is: its configuration in TOML, and certificates, PEM texts by file name."""
 
     config: str
@@ -81,7 +81,7 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StudyEvent:
     """Something that happened: ``actor`` is a server's name or an operator; ``what`` is a word for programs."""
 
     at: datetime.datetime
@@ -101,19 +101,19 @@ class Entry:
         }
 
 
-def now() -> datetime.datetime:
+def utc_now() -> datetime.datetime:
     """UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
-class Book:
+class StudyRepository:
     """The studies in a database, which errors call ``shown``."""
 
     def __init__(self, engine: Engine, shown: Path) -> None:
         self._engine = engine
-        self._shown = shown
+        self._location = shown
 
-    def studies(self) -> list[Study]:
+    def studies(self) -> list[StudyRecord]:
         """All of them, in the order in which they came."""
         with self._transaction() as connection:
             columns = [STUDIES.c[name] for name in _COLUMNS]
@@ -121,25 +121,25 @@ class Book:
             approvals: dict[str, set[str]] = {}
             for row in connection.execute(select(APPROVALS.c.digest, APPROVALS.c.server)):
                 approvals.setdefault(row.digest, set()).add(row.server)
-            return [_study(row, approvals.get(row["digest"], set())) for row in rows]
+            return [_record_of(row, approvals.get(row["digest"], set())) for row in rows]
 
-    def proposed(self, digest: str) -> Proposed:
+    def proposed(self, digest: str) -> StoredProposal:
         """What a study that is here is."""
         query = select(STUDIES.c.config, STUDIES.c.certificates).where(STUDIES.c.digest == digest)
         with self._transaction() as connection:
             row = connection.execute(query).one()
-            return Proposed(row.config, json.loads(row.certificates))
+            return StoredProposal(row.config, json.loads(row.certificates))
 
-    def add(self, study: Study, proposed: Proposed, entry: Entry) -> None:
+    def add(self, study: StudyRecord, proposed: StoredProposal, entry: StudyEvent) -> None:
         """A new study."""
         values = {name: getattr(study, name) for name in _COLUMNS} | {"state": study.state.value}
         texts = {"config": proposed.config, "certificates": json.dumps(dict(proposed.certificates))}
         values |= texts
         with self._transaction() as connection:
             connection.execute(insert(STUDIES).values(values))
-            _write(connection, entry)
+            _insert_event(connection, entry)
 
-    def change(self, study: Study, entry: Entry) -> Study:
+    def change(self, study: StudyRecord, entry: StudyEvent) -> StudyRecord:
         """Keep a study's state, reason, turn and approvals as they are now; the study with the time of that."""
         study = replace(study, changed_at=entry.at)
         kept = ("state", "reason", "turn", "changed_at", "started_at", "ended_at")
@@ -151,15 +151,15 @@ class Book:
             for server in sorted(study.approvals - set(connection.scalars(approved))):
                 row = {"digest": study.digest, "server": server, "at": entry.at}
                 connection.execute(insert(APPROVALS).values(row))
-            _write(connection, entry)
+            _insert_event(connection, entry)
         return study
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: StudyEvent) -> None:
         """Something that changed no study."""
         with self._transaction() as connection:
-            _write(connection, entry)
+            _insert_event(connection, entry)
 
-    def entries(self, digest: str | None = None, limit: int = 100) -> list[Entry]:
+    def entries(self, digest: str | None = None, limit: int = 100) -> list[StudyEvent]:
         """What happened last, of one study or of all, the oldest first."""
         query = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
         if digest is not None:
@@ -167,17 +167,17 @@ class Book:
         with self._transaction() as connection:
             rows = connection.execute(query).mappings().all()
         return [
-            Entry(row["at"], row["digest"], row["actor"], row["what"], row["text"])
+            StudyEvent(row["at"], row["digest"], row["actor"], row["what"], row["text"])
             for row in reversed(rows)
         ]
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        with database_errors(self._shown), self._engine.begin() as connection:
+        with database_errors(self._location), self._engine.begin() as connection:
             yield connection
 
 
-def _write(connection: Connection, entry: Entry) -> None:
+def _insert_event(connection: Connection, entry: StudyEvent) -> None:
     connection.execute(
         insert(EVENTS).values(
             at=entry.at,
@@ -189,6 +189,6 @@ def _write(connection: Connection, entry: Entry) -> None:
     )
 
 
-def _study(row: RowMapping, approvals: set[str]) -> Study:
-    known = {"state": State(row["state"]), "approvals": frozenset(approvals)}
-    return Study(**{**row, **known})
+def _record_of(row: RowMapping, approvals: set[str]) -> StudyRecord:
+    known = {"state": StudyState(row["state"]), "approvals": frozenset(approvals)}
+    return StudyRecord(**{**row, **known})

@@ -1,10 +1,10 @@
 """A study on its way into a service: checked before anybody is asked to approve it, and kept in a folder of its own.
 
-Provides ``Proposal``, ``check_proposal``, ``proposed_config``, ``Gist``, ``StudyFolder``, ``new_card`` and ``keep``.
-What is proposed may come from another server's operator: its servers have to be these three with the keys that the
-service was given, this server's sealing key has to be one that it made, and what is each server's own affair ([tls],
-[compute], run.record_replay) is not taken over. The folder has what a study on hosts of its own has: ``study`` is
-public and alike at everybody, ``tls`` has this server's keys, ``run`` is the folder of `syncret party`.
+Provides ``Proposal``, ``check_proposal``, ``proposed_config``, ``StudySummary``, ``StudyFolder``, ``new_card`` and
+``make_study_folder``. What is proposed may come from another server's operator: its servers have to be these three with
+the keys that the service was given, this server's sealing key has to be one that it made, and what is each server's own
+affair ([tls], [compute], run.record_replay) is not taken over. The folder has what a study on hosts of its own has:
+``study`` is public and alike at everybody, ``tls`` has this server's keys, ``run`` is the folder of `syncret party`.
 
 Secret: ``tls`` and ``run``, 0700. Public: the rest.
 """
@@ -28,24 +28,24 @@ from mechanisms.errors import MechanismError
 from parties.config import Config, config_from_dict, load_config
 from parties.config.provenance import check_confirmed
 from parties.crypto.hpke import SealKey
-from parties.crypto.pinned_key import Pinned
+from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
-from parties.foundation.untrusted_text import from_pem
-from parties.identity.join_documents import SEAL, own_card
+from parties.foundation.untrusted_text import certificate_from_pem
+from parties.identity.join_documents import SEAL_FILE, ensure_server_card
 from parties.identity.study_setup import CERTIFICATES, TLS
 from parties.identity.tls import common_name
 from parties.methods.flaim.settings import check_flaim
-from parties.mpc.planning.validation import check_feasible
-from parties.service.identity import Identity
-from parties.service.studies import DISTAIM, FLAIM, Proposed
-from parties.storage.files import create, disk_errors, write_whole
+from parties.mpc.planning.validation import validate_run
+from parties.service.identity import ServiceIdentity
+from parties.service.studies import DISTAIM, FLAIM, StoredProposal
+from parties.storage.files import create, disk_errors, write_atomic
 from protocols.mesh import key_hash
 
-MOST_BYTES = 1 << 22
+MAX_PROPOSAL_BYTES = 1 << 22
 SOURCE = "the proposed configuration"
-_MOST_CARDS = 200
+_MAX_CARDS = 200
 _STUDIES, _CARDS = "studies", "cards"
-_STUDY, _HALF_CARD = r"[^.].*-[0-9a-f]{12}", r"\.[0-9a-f]{16}"
+_STUDY_PATTERN, _UNFINISHED_CARD_PATTERN = r"[^.].*-[0-9a-f]{12}", r"\.[0-9a-f]{16}"
 _AUTHORITY = "ca.crt"
 
 
@@ -71,35 +71,37 @@ class Proposal:
         return {"config": self.text, "certificates": dict(self.certificates)}
 
 
-class Refused(PartyError):
+class ProposalRefused(PartyError):
     """A proposal that this server does not take; the message says why."""
 
 
-def check_proposal(document: Mapping[str, object], identity: Identity) -> Proposal:
+def check_proposal(document: Mapping[str, object], identity: ServiceIdentity) -> Proposal:
     """What was proposed, as this server would run it. Raises Refused."""
     match document:
         case {"config": str() as text, "certificates": dict() as certificates}:
             pass
         case _:
-            raise Refused("a proposal has config (TOML) and certificates (PEM texts by file name)")
+            raise ProposalRefused(
+                "a proposal has config (TOML) and certificates (PEM texts by file name)"
+            )
     texts = {str(name): str(value) for name, value in certificates.items()}
-    if len(text) + sum(map(len, texts.values())) > MOST_BYTES:
-        raise Refused(f"it has more than {MOST_BYTES} bytes")
+    if len(text) + sum(map(len, texts.values())) > MAX_PROPOSAL_BYTES:
+        raise ProposalRefused(f"it has more than {MAX_PROPOSAL_BYTES} bytes")
     try:
-        config = _own_part_out(text)
+        config = _without_local_settings(text)
         _check_servers(config, identity)
         kept = _check_certificates(config, texts)
         _check_feasible(config)
     except (PartyError, MechanismError) as error:
-        raise Refused(str(error)) from error
+        raise ProposalRefused(str(error)) from error
     except Exception as error:
         # Another server's words must not end this one, whatever a library finds in them.
         what = f"cannot be read ({type(error).__name__}); expected what `syncret certs merge` makes"
-        raise Refused(f"{SOURCE} {what}") from error
+        raise ProposalRefused(f"{SOURCE} {what}") from error
     return Proposal(config, kept)
 
 
-def _own_part_out(text: str) -> Config:
+def _without_local_settings(text: str) -> Config:
     """The configuration without what another one decides for this server. Raises ConfigError."""
     try:
         # JSON has strings that no file can hold (half a surrogate pair), and TOML numbers of any length.
@@ -116,7 +118,7 @@ def _own_part_out(text: str) -> Config:
     return config_from_dict(document | {"tls": TLS}, source=SOURCE, base=Path())
 
 
-def check_served(config: Config, source: str) -> None:
+def check_service_study(config: Config, source: str) -> None:
     """Refuse a study of a kind that no service runs, and one whose domain nobody has confirmed.
 
     Raises ConfigError, naming ``source``.
@@ -127,9 +129,9 @@ def check_served(config: Config, source: str) -> None:
     check_confirmed(config)
 
 
-def _check_servers(config: Config, identity: Identity) -> None:
+def _check_servers(config: Config, identity: ServiceIdentity) -> None:
     """Raises ConfigError unless it is for these servers, with the keys and addresses that are known."""
-    check_served(config, SOURCE)
+    check_service_study(config, SOURCE)
     if not config.parties:
         _check_flaim_server(config, identity)
         return
@@ -148,7 +150,7 @@ def _check_servers(config: Config, identity: Identity) -> None:
                 raise ConfigError(SOURCE, f"party.{end}", text)
 
 
-def _check_flaim_server(config: Config, identity: Identity) -> None:
+def _check_flaim_server(config: Config, identity: ServiceIdentity) -> None:
     section, own = config.require_flaim(), identity.own
     if other := own.pinned.other_than(section.server, section.pinned.key):
         text = other.replace("the server's certificate", "the study's server")
@@ -178,13 +180,13 @@ def _check_certificates(config: Config, texts: Mapping[str, str]) -> dict[str, s
     return {name: texts[name] for name in kept}
 
 
-def _pinned(config: Config) -> list[Pinned]:
+def _pinned(config: Config) -> list[PinnedKey]:
     return [party.pinned for party in config.parties] or [config.require_flaim().pinned]
 
 
 def _certificate(texts: Mapping[str, str], name: str) -> x509.Certificate:
     try:
-        return from_pem(texts[name].encode())
+        return certificate_from_pem(texts[name].encode())
     except KeyError as error:
         raise CertificateError(f"{name}: is not among the certificates") from error
     except ValueError as error:
@@ -195,7 +197,7 @@ def _check_feasible(config: Config) -> None:
     """Raises ConfigError, MechanismError."""
     workload = config.build_workload()
     if config.parties:
-        check_feasible(config, workload)
+        validate_run(config, workload)
     else:
         check_flaim(config, workload)
 
@@ -234,7 +236,7 @@ class StudyFolder:
     @property
     def seal(self) -> Path:
         """This server's sealing key for the study, until its end."""
-        return self.path / "tls" / SEAL
+        return self.path / "tls" / SEAL_FILE
 
     @property
     def work(self) -> Path:
@@ -247,13 +249,13 @@ class StudyFolder:
         return self.path / "worker.log"
 
 
-def proposed_config(proposed: Proposed) -> Config:
+def proposed_config(proposed: StoredProposal) -> Config:
     """A study's configuration, without the places of this server's files. Raises ConfigError."""
     return config_from_dict(tomllib.loads(proposed.config), source=SOURCE, base=Path())
 
 
 @dataclass(frozen=True, slots=True)
-class Gist:
+class StudySummary:
     """What a list of studies shows of a configuration; a service holds it of each study, as it would not the whole."""
 
     epsilon: float
@@ -266,7 +268,7 @@ class Gist:
     named: tuple[str, ...]
 
     @classmethod
-    def of(cls, config: Config) -> "Gist":
+    def of(cls, config: Config) -> "StudySummary":
         """Of a configuration."""
         run, clients, flaim = config.run, config.clients, config.flaim
         return cls(
@@ -281,7 +283,7 @@ class Gist:
         )
 
 
-def new_card(identity: Identity, kind: str) -> str:
+def new_card(identity: ServiceIdentity, kind: str) -> str:
     """A card of this server for a study of ``kind``; its keys are kept until the study comes. Raises PartyError."""
     cards, own = identity.folder / _CARDS, identity.own
     beside = cards / f".{secrets.token_hex(8)}"
@@ -293,78 +295,84 @@ def new_card(identity: Identity, kind: str) -> str:
             if kind == DISTAIM:
                 ends = {"mesh": own.mesh, "ingest": own.ingest}
             path = beside / f"{own.name}.card"
-            card, _ = own_card(own.name, ends, keys=beside / "tls", path=path)
+            card, _ = ensure_server_card(own.name, ends, keys=beside / "tls", path=path)
             text = path.read_text(encoding="utf-8")
             if card.seal is not None:
                 beside.rename(_card_folder(identity, card.seal))
-                _drop_oldest(cards)
+                _remove_oldest_cards(cards)
             return text
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
 
-def keep(identity: Identity, proposal: Proposal, known: Collection[str] = ()) -> StudyFolder:
+def make_study_folder(
+    identity: ServiceIdentity, proposal: Proposal, known: Collection[str] = ()
+) -> StudyFolder:
     """Make a study's folder, with this server's keys in it; one that is there stays. Raises Refused, StoreError.
 
     ``known`` are the paths of the studies that are in the book: a kill may have left the keys in another one.
     """
     config = proposal.config
-    place = StudyFolder(identity.folder, config.run.id, config.digest())
-    if place.seal.parent.exists() or place.work.exists():
-        _check_same(place)
-        return place
+    study_folder = StudyFolder(identity.folder, config.run.id, config.digest())
+    if study_folder.seal.parent.exists() or study_folder.work.exists():
+        _check_same_study(study_folder)
+        return study_folder
     keys = None
     if proposal.kind == DISTAIM:
-        keys = _waiting(identity, config.parties[identity.pid].seal, known)
-    beside = place.path.with_name(f".{place.path.name}")
-    with disk_errors(place.path, "made"):
+        keys = _unused_key_folder(identity, config.parties[identity.pid].seal, known)
+    beside = study_folder.path.with_name(f".{study_folder.path.name}")
+    with disk_errors(study_folder.path, "made"):
         # One without keys was left by a kill: they come last, in one piece.
-        for left in (beside, place.path):
+        for left in (beside, study_folder.path):
             shutil.rmtree(left, ignore_errors=True)
         (beside / "study" / CERTIFICATES).mkdir(parents=True)
         beside.chmod(0o700)
-        write_whole(beside / "study" / place.config.name, proposal.text)
+        write_atomic(beside / "study" / study_folder.config.name, proposal.text)
         for name, text in proposal.certificates.items():
-            write_whole(beside / "study" / CERTIFICATES / name, text)
+            write_atomic(beside / "study" / CERTIFICATES / name, text)
         if keys is None:
             _copy_key(identity, beside / "tls")
-            beside.rename(place.path)
+            beside.rename(study_folder.path)
         else:
-            beside.rename(place.path)
-            keys.rename(place.path / "tls")
+            beside.rename(study_folder.path)
+            keys.rename(study_folder.path / "tls")
             if keys.parent.parent.name == _CARDS:
                 shutil.rmtree(keys.parent, ignore_errors=True)
-    return place
+    return study_folder
 
 
-def _check_same(place: StudyFolder) -> None:
+def _check_same_study(study_folder: StudyFolder) -> None:
     """A folder's name has a part of the digest, for which somebody could find two configurations. Raises Refused."""
     try:
-        same = load_config(place.config).digest() == place.digest
+        same = load_config(study_folder.config).digest() == study_folder.digest
     except ConfigError as error:
-        raise Refused(f"{SOURCE}: its folder is there and cannot be read: {error}") from error
+        raise ProposalRefused(
+            f"{SOURCE}: its folder is there and cannot be read: {error}"
+        ) from error
     if not same:
-        raise Refused(f"{SOURCE}: {place.path} is of another study; expected another run.id")
+        raise ProposalRefused(
+            f"{SOURCE}: {study_folder.path} is of another study; expected another run.id"
+        )
 
 
-def _waiting(identity: Identity, seal: str, known: Collection[str]) -> Path:
+def _unused_key_folder(identity: ServiceIdentity, seal: str, known: Collection[str]) -> Path:
     """The folder of keys that wait for a study with this sealing key. Raises Refused."""
     keys = _card_folder(identity, seal) / "tls"
     if keys.exists():
         return keys
-    for path in _folders(identity.folder / _STUDIES, _STUDY):
+    for path in _folders(identity.folder / _STUDIES, _STUDY_PATTERN):
         # Another one that has run was in a book.
         if str(path) not in known and not (path / "run").exists():
             with contextlib.suppress(PartyError):
-                if str(SealKey.load(path / "tls" / SEAL).public) == seal:
+                if str(SealKey.load(path / "tls" / SEAL_FILE).public) == seal:
                     return path / "tls"
-    raise Refused(
+    raise ProposalRefused(
         f"{SOURCE}: party.seal of {identity.own.name} is no sealing key that waits for a study here; expected one of a "
         "new card (`syncret study card`), which is for one study"
     )
 
 
-def drop_half(identity: Identity) -> None:
+def remove_unfinished(identity: ServiceIdentity) -> None:
     """Delete what was being made when this process was killed: cards, and folders of studies. Raises StoreError.
 
     A study that a kill left out of the book keeps its folder, and in it its keys, until it is proposed again: a book
@@ -372,7 +380,10 @@ def drop_half(identity: Identity) -> None:
     """
     cards, studies = identity.folder / _CARDS, identity.folder / _STUDIES
     with disk_errors(identity.folder, "deleted"):
-        for path in [*_folders(cards, _HALF_CARD), *_folders(studies, rf"\.{_STUDY}")]:
+        for path in [
+            *_folders(cards, _UNFINISHED_CARD_PATTERN),
+            *_folders(studies, rf"\.{_STUDY_PATTERN}"),
+        ]:
             shutil.rmtree(path)
 
 
@@ -385,17 +396,17 @@ def _folders(within: Path, name: str) -> list[Path]:
     ]
 
 
-def drop_seal(place: StudyFolder) -> None:
+def delete_sealing_key(study_folder: StudyFolder) -> None:
     """Delete the sealing key of a study that never began. Raises StoreError."""
-    with disk_errors(place.seal, "deleted"):
-        place.seal.unlink(missing_ok=True)
+    with disk_errors(study_folder.seal, "deleted"):
+        study_folder.seal.unlink(missing_ok=True)
 
 
-def _card_folder(identity: Identity, seal: str) -> Path:
+def _card_folder(identity: ServiceIdentity, seal: str) -> Path:
     return identity.folder / _CARDS / hashlib.sha256(seal.encode()).hexdigest()[:32]
 
 
-def _copy_key(identity: Identity, folder: Path) -> None:
+def _copy_key(identity: ServiceIdentity, folder: Path) -> None:
     """This server's private key in another folder of its own, which keys of studies lie beside."""
     folder.mkdir(mode=0o700)
     data = identity.files.key.read_bytes()
@@ -403,8 +414,8 @@ def _copy_key(identity: Identity, folder: Path) -> None:
         file.write(data)
 
 
-def _drop_oldest(cards: Path) -> None:
+def _remove_oldest_cards(cards: Path) -> None:
     """Cards that were asked for and never used."""
     found = sorted(cards.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
-    for path in found[:-_MOST_CARDS]:
+    for path in found[:-_MAX_CARDS]:
         shutil.rmtree(path, ignore_errors=True)

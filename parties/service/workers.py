@@ -22,31 +22,31 @@ from functools import partial
 from pathlib import Path
 
 from parties.config import Config
-from parties.federation.tls_members import Connections
+from parties.federation.tls_members import TlsClients
 from parties.foundation.exit_codes import describe
 from parties.local.processes import Child
 from parties.methods.flaim.server import run_flaim_server
 from parties.mpc.estimation import LEAD
-from parties.mpc.server import run_party
-from parties.network.port_sharing import INGEST, MESH, Inlets, hand_over
-from parties.network.sni_router import Front
+from parties.mpc.server import run_mpc_server
+from parties.network.port_sharing import INGEST, MESH, SharedPorts, pass_socket
+from parties.network.sni_router import SniRouter
 from parties.observability.clocks import Clocks
 from parties.observability.events import Progress
 from parties.observability.failure_causes import CURES, Cure, Obstacle, cause_of, cause_of_exit
-from parties.observability.logs import JsonLog, board_of
-from parties.observability.status import About
-from parties.service.attempts import Tries, after_failure
-from parties.service.exposed_run import shown
-from parties.service.run_api import Orders
-from parties.service.studies import DISTAIM, State, Study
+from parties.observability.logs import JsonLog, logged_status
+from parties.observability.status import RunInfo
+from parties.service.attempts import RetryState, decide_retry
+from parties.service.exposed_run import with_admin_api
+from parties.service.run_api import CommandHandlers
+from parties.service.studies import DISTAIM, StudyRecord, StudyState
 from parties.service.study_intake import StudyFolder
-from parties.session.operator_commands import Orders as Asking
+from parties.session.operator_commands import OperatorCommands as Asking
 
 logger = logging.getLogger("syncret.worker")
 
 _LOG_BYTES = 1 << 24
-_ROUND = "round-done"
-_PROGRESS, _PROGRESS_OF_FLAIM = ("connected", _ROUND), ("listening", _ROUND)
+_ROUND_EVENT = "round-done"
+_PROGRESS_EVENTS, _FLAIM_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("listening", _ROUND_EVENT)
 """Events after which a failure is the first one again."""
 STEADY_S = 5.0
 """How long an attempt goes on beside its peers before what its operator had to cure counts as cured."""
@@ -62,20 +62,20 @@ class Worker:
 
     def __init__(
         self,
-        study: Study,
-        place: StudyFolder,
+        study: StudyRecord,
+        folder: StudyFolder,
         *,
         name: str,
         pid: int,
         register: Path | None,
-        fronts: tuple[Front, Front],
+        routers: tuple[SniRouter, SniRouter],
         clocks: Callable[[], Clocks],
         on_change: Callable[[], None],
     ) -> None:
         self.study = study
-        self.place = place
-        self.state = State.WAITING
-        self.outcome: tuple[State, str] | None = None
+        self.place = folder
+        self.state = StudyState.WAITING
+        self.outcome: tuple[StudyState, str] | None = None
         self.calling = False
         self.text = ""
         self.obstacle: Obstacle | None = None
@@ -84,10 +84,10 @@ class Worker:
         self._name = name
         self._pid = pid
         self._register = register
-        self._mesh, self._ingest = fronts
+        self._mesh, self._ingest = routers
         self._clocks = clocks
         self._on_change = on_change
-        self._tries = Tries()
+        self._retry = RetryState()
         self._steady: asyncio.TimerHandle | None = None
         self._child: Child | None = None
         self._stopping = False
@@ -103,24 +103,24 @@ class Worker:
         self._stopping = True
         if self._child is not None:
             await self._child.stop()
-        self._forget_steady()
+        self._cancel_steady_timer()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while self.outcome is None:
             try:
-                await self._once()
+                await self._run_process()
             except Exception as error:  # noqa: BLE001  # Of whatever this host lacks, a study is no less alive.
-                self._failed(cause_of(error), f"cannot be started: {describe(error).message}")
+                self._on_failure(cause_of(error), f"cannot be started: {describe(error).message}")
             self._on_change()
             if self.outcome is None:
-                self.next_try_at = time.time() + self._tries.pause_s
-                await asyncio.sleep(self._tries.pause_s)
-                self._tries = self._tries.later()
+                self.next_try_at = time.time() + self._retry.pause_s
+                await asyncio.sleep(self._retry.pause_s)
+                self._retry = self._retry.after_pause()
                 self.next_try_at, self.restarts = None, self.restarts + 1
 
-    async def _once(self) -> None:
+    async def _run_process(self) -> None:
         """One process from its start to its end. Raises OSError."""
         _rotate(self.place.log)
         ours, theirs = socket.socketpair()
@@ -134,12 +134,12 @@ class Worker:
                     pass_fds=(theirs.fileno(),),
                 )
             try:
-                self._open(ours)
+                self._open_routes(ours)
                 async for event in child.events():
-                    self._hear(event)
-                self._ended(child, await child.wait())
+                    self._on_event(event)
+                self._on_exit(child, await child.wait())
             finally:
-                self._shut()
+                self._close_routes()
                 await child.stop()
 
     def _arguments(self, channel: int) -> list[str]:
@@ -149,59 +149,61 @@ class Worker:
         log = ["--log-format", "json"]
         return ["worker", *where, "--channel", str(channel), *log, *pid, *register]
 
-    def _open(self, channel: socket.socket) -> None:
+    def _open_routes(self, channel: socket.socket) -> None:
         for kind, front in ((MESH, self._mesh), (INGEST, self._ingest)):
-            front.routes[self._name] = partial(hand_over, channel, kind)
+            front.routes[self._name] = partial(pass_socket, channel, kind)
 
-    def _shut(self) -> None:
+    def _close_routes(self) -> None:
         for front in (self._mesh, self._ingest):
             front.routes.pop(self._name, None)
 
-    def _hear(self, event: Mapping[str, object]) -> None:
+    def _on_event(self, event: Mapping[str, object]) -> None:
         name = event.get("event")
         self.text = str(event.get("text"))
-        if name in (_PROGRESS if self.study.kind == DISTAIM else _PROGRESS_OF_FLAIM):
+        if name in (_PROGRESS_EVENTS if self.study.kind == DISTAIM else _FLAIM_PROGRESS_EVENTS):
             self.calling = False
-            self._farther(at_once=name == _ROUND)
-            self.state = State.CLOSED if self.state is State.CLOSED else State.RUNNING
-        if name == State.CLOSED.value:
-            self.state = State.CLOSED
+            self._on_progress(at_once=name == _ROUND_EVENT)
+            self.state = (
+                StudyState.CLOSED if self.state is StudyState.CLOSED else StudyState.RUNNING
+            )
+        if name == StudyState.CLOSED.value:
+            self.state = StudyState.CLOSED
         self._on_change()
 
-    def _farther(self, *, at_once: bool) -> None:
+    def _on_progress(self, *, at_once: bool) -> None:
         """The attempt comes farther. A disk may be as full as before: that is seen at the next thing to write."""
         by_operator = self.obstacle is not None and CURES[self.obstacle.cause] is Cure.OPERATOR
         if at_once or not by_operator:
-            self._cured()
+            self._clear_obstacle()
         elif self._steady is None:
-            self._steady = asyncio.get_running_loop().call_later(STEADY_S, self._cured)
+            self._steady = asyncio.get_running_loop().call_later(STEADY_S, self._clear_obstacle)
 
-    def _cured(self) -> None:
-        self._forget_steady()
-        self._tries, self.obstacle = Tries(), None
+    def _clear_obstacle(self) -> None:
+        self._cancel_steady_timer()
+        self._retry, self.obstacle = RetryState(), None
         self._on_change()
 
-    def _forget_steady(self) -> None:
+    def _cancel_steady_timer(self) -> None:
         if self._steady is not None:
             self._steady.cancel()
             self._steady = None
 
-    def _ended(self, child: Child, code: int) -> None:
-        self.state = State.WAITING
-        self._forget_steady()
+    def _on_exit(self, child: Child, code: int) -> None:
+        self.state = StudyState.WAITING
+        self._cancel_steady_timer()
         if code == 0:
-            self.outcome = (State.FINISHED, "")
+            self.outcome = (StudyState.FINISHED, "")
         elif not self._stopping:
             text = child.failure[1] if child.failure else child.describe_end()
-            self._failed(child.obstacle or cause_of_exit(code), text)
+            self._on_failure(child.obstacle or cause_of_exit(code), text)
 
-    def _failed(self, obstacle: Obstacle, text: str) -> None:
+    def _on_failure(self, obstacle: Obstacle, text: str) -> None:
         self.text = text
         self.calling = True
-        after = after_failure(self._tries, obstacle, self._clocks())
-        self._tries, self.obstacle = after.tries, after.obstacle
+        after = decide_retry(self._retry, obstacle, self._clocks())
+        self._retry, self.obstacle = after.tries, after.obstacle
         if after.over:
-            self.outcome = (State.FAILED, text)
+            self.outcome = (StudyState.FAILED, text)
         logger.warning("%s: %s", self.study.run, text, extra={"study": self.study.run})
 
 
@@ -220,19 +222,19 @@ async def run_study(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None,
-    inlets: Inlets,
-    orders: Orders,
+    inlets: SharedPorts,
+    orders: CommandHandlers,
     asked: Asking,
     log: JsonLog | None = None,
 ) -> None:
     """Run server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished; with its report, then.
 
     Meanwhile it answers at the admin socket in its ``directory`` (`parties.service.exposed_run`). Raises as
-    `parties.mpc.server.run_party` and `parties.methods.flaim.server.run_server`.
+    `parties.mpc.server.run_mpc_server` and `parties.methods.flaim.server.run_server`.
     """
-    about = About.of_meeting(config) if pid is None else About.of_party(config, pid)
-    board = board_of(about, log)
-    async with shown(board, directory, orders):
+    about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
+    board = logged_status(about, log)
+    async with with_admin_api(board, directory, orders):
         if pid is None:
             await run_flaim_server(
                 config,
@@ -240,37 +242,37 @@ async def run_study(
                 progress=progress,
                 closed=closed,
                 register=register,
-                meet=partial(Connections, inlets=inlets),
+                meet=partial(TlsClients, inlets=inlets),
                 board=board,
                 orders=asked,
             )
-            await asyncio.to_thread(_flaim_report, config, directory)
+            await asyncio.to_thread(_write_flaim_report, config, directory)
             return
-        await run_party(
+        await run_mpc_server(
             config,
             pid,
             directory,
             progress=progress,
             closed=closed,
             register=register,
-            inlets=inlets,
-            board=board,
-            orders=asked,
+            ports=inlets,
+            status=board,
+            commands=asked,
         )
         if pid == LEAD:
-            await asyncio.to_thread(_lead_report, config, directory)
+            await asyncio.to_thread(_write_lead_report, config, directory)
 
 
 # Pictures take half a second to import, and are wanted once, at the end.
 
 
-def _flaim_report(config: Config, directory: Path) -> None:
+def _write_flaim_report(config: Config, directory: Path) -> None:
     from parties.methods.flaim.report import write_server_report
 
     write_server_report(config, directory)
 
 
-def _lead_report(config: Config, directory: Path) -> None:
+def _write_lead_report(config: Config, directory: Path) -> None:
     from parties.methods.distaim import write_lead_report
 
     write_lead_report(config, directory)

@@ -52,7 +52,7 @@ class DaskProducts:
         self.client = client
         self.address = address
         self.threads = threads
-        self.sums_of, self.added = _portable()
+        self.sums_of, self.added = _worker_functions()
 
     def start(self, pairs: Sequence[Pair]) -> "DaskSums":
         """Sums of zero rows."""
@@ -79,11 +79,11 @@ class DaskSums:
             self._under_way -= (await waiting).done
         # Not by content: equal blocks would be one, and hashing secrets is for nothing.
         block = await client.scatter(operand, hash=False)
-        part = client.submit(products.sums_of, block, self._bounds, pure=False)
-        self._under_way.add(part)
-        before, self._total = self._total, part
+        bounds = client.submit(products.sums_of, block, self._bounds, pure=False)
+        self._under_way.add(bounds)
+        before, self._total = self._total, bounds
         if before is not None:
-            self._total = client.submit(products.added, before, part, pure=False)
+            self._total = client.submit(products.added, before, bounds, pure=False)
 
     async def result(self) -> list[NDArray[np.uint16]]:
         """The sums over all rows that were added, modulo 2^16, for each pair. Raises ComputeError for a failure."""
@@ -98,10 +98,10 @@ class DaskSums:
             ) from error
         ends = np.cumsum([rows * columns for rows, columns in shapes])
         parts = np.split(total, ends[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        return [piece.reshape(shape) for piece, shape in zip(parts, shapes, strict=True)]
 
 
-def _portable() -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _worker_functions() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What workers run, as functions that are sent with their code: a worker need not have this package."""
 
     def sums_of(operand: Any, bounds: Any) -> Any:

@@ -1,8 +1,8 @@
 """The model that a run left behind, wherever it is: in a run's folder, in its lead's, in FLAIM's server's.
 
-Provides ``load_model``, ``plainly``, and ``write_drawn``, which draws rows from a model into a file. Public: all of it.
-A model is a released value, and rows drawn from it cost no privacy. Known limits: whether it is the run's own an audit
-tells.
+Provides ``load_model``, ``with_plain_format``, and ``write_samples``, which draws rows from a model into a file.
+Public: all of it. A model is a released value, and rows drawn from it cost no privacy. Known limits: whether it is the
+run's own an audit tells.
 """
 
 import struct
@@ -15,12 +15,12 @@ from mechanisms.model import Model
 from mechanisms.text_format import PLAIN_FORMAT
 from parties.config import load_config
 from parties.foundation.errors import ConfigError, StoreError
-from parties.session.result_digests import MODEL
-from parties.storage.files import replacing
+from parties.session.result_digests import MODEL_FOLDER
+from parties.storage.files import atomic_replacement
 
 MAX_MODEL_BYTES = 1 << 32
 """What a model's numbers may unpack to, whoever sent it."""
-_OF_A_RUN = ("run.json", "config.toml", "transcript.jsonl", "transcripts", "result.json", "store")
+_RUN_FILES = ("run.json", "config.toml", "transcript.jsonl", "transcripts", "result.json", "store")
 _EXPECTED = (
     "expected a run's folder, that of server 0 or of FLAIM's server, or a bundle, with what `syncret run`, `flaim`, "
     "`party` or `flaim-server` left there"
@@ -32,15 +32,15 @@ def load_model(run: Path, *, named: Path | None = None) -> Model:
 
     Raises StoreError where there is none, EstimationError where it is damaged.
     """
-    folder = run if (run / "model.json").is_file() else run / MODEL
+    folder = run if (run / "model.json").is_file() else run / MODEL_FOLDER
     if _is_between_silos(run) or not folder.is_dir():
-        raise StoreError(named or run, _why_not(run))
+        raise StoreError(named or run, _missing_model_text(run))
     if unpacked_bytes(folder) > MAX_MODEL_BYTES:
         raise StoreError(named or folder, f"has a model of more than {MAX_MODEL_BYTES} bytes")
     return Model.load(folder)
 
 
-def plainly(model: Model) -> Model:
+def with_plain_format(model: Model) -> Model:
     """The model of tables that are written in UTF-8 with commas and points, whatever the real one's format is."""
     return replace(model, domain=replace(model.domain, format=PLAIN_FORMAT))
 
@@ -54,7 +54,7 @@ def unpacked_bytes(folder: Path) -> int:
         return 0
 
 
-def write_drawn(model: Model, rows: int, out: Path, *, seed: int, overwrite: bool) -> None:
+def write_samples(model: Model, rows: int, out: Path, *, seed: int, overwrite: bool) -> None:
     """Draw ``rows`` rows into the file ``out``, whose ending says of what kind it is; it is whole or not there.
 
     Raises DataError for an ending that is none, or more rows than such a file holds, StoreError where there is a file
@@ -72,7 +72,7 @@ def write_drawn(model: Model, rows: int, out: Path, *, seed: int, overwrite: boo
     if not overwrite and out.exists():
         raise StoreError(out, "is there already; expected a new name, or --overwrite")
     try:
-        with replacing(out) as beside:
+        with atomic_replacement(out) as beside:
             write_rows(beside, synthetic_parts(model, rows, seed=seed), model.domain, form)
     except MemoryError:
         raise DataError(f"{out}: {rows} rows do not fit into memory; expected fewer") from None
@@ -85,7 +85,7 @@ def _is_between_silos(run: Path) -> bool:
         return False
 
 
-def _why_not(run: Path) -> str:
+def _missing_model_text(run: Path) -> str:
     if not run.exists():
         return f"is not there; {_EXPECTED}"
     if not run.is_dir():
@@ -96,7 +96,7 @@ def _why_not(run: Path) -> str:
             "Fed-TDA draws as many rows as run.rows says"
         )
     if (run / "parties").is_dir():
-        return f"has no {MODEL}/: this run is not finished, and the command that began it goes on with it"
-    if any((run / name).exists() for name in _OF_A_RUN):
-        return f"has no {MODEL}/, which server 0 or FLAIM's server writes at the end of a run; {_EXPECTED}"
-    return f"is no run: it has no {MODEL}/; {_EXPECTED}"
+        return f"has no {MODEL_FOLDER}/: this run is not finished, and the command that began it goes on with it"
+    if any((run / name).exists() for name in _RUN_FILES):
+        return f"has no {MODEL_FOLDER}/, which server 0 or FLAIM's server writes at the end of a run; {_EXPECTED}"
+    return f"is no run: it has no {MODEL_FOLDER}/; {_EXPECTED}"

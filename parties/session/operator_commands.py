@@ -1,9 +1,9 @@
 """What the operator of a server asks of a run that goes on: to close it to data owners, to finish early, to revoke one.
 
-Provides ``Asked`` and ``Orders``, which keeps what was asked in the run's database: a server that is started again
-still asks it. Nothing here takes effect by itself. DistAIM's three servers tell one another what their operators ask,
-whenever they list their owners (`parties.mpc.participants.listing`), and do what all three ask; FLAIM has one server,
-which does it before its next round. Public: all of it.
+Provides ``CommandSet`` and ``OperatorCommands``, which keeps what was asked in the run's database: a server that is
+started again still asks it. Nothing here takes effect by itself. DistAIM's three servers tell one another what their
+operators ask, whenever they list their owners (`parties.mpc.participants.listing`), and do what all three ask; FLAIM
+has one server, which does it before its next round. Public: all of it.
 """
 
 import json
@@ -19,7 +19,7 @@ _KEY = "orders"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CommandSet:
     """``close``: take no further data owners; ``finish``: end with the rounds done; ``revoked``: whom to turn away."""
 
     close: bool = False
@@ -49,16 +49,16 @@ class Asked:
 
 
 @dataclass(slots=True, eq=False)
-class Orders:
+class OperatorCommands:
     """One server's; any thread may ask.
 
     ``told`` is what each server's operator asks, by number, as far as it is known; ``agreed`` what all of them do.
     """
 
-    asked: Asked = field(default_factory=Asked)
-    told: Sequence[Asked] = ()
-    agreed: Asked = field(default_factory=Asked)
-    on_asked: Callable[[], object] = lambda: None
+    asked: CommandSet = field(default_factory=CommandSet)
+    told: Sequence[CommandSet] = ()
+    agreed: CommandSet = field(default_factory=CommandSet)
+    on_command: Callable[[], object] = lambda: None
     """Called when something is asked, in the thread that asks."""
     on_change: Callable[[], object] = lambda: None
     """Called when something is asked, or the servers have told one another."""
@@ -69,24 +69,24 @@ class Orders:
         """From now on what is asked is kept there, with what was asked before. Raises StoreError."""
         self._database = database
         kept = database.meta(_KEY)
-        before = Asked() if kept is None else Asked.from_dict(json.loads(kept))
+        before = CommandSet() if kept is None else CommandSet.from_dict(json.loads(kept))
         self.ask(close=before.close, finish=before.finish, revoke=before.revoked)
 
     def ask(self, *, close: bool = False, finish: bool = False, revoke: Iterable[str] = ()) -> None:
         """Ask for more; durable on return once there is a database. Raises StoreError."""
         with self._lock:
-            asked = self.asked | Asked(close, finish, frozenset(revoke))
-            if self._database is not None and asked != Asked():
-                self._database.set_meta(_KEY, json.dumps(asked.to_dict()))
-            self.asked = asked
-        self.on_asked()
+            commands = self.asked | CommandSet(close, finish, frozenset(revoke))
+            if self._database is not None and commands != CommandSet():
+                self._database.set_meta(_KEY, json.dumps(commands.to_dict()))
+            self.asked = commands
+        self.on_command()
         self.on_change()
 
-    def tell(self, told: Sequence[Asked]) -> Asked:
+    def tell(self, by_server: Sequence[CommandSet]) -> CommandSet:
         """What every server's operator asks, this one's with them; returns what all do."""
-        self.told = tuple(told)
-        agreed = told[0]
-        for one in told[1:]:
+        self.told = tuple(by_server)
+        agreed = by_server[0]
+        for one in by_server[1:]:
             agreed &= one
         self.agreed |= agreed
         self.on_change()
@@ -94,9 +94,9 @@ class Orders:
 
     def shown(self, names: Sequence[str]) -> dict[str, object]:
         """For whoever looks at the server: what it asks, what all ask by their ``names``, and what is agreed."""
-        told = zip(names, self.told, strict=False)
+        by_name = zip(names, self.told, strict=False)
         return {
             "here": self.asked.to_dict(),
-            "told": [{"party": name, **one.to_dict()} for name, one in told],
+            "told": [{"party": name, **one.to_dict()} for name, one in by_name],
             "agreed": self.agreed.to_dict(),
         }

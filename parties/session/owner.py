@@ -1,6 +1,6 @@
 """A data owner in a study: the config, its table, its certificate, and what pays for a release of the table.
 
-Provides ``Table`` and ``Owner``, by command and by program. Secret: the table; what the private key's file holds.
+Provides ``Table`` and ``DataOwner``, by command and by program. Secret: the table; what the private key's file holds.
 
 A data owner's table of one source: its columns of the domain, and before them its rows' linking keys, hashed.
 
@@ -25,8 +25,14 @@ from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from parties.config import BY_KEY, CertificateFiles, Config
 from parties.identity.tls import load_identity, own_certificate
-from parties.storage.owner_budget import Account, Budget, Quote, Release, Source
-from parties.storage.user_paths import budget_file
+from parties.storage.owner_budget import (
+    BudgetAccount,
+    BudgetQuote,
+    OwnerBudget,
+    Release,
+    TableIdentity,
+)
+from parties.storage.user_paths import budget_path
 
 
 def key_limbs(config: Config) -> int:
@@ -70,10 +76,10 @@ def source_codes(
     if not key_limbs(config):
         return codes
     keys = read_keys(config, number, table, where=where)
-    return np.concatenate([hashed(keys, salt(config)), codes], axis=1)
+    return np.concatenate([hashed(keys, linking_salt(config)), codes], axis=1)
 
 
-def salt(config: Config) -> bytes:
+def linking_salt(config: Config) -> bytes:
     """The salt of linking keys: the digest of what all agree on, the run's id included. Public."""
     return bytes.fromhex(config.digest())
 
@@ -111,16 +117,18 @@ class Table:
 
     def codes(self, domain: Domain) -> NDArray[np.int32]:
         """Its rows as codes. Raises DataError where the table cannot be read or does not fit the domain."""
-        return self.looked_at(domain)[0]
+        return self.codes_and_summaries(domain)[0]
 
-    def looked_at(self, domain: Domain) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
+    def codes_and_summaries(
+        self, domain: Domain
+    ) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
         """Its rows as codes, and what is in its columns, for its owner's eyes. Raises as ``codes``."""
         table, shown = self.text(), self.source.shown
         codes = encode(domain, table, source=shown, ignore_extra=self.ignore_extra)
         return codes, summarise(domain, table.columns.__getitem__)
 
 
-def name_of(table: Table | Mapping[str, Table]) -> str:
+def table_name(table: Table | Mapping[str, Table]) -> str:
     """What a table, or several by name, are called together."""
     if isinstance(table, Table):
         return table.source.name
@@ -128,7 +136,7 @@ def name_of(table: Table | Mapping[str, Table]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class DataOwner:
     """The data owner called ``name`` in its certificate, with its ``table``."""
 
     config: Config
@@ -156,17 +164,17 @@ class Owner:
         """
         own = CertificateFiles(ca, cert, key) if ca and cert and key else config.require_tls()
         files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
-        return cls(config, table, files, load_identity(files).name, dataset, budget_file(budget))
+        return cls(config, table, files, load_identity(files).name, dataset, budget_path(budget))
 
     def beside(self, ending: str) -> Path:
         """A hidden file or folder of this run beside the table."""
         return self.table.source.beside(f"{self.config.run.id}.{self.name}.{ending}")
 
     def codes(self) -> NDArray[np.int32]:
-        """As ``looked_at``, the rows alone."""
-        return self.looked_at()[0]
+        """As ``codes_and_summaries``, the rows alone."""
+        return self.codes_and_summaries()[0]
 
-    def looked_at(self) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
+    def codes_and_summaries(self) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
         """What it shares of its table's rows, and what is in its columns, for its owner's eyes.
 
         With sources, the rows of its own one, with their linking keys. Raises DataError where the table
@@ -174,29 +182,29 @@ class Owner:
         """
         config, table = self.config, self.table
         if not config.sources:
-            return table.looked_at(config.domain)
+            return table.codes_and_summaries(config.domain)
         number, text = config.source_of(self.name), table.text()
         codes = source_codes(
             config, number, text, where=table.source.shown, ignore_extra=table.ignore_extra
         )
         return codes, summarise(source_domain(config, number), text.columns.__getitem__)
 
-    def account(self, release: Release) -> Account:
+    def account(self, release: Release) -> BudgetAccount:
         """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""
-        return Account(Budget(self.budget), self._source, release)
+        return BudgetAccount(OwnerBudget(self.budget), self._source, release)
 
     @property
-    def _source(self) -> Source:
+    def _source(self) -> TableIdentity:
         table = self.table.source
         if self.table.read is not None:
-            return Source(self.dataset or table.name)
+            return TableIdentity(self.dataset or table.name)
         if table.sql is None:
-            return Source.of_file(Path(table.location), self.dataset)
+            return TableIdentity.of_file(Path(table.location), self.dataset)
         # All queries to a database are of one dataset, unless the owner names others.
-        return Source(self.dataset, table.place)
+        return TableIdentity(self.dataset, table.place)
 
-    def quote(self, release: Release, submission: str | None = None) -> Quote:
+    def quote(self, release: Release, submission: str | None = None) -> BudgetQuote:
         """What ``account`` would charge; a budget that is not there yet is not made. Raises as ``account``."""
         if self.budget.exists():
             return self.account(release).quote(submission)
-        return Quote.of(None, self._source, release, submission)
+        return BudgetQuote.of(None, self._source, release, submission)

@@ -1,7 +1,7 @@
 """What a run publishes, by its digests: the synthetic table and the model, and how many rows the table has.
 
-Provides ``Published``, which servers write down (and on the wire tell one another), and ``published``, that of a
-folder. Public: everything.
+Provides ``ResultDigests``, which servers write down (and on the wire tell one another), and ``result_digests``, that of
+a folder. Public: everything.
 """
 
 import hashlib
@@ -13,17 +13,17 @@ from parties.storage.files import disk_errors
 from protocols import fields
 from protocols.fields import Fields
 
-TABLE, MODEL = "synthetic.csv", "model"
+TABLE_FILE, MODEL_FOLDER = "synthetic.csv", "model"
 """The table's file and the model's folder, in the folder of whoever made them and in a run's."""
 NOTE = "published"
 FIELDS: Fields = {"table": fields.hex64, "model": fields.hex64, "rows": fields.natural}
-"""What transcripts say of it: the note, and its fields, those of ``Published``."""
+"""What transcripts say of it: the note, and its fields, those of ``ResultDigests``."""
 _LABEL = b"syncret model 1\n"
-_FORM = struct.Struct("<32s32sQ")
+_ENCODING = struct.Struct("<32s32sQ")
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ResultDigests:
     """``table``: hex SHA-256 of synthetic.csv, which has ``rows`` rows; ``model``: ``model_digest``, hex."""
 
     table: str
@@ -32,14 +32,14 @@ class Published:
 
     def to_bytes(self) -> bytes:
         """For a peer: 72 bytes."""
-        return _FORM.pack(bytes.fromhex(self.table), bytes.fromhex(self.model), self.rows)
+        return _ENCODING.pack(bytes.fromhex(self.table), bytes.fromhex(self.model), self.rows)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Published":
+    def from_bytes(cls, data: bytes) -> "ResultDigests":
         """The inverse of ``to_bytes``. Raises ValueError for another size."""
-        if len(data) != _FORM.size:
-            raise ValueError(f"{len(data)} bytes say what is published, not {_FORM.size}")
-        table, model, rows = _FORM.unpack(data)
+        if len(data) != _ENCODING.size:
+            raise ValueError(f"{len(data)} bytes say what is published, not {_ENCODING.size}")
+        table, model, rows = _ENCODING.unpack(data)
         return cls(table.hex(), model.hex(), rows)
 
     def to_dict(self) -> dict[str, str | int]:
@@ -47,12 +47,14 @@ class Published:
         return asdict(self)
 
 
-SIZE = _FORM.size
+ENCODED_SIZE = _ENCODING.size
 
 
-def published(directory: Path, rows: int) -> Published:
+def result_digests(directory: Path, rows: int) -> ResultDigests:
     """What is in ``directory``. Raises StoreError."""
-    return Published(table_digest(directory / TABLE), model_digest(directory / MODEL), rows)
+    return ResultDigests(
+        table_digest(directory / TABLE_FILE), model_digest(directory / MODEL_FOLDER), rows
+    )
 
 
 def table_digest(path: Path) -> str:

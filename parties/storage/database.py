@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from parties.foundation.errors import StoreError, StoreUnfit
+from parties.foundation.errors import StoreError, StoreIncompatible
 from parties.foundation.version import version as program
 from parties.storage.files import database_errors, disk_errors, open_private
 from protocols.durable import sync_content
@@ -40,9 +40,9 @@ def migrate(
 
     A version without a step becomes the next one as it is. Raises StoreUnfit: newer, or too old.
     """
-    found = version if new else version_of(db)
+    found = version if new else schema_version(db)
     if found > version:
-        raise StoreUnfit(
+        raise StoreIncompatible(
             path,
             f"was made by a newer syncret: its version is {found}; expected at most {version}, that of syncret "
             f"{program()}, or a newer syncret here",
@@ -50,7 +50,7 @@ def migrate(
     for number in range(found, version):
         reason = steps[number](db) if number in steps else None
         if reason is not None:
-            raise StoreUnfit(
+            raise StoreIncompatible(
                 path,
                 f"was made by an older syncret (its version is {number or 'none'}) and cannot be brought to version "
                 f"{version}: {reason}; expected a new folder, or the syncret that made it",
@@ -59,19 +59,19 @@ def migrate(
     db.execute(f"PRAGMA user_version={int(version)}")
 
 
-def version_of(db: sqlite3.Connection) -> int:
+def schema_version(db: sqlite3.Connection) -> int:
     """The version that a database has, 0 from before there were any."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def lacks(db: sqlite3.Connection, table: str, *columns: str) -> bool:
+def lacks_columns(db: sqlite3.Connection, table: str, *columns: str) -> bool:
     """Whether ``table`` is there and has not all of these columns."""
     there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
     return bool(there) and not there.issuperset(columns)
 
 
 FILE = "store.sqlite"
-_LOG = f"{FILE}-wal"
+_WAL_FILE = f"{FILE}-wal"
 Row: TypeAlias = tuple[Any, ...]
 """Of a STRICT table: its schema says what type each column has."""
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
@@ -149,7 +149,7 @@ class Database:
                 if self.meta(_IDENTITY) is None:
                     self.set_meta(_IDENTITY, secrets.token_hex(16))
         if known not in (None, config_digest):
-            raise StoreUnfit(
+            raise StoreIncompatible(
                 self.directory,
                 "belongs to another run or configuration; expected an empty folder or the config it was made with",
             )
@@ -218,7 +218,7 @@ class Database:
                 raise
 
     @contextlib.contextmanager
-    def hasty(self) -> Iterator[None]:
+    def relaxed_durability(self) -> Iterator[None]:
         """As ``transaction``; it survives a kill at once, a power failure only after the next durable entry."""
         with self._lock, database_errors(self._path):
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -244,7 +244,7 @@ class Database:
                 reached = self._entered
             with disk_errors(self._path), contextlib.suppress(FileNotFoundError):
                 # Without a log there is nothing that is not in the database.
-                sync_content(self.directory / _LOG)
+                sync_content(self.directory / _WAL_FILE)
             self._flushed = reached
 
     @property

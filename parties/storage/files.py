@@ -1,7 +1,7 @@
 """Files that are there whole or not at all, and one error for whatever a disk refuses.
 
-Provides ``write_whole``, ``write_json`` and, for what a library writes itself, ``replacing``; for a file that may not
-be there yet ``write_new``, and ``create`` where it is written bit by bit; ``open_private``, for one that stays;
+Provides ``write_atomic``, ``write_json`` and, for what a library writes itself, ``atomic_replacement``; for a file that
+may not be there yet ``write_new``, and ``create`` where it is written bit by bit; ``open_private``, for one that stays;
 ``disk_errors``. After a failure or a kill at any moment a path holds what it held before or all of what is new;
 ``durable`` says that this stands on the disk on return, after a power failure too. ``secret`` makes the file with mode
 0600, whatever the umask: nobody else can read it, not even for a moment. Known limits: a kill may leave a hidden file
@@ -29,25 +29,27 @@ _EXPECTED = {
 _WRITABLE = "a writable folder with free space"
 
 
-def write_whole(
+def write_atomic(
     path: Path, content: bytes | str, *, durable: bool = False, secret: bool = False
 ) -> None:
     """Put ``content`` (text as UTF-8) in place of what is at ``path``. Raises StoreError."""
     data = content.encode() if isinstance(content, str) else content
-    with replacing(path, durable=durable, secret=secret) as beside:
+    with atomic_replacement(path, durable=durable, secret=secret) as beside:
         beside.write_bytes(data)
 
 
 def write_json(
     path: Path, document: Mapping[str, object], *, durable: bool = False, secret: bool = False
 ) -> None:
-    """As ``write_whole``, one line of JSON. Raises StoreError, ValueError for a number that JSON does not have."""
+    """As ``write_atomic``, one line of JSON. Raises StoreError, ValueError for a number that JSON does not have."""
     text = json.dumps(document, allow_nan=False) + "\n"
-    write_whole(path, text, durable=durable, secret=secret)
+    write_atomic(path, text, durable=durable, secret=secret)
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, durable: bool = False, secret: bool = False) -> Iterator[Path]:
+def atomic_replacement(
+    path: Path, *, durable: bool = False, secret: bool = False
+) -> Iterator[Path]:
     """An empty file beside ``path`` to be written within; it takes that place at the end, if all went well.
 
     Raises StoreError, for an OSError within too.
@@ -66,7 +68,7 @@ def replacing(path: Path, *, durable: bool = False, secret: bool = False) -> Ite
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise _refused(error, path, "written") from error
+            raise _store_error(error, path, "written") from error
         raise
 
 
@@ -82,7 +84,7 @@ def write_new(path: Path, data: bytes, *, secret: bool = False) -> None:
         if made:
             with contextlib.suppress(OSError):
                 path.unlink()
-        raise _refused(error, path, "written") from error
+        raise _store_error(error, path, "written") from error
 
 
 def create(path: Path, *, secret: bool) -> int:
@@ -114,7 +116,7 @@ def disk_errors(path: Path, done: str = "written") -> Iterator[None]:
         names = (getattr(error, "filename2", None), getattr(error, "filename", None))
         named = [Path(name) for name in names if isinstance(name, str | os.PathLike)]
         inside = (name for name in named if name.is_relative_to(path))
-        raise _refused(error, next(inside, path), done) from error
+        raise _store_error(error, next(inside, path), done) from error
 
 
 @contextlib.contextmanager
@@ -127,7 +129,7 @@ def database_errors(path: Path, done: str = "written") -> Iterator[None]:
             raise sqlite3.DatabaseError("it is damaged") from error
 
 
-def _refused(error: Exception, path: Path, done: str) -> StoreError:
+def _store_error(error: Exception, path: Path, done: str) -> StoreError:
     reason = getattr(error, "strerror", None) or str(error)
     expected = _EXPECTED.get(done, _WRITABLE)
     return StoreError(path, f"cannot be {done}: {reason}; expected {expected}")

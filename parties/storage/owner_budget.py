@@ -1,9 +1,9 @@
 """What a data owner's tables have spent over their whole lives, across runs and methods, in one file of the owner's.
 
-Provides ``Budget``, ``Source`` (which table), ``Release`` (what a run may release at most) and ``Account``, all three
-together, which is charged before anything is sent. The first release of a dataset sets its lifetime limit; only
-``set_limit`` changes that. One submission to one configuration is charged once, however often it is sent; another
-submission to the same configuration is another release.
+Provides ``OwnerBudget``, ``TableIdentity`` (which table), ``Release`` (what a run may release at most) and
+``BudgetAccount``, all three together, which is charged before anything is sent. The first release of a dataset sets its
+lifetime limit; only ``set_limit`` changes that. One submission to one configuration is charged once, however often it
+is sent; another submission to the same configuration is another release.
 
 A dataset is recognised by its table's path or content: a copy elsewhere and an edited file are the same dataset. A name
 that the owner gives stands, but for a table whose content is known under another one.
@@ -87,7 +87,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Charged:
+class ReleaseCharge:
     """A release that was charged, for which ``submission``, and when (seconds since the epoch).
 
     ``returned`` is why it will not be, and is not spent: WITHDRAWN or REPLACED.
@@ -131,7 +131,7 @@ class Dataset:
     rho_limit: float
     epsilon: float
     delta: float
-    runs: tuple[Charged, ...]
+    runs: tuple[ReleaseCharge, ...]
 
     @property
     def spent(self) -> Fraction:
@@ -139,7 +139,7 @@ class Dataset:
         return sum((Fraction(run.release.rho) for run in self.spending), Fraction(0))
 
     @property
-    def spending(self) -> tuple[Charged, ...]:
+    def spending(self) -> tuple[ReleaseCharge, ...]:
         """The releases that are, or may be."""
         return tuple(run for run in self.runs if run.returned is None)
 
@@ -188,7 +188,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TableIdentity:
     """Which table: the ``name`` that its owner gives it, if any; its ``path``, and the digest of its ``content``.
 
     A trial's owners have a name alone. Raises ConfigError for a name that is none.
@@ -205,7 +205,7 @@ class Source:
             raise ValueError("a table has a name or a path")
 
     @classmethod
-    def of_file(cls, table: Path, name: str | None = None) -> "Source":
+    def of_file(cls, table: Path, name: str | None = None) -> "TableIdentity":
         """The table in a file, packed or not. Raises StoreError where it cannot be read."""
         digest = hashlib.sha256()
         with disk_errors(table, "read"), table.open("rb") as raw:
@@ -226,7 +226,7 @@ class Source:
         return [(kind, value) for kind, value in marks if value is not None]
 
 
-class Budget:
+class OwnerBudget:
     """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
 
     def __init__(self, path: Path) -> None:
@@ -242,7 +242,12 @@ class Budget:
                     db.execute(table)
 
     def charge(
-        self, source: Source, release: Release, submission: str, *, replaces: Sequence[str] = ()
+        self,
+        source: TableIdentity,
+        release: Release,
+        submission: str,
+        *,
+        replaces: Sequence[str] = (),
     ) -> str:
         """Enter ``release``, durably, unless this very ``submission`` is there; returns the dataset's name.
 
@@ -251,7 +256,7 @@ class Budget:
         StoreError where it cannot be said which dataset this is.
         """
         with self._shared.transaction() as db:
-            name = _recognised(db, source, self.path) or _new_name(db, source)
+            name = _find_dataset(db, source, self.path) or _new_name(db, source)
             dataset = _load(db, name)
             if dataset is None:
                 # The first release is what the owner agreed to; all others come on top of it.
@@ -263,7 +268,7 @@ class Budget:
                 db.execute("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", (name, kind, value))
             if not dataset.has(release.config, submission):
                 for former in replaces:
-                    _return(db, release.config, former, REPLACED, dataset=name)
+                    _refund(db, release.config, former, REPLACED, dataset=name)
                 self._require(_load(db, name) or dataset, release)
                 _insert(db, name, release, submission)
         return name
@@ -275,7 +280,7 @@ class Budget:
         durable on return.
         """
         with self._shared.transaction() as db:
-            found = [_return(db, config, item, WITHDRAWN, proof=proof) for item in submissions]
+            found = [_refund(db, config, item, WITHDRAWN, proof=proof) for item in submissions]
         return sorted({name for names in found for name in names})
 
     def _require(self, dataset: Dataset, release: Release) -> None:
@@ -284,7 +289,7 @@ class Budget:
             return
         spending, more = dataset.spending, release.run
         last = spending[-1] if spending else None
-        told = f"; last by run {last.release.run} ({last.when})" if last else ""
+        problem = f"; last by run {last.release.run} ({last.when})" if last else ""
         again = next((run for run in spending if run.release.config == release.config), None)
         if again is not None:
             more += (
@@ -296,22 +301,24 @@ class Budget:
         raise BudgetExceeded(
             f"the budget of dataset {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
             f"{float(dataset.spent):.6g} of rho {limit:.6g} (epsilon {dataset.epsilon:g}, delta "
-            f"{dataset.delta:g}) is spent{told}. Run {more} costs rho {release.rho:.6g}; together that is epsilon "
+            f"{dataset.delta:g}) is spent{problem}. Run {more} costs rho {release.rho:.6g}; together that is epsilon "
             f"{together:.4g}. Expected a run that fits, or, if the people in the table are to be protected by no more "
             f"than that: syncret budget set {dataset.name} --epsilon {enough:g} --delta {dataset.delta:g}"
         )
 
-    def quote(self, source: Source, release: Release, submission: str | None = None) -> "Quote":
+    def quote(
+        self, source: TableIdentity, release: Release, submission: str | None = None
+    ) -> "BudgetQuote":
         """What ``charge`` would do, and nothing is entered. Raises StoreError as ``charge`` does."""
         with self._shared.reading() as db:
-            name = _recognised(db, source, self.path)
+            name = _find_dataset(db, source, self.path)
             dataset = None if name is None else _load(db, name)
-        return Quote.of(dataset, source, release, submission)
+        return BudgetQuote.of(dataset, source, release, submission)
 
-    def require(self, source: Source, release: Release) -> None:
+    def require(self, source: TableIdentity, release: Release) -> None:
         """Raises BudgetExceeded where ``charge`` would; nothing is entered. Raises StoreError as ``charge``."""
         with self._shared.reading() as db:
-            name = _recognised(db, source, self.path)
+            name = _find_dataset(db, source, self.path)
             dataset = None if name is None else _load(db, name)
         if dataset is not None:
             self._require(dataset, release)
@@ -341,7 +348,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class BudgetQuote:
     """What a release would cost ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 where it is charged already.
 
     ``new`` where the dataset is not known yet: its first release sets the limit.
@@ -356,8 +363,12 @@ class Quote:
 
     @classmethod
     def of(
-        cls, dataset: Dataset | None, source: Source, release: Release, submission: str | None
-    ) -> "Quote":
+        cls,
+        dataset: Dataset | None,
+        source: TableIdentity,
+        release: Release,
+        submission: str | None,
+    ) -> "BudgetQuote":
         """For a dataset, None where there is none yet."""
         if dataset is None:
             name = source.name or _stem(source)
@@ -379,11 +390,11 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class BudgetAccount:
     """What taking part in one run costs one table, and the budget that pays for it."""
 
-    budget: Budget
-    source: Source
+    budget: OwnerBudget
+    source: TableIdentity
     release: Release
 
     def spend(self, submission: str, replaces: Sequence[str] = ()) -> str:
@@ -394,7 +405,7 @@ class Account:
         """See ``Budget.require``."""
         self.budget.require(self.source, self.release)
 
-    def quote(self, submission: str | None = None) -> Quote:
+    def quote(self, submission: str | None = None) -> BudgetQuote:
         """What ``spend`` would cost; see ``Budget.quote``."""
         return self.budget.quote(self.source, self.release, submission)
 
@@ -411,15 +422,16 @@ def _first_limit(release: Release) -> float:
     return min(allowed, release.rho)
 
 
-def _recognised(db: sqlite3.Connection, source: Source, where: Path) -> str | None:
+def _find_dataset(db: sqlite3.Connection, source: TableIdentity, where: Path) -> str | None:
     """The dataset that a table belongs to, if it is a known one. Raises StoreError where that cannot be said."""
-    found = {kind: _known(db, kind, value) for kind, value in source.marks}
+    found = {kind: _dataset_by_mark(db, kind, value) for kind, value in source.marks}
     of_path, of_content = found.get(_PATH, set()), found.get(_CONTENT, set())
     if source.name is not None:
         if of_content and source.name not in of_content:
             raise StoreError(
                 where,
-                f"knows the content of {source.path} as dataset {_listed(of_content)}; expected that name, or none, "
+                f"knows the content of {source.path} as dataset {_quoted_names(of_content)}; expected "
+                "that name, or none, "
                 "after --dataset: the same rows have one budget",
             )
         return source.name
@@ -427,22 +439,22 @@ def _recognised(db: sqlite3.Connection, source: Source, where: Path) -> str | No
     if len(both) > 1 or (not both and of_path | of_content):
         raise StoreError(
             where,
-            f"knows {source.path} as dataset {_listed(of_path | of_content)}, by its place and by its content; "
+            f"knows {source.path} as dataset {_quoted_names(of_path | of_content)}, by its place and by its content; "
             "expected --dataset with one of them",
         )
     return next(iter(both), None)
 
 
-def _listed(names: set[str]) -> str:
+def _quoted_names(names: set[str]) -> str:
     return " and ".join(sorted(names))
 
 
-def _known(db: sqlite3.Connection, kind: str, value: str) -> set[str]:
+def _dataset_by_mark(db: sqlite3.Connection, kind: str, value: str) -> set[str]:
     rows = db.execute("SELECT dataset FROM known WHERE kind = ? AND value = ?", (kind, value))
     return {row[0] for row in rows}
 
 
-def _new_name(db: sqlite3.Connection, source: Source) -> str:
+def _new_name(db: sqlite3.Connection, source: TableIdentity) -> str:
     """What a new dataset is called: after its file, with a number where that is another dataset's."""
     name = base = _stem(source)
     names, number = set(_names(db)), 1
@@ -452,7 +464,7 @@ def _new_name(db: sqlite3.Connection, source: Source) -> str:
     return name
 
 
-def _stem(source: Source) -> str:
+def _stem(source: TableIdentity) -> str:
     stem = Path(source.path or "").name.split(".")[0]
     return _UNFIT.sub("-", stem)[:_LONGEST_STEM].strip("-_") or "table"
 
@@ -470,17 +482,17 @@ def _load(db: sqlite3.Connection, name: str) -> Dataset | None:
     return Dataset(name, rho_limit, epsilon, delta, tuple(_runs(db, name)))
 
 
-def _runs(db: sqlite3.Connection, name: str) -> Iterator[Charged]:
+def _runs(db: sqlite3.Connection, name: str) -> Iterator[ReleaseCharge]:
     accountant = "(SELECT accountant FROM charged_as WHERE charged_as.entry = release.entry)"
     columns = "config, run, method, rho, epsilon, delta, distance, unit"
     columns += f", coalesce({accountant}, '{ZCDP.name}'), submission, charged_at"
     how = "(SELECT how FROM returned WHERE returned.entry = release.entry)"
     query = f"SELECT {columns}, {how} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
     for *release, submission, at, returned in db.execute(query, (name,)):
-        yield Charged(Release(*release), submission, at, returned)
+        yield ReleaseCharge(Release(*release), submission, at, returned)
 
 
-def _return(
+def _refund(
     db: sqlite3.Connection,
     config: str,
     submission: str,

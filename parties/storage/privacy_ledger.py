@@ -20,7 +20,7 @@ from typing import Any
 
 from mechanisms.accounting import ZCDP, Accountant, Ledger, LedgerEntry
 from mechanisms.events import Event
-from parties.foundation.errors import StoreUnfit
+from parties.foundation.errors import StoreIncompatible
 from parties.storage.database import Database
 from protocols.errors import CheckFailed
 from protocols.transcript import Record, read
@@ -36,7 +36,7 @@ LEDGER = (
 once."""
 
 
-def _pass(_: LedgerEntry) -> None:
+def _ignore(_: LedgerEntry) -> None:
     pass
 
 
@@ -53,8 +53,8 @@ class DurableLedger(Ledger):
         budget: float = 0.0,
         *,
         accountant: Accountant = ZCDP,
-        first: Callable[[LedgerEntry], object] = _pass,
-        then: Callable[[LedgerEntry], object] = _pass,
+        first: Callable[[LedgerEntry], object] = _ignore,
+        then: Callable[[LedgerEntry], object] = _ignore,
     ) -> None:
         """Raises ValueError for a budget that is not finite."""
         if not 0 <= budget < math.inf:
@@ -149,7 +149,7 @@ def adopt_charges(ledger: DurableLedger, transcript: Path, config_digest: str) -
         return
     records = [record for record in read(transcript).records if record]
     if any(record.get("config_sha256", config_digest) != config_digest for record in records):
-        raise StoreUnfit(
+        raise StoreIncompatible(
             transcript,
             "is of another configuration; expected an empty folder, or the config it was made with",
         )

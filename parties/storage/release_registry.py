@@ -1,11 +1,11 @@
 """A server's studies, outside their folders: what was released once is not released again from another folder.
 
-Provides ``Register``, a file of the operator's that outlives every run, ``Study``, one folder's part in a run, and
-``Registered``, the two together, which a server asks before it starts, before it takes an owner in, and before its
-first release. Studies are told apart by configuration and server, and their folders by a random number kept in each: a
-folder that was moved is still the same, and an old copy of it lacks charges that the register knows of. A
-configuration's second release would have fresh noise, and nobody has paid for it; it needs a new configuration, which
-owners charge anew.
+Provides ``ReleaseRegistry``, a file of the operator's that outlives every run, ``RegisteredFolder``, one folder's part
+in a run, and ``StudyRegistration``, the two together, which a server asks before it starts, before it takes an owner
+in, and before its first release. Studies are told apart by configuration and server, and their folders by a random
+number kept in each: a folder that was moved is still the same, and an old copy of it lacks charges that the register
+knows of. A configuration's second release would have fresh noise, and nobody has paid for it; it needs a new
+configuration, which owners charge anew.
 
 Public: all of it; paths are for the operator alone. What a transaction entered is durable when it ends. Known limits:
 who deletes the file, or begins anew on another host, forgets what was released there; the owners' budgets
@@ -36,7 +36,7 @@ _SCHEMA = (
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class RegisteredFolder:
     """One ``folder``, whose store is called ``store``, of ``server`` in the run of configuration ``config``.
 
     ``seal`` is the hash of the public half of its sealing key, "" where there is none.
@@ -50,7 +50,7 @@ class Study:
     seal: str = ""
 
     @classmethod
-    def of_server(cls, config: Config, pid: int, store: str, folder: Path) -> "Study":
+    def of_server(cls, config: Config, pid: int, store: str, folder: Path) -> "RegisteredFolder":
         """Of compute server ``pid``."""
         party = config.require_parties()[pid]
         seal = hashlib.sha256(party.seal_to.public).hexdigest()
@@ -63,14 +63,14 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FolderRecord:
     """What a register knows of a folder: how much was charged in it, and whether its run has ended."""
 
     charges: int
     ended: bool
 
 
-class Register:
+class ReleaseRegistry:
     """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Register:
         self.path = path
         self._shared = SharedDatabase(path, _KIND, _SCHEMA)
 
-    def begin(self, study: Study) -> None:
+    def begin(self, study: RegisteredFolder) -> None:
         """Enter a folder at its start. Raises StudyReleased where another one has released this configuration."""
         with self._shared.transaction() as db:
             self._require_first(db, study)
@@ -88,7 +88,7 @@ class Register:
                 (*study.key, study.run, str(study.folder.absolute()), study.seal, time.time()),
             )
 
-    def release(self, study: Study, clients: Iterable[str], charges: int = 0) -> None:
+    def release(self, study: RegisteredFolder, clients: Iterable[str], charges: int = 0) -> None:
         """Something is about to be released of ``clients``, from this folder, whose ledger has so many ``charges``.
 
         Raises as ``begin``.
@@ -105,16 +105,16 @@ class Register:
                 ((*study.key, client) for client in clients),
             )
 
-    def record(self, config: str, store: str) -> Record | None:
+    def record(self, config: str, store: str) -> FolderRecord | None:
         """Of the folder whose store has this name, in the run of ``config``; None where nothing is known."""
         with self._shared.reading() as db:
             row = db.execute(
                 "SELECT max(charges), max(ended_at) FROM study WHERE config = ? AND store = ?",
                 (config, store),
             ).fetchone()
-        return None if row[0] is None else Record(int(row[0]), row[1] is not None)
+        return None if row[0] is None else FolderRecord(int(row[0]), row[1] is not None)
 
-    def check_charges(self, study: Study, charges: int) -> None:
+    def check_charges(self, study: RegisteredFolder, charges: int) -> None:
         """Raises StudyReleased where this folder had more than so many ``charges`` before: it is an old copy."""
         with self._shared.reading() as db:
             row = db.execute(
@@ -128,7 +128,7 @@ class Register:
                 "which its data owners charge to their budgets anew",
             )
 
-    def end(self, study: Study) -> None:
+    def end(self, study: RegisteredFolder) -> None:
         """This folder needs its sealing key no longer."""
         with self._shared.transaction() as db:
             db.execute(
@@ -136,7 +136,7 @@ class Register:
                 (time.time(), *study.key),
             )
 
-    def check_client(self, study: Study, client: str) -> None:
+    def check_client(self, study: RegisteredFolder, client: str) -> None:
         """Raises StudyReleased where ``client`` is in a release of this configuration from another folder."""
         with self._shared.reading() as db:
             row = db.execute(
@@ -150,7 +150,7 @@ class Register:
                 f"client {client!r} is in a release of this configuration already, of {_when(row[0])}",
             )
 
-    def released_elsewhere(self, study: Study) -> bool:
+    def released_elsewhere(self, study: RegisteredFolder) -> bool:
         """Whether anything was released of this configuration from another folder."""
         with self._shared.reading() as db:
             row = db.execute(
@@ -160,7 +160,7 @@ class Register:
             ).fetchone()
         return row is not None
 
-    def sharing_seal(self, study: Study) -> Sequence[str]:
+    def sharing_seal(self, study: RegisteredFolder) -> Sequence[str]:
         """Folders of other studies that are not over and have the same sealing key."""
         with self._shared.reading() as db:
             rows = db.execute(
@@ -170,7 +170,7 @@ class Register:
             ).fetchall()
         return [row[0] for row in rows] if study.seal else []
 
-    def _require_first(self, db: sqlite3.Connection, study: Study) -> None:
+    def _require_first(self, db: sqlite3.Connection, study: RegisteredFolder) -> None:
         row = db.execute(
             "SELECT folder, released_at FROM study WHERE config = ? AND server = ? AND store <> ? "
             "AND released_at IS NOT NULL",
@@ -189,15 +189,15 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-_ALONE_S = 1.0
+_SOLE_USE_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Registered:
+class StudyRegistration:
     """A study in its register."""
 
-    register: Register
-    study: Study
+    register: ReleaseRegistry
+    study: RegisteredFolder
     _released: str = ""
     """The digest of the clients that the register has been told last."""
     _charges: int = -1
@@ -205,9 +205,9 @@ class Registered:
     """As long as that, nobody was released from another folder a moment ago."""
 
     @classmethod
-    def begin(cls, path: Path, study: Study) -> "Registered":
+    def begin(cls, path: Path, study: RegisteredFolder) -> "StudyRegistration":
         """Enter ``study`` in the file at ``path``. Raises as ``Register.begin``."""
-        register = Register(path)
+        register = ReleaseRegistry(path)
         register.begin(study)
         return cls(register, study)
 
@@ -239,7 +239,7 @@ class Registered:
         if now < self._alone_until:
             return
         if not self.register.released_elsewhere(self.study):
-            self._alone_until = now + _ALONE_S
+            self._alone_until = now + _SOLE_USE_S
             return
         self.register.check_client(self.study, client)
 

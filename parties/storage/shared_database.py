@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from parties.foundation.errors import StoreError
-from parties.storage.database import Step, migrate, version_of
+from parties.storage.database import Step, migrate, schema_version
 from parties.storage.files import create, disk_errors
 from protocols.durable import sync
 
-_PATIENCE_S = 30.0
+_BUSY_TIMEOUT_S = 30.0
 
 
 class SharedDatabase:
@@ -63,7 +63,7 @@ class SharedDatabase:
                     for statement in schema:
                         made.execute(statement)
                 sync(beside)
-                with _alone(folder):
+                with _exclusive(folder):
                     if not self.path.exists():
                         beside.rename(self.path)
                         sync(folder)
@@ -73,7 +73,7 @@ class SharedDatabase:
     def _check(self, version: int, steps: Mapping[int, Step]) -> None:
         with self._connected() as db:
             kind = db.execute("PRAGMA application_id").fetchone()[0]
-            found = version_of(db)
+            found = schema_version(db)
             damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if kind != self._kind or damage != "ok":
             why = "it is none of this program's" if damage == "ok" else str(damage).splitlines()[-1]
@@ -108,7 +108,7 @@ class SharedDatabase:
                 # A file that has gone meanwhile is not made anew.
                 uri = f"{self.path.absolute().as_uri()}?mode=rw"
                 connection = sqlite3.connect(
-                    uri, uri=True, timeout=_PATIENCE_S, isolation_level=None
+                    uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
                 )
                 with contextlib.closing(connection) as db:
                     # The journal's end is the transaction's: EXTRA has that on the disk as well.
@@ -130,7 +130,7 @@ class SharedDatabase:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _exclusive(folder: Path) -> Iterator[None]:
     """No other process is within this for the same folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

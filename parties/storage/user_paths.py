@@ -1,6 +1,6 @@
 """Where this user's own records lie that outlive every run: the budget of its data, the register of its studies.
 
-Provides ``budget_file`` and ``register_file``: a file that was named, or the one that the environment names
+Provides ``budget_path`` and ``registry_path``: a file that was named, or the one that the environment names
 (SYNCRET_BUDGET, SYNCRET_REGISTER), or one in the places of the XDG base directories. Both say what was released, so
 that neither belongs in a run's folder, and neither may be deleted: a copy of them belongs in the backup. Public: paths.
 Source: https://specifications.freedesktop.org/basedir-spec/latest/.
@@ -11,21 +11,25 @@ from pathlib import Path
 
 from parties.foundation.errors import ConfigError
 
-BUDGET, REGISTER = "SYNCRET_BUDGET", "SYNCRET_REGISTER"
+BUDGET_VARIABLE, REGISTRY_VARIABLE = "SYNCRET_BUDGET", "SYNCRET_REGISTER"
 _FOLDER = "syncret"
 
 
-def budget_file(named: Path | None = None) -> Path:
+def budget_path(named: Path | None = None) -> Path:
     """The budgets of a data owner's tables. Raises ConfigError where this user has no home."""
-    return _place(named, BUDGET, "XDG_DATA_HOME", Path(".local") / "share", "budget.sqlite")
+    return _data_path(
+        named, BUDGET_VARIABLE, "XDG_DATA_HOME", Path(".local") / "share", "budget.sqlite"
+    )
 
 
-def register_file(named: Path | None = None) -> Path:
+def registry_path(named: Path | None = None) -> Path:
     """The register of a server's studies. Raises ConfigError where this user has no home."""
-    return _place(named, REGISTER, "XDG_STATE_HOME", Path(".local") / "state", "register.sqlite")
+    return _data_path(
+        named, REGISTRY_VARIABLE, "XDG_STATE_HOME", Path(".local") / "state", "register.sqlite"
+    )
 
 
-def _place(named: Path | None, variable: str, base: str, below_home: Path, name: str) -> Path:
+def _data_path(named: Path | None, variable: str, base: str, below_home: Path, name: str) -> Path:
     """Relative paths in XDG's variables are to be ignored, the specification says."""
     chosen = named or (Path(value) if (value := os.environ.get(variable)) else None)
     if chosen is not None:

@@ -17,7 +17,7 @@ from bench.cli import bench
 from bench.engine.measure import run_three
 from bench.networks import opened
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.foundation.exit_codes import Status
 from tests.parties.commands import LIMIT_S, Run
 from tests.until import until
@@ -76,7 +76,7 @@ def test_bench_cleans_up_when_it_is_stopped(
 ) -> None:
     with interrupts(disposition):
         before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-        assert guarded(cli, ["bench", "wait", str(int(number))]) == status
+        assert run_command_line(cli, ["bench", "wait", str(int(number))]) == status
         assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
     assert capsys.readouterr().err.strip() == f"syncret: error: {said}"
     assert ends == ["cleaned up"]
@@ -125,7 +125,7 @@ def test_a_child_that_is_being_started_when_a_signal_comes_is_ended_too(
     monkeypatch.setattr("subprocess.Popen", Signalled)
     monkeypatch.setitem(bench.commands, "three", three)
     with interrupts(None):
-        assert guarded(cli, ["bench", "three"]) == status
+        assert run_command_line(cli, ["bench", "three"]) == status
     assert len(started) == 3
     for pid in started:
         with pytest.raises(ProcessLookupError):

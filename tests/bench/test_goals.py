@@ -17,8 +17,8 @@ from bench.cli import bench
 from mechanisms.accounting import LedgerEntry
 from parties.audit.findings import FAIL, PASS, Check
 from parties.mpc import restart
-from parties.mpc.estimation import KeptModels
-from parties.mpc.participants.admission import Arrivals
+from parties.mpc.estimation import ModelCache
+from parties.mpc.participants.admission import Admission
 from protocols import base
 from protocols.context import Context
 from protocols.ring import Ring, RingArray
@@ -44,7 +44,7 @@ def test_attacks_says_what_was_wanted_what_it_got_and_what_the_others_saw() -> N
 
 
 def test_charges_adopted_on_ones_word_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def adopted(states: Sequence[restart.Held]) -> list[LedgerEntry]:
+    def adopted(states: Sequence[restart.ReportedState]) -> list[LedgerEntry]:
         return sorted({e for s in states for e in s.entries}, key=lambda e: (e.round, e.opening))
 
     monkeypatch.setattr(restart, "_charged_by_two", adopted)
@@ -79,8 +79,8 @@ def test_a_lead_that_changes_a_kept_model_keeps_a_study_from_ending_where_follow
     async def untaught(*_: object) -> None:
         """No follower shows the lead what two have kept."""
 
-    monkeypatch.setattr(KeptModels, "taught", untaught)
-    monkeypatch.setattr(KeptModels, "take", KeptModels.save)
+    monkeypatch.setattr(ModelCache, "receive_missing", untaught)
+    monkeypatch.setattr(ModelCache, "take", ModelCache.save)
     (found,) = tries(PICK, "another-model")
     assert found.reached
     assert "the study does not end" in found.got
@@ -102,7 +102,7 @@ def test_an_owner_is_excluded_by_none_but_who_says_that_it_has_nothing_of_it() -
 def test_a_round_that_is_counted_without_somebody_keeps_a_study_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Arrivals, "_check_recorded", lambda self, round: None)
+    monkeypatch.setattr(Admission, "_check_recorded", lambda self, round: None)
     (found,) = tries(EXCLUDE, "no-totals")
     assert found.reached
     assert "the study does not end" in found.got

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from bench.datasets import Dataset
 from bench.linked_utility import Result, config_of, link_utility, page, split_by_columns
 from mechanisms.domain import Domain, Integer
-from parties.local.request import AIM, DISTAIM, Request, load_linked_trial
-from parties.local.sources import Located
+from parties.local.request import AIM, DISTAIM, TrialRequest, load_linked_trial
+from parties.local.sources import LocatedTable
 
 SIZES = (5, 7, 3, 4)
 
@@ -28,8 +28,8 @@ def test_split_by_columns_joins_to_rows_of_the_table(overlap: float, joined: int
     table = dataset()
     tables = split_by_columns(table, 80, overlap, seed=3)
     config = config_of(table, rows=80, epsilon=1.0, rounds=2, degree=2, queries=4)
-    located = {name: Located(part, name) for name, part in tables.items()}
-    trial = load_linked_trial(config, located, Request(AIM, "small", 2, "iid", None, 1))
+    located = {name: LocatedTable(part, name) for name, part in tables.items()}
+    trial = load_linked_trial(config, located, TrialRequest(AIM, "small", 2, "iid", None, 1))
     assert len(trial.codes) == joined
     known = {tuple(row) for row in np.concatenate([table.train, table.test]).tolist()}
     assert {tuple(row) for row in trial.codes.tolist()} <= known

@@ -36,9 +36,9 @@ from bench.overhead.formula import (
 from bench.overhead.upload import Relay, Upload, measure_uploads
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
-from parties.federation.secagg_client import take_part
+from parties.federation.secagg_client import run_secagg_client
 from parties.federation.secagg_server import RoundServer
-from parties.identity.tls import make_certificates, pinned_in
+from parties.identity.tls import make_certificates, pinned_key_in
 from protocols.upload import WHOLE, body_size
 from secagg.client import SecAggClient
 from secagg.keys import Identity
@@ -270,11 +270,11 @@ async def test_a_round_over_tls_has_the_formulas_records(tmp_path: Path) -> None
             for relay in relays:
                 await relay.__aenter__()
             clients = [
-                take_part(
+                run_secagg_client(
                     SecAggClient(u, np.full(length, u), policy_for(asked)),
                     "127.0.0.1",
                     relays[u].port,
-                    server=pinned_in(files["aggregator"].cert),
+                    server=pinned_key_in(files["aggregator"].cert),
                     files=files[name],
                 )
                 for u, name in enumerate(names)

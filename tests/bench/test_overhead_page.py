@@ -23,7 +23,7 @@ from bench.overhead.utility import Best, Errors, best_rounds, errors_by_rounds
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import draw_workload
 from parties.mpc.inputs import input_form
-from parties.mpc.submission.sealed_upload import Sizes
+from parties.mpc.submission.sealed_upload import UploadSizes
 
 # MB on the wire by method and variant at T = 10: no two figures of a document are alike.
 WIRES = {
@@ -453,7 +453,7 @@ def test_servers_pass_on_and_store_what_the_formula_says() -> None:
     workload = draw_workload(Domain(tuple(Integer(f"c{i}", 0, 9, 10) for i in range(3))))
     codes = np.random.default_rng(0).integers(0, 10, (30, 3)).astype(np.int32)
     found = measure_servers(workload, codes, clients=3, rounds=1, upload="seeded")
-    sizes = Sizes.of(input_form("seeded", workload), 10)
+    sizes = UploadSizes.of(input_form("seeded", workload), 10)
     passed_on = [sum(sizes.passed_on(to) for to in range(3) if to != via) for via in range(3)]
     # Each upload comes to any one server, and goes on from there.
     assert sum(found.passed_on_bytes) in {sum(c) for c in product(passed_on, repeat=3)}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from parties.config import load_config
-from parties.identity.join_documents import words
+from parties.identity.join_documents import fingerprint_words
 from parties.local.children import free_ports
 from tests.docs.guides import AS_IT_IS, ROOT, Block
 
@@ -80,7 +80,7 @@ class Session:
 
         if _WORDS in code:
             study = next(self._folder.glob("*/study/*.toml"))
-            code = code.replace(_WORDS, words(load_config(study).digest()))
+            code = code.replace(_WORDS, fingerprint_words(load_config(study).digest()))
         return _HOST.sub(port, code).replace(_STATE, "service")
 
     def _environment(self, folder: Path) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 from parties.config import CertificateFiles, Config
 from parties.identity.tls import make_certificates
 from parties.local.children import free_ports
-from parties.methods.flaim.flower_node import STATE
+from parties.methods.flaim.flower_node import STATE_FILE
 from tests.parties.flaim_support import MALICIOUS, NAMES, SERVER, codes_of, flaim_config
 from tests.parties.test_audit_flaim import assert_clean, collect
 
@@ -264,7 +264,7 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
     with fleet(tmp_path) as found:
         start_deployment(found, nodes)
         run = run_app(found, config=str(tmp_path / "study.toml"), dir=str(server))
-        state = tmp_path / killed / "state" / STATE
+        state = tmp_path / killed / "state" / STATE_FILE
 
         def in_a_sum() -> bool:
             return state.exists() and json.loads(state.read_bytes())["session"]["sum"] is not None
@@ -275,7 +275,9 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
     result = json.loads((server / "result.json").read_text())
     assert result["rounds_done"] == 1
     assert result["sums"]["dropouts"] >= 1
-    assert not any((tmp_path / name / "state" / STATE).exists() for name in NAMES if name != killed)
+    assert not any(
+        (tmp_path / name / "state" / STATE_FILE).exists() for name in NAMES if name != killed
+    )
     assert_clean(collect(config, tmp_path, certificates))
 
 

@@ -20,9 +20,9 @@ from parties.cli.main import cli
 from parties.config import load_config
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
-from parties.local.request import Request, load_trial
-from parties.mpc.planning.upload_size import text_with_offers
-from parties.observability.events import Lines
+from parties.local.request import TrialRequest, load_trial
+from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
+from parties.observability.events import TextLines
 
 ROWS = 3000
 
@@ -56,7 +56,7 @@ def stays(seed: int, *, year: int = 2019, cost: float = 7.0, age: float = 55.0) 
 
 def draft_text_of(table: pd.DataFrame, path: Path) -> str:
     table.to_csv(path, index=False)
-    return text_with_offers("stays", private_draft(draft_domain(path)))[0]
+    return draft_text_with_upload_sizes("stays", private_draft(draft_domain(path)))[0]
 
 
 def test_two_tables_without_a_value_in_common_have_the_same_draft(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_two_tables_without_a_value_in_common_have_the_same_draft(tmp_path: Path
     assert draft_text_of(other, tmp_path / "other.csv") == one
     # The control: the usual draft tells them apart.
     usual = [
-        text_with_offers("stays", draft_domain(tmp_path / name))[0]
+        draft_text_with_upload_sizes("stays", draft_domain(tmp_path / name))[0]
         for name in ("one.csv", "other.csv")
     ]
     assert usual[0] != usual[1]
@@ -133,12 +133,12 @@ def test_a_table_of_categories_alone_has_no_private_draft(tmp_path: Path) -> Non
 async def test_a_run_finds_bounds_and_heaps_by_noisy_counts_alone(tmp_path: Path) -> None:
     table, path, study = stays(3), tmp_path / "stays.csv", tmp_path / "stays.toml"
     study.write_text(draft_text_of(table, path))
-    request = Request("aim", "stays", None, "iid", None, 0)
+    request = TrialRequest("aim", "stays", None, "iid", None, 0)
     config = load_config(study).override({"run.epsilon": 2.0})
     trial = load_trial(config, read_table(path), request, source=str(path))
     folder = open_method_folder(trial, tmp_path / "run")
     document = finish_trial(
-        trial, folder, await run_method(trial, folder, Lines(stream=io.StringIO()))
+        trial, folder, await run_method(trial, folder, TextLines(stream=io.StringIO()))
     )
     assert document["about"]["provenance"]["private"] == 7  # type: ignore[index]
     drawn = pd.read_csv(folder.path / "synthetic.csv", dtype=str, keep_default_na=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parties.config import CertificateFiles
-from parties.storage.user_paths import BUDGET, REGISTER
+from parties.storage.user_paths import BUDGET_VARIABLE, REGISTRY_VARIABLE
 from tests.parties import support
 
 
@@ -13,7 +13,7 @@ from tests.parties import support
 def places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Budgets and registers of this test alone: most of them run the same study, each in a folder of its own."""
     folder = tmp_path_factory.mktemp("places")
-    for variable in (BUDGET, REGISTER):
+    for variable in (BUDGET_VARIABLE, REGISTRY_VARIABLE):
         monkeypatch.setenv(variable, str(folder / f"{variable.lower()}.sqlite"))
     return folder
 

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from mechanisms.flaim_client import FlaimClient
 from parties.config import CertificateFiles, Config, config_from_dict
 from parties.federation.flaim_parameters import is_malicious, settings_of
-from parties.federation.key_directory import Own
-from parties.federation.messages import Hello, Message, MessageKind
-from parties.federation.transcript_schema import step_of
+from parties.federation.key_directory import OwnClientKey
+from parties.federation.messages import ClientGreeting, FederationMessage, MessageKind
+from parties.federation.transcript_schema import flaim_step_of
 from parties.identity import tls
 from parties.local.children import free_ports
-from parties.methods.flaim.client import ClientReport, ClientSession, run_client
+from parties.methods.flaim.client import ClientReport, FlaimClientSession, run_client
 from parties.methods.flaim.server import run_flaim_server
-from parties.network.frames import close, read_frame, write_frame
-from parties.observability.status import Board
-from parties.session.operator_commands import Orders
+from parties.network.frames import close_writer, read_frame, write_frame
+from parties.observability.status import RunStatus
+from parties.session.operator_commands import OperatorCommands
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.support import document
@@ -50,7 +50,7 @@ def flaim_config(
     server = certificates[SERVER]
     table["flaim"] = {
         "address": f"127.0.0.1:{free_ports(1)[0]}",
-        "key": tls.pinned_in(server.cert).key,
+        "key": tls.pinned_key_in(server.cert).key,
         "clients": list(NAMES),
     }
     table["tls"] = {"ca": str(server.ca), "cert": str(server.cert), "key": str(server.key)}
@@ -99,8 +99,8 @@ async def play(
     faults: Mapping[int, Fault] | None = None,
     *,
     register: Path | None = None,
-    board: Board | None = None,
-    orders: Orders | None = None,
+    board: RunStatus | None = None,
+    orders: OperatorCommands | None = None,
     waits: bool = True,
 ) -> tuple[Events, list[ClientReport | BaseException]]:
     """A run with the server and all clients in this loop; those of ``faults`` do something else.
@@ -174,8 +174,10 @@ def following(
         reader, writer = await connect(config, certificates[name])
         try:
             with Database(folder / name, config.digest(), LEDGER) as database:
-                own = Own.make(config, certificates[name]) if is_malicious(config) else None
-                session = ClientSession(
+                own = (
+                    OwnClientKey.make(config, certificates[name]) if is_malicious(config) else None
+                )
+                session = FlaimClientSession(
                     config,
                     workload,
                     client,
@@ -188,9 +190,9 @@ def following(
                 await greet(config, reader, writer, rows=client.declared_rows, card=card)
                 while not session.over:
                     data = await read_frame(reader, SERVER, limit=1 << 20, timeout_s=30)
-                    kind = step_of(data)
+                    kind = flaim_step_of(data)
                     if kind.startswith("flaim"):
-                        now = Message.unpack(data, SERVER).round
+                        now = FederationMessage.unpack(data, SERVER).round
                     there = kind == at and now == round
                     if there and await before(reader):
                         return
@@ -201,7 +203,7 @@ def following(
                         return
         finally:
             writer.transport.abort()
-            await close(writer)
+            await close_writer(writer)
 
     return fault
 
@@ -252,11 +254,13 @@ async def greet(
     *,
     rows: int | None,
     card: bytes = b"",
-) -> Message:
+) -> FederationMessage:
     """Say hello; returns the answer."""
     digests = bytes.fromhex(config.digest()), bytes.fromhex(config.build_workload().digest())
-    hello = Hello(*digests, rows, "test", card)
+    hello = ClientGreeting(*digests, rows, "test", card)
     await write_frame(
-        writer, Message(MessageKind.HELLO, 0, hello.pack()).pack(), SERVER, timeout_s=10
+        writer, FederationMessage(MessageKind.HELLO, 0, hello.pack()).pack(), SERVER, timeout_s=10
     )
-    return Message.unpack(await read_frame(reader, SERVER, limit=4096, timeout_s=10), SERVER)
+    return FederationMessage.unpack(
+        await read_frame(reader, SERVER, limit=4096, timeout_s=10), SERVER
+    )

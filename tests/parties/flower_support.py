@@ -8,10 +8,10 @@ from pathlib import Path
 
 from parties.config import CertificateFiles, Config
 from parties.federation.flower_envelope import Envelope
-from parties.federation.flower_members import GridMembers
-from parties.federation.messages import Message, is_secagg
-from parties.federation.transcript_schema import step_of
-from parties.methods.flaim.flower_node import Node
+from parties.federation.flower_members import FlowerClients
+from parties.federation.messages import FederationMessage, is_secagg_message
+from parties.federation.transcript_schema import flaim_step_of
+from parties.methods.flaim.flower_node import FlowerNode
 from parties.methods.flaim.server import run_flaim_server
 from tests.parties.flaim_support import NAMES, Events, codes_of
 
@@ -63,9 +63,9 @@ class Grid:
 
 def node_of(
     config: Config, certificates: Mapping[str, CertificateFiles], folder: Path, number: int
-) -> Node:
+) -> FlowerNode:
     name = NAMES[number]
-    return Node(
+    return FlowerNode(
         config,
         config.build_workload(),
         codes_of(number),
@@ -108,7 +108,7 @@ async def play_on(
             folder / "server",
             progress=events,
             closed=closed,
-            meet=partial(GridMembers, post=grid),
+            meet=partial(FlowerClients, transport=grid),
         )
     finally:
         await asyncio.to_thread(grid.join)
@@ -117,10 +117,12 @@ async def play_on(
 
 def kinds_of(envelope: Envelope) -> list[str]:
     """What an envelope's frames are."""
-    return [step_of(frame) for frame in envelope.frames]
+    return [flaim_step_of(frame) for frame in envelope.frames]
 
 
 def round_of(envelope: Envelope) -> int | None:
     """The round of the last of FLAIM's own frames that has one."""
-    rounds = [Message.unpack(f, "x").round for f in envelope.frames if not is_secagg(f)]
+    rounds = [
+        FederationMessage.unpack(f, "x").round for f in envelope.frames if not is_secagg_message(f)
+    ]
     return rounds[-1] if rounds else None

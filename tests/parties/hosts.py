@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from parties.config import Address
-from parties.identity.join_documents import own_card, own_request
-from parties.identity.study_setup import CERTIFICATES, admit, merge
+from parties.identity.join_documents import ensure_join_request, ensure_server_card
+from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.identity.tls import Authority
 from parties.local.children import free_ports
 
@@ -21,7 +21,7 @@ def make_cards(folder: Path) -> list[Path]:
         host.mkdir()
         ends = {end: Address("127.0.0.1", next(ports)) for end in ("mesh", "ingest")}
         paths.append(host / f"{name}.card")
-        own_card(name, ends, keys=host / "tls", path=paths[-1])
+        ensure_server_card(name, ends, keys=host / "tls", path=paths[-1])
     return paths
 
 
@@ -32,7 +32,7 @@ def make_requests(folder: Path) -> list[Path]:
         host = folder / name
         host.mkdir()
         paths.append(host / f"{name}.request")
-        own_request(name, keys=host / "tls", path=paths[-1])
+        ensure_join_request(name, keys=host / "tls", path=paths[-1])
     return paths
 
 
@@ -41,8 +41,8 @@ def three_hosts(folder: Path, study: Path) -> dict[str, Path]:
     cards, requests = make_cards(folder), make_requests(folder)
     authority, merged = folder / "authority", folder / "study"
     Authority.make(authority, 10)
-    merge(study, cards, authority=authority, out=merged, valid_days=10)
-    admit(requests, authority=authority, out=merged / CERTIFICATES, valid_days=10)
+    create_study(study, cards, authority=authority, out=merged, valid_days=10)
+    issue_certificates(requests, authority=authority, out=merged / CERTIFICATES, valid_days=10)
     copies = {}
     for name in (*SERVERS, *OWNERS):
         shutil.copytree(merged, folder / name / "study")

@@ -22,7 +22,7 @@ import parties.mpc.computation
 import parties.mpc.server
 from parties.audit.runner import audit_folder
 from parties.methods.distaim import write_lead_report
-from parties.mpc.server import run_party
+from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
 from parties.storage.privacy_ledger import DurableLedger
@@ -93,7 +93,9 @@ def _serve(cluster: Cluster, pid: int, point: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     progress = Recording()
     closed, register = asyncio.Event(), cluster.register(pid)
-    asyncio.run(run_party(config, pid, folder, progress=progress, closed=closed, register=register))
+    asyncio.run(
+        run_mpc_server(config, pid, folder, progress=progress, closed=closed, register=register)
+    )
 
 
 def _submit(

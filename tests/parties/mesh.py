@@ -14,7 +14,7 @@ from mechanisms.aim import Estimate, Measurement
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.mpc.server import run_party
+from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.submit import submit
 from parties.observability.events import FieldValue
 from tests.parties.support import OWNERS, PARTIES, make_codes
@@ -132,7 +132,7 @@ class Cluster:
         for pid in pids:
             self.directory(pid).mkdir(parents=True, exist_ok=True)
             tasks[pid] = asyncio.create_task(
-                run_party(
+                run_mpc_server(
                     configs[pid],
                     pid,
                     self.directory(pid),

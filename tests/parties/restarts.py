@@ -2,10 +2,11 @@
 
 Provides ``State``, what three disks hold between two attempts at a run, and ``attempt``, one start of all three that a
 ``Crash`` may end and in which one server's disk may have been forged (``Lie``). The servers run their own code:
-``agree``, ``Arrivals``, ``MpcBackend``, ``commit``, ``DurableLedger`` and AIM's loop, driven as coroutines without an
-event loop; what is simulated is the disk (a database in memory), the link (a dictionary), the estimator (another model
-at each attempt) and the noise (drawn from the noise keys and a name, by no distribution). ``Ghost`` is what an observer
-of all three would have seen: the noise, the inputs and the value of each opening that anybody took part in.
+``agree_on_resume``, ``Admission``, ``MpcBackend``, ``commit``, ``DurableLedger`` and AIM's loop, driven as coroutines
+without an event loop; what is simulated is the disk (a database in memory), the link (a dictionary), the estimator
+(another model at each attempt) and the noise (drawn from the noise keys and a name, by no distribution). ``Ghost`` is
+what an observer of all three would have seen: the noise, the inputs and the value of each opening that anybody took
+part in.
 """
 
 import asyncio
@@ -32,19 +33,19 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import Estimate, Measurement
 from parties.config import Config
 from parties.mpc import aim_backend, computation
-from parties.mpc.agreement import agree, identity_of, largest_state, load_selections
+from parties.mpc.agreement import agree_on_resume, load_selections, max_state_bytes, run_identity
 from parties.mpc.estimation import LEAD, LeadEstimator, encode_estimate
-from parties.mpc.inputs import Added, Batch
+from parties.mpc.inputs import AdditionResult, SubmissionBatch
 from parties.mpc.openings import choice_name
-from parties.mpc.participants.admission import Arrivals
-from parties.mpc.participants.registry import Roll
+from parties.mpc.participants.admission import Admission
+from parties.mpc.participants.registry import ParticipantRegistry
 from parties.mpc.planning.budget import make_plan, security_bits
 from parties.mpc.records import StoredSubmission
-from parties.mpc.replay.effects import Circumstances
+from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import AGREE
-from parties.mpc.storage.store import _FILED, Store
-from parties.mpc.storage.tables import SCHEMA
-from parties.session.operator_commands import Orders
+from parties.mpc.storage.store import _BODY_FOLDERS, Store
+from parties.mpc.storage.tables import STORE_SCHEMA
+from parties.session.operator_commands import OperatorCommands
 from parties.storage.database import _META
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.base import open_value
@@ -89,8 +90,8 @@ def study(rounds: int, schedule: str) -> SimpleNamespace:
         config=made,
         workload=workload,
         plan=plan,
-        identity=identity_of(made, workload.digest(), plan, bits),
-        max_bytes=largest_state(workload, rounds),
+        identity=run_identity(made, workload.digest(), plan, bits),
+        max_bytes=max_state_bytes(workload, rounds),
     )
 
 
@@ -121,7 +122,7 @@ class Disk(Store):
     """A store in memory; each transaction that is durable at its end is one event of its server."""
 
     def __init__(self, image: Image, event: Callable[[], None]) -> None:
-        self.roll = Roll(self)
+        self.registry = ParticipantRegistry(self)
         self.admit = lambda client: None
         self.directory = self._path = Path("disk")
         self._lock, self._flushing = threading.RLock(), threading.Lock()
@@ -134,7 +135,7 @@ class Disk(Store):
             self._db.deserialize(image.database)
         else:
             self._db.execute("PRAGMA page_size=512")
-            for statement in (_META, *SCHEMA):
+            for statement in (_META, *STORE_SCHEMA):
                 self._db.execute(statement)
 
     def image(self) -> Image:
@@ -156,7 +157,7 @@ class Disk(Store):
             yield
 
     @contextlib.contextmanager
-    def hasty(self) -> Iterator[None]:
+    def relaxed_durability(self) -> Iterator[None]:
         with super().transaction():
             yield
 
@@ -173,7 +174,7 @@ class Disk(Store):
 
     def _drop_unnamed(self, table: str) -> None:
         named = {row[0] for row in self.rows(f"SELECT path FROM {table}")}  # noqa: S608
-        for name in [name for name in self._files if name.startswith(f"{_FILED[table]}/")]:
+        for name in [name for name in self._files if name.startswith(f"{_BODY_FOLDERS[table]}/")]:
             if name not in named:
                 del self._files[name]
 
@@ -186,7 +187,7 @@ class Disk(Store):
         parts = [_digest(client, n).hex() for n in (pid, (pid + 1) % 3)]
         row = (client, 1, said.canonical(), _digest(client).hex(), "", "00" * 32, *parts, 1, 1, "")
         marks = ", ".join("?" * (len(row) + 1))
-        with self.hasty():
+        with self.relaxed_durability():
             self.enter(f"INSERT OR IGNORE INTO submission VALUES ({marks})", [(*row, 0.0)])  # noqa: S608
 
     def facts(self) -> Mapping[str, object]:
@@ -207,7 +208,7 @@ class Disk(Store):
             "chosen": tuple(sorted(load_selections(self, 9).items())),
             "totals": tuple(self.rows("SELECT round, clients FROM total ORDER BY round")),
             "models": tuple(sorted(self.estimates().items())),
-            "final": tuple(self.finals()),
+            "final": tuple(self.finalized()),
         }
 
     def charges(self) -> list[LedgerEntry]:
@@ -402,7 +403,7 @@ class World:
             for client in self.there():
                 server.disk.take_in(client, server.pid)
             if lie is not None and lie.pid == server.pid:
-                with server.disk.hasty():
+                with server.disk.relaxed_durability():
                     lie.forge(server.disk)
             server.work = serve(server)
 
@@ -494,7 +495,7 @@ class World:
         return Outcome(state, [s.ended for s in self.servers], [s.events for s in self.servers])
 
 
-class Everyone(Arrivals):
+class Everyone(Admission):
     """Owners come while they are waited for: one between the first look and the second, which is the last."""
 
     looks = 0
@@ -517,11 +518,11 @@ class Form:
     def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
         return [tuple(due)]
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+    async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
         for client in batch.clients:
             parts = [_draw(f"counts {client} {c}", total.size) for c in (ctx.pid, ctx.next_pid)]
             total = total + Share(R32, ctx.pid, *parts)
-        return Added(total)
+        return AdditionResult(total)
 
 
 def _draw(name: str, count: int) -> NDArray[np.uint32]:
@@ -557,12 +558,12 @@ async def serve(server: Server) -> None:
         store=server.disk,
         transcript=quiet,
         progress=quiet,
-        orders=Orders(),
-        circumstances=Circumstances(),
+        orders=OperatorCommands(),
+        effects=Effects(),
         on_release=lambda clients, charges: None,
     )
     with ctx.step(AGREE.name) as c:
-        resumed = await agree(
+        resumed = await agree_on_resume(
             c,
             made.identity,
             server.disk,
@@ -576,11 +577,11 @@ async def serve(server: Server) -> None:
             fresh=ctx.fresh_noise_keys(),
             max_bytes=made.max_bytes,
         )
-    history = resumed.found.history
+    history = resumed.conclusion.history
     sigmas = [m.sigma for m in history if m.round > 0]
     initial = sum(m.round == 0 for m in history)
     released = computation.released_costs(around.plan, initial, sigmas)
-    around.plan.write_off([*released, *resumed.found.wasted], initial=initial, sigmas=sigmas)
+    around.plan.write_off([*released, *resumed.conclusion.wasted], initial=initial, sigmas=sigmas)
     arrivals = Everyone(
         ctx,
         made.config,
@@ -589,7 +590,7 @@ async def serve(server: Server) -> None:
         cells=made.workload.maximal_cells,
         transcript=quiet,
         closed=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
-        circumstances=around.circumstances,
+        effects=around.effects,
         authority=SimpleNamespace(),  # type: ignore[arg-type]
         orders=around.orders,
         recorded=resumed.openings.recorded,

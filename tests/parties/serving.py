@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from parties.config import Address, load_config
-from parties.identity.join_documents import own_request
-from parties.identity.study_setup import CERTIFICATES, admit
+from parties.identity.join_documents import ensure_join_request
+from parties.identity.study_setup import CERTIFICATES, issue_certificates
 from parties.identity.tls import Authority
 from parties.local.children import free_ports
-from parties.service.identity import join, make_identity
-from parties.service.status_client import NotRunning, call
+from parties.service.identity import create_identity, join_servers
+from parties.service.status_client import NotRunning, request_document
 from tests.parties.commands import ROOT
 from tests.parties.small import write_small
 
@@ -36,10 +36,10 @@ def make_identities(folder: Path, servers: tuple[str, ...] = SERVERS) -> list[Pa
         ends = [Address("127.0.0.1", next(ports)) for _ in range(2)]
         folders.append(folder / name)
         folders[-1].mkdir(mode=0o700)
-        make_identity(folders[-1], name, *ends)
+        create_identity(folders[-1], name, *ends)
         files.append(folders[-1] / f"{name}.server")
     for own in folders:
-        join(own, files)
+        join_servers(own, files)
     return folders
 
 
@@ -84,7 +84,7 @@ class Serve:
     def ask(
         self, method: str, target: str, document: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        return call(self.folder, method, target, document)
+        return request_document(self.folder, method, target, document)
 
     def get(self, target: str) -> dict[str, Any]:
         status, answer = self.ask("GET", target)
@@ -162,7 +162,9 @@ class Cluster:
         said = self.serves[by].command("study", "propose", str(path), *arguments)
         digest = str(json.loads(said)["digest"])
         requests = [self.folder / name / f"{name}.request" for name in OWNERS]
-        admit(requests, authority=self.folder / "authority", out=out / CERTIFICATES, valid_days=9)
+        issue_certificates(
+            requests, authority=self.folder / "authority", out=out / CERTIFICATES, valid_days=9
+        )
         for serve in self.serves:
             serve.until_state(run, "proposed")
         assert load_config(out / path.name).digest() == digest
@@ -214,7 +216,9 @@ def cluster(
     Authority.make(folder / "authority", 10)
     for name in OWNERS:
         (folder / name).mkdir()
-        own_request(name, keys=folder / name / "tls", path=folder / name / f"{name}.request")
+        ensure_join_request(
+            name, keys=folder / name / "tls", path=folder / name / f"{name}.request"
+        )
     identities = make_identities(folder)
     serves = []
     for identity in identities:

@@ -17,16 +17,16 @@ from mechanisms.errors import RequestRefused, RoundLost
 from mechanisms.silos import Request, Silo, Silos, sum_noise
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.federation.algorithm import Outcome, Place, plan_digest
-from parties.federation.channel import Line, until_goodbye
+from parties.federation.algorithm import Outcome, SiloContext, plan_digest
+from parties.federation.channel import ClientConnection, until_goodbye
 from parties.federation.client import SiloReport, run_silo
 from parties.federation.client_session import SiloSession
 from parties.federation.flaim_parameters import is_malicious
-from parties.federation.key_directory import Own
-from parties.federation.messages import Message
+from parties.federation.key_directory import OwnClientKey
+from parties.federation.messages import FederationMessage
 from parties.federation.server import run_federated_server
-from parties.federation.sum_parameters import honest, silos_section
-from parties.federation.sums_schema import step_of
+from parties.federation.sum_parameters import honest_survivors, silos_section
+from parties.federation.sums_schema import silo_step_of
 from parties.identity import tls
 from parties.local.children import free_ports
 from parties.methods.federated_report import silos_report, write_silos_report
@@ -52,7 +52,7 @@ def silos_config(
     table["silos"] = {
         "server": SERVER,
         "address": f"127.0.0.1:{free_ports(1)[0]}",
-        "key": tls.pinned_in(server.cert).key,
+        "key": tls.pinned_key_in(server.cert).key,
         "clients": list(NAMES),
     }
     table["tda"] = {"any": 1}
@@ -103,14 +103,14 @@ class Tails:
             SIGMA,
             sensitivity=1.0,
             cells=1,
-            honest=honest(self.config),
+            honest=honest_survivors(self.config),
         )
         return Request(STEP, payload, LENGTH, -HIGH, HIGH, noise, event)
 
     def check_table(self, table: TextTable, name: str) -> None:
         pass
 
-    def silo(self, table: TextTable, place: Place, ledger: Ledger) -> "TailsSilo":
+    def silo(self, table: TextTable, place: SiloContext, ledger: Ledger) -> "TailsSilo":
         return TailsSilo(self, place, ledger)
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
@@ -144,7 +144,7 @@ def numbers_of(silo: int, number: int) -> NDArray[np.int64]:
 
 
 class TailsSilo(Silo):
-    def __init__(self, plan: Tails, place: Place, ledger: Ledger) -> None:
+    def __init__(self, plan: Tails, place: SiloContext, ledger: Ledger) -> None:
         self._plan, self._place, self._ledger = plan, place, ledger
         self.result = b""
 
@@ -207,9 +207,9 @@ class _Leaves:
         return getattr(self._inner, name)
 
     def receive(self, data: bytes) -> bytes | None:
-        if step_of(data) == "silos.request":
-            self._now = Message.unpack(data, SERVER).round
-        if (step_of(data), self._now) == (self._at, self._number):
+        if silo_step_of(data) == "silos.request":
+            self._now = FederationMessage.unpack(data, SERVER).round
+        if (silo_step_of(data), self._now) == (self._at, self._number):
             raise ConnectionAbortedError
         return self._inner.receive(data)
 
@@ -228,10 +228,10 @@ def leaving(
 
     async def fault() -> None:
         name = NAMES[index]
-        own = Own.make(config, certificates[name]) if is_malicious(config) else None
-        silo = plan.silo(TABLE, Place(name, index, folder), Ledger(plan.rho))
+        own = OwnClientKey.make(config, certificates[name]) if is_malicious(config) else None
+        silo = plan.silo(TABLE, SiloContext(name, index, folder), Ledger(plan.rho))
         session = SiloSession(config, silo, server=SERVER, random_bytes=np.random.bytes, own=own)
-        line = Line(
+        line = ClientConnection(
             config,
             plan_digest(plan),
             certificates[name],

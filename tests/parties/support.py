@@ -24,10 +24,10 @@ from parties.identity.tls import certificate_bytes, make_certificates, public_ke
 from parties.local.children import free_ports
 from parties.mpc.inputs import InputForm
 from parties.mpc.intake.listener import start_ingest
-from parties.mpc.participants.admission import Arrivals
-from parties.mpc.participants.waiting_text import Waiting
-from parties.mpc.records import Total
-from parties.mpc.replay.effects import Circumstances, Holdings
+from parties.mpc.participants.admission import Admission
+from parties.mpc.participants.waiting_text import WaitStatus
+from parties.mpc.records import RunningTotal
+from parties.mpc.replay.effects import Effects, SubmissionView
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import Submission
 from parties.mpc.submission.sealed_upload import (
@@ -37,7 +37,7 @@ from parties.mpc.submission.sealed_upload import (
     seal_boxes,
     seal_common,
 )
-from parties.session.operator_commands import Orders
+from parties.session.operator_commands import OperatorCommands
 from protocols.context import Context
 from protocols.ring import R32
 from protocols.shares import Share
@@ -108,10 +108,10 @@ def make_total(
     clients: tuple[str, ...],
     own: NDArray[np.uint32],
     next_: NDArray[np.uint32] | None = None,
-) -> Total:
+) -> RunningTotal:
     """A server's running total; both components alike unless ``next_`` is given."""
     share = Share(R32, 0, own, own if next_ is None else next_)
-    return Total(round, share, [(client, "ab" * 32) for client in clients])
+    return RunningTotal(round, share, [(client, "ab" * 32) for client in clients])
 
 
 def make_submission(client: str = "clinic-a", **changes: object) -> Submission:
@@ -198,7 +198,7 @@ async def running_servers(
     folder: Path,
     certificates: Mapping[str, CertificateFiles],
     pids: tuple[int, ...] = (0, 1, 2),
-    orders: Mapping[int, Orders] | None = None,
+    orders: Mapping[int, OperatorCommands] | None = None,
 ) -> AsyncIterator[dict[int, Store]]:
     """The ingest APIs of `pids`, listening; yields their stores. `orders` are what some servers' operators ask."""
     async with contextlib.AsyncExitStack() as stack:
@@ -207,7 +207,7 @@ async def running_servers(
             store = stack.enter_context(Store(folder / f"party-{pid}", config.digest()))
             asked = (orders or {}).get(pid)
             ingest = await start_ingest(
-                store, config, pid, certificates[PARTIES[pid]], orders=asked
+                store, config, pid, certificates[PARTIES[pid]], commands=asked
             )
             stack.push_async_callback(ingest.close)
             stores[pid] = store
@@ -238,16 +238,19 @@ def bodies_in(store: Path, folder: str) -> list[str]:
 def make_arrivals(
     ctx: Context,
     config: Config,
-    holdings: Holdings,
+    holdings: SubmissionView,
     forms: Mapping[str, InputForm],
     cells: int,
     *,
     on_client: Callable[..., object] = lambda **_: None,
-    on_waiting: Callable[[Waiting], object] = lambda state: None,
-) -> Arrivals:
-    """A server's count of whom ``holdings`` has, with nobody's orders; its transcript tells ``on_client`` alone."""
+    on_waiting: Callable[[WaitStatus], object] = lambda state: None,
+) -> Admission:
+    """
+
+    server's count of whom ``submission_view`` has, with nobody's orders; its transcript tells ``on_client`` alone.
+    """
     transcript = SimpleNamespace(client=on_client, note=lambda what, **_: None, flush=lambda: None)
-    return Arrivals(
+    return Admission(
         ctx,
         config,
         holdings,
@@ -255,8 +258,8 @@ def make_arrivals(
         cells=cells,
         transcript=transcript,  # type: ignore[arg-type]
         closed=asyncio.Event(),
-        circumstances=Circumstances(),
+        effects=Effects(),
         authority=cast(Issuer, None),
-        orders=Orders(),
+        commands=OperatorCommands(),
         on_waiting=on_waiting,
     )

@@ -13,7 +13,7 @@ from mechanisms.events import event_from_dict
 from parties.audit.runner import Audit
 from parties.config import CertificateFiles, agreed_config, agreed_digest
 from parties.identity.tls import make_certificates
-from parties.mpc.agreement import identity_of
+from parties.mpc.agreement import run_identity
 from parties.mpc.outputs import write_synthetic
 from parties.mpc.planning.budget import make_plan, security_bits
 from protocols.fields import decode, encode
@@ -181,7 +181,7 @@ def other_plan(lines: Lines) -> None:
     config = agreed_config(lines[0]["config"])
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
-    lines[0]["plan"] = identity_of(config, workload.digest(), plan, bits).plan
+    lines[0]["plan"] = run_identity(config, workload.digest(), plan, bits).plan
 
 
 def smaller_message(forger: Forger) -> None:

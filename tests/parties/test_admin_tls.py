@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from parties.cli.main import cli
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.local.children import free_ports
-from parties.observability.status import About, Board
-from parties.service.admin_listener import Operator, make_operator
+from parties.observability.status import RunInfo, RunStatus
+from parties.service.admin_listener import OperatorFiles, make_operator
 from parties.service.database import database_url
-from parties.service.exposed_run import shown
-from parties.service.identity import Identity
+from parties.service.exposed_run import with_admin_api
+from parties.service.identity import ServiceIdentity
 from parties.service.main import ServeOptions, serve_studies
-from parties.service.run_api import Orders
+from parties.service.run_api import CommandHandlers
 from parties.service.settings import AdminSection, TracesSection, load_settings
 from tests.parties.mesh import Recording
 from tests.parties.serving import make_identities
@@ -30,16 +30,16 @@ from tests.parties.support import make_config
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board(About.of_party(make_config(), 0))
+def board() -> RunStatus:
+    return RunStatus(RunInfo.of_server(make_config(), 0))
 
 
-def operator(folder: Path, name: str = "anna", days: float = 1) -> Operator:
+def operator(folder: Path, name: str = "anna", days: float = 1) -> OperatorFiles:
     hosts = ("localhost", "127.0.0.1")
     return make_operator(folder, name, hosts=hosts, days=days, password="a password")
 
 
-def settings(folder: Path, *clients: Operator, port: int | None = None) -> int:
+def settings(folder: Path, *clients: OperatorFiles, port: int | None = None) -> int:
     """Open the server in `folder` to these; returns its port."""
     port = port or free_ports(1)[0]
     listed = [":".join(c.fingerprint.upper()[i : i + 2] for i in range(0, 64, 2)) for c in clients]
@@ -48,7 +48,7 @@ def settings(folder: Path, *clients: Operator, port: int | None = None) -> int:
     return port
 
 
-def client(folder: Path, who: Operator | None) -> ssl.SSLContext:
+def client(folder: Path, who: OperatorFiles | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(folder / "admin" / "admin.crt"))
     if who is not None:
         context.load_cert_chain(who.cert, who.key)
@@ -67,14 +67,14 @@ def get(port: int, context: ssl.SSLContext, path: str = "/status") -> tuple[int,
 
 
 async def ask(
-    folder: Path, board: Board, port: int, context: ssl.SSLContext, path: str = "/status"
+    folder: Path, board: RunStatus, port: int, context: ssl.SSLContext, path: str = "/status"
 ) -> tuple[int, Any]:
-    async with shown(board, folder, Orders()):
+    async with with_admin_api(board, folder, CommandHandlers()):
         return await asyncio.to_thread(get, port, context, path)
 
 
 async def test_an_operator_that_is_listed_asks_over_the_network(
-    tmp_path: Path, board: Board
+    tmp_path: Path, board: RunStatus
 ) -> None:
     anna, prometheus = operator(tmp_path), operator(tmp_path, "prometheus")
     port = settings(tmp_path, anna, prometheus)
@@ -85,7 +85,7 @@ async def test_an_operator_that_is_listed_asks_over_the_network(
     assert board.status()["rejections"] == {}
 
 
-async def test_the_console_is_there_for_those_who_may_ask(tmp_path: Path, board: Board) -> None:
+async def test_the_console_is_there_for_those_who_may_ask(tmp_path: Path, board: RunStatus) -> None:
     anna, former = operator(tmp_path), operator(tmp_path, "former")
     port = settings(tmp_path, anna)
     status, body = await ask(tmp_path, board, port, client(tmp_path, anna), "/console/")
@@ -104,7 +104,7 @@ async def test_a_service_and_its_console_are_there_for_those_who_may_ask(tmp_pat
     port, listening = settings(folder, anna), asyncio.Event()
     log = Recording(lambda name, fields: listening.set())
     options = ServeOptions(database_url(folder), 1, tmp_path / "register.sqlite")
-    task = asyncio.create_task(serve_studies(Identity.load(folder), options, log))
+    task = asyncio.create_task(serve_studies(ServiceIdentity.load(folder), options, log))
     try:
         await asyncio.wait_for(listening.wait(), 20)
         status, body = await asyncio.to_thread(get, port, client(folder, anna), "/console/")
@@ -119,7 +119,7 @@ async def test_a_service_and_its_console_are_there_for_those_who_may_ask(tmp_pat
 
 
 async def test_one_that_is_known_and_not_listed_is_refused_and_told_of(
-    tmp_path: Path, board: Board
+    tmp_path: Path, board: RunStatus
 ) -> None:
     anna, former = operator(tmp_path), operator(tmp_path, "former")
     port = settings(tmp_path, anna)
@@ -129,13 +129,15 @@ async def test_one_that_is_known_and_not_listed_is_refused_and_told_of(
     assert board.status()["rejections"] == {"stranger": 1}
 
 
-async def test_a_reader_looks_and_orders_nothing(tmp_path: Path, board: Board) -> None:
+async def test_a_reader_looks_and_orders_nothing(tmp_path: Path, board: RunStatus) -> None:
     prometheus, called = operator(tmp_path, "prometheus"), list[str]()
     port = free_ports(1)[0]
     text = f'[admin]\naddress = "127.0.0.1:{port}"\nreaders = ["{prometheus.fingerprint}"]\n'
     (tmp_path / "settings.toml").write_text(text)
     context = client(tmp_path, prometheus)
-    async with shown(board, tmp_path, Orders(cancel=lambda: called.append("cancel"))):
+    async with with_admin_api(
+        board, tmp_path, CommandHandlers(cancel=lambda: called.append("cancel"))
+    ):
         status, _ = await asyncio.to_thread(get, port, context, "/metrics")
         order = urllib.request.Request(f"https://127.0.0.1:{port}/cancel", method="POST")
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -147,7 +149,7 @@ async def test_a_reader_looks_and_orders_nothing(tmp_path: Path, board: Board) -
 
 
 @pytest.mark.parametrize("who", ["nobody", "stranger", "expired"])
-async def test_others_do_not_get_through_tls(tmp_path: Path, board: Board, who: str) -> None:
+async def test_others_do_not_get_through_tls(tmp_path: Path, board: RunStatus, who: str) -> None:
     # Certificates have whole seconds, and are dated back by an hour: this one ended a quarter of an hour ago.
     anna, expired = operator(tmp_path), operator(tmp_path, "expired", days=-0.01)
     port = settings(tmp_path, anna, expired)
@@ -161,46 +163,50 @@ async def test_others_do_not_get_through_tls(tmp_path: Path, board: Board, who: 
 
 
 async def test_who_connects_and_is_silent_is_not_waited_for(
-    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, board: RunStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parties.service.admin_listener.HANDSHAKE_S", 0.2)
     port = settings(tmp_path, operator(tmp_path))
-    async with shown(board, tmp_path, Orders()):
+    async with with_admin_api(board, tmp_path, CommandHandlers()):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await asyncio.wait_for(reader.read(), 3) == b""
         writer.close()
 
 
-async def test_nothing_listens_where_no_settings_ask_for_it(tmp_path: Path, board: Board) -> None:
+async def test_nothing_listens_where_no_settings_ask_for_it(
+    tmp_path: Path, board: RunStatus
+) -> None:
     operator(tmp_path)
     port = free_ports(1)[0]
-    async with shown(board, tmp_path, Orders()):
+    async with with_admin_api(board, tmp_path, CommandHandlers()):
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_port_in_use_is_said_with_the_key_to_change(tmp_path: Path, board: Board) -> None:
+async def test_a_port_in_use_is_said_with_the_key_to_change(
+    tmp_path: Path, board: RunStatus
+) -> None:
     taken = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     async with taken:
         settings(tmp_path, operator(tmp_path), port=taken.sockets[0].getsockname()[1])
         with pytest.raises(ConfigError, match=r"settings.toml: admin.address: .*free port"):
-            async with shown(board, tmp_path, Orders()):
+            async with with_admin_api(board, tmp_path, CommandHandlers()):
                 pass
     assert not (tmp_path / "admin.sock").exists()
 
 
-async def test_files_that_cannot_be_used_are_named(tmp_path: Path, board: Board) -> None:
+async def test_files_that_cannot_be_used_are_named(tmp_path: Path, board: RunStatus) -> None:
     anna = operator(tmp_path)
     settings(tmp_path, anna)
     key = tmp_path / "admin" / "admin.key"
     key.chmod(0o644)
     with pytest.raises(CertificateError, match=r"admin\.key"):
-        async with shown(board, tmp_path, Orders()):
+        async with with_admin_api(board, tmp_path, CommandHandlers()):
             pass
     key.chmod(0o600)
     (tmp_path / "admin" / "operators.pem").write_text("no certificate")
     with pytest.raises(CertificateError, match=r"operators\.pem.*syncret certs operator"):
-        async with shown(board, tmp_path, Orders()):
+        async with with_admin_api(board, tmp_path, CommandHandlers()):
             pass
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from parties.config import CertificateFiles
 from parties.service import closed_studies as module
-from parties.service.closed_studies import Afterword
-from parties.service.studies import State, Study, now
+from parties.service.closed_studies import ClosedStudyResponder
+from parties.service.studies import StudyRecord, StudyState, utc_now
 
 
-def study(digest: str) -> Study:
-    at = now()
-    return Study(digest, "distaim", digest, "alpha", at, State.FINISHED, at)
+def study(digest: str) -> StudyRecord:
+    at = utc_now()
+    return StudyRecord(digest, "distaim", digest, "alpha", at, StudyState.FINISHED, at)
 
 
 class Asked:
@@ -24,9 +24,9 @@ class Asked:
         self.read: list[str] = []
         self.owners: list[socket.socket] = []
         self._files = files
-        self.afterword = Afterword(study, self._files_of)
+        self.afterword = ClosedStudyResponder(study, self._files_of)
 
-    def _files_of(self, study: Study) -> CertificateFiles:
+    def _files_of(self, study: StudyRecord) -> CertificateFiles:
         self.read.append(study.digest)
         return self._files
 

@@ -13,7 +13,7 @@ import parties.mpc.server
 from parties.config import CertificateFiles
 from parties.mpc import agreement
 from parties.mpc.records import Checkpoint
-from parties.mpc.restart import Held, _contradicted, _held_by_two
+from parties.mpc.restart import ReportedState, _contradicted, _held_by_two
 from parties.mpc.storage.store import Store
 from protocols.errors import CheckFailed, ProtocolViolation
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -24,9 +24,11 @@ ALL = [(0, 2), (0, 5), (1, 7), (2, 3), (3, 7)]
 Place = tuple[int, int]
 
 
-def state(places: list[Place] | set[Place], selections: dict[int, int] | None = None) -> Held:
+def state(
+    places: list[Place] | set[Place], selections: dict[int, int] | None = None
+) -> ReportedState:
     kept = {(r, c): Checkpoint(r, c, 1.5, 3, np.array([r, c], np.float64)) for r, c in places}
-    return Held(kept, selections or {}, ())
+    return ReportedState(kept, selections or {}, ())
 
 
 def places(history: list[Checkpoint]) -> list[Place]:
@@ -61,7 +63,7 @@ def test_held_by_two_refuses_two_releases_of_one_round() -> None:
 
 def test_held_by_two_takes_what_two_hold_alike_and_neither_of_two_that_differ() -> None:
     whole, short = state(ALL[:4], {1: 7, 2: 3}), state(ALL[:3], {1: 7})
-    other = Held(
+    other = ReportedState(
         whole.checkpoints | {(2, 3): replace(whole.checkpoints[2, 3], noisy=np.zeros(2))},
         {1: 7, 2: 9},
         (),
@@ -133,7 +135,7 @@ async def test_run_party_names_who_claims_a_charge_that_no_plan_has(
     monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     cluster = Cluster(make_config(), tmp_path, certificates)
     await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
-    before = agreement.state_of
+    before = agreement.release_state
 
     def lying(store: Store, rounds: int) -> dict[str, object]:
         state = before(store, rounds)
@@ -143,9 +145,9 @@ async def test_run_party_names_who_claims_a_charge_that_no_plan_has(
             state["ledger"] = [*entries, entries[-1] | claimed]
         return state
 
-    monkeypatch.setattr(agreement, "state_of", lying)
+    monkeypatch.setattr(agreement, "release_state", lying)
     ended = await cluster.run()
     assert None not in ended
     assert any(isinstance(error, ProtocolViolation) and error.pid == 2 for error in ended)
-    monkeypatch.setattr(agreement, "state_of", before)
+    monkeypatch.setattr(agreement, "release_state", before)
     assert await cluster.run() == [None] * 3

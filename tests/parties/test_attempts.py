@@ -9,11 +9,11 @@ from parties.observability.failure_causes import CURES, Cause, Cure, Obstacle
 from parties.service.attempts import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
-    MOST_FAILURES,
-    Tries,
-    after_failure,
+    MAX_FAILURES,
+    RetryState,
+    decide_retry,
 )
-from parties.service.obstacles import TEXTS, told, troubles, waits
+from parties.service.obstacles import CAUSE_TEXTS, troubles, waits, waits_text
 
 NAMES = ("alpha", "beta", "gamma")
 UNKNOWN = Clocks(0, {}, known=False)
@@ -24,12 +24,12 @@ OTHER_OFF = Clocks(0, {2: 700.0}, known=True)
 
 def after(cause: Cause, times: int, clocks: Clocks) -> tuple[Obstacle, int | None]:
     """The obstacle that is shown at last, and after which failure it was over, if it was."""
-    tries = Tries()
+    tries = RetryState()
     for number in range(1, times + 1):
-        result = after_failure(tries, Obstacle(cause, 1), clocks)
+        result = decide_retry(tries, Obstacle(cause, 1), clocks)
         if result.over:
             return result.obstacle, number
-        tries = result.tries.later()
+        tries = result.tries.after_pause()
     return result.obstacle, None
 
 
@@ -41,7 +41,7 @@ def test_each_cause_ends_a_study_or_does_not(cause: Cause, clocks: Clocks) -> No
         case Cure.OPERATOR | Cure.ITSELF:
             assert (shown, over) == (Obstacle(cause, 1), None)
         case Cure.RARELY:
-            assert over == MOST_FAILURES + 1
+            assert over == MAX_FAILURES + 1
         case Cure.DECISION:
             assert over == 1
         case Cure.CLOCK if clocks is OFF:
@@ -52,9 +52,9 @@ def test_each_cause_ends_a_study_or_does_not(cause: Cause, clocks: Clocks) -> No
 
 
 def test_defects_among_what_passes_are_counted_and_nothing_else() -> None:
-    tries, over = Tries(), []
-    for cause in [Cause.DISK_FULL, Cause.FAULT, Cause.NETWORK] * (MOST_FAILURES + 1):
-        result = after_failure(tries, Obstacle(cause), RIGHT)
+    tries, over = RetryState(), []
+    for cause in [Cause.DISK_FULL, Cause.FAULT, Cause.NETWORK] * (MAX_FAILURES + 1):
+        result = decide_retry(tries, Obstacle(cause), RIGHT)
         tries = result.tries
         over.append(result.over)
     # The last of them is of the network: what is over is not asked again.
@@ -63,10 +63,10 @@ def test_defects_among_what_passes_are_counted_and_nothing_else() -> None:
 
 
 def test_pauses_grow_up_to_a_ceiling() -> None:
-    tries, pauses = Tries(), []
+    tries, pauses = RetryState(), []
     for _ in range(20):
         pauses.append(tries.pause_s)
-        tries = after_failure(tries, Obstacle(Cause.DISK_FULL), RIGHT).tries.later()
+        tries = decide_retry(tries, Obstacle(Cause.DISK_FULL), RIGHT).tries.after_pause()
     assert pauses[0] == FIRST_PAUSE_S
     assert pauses == sorted(pauses)
     assert set(pauses[8:]) == {LONGEST_PAUSE_S}
@@ -144,10 +144,10 @@ def test_clocks_in_words() -> None:
 def test_waits_name_the_server_and_what_it_waits_for() -> None:
     full = Obstacle(Cause.DISK_FULL)
     everybody = {0: Obstacle(Cause.NETWORK, 1), 1: full, 2: Obstacle(Cause.NETWORK, 1)}
-    assert told(*waits(NAMES, everybody, RIGHT)) == "beta: its disk is full"
+    assert waits_text(*waits(NAMES, everybody, RIGHT)) == "beta: its disk is full"
     network = {0: Obstacle(Cause.NETWORK, 1), 1: None, 2: Obstacle(Cause.NETWORK)}
     said = "alpha: it does not reach beta; gamma: it does not reach another server"
-    assert told(*waits(NAMES, network, RIGHT)) == said
+    assert waits_text(*waits(NAMES, network, RIGHT)) == said
     assert waits(NAMES, {0: None}, RIGHT) == []
 
 
@@ -163,11 +163,11 @@ def test_waits_have_words_for_whatever_a_server_claims(cause: Cause, detail: int
 def test_a_clock_is_told_from_what_is_measured_here() -> None:
     clocks = Clocks(0, {1: -612.0}, known=True)
     text = "beta: its clock is 10 min 12 s behind, by the two others'"
-    assert told(*waits(NAMES, {1: Obstacle(Cause.CLOCK)}, clocks)) == text
+    assert waits_text(*waits(NAMES, {1: Obstacle(Cause.CLOCK)}, clocks)) == text
     assert troubles(NAMES, {}, clocks) == [text]
     # What another one says of its clock alone is not believed.
-    claimed = told(*waits(NAMES, {2: Obstacle(Cause.CLOCK)}, clocks))
-    assert claimed == f"gamma: {TEXTS[Cause.CLOCK]}"
+    claimed = waits_text(*waits(NAMES, {2: Obstacle(Cause.CLOCK)}, clocks))
+    assert claimed == f"gamma: {CAUSE_TEXTS[Cause.CLOCK]}"
     assert troubles(NAMES, {}, Clocks(0, {}, known=False, disagree=True)) == [
         "the clocks of all three servers differ: no two of them agree"
     ]

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from parties.audit.checks import costs
-from parties.audit.checks.privacy import Terms
+from parties.audit.checks.privacy import RunTerms
 from parties.audit.findings import LIMITS
 from parties.audit.html import render_audit
 from parties.audit.runner import Audit, audit_folder
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status
 from parties.foundation.version import WIRE_VERSION
@@ -73,7 +73,7 @@ def test_an_interrupted_selection_may_have_been_among_fewer(step: Step[Any]) -> 
     columns = [{"name": f"c{n}", "kind": "integer", "low": 0, "high": 1} for n in range(25)]
     config = make_config({"column": columns, "workload.degree": 2, "workload.count": 300})
     workload = config.build_workload()
-    terms = Terms(config, workload, make_plan(config, workload))
+    terms = RunTerms(config, workload, make_plan(config, workload))
     assert len(workload.candidates) == 325
     for pid in range(3):
         limit = costs._limit(costs.StepInRound(step.name, 1), SimpleNamespace(pid=pid), terms)
@@ -304,7 +304,7 @@ def test_each_finding_is_one_sentence(honest: Path) -> None:
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = guarded(cli, ["audit", *arguments])
+    status = run_command_line(cli, ["audit", *arguments])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 

@@ -22,16 +22,16 @@ from mechanisms.domain import Domain, Integer
 from mechanisms.model import Model
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
-from parties.audit.checks.publication import arranged
+from parties.audit.checks.publication import implausible_query
 from parties.audit.findings import PASS
 from parties.audit.runner import Audit, audit_folder
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles, Config
 from parties.foundation.exit_codes import Status
 from parties.identity.tls import public_pem
 from parties.mpc.estimation import make_estimator
-from parties.mpc.outputs import Written, write_synthetic
+from parties.mpc.outputs import WrittenOutputs, write_synthetic
 from parties.report.columns import column_summaries
 from parties.report.from_result import read_table_of
 from parties.report.verdict import verdict
@@ -94,7 +94,7 @@ def invented(model: Model) -> Model:
 
 
 def lead_that(changes: Callable[[Model], Model], folder: Path, certificates: Certificates) -> Path:
-    def write(directory: Path, model: Model, config: Config, *, total: int) -> Written:
+    def write(directory: Path, model: Model, config: Config, *, total: int) -> WrittenOutputs:
         return write_synthetic(directory, changes(model), config, total=total)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -157,7 +157,7 @@ def test_arranged_finds_nothing_in_rows_that_were_drawn(
         first = marginals[-1].sum(axis=0)
     model = Model(domain, cliques, (-1, 0, 1, 2), tuple(marginals))
     workload = Workload(domain, tuple(itertools.combinations(domain.names, 2)))
-    assert arranged(model.sample(rows, public_generator(seed)), model, workload) is None
+    assert implausible_query(model.sample(rows, public_generator(seed)), model, workload) is None
 
 
 # A folder that somebody else has made.
@@ -178,13 +178,17 @@ def test_audit_of_the_agreed_configuration_refuses_a_run_of_another_one(
     assert failed(other) == {"configuration"}
     assert "agreed.toml is not the configuration" in detail(other, "configuration")
     page = ["--html", str(tmp_path / "x.html")]
-    assert guarded(cli, ["audit", str(honest_run), "--config", str(wrong), *page]) == Status.AUDIT
     assert (
-        guarded(cli, ["audit", "--replay", str(tmp_path), "--config", str(right)]) == Status.USAGE
+        run_command_line(cli, ["audit", str(honest_run), "--config", str(wrong), *page])
+        == Status.AUDIT
+    )
+    assert (
+        run_command_line(cli, ["audit", "--replay", str(tmp_path), "--config", str(right)])
+        == Status.USAGE
     )
     # A path that is none is the auditor's mistake, and no page says that the run is wrong.
     nowhere = ["--config", str(tmp_path / "nowhere.toml"), "--html", str(tmp_path / "y.html")]
-    assert guarded(cli, ["audit", str(honest_run), *nowhere]) == Status.CONFIG
+    assert run_command_line(cli, ["audit", str(honest_run), *nowhere]) == Status.CONFIG
     assert not (tmp_path / "y.html").exists()
     capsys.readouterr()
 
@@ -196,7 +200,7 @@ def test_command_does_not_write_through_a_link(
     run, own = copy_run(honest_run, tmp_path), tmp_path / "diary"
     own.write_text("dear diary")
     (run / "audit.html").symlink_to(own)
-    assert guarded(cli, ["audit", str(run)]) == Status.DONE
+    assert run_command_line(cli, ["audit", str(run)]) == Status.DONE
     capsys.readouterr()
     assert own.read_text() == "dear diary"
     assert not (run / "audit.html").is_symlink()

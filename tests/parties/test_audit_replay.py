@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 import protocols.measure
 from mechanisms.aim import Estimate, Measurement
-from parties.audit.findings import Failed
+from parties.audit.findings import CheckFailure
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status
-from parties.mpc.inputs import Batch
+from parties.mpc.inputs import SubmissionBatch
 from parties.mpc.inputs.counts import Counts
-from parties.mpc.records import Total
-from parties.mpc.replay.log import Recording, Tape, read_tape
-from parties.mpc.replay.recorder import Recorded
+from parties.mpc.records import RunningTotal
+from parties.mpc.replay.log import Recording, ReplayLog, read_replay_log
+from parties.mpc.replay.recorder import RecordedEffects
 from parties.mpc.storage.store import Store
 from protocols.context import Context
 from protocols.discrete import Sampler
@@ -104,7 +104,7 @@ def test_recording_is_for_its_owner_alone_and_off_by_default(recorded: Path) -> 
     assert not make_config().run.record_replay
     assert make_config().digest() == make_config({"run.record_replay": True}).digest()
     assert "record_replay = true" in make_config({"run.record_replay": True}).resolved_toml()
-    recording = read_tape(tape)
+    recording = read_replay_log(tape)
     text = (recorded / "server-1" / "transcript.jsonl").read_text()
     for key in recording.keys.values():
         assert key.hex() not in text
@@ -127,7 +127,9 @@ def test_replay_finds_the_server_that_deviates_where_the_transcripts_do_not(
         patch.setattr(protocols.measure, "local_samples", silent_noise)
         run = make_run(tmp_path, certificates, RECORDED)
     assert audit_folder(run).ok
-    with pytest.raises(Failed, match=r"server 1 sent in step measure\.(noise|open) of round 0"):
+    with pytest.raises(
+        CheckFailure, match=r"server 1 sent in step measure\.(noise|open) of round 0"
+    ):
         replay_folder(tmp_path / "server-1")
     for pid in (0, 2):
         replay_folder(tmp_path / f"server-{pid}")
@@ -157,11 +159,11 @@ def moved(part: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
     return result
 
 
-def moved_total(total: Total, component: int) -> Total:
+def moved_total(total: RunningTotal, component: int) -> RunningTotal:
     own, next_ = total.share.own, total.share.next
     parts = (moved(own), next_) if component == 0 else (own, moved(next_))
     share = Share(R32, total.share.pid, *map(np.uint32, parts))
-    return Total(total.round, share, total.members)
+    return RunningTotal(total.round, share, total.members)
 
 
 def recorded_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
@@ -183,11 +185,11 @@ def added_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
     """Server 1 adds something else than what it has compared, and keeps, of its owners."""
     honest = Counts._sum
 
-    def add(form: Counts, total: Share, batch: Batch) -> tuple[Share, Share]:
+    def add(form: Counts, total: Share, batch: SubmissionBatch) -> tuple[Share, Share]:
         share, sums = honest(form, total, batch)
         if total.pid != 1 or EVERYONE[1] not in batch.clients:
             return share, sums
-        return moved_total(Total(0, share), component).share, sums
+        return moved_total(RunningTotal(0, share), component).share, sums
 
     patch.setattr(Counts, "_sum", add)
 
@@ -196,7 +198,7 @@ def resumed_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
     """Server 1 goes on after a restart with another total than it had."""
     honest = Store.load_total
 
-    def load(store: Store, round: int, pid: int) -> Total:
+    def load(store: Store, round: int, pid: int) -> RunningTotal:
         total = honest(store, round, pid)
         return moved_total(total, component) if pid == 1 else total
 
@@ -232,7 +234,7 @@ def test_replay_finds_the_server_that_used_other_shares_than_an_owner_sent(
             estimator=lambda config, workload, plan: NeverTogether(workload),
         )
     assert audit_folder(run).ok
-    with pytest.raises(Failed, match=found):
+    with pytest.raises(CheckFailure, match=found):
         replay_folder(tmp_path / "server-1")
     for pid in (0, 2):
         replay_folder(tmp_path / f"server-{pid}")
@@ -281,10 +283,10 @@ def ended_early(recording: Recording) -> None:
 def rewrite(folder: Path, lie: Lie) -> None:
     """The recording of a server, changed."""
     (path,) = (folder / "replay").glob("*.tape")
-    recording = read_tape(path)
+    recording = read_replay_log(path)
     lie(recording)
     path.unlink()
-    tape = Tape(folder, int((folder / "replay" / "server.txt").read_text()))
+    tape = ReplayLog(folder, int((folder / "replay" / "server.txt").read_text()))
     for name, key in recording.keys.items():
         tape.key(name, key)
     for name, value in recording.inputs:
@@ -315,7 +317,7 @@ def test_replay_finds_a_recording_that_lies(recorded: Path, tmp_path: Path, lie:
     rewrite(folder, lambda recording: None)
     replay_folder(folder)  # A control: written anew it still holds.
     rewrite(folder, lie)
-    with pytest.raises(Failed):
+    with pytest.raises(CheckFailure):
         replay_folder(folder)
 
 
@@ -338,30 +340,30 @@ def test_replay_finds_a_transcript_that_lies(
         lines = read_lines(run, 2)
         change(lines)
         write_lines(run, 2, lines, certificates[PARTIES[2]])
-        with pytest.raises(Failed):
+        with pytest.raises(CheckFailure):
             replay_folder(recorded / "server-2", run / "transcripts")
 
 
 def test_replay_needs_the_recording_of_every_mesh(recorded: Path, tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="holds no recording"):
+    with pytest.raises(CheckFailure, match="holds no recording"):
         replay_folder(tmp_path)
     folder = tmp_path / "server-0"
     shutil.copytree(recorded / "server-0", folder)
     (tape,) = (folder / "replay").glob("*.tape")
     tape.write_bytes(b"something else")
-    with pytest.raises(Failed, match="is not a recording"):
+    with pytest.raises(CheckFailure, match="is not a recording"):
         replay_folder(folder)
     shutil.copyfile(next((recorded / "server-1" / "replay").glob("*.tape")), tape)
-    with pytest.raises(Failed):
+    with pytest.raises(CheckFailure):
         replay_folder(folder)
 
 
 def test_tape_is_on_the_disk_before_the_transcript(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tape = Tape(tmp_path, 0)
+    tape = ReplayLog(tmp_path, 0)
     path = tmp_path / "t.jsonl"
-    circumstances = Recorded(tape)
+    circumstances = RecordedEffects(tape)
     transcript = circumstances.transcript(path, sign=bytes, header={})
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
@@ -369,7 +371,7 @@ def test_tape_is_on_the_disk_before_the_transcript(
     transcript.seal("round 1")
     (held,) = (tmp_path / "replay").glob("*.tape")
     assert synced == [held.stat().st_ino, path.stat().st_ino]
-    assert read_tape(held).inputs == [("nonce", b"1")]
+    assert read_replay_log(held).inputs == [("nonce", b"1")]
     transcript.close()
     tape.close()
 
@@ -395,7 +397,7 @@ def test_replay_takes_a_recording_whose_messages_no_transcript_kept_once(
     lines = read_lines(recorded / "run", 1)
     (tape,) = (folder / "replay").glob("*.tape")
     shutil.copyfile(tape, tape.with_name("attempt-0.tape"))
-    with pytest.raises(Failed, match="belongs to no attempt"):
+    with pytest.raises(CheckFailure, match="belongs to no attempt"):
         replay_folder(folder)
     begun = [lines[0], lines[0] | {"kind": "resumed"}, *lines[1:]]
     (folder / "transcript.jsonl").write_bytes(sealed_anew(begun, certificates[PARTIES[1]]))
@@ -406,12 +408,12 @@ def test_command_judges_recordings(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = ["--replay", str(recorded / "server-0"), "--json"]
-    assert guarded(cli, ["audit", *alone]) == Status.DONE
+    assert run_command_line(cli, ["audit", *alone]) == Status.DONE
     document = json.loads(capsys.readouterr().out)
     assert [(c["name"], c["status"]) for c in document["checks"]] == [("replay 0", "pass")]
     shutil.copytree(recorded / "run", tmp_path / "run")
     both = [item for pid in range(3) for item in ("--replay", str(recorded / f"server-{pid}"))]
-    assert guarded(cli, ["audit", str(tmp_path / "run"), *both, "--json"]) == Status.DONE
+    assert run_command_line(cli, ["audit", str(tmp_path / "run"), *both, "--json"]) == Status.DONE
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert [c["name"] for c in checks[-3:]] == ["replay 0", "replay 1", "replay 2"]
     assert {c["status"] for c in checks} == {"pass", "not applicable"}

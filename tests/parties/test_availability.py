@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from parties.foundation.exit_codes import Status
-from parties.service.attempts import MOST_FAILURES
+from parties.service.attempts import MAX_FAILURES
 from tests.parties.commands import ROOT
 from tests.parties.serving import Cluster, Serve, cluster, syncret
 from tests.until import nothing_runs, processes
@@ -86,7 +86,7 @@ def test_a_full_disk_and_a_clock_that_is_off_fail_no_study(three: Cluster) -> No
     gamma.start()
 
     def tried(status: dict[str, Any]) -> bool:
-        return bool(the_study(status)["process"]["restarts"] > MOST_FAILURES + 1)
+        return bool(the_study(status)["process"]["restarts"] > MAX_FAILURES + 1)
 
     for serve in (beta, gamma):
         serve.until(tried, "tried again and again")

@@ -29,7 +29,7 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
             SimpleNamespace(pid=0, verifier=None),  # type: ignore[arg-type]
             workload,
             plan,
-            arrivals=SimpleNamespace(),  # type: ignore[arg-type]
+            admission=SimpleNamespace(),  # type: ignore[arg-type]
             ledger=server_ledger(store, transcript, plan.rho),
             store=store,
             transcript=transcript,

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from parties.cli.main import cli
 from parties.config import CertificateFiles
 from parties.crypto import encrypted_file
-from parties.crypto.encrypted_file import Locked, Sink
+from parties.crypto.encrypted_file import EncryptingWriter, PublicKeyWrapper
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import SealError, StoreError, StudyReleased
 from parties.foundation.exit_codes import describe
@@ -29,13 +29,13 @@ from parties.service import backup as backup_module
 from parties.service.backup import back_up, manifest_of, restore
 from parties.service.snapshot import snapshot
 from parties.storage.privacy_ledger import DurableLedger
-from parties.storage.release_registry import Register, Study
+from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import bodies_in, make_config, make_submission, make_total
 from tests.parties.test_store import CONFIG, put
 
 KEY = SealKey.generate()
-OWN = Locked(KEY.public, KEY)
+OWN = PublicKeyWrapper(KEY.public, KEY)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_backup_is_of_one_moment_while_the_store_is_written_to(
 def test_a_file_that_has_gone_while_it_is_copied_begins_the_copy_anew(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup_module, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(backup_module, "_BACKUP_PAUSE_S", 0.0)
     real, times = backup_module.snapshot, 0
 
     def then_a_round_is_over(place: Path) -> object:
@@ -176,7 +176,7 @@ def test_keys_and_register_come_back_where_they_are_asked_for(folder: Path, tmp_
     keys.mkdir()
     (keys / "own.key").write_text("key")
     register = register_in(tmp_path)
-    Register(register)
+    ReleaseRegistry(register)
     back_up(folder, tmp_path / "copy", OWN, keys=keys, register=register)
     there.mkdir()
     manifest = restore(
@@ -188,7 +188,7 @@ def test_keys_and_register_come_back_where_they_are_asked_for(folder: Path, tmp_
     )
     assert manifest.keys
     assert (there / "tls" / "own.key").read_text() == "key"
-    assert Register(there / "state" / "register.sqlite").record(CONFIG, "?") is None
+    assert ReleaseRegistry(there / "state" / "register.sqlite").record(CONFIG, "?") is None
     assert sorted(path.name for path in there.iterdir()) == ["server", "state", "tls"]
     back_up(folder, tmp_path / "without", OWN)
     with pytest.raises(StoreError, match="has no keys in it"):
@@ -234,7 +234,7 @@ MANIFEST = {"folder": "x", "made_at": "", "syncret": "", "stores": [], "keys": F
 def forged(path: Path, *entries: tarfile.TarInfo, said: object = MANIFEST) -> Path:
     """A file of somebody who has the public key."""
     with path.open("wb") as file:
-        sink = Sink(file, OWN)
+        sink = EncryptingWriter(file, OWN)
         with tarfile.open(fileobj=sink, mode="w|") as archive:
             first = tarfile.TarInfo("manifest.json")
             first.size = len(json.dumps(said))
@@ -406,12 +406,12 @@ def test_of_several_runs_those_that_have_ended_come_back_without_their_shares(
     tmp_path: Path,
 ) -> None:
     """A service with two studies, one of which ended after the backup; it was lost, but for its register."""
-    service, register = tmp_path / "service", Register(register_in(tmp_path))
+    service, register = tmp_path / "service", ReleaseRegistry(register_in(tmp_path))
     for name in ("over", "open"):
         place = service / "studies" / name
         with Store(place / "run" / "store", CONFIG) as store:
             put(store, make_submission("clinic-a"), f"shares of {name}".encode())
-            study = Study(CONFIG, "alpha", name, store.identity, place / "run")
+            study = RegisteredFolder(CONFIG, "alpha", name, store.identity, place / "run")
         (place / "run" / "replay").mkdir()
         (place / "run" / "replay" / "tape.bin").write_bytes(b"recorded")
         (place / "tls").mkdir()

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status, describe
-from parties.foundation.process import SERVER
+from parties.foundation.process import SERVER_PACKAGES
 from parties.mpc.estimation import make_estimator
 from tests.parties.audit_runs import make_run
 from tests.parties.hosts import three_hosts
@@ -101,7 +101,9 @@ def test_base_brings_none_of_the_heavy_packages() -> None:
 
 def test_extra_server_is_what_is_asked_for() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert sorted(names_of(extras["server"])) == sorted(name.replace("_", "-") for name in SERVER)
+    assert sorted(names_of(extras["server"])) == sorted(
+        name.replace("_", "-") for name in SERVER_PACKAGES
+    )
 
 
 @pytest.fixture

@@ -6,19 +6,19 @@ import pytest
 
 from parties.foundation.errors import StoreError
 from parties.mpc.exclusion import Exclusion
-from parties.mpc.progress_text import owners_of
-from parties.mpc.records import Standing
+from parties.mpc.progress_text import participant_statuses
+from parties.mpc.records import ParticipantRecord
 from parties.observability.events import WORKING
 from parties.observability.status import (
     FORMAT,
-    About,
-    Board,
-    Owner,
-    OwnerState,
+    BudgetUse,
+    ParticipantState,
+    ParticipantStatus,
     Phase,
-    Spent,
-    StepSum,
-    Watched,
+    RunInfo,
+    RunStatus,
+    StatusSink,
+    StepTotals,
 )
 from tests.parties.mesh import Recording
 from tests.parties.support import make_config
@@ -42,11 +42,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def board(clock: Clock) -> Board:
-    return Board(About.of_party(make_config(), 1), clock=clock)
+def board(clock: Clock) -> RunStatus:
+    return RunStatus(RunInfo.of_server(make_config(), 1), clock=clock)
 
 
-def test_status_of_a_server_that_starts_says_who_it_is(board: Board) -> None:
+def test_status_of_a_server_that_starts_says_who_it_is(board: RunStatus) -> None:
     status = board.status()
     assert status["format"] == FORMAT
     assert status["party"] == {"name": "party-1", "pid": 1}
@@ -57,17 +57,17 @@ def test_status_of_a_server_that_starts_says_who_it_is(board: Board) -> None:
     assert [peer["name"] for peer in peers(board)] == ["party-0", "party-2"]
 
 
-def make_config_digest(board: Board) -> str:
+def make_config_digest(board: RunStatus) -> str:
     return board.about.config
 
 
-def peers(board: Board) -> list[dict[str, object]]:
+def peers(board: RunStatus) -> list[dict[str, object]]:
     found = board.status()["peers"]
     assert isinstance(found, list)
     return found
 
 
-def test_events_lead_through_the_phases(board: Board) -> None:
+def test_events_lead_through_the_phases(board: RunStatus) -> None:
     seen = []
     for name, fields in (
         ("listening", {}),
@@ -95,7 +95,7 @@ def test_events_lead_through_the_phases(board: Board) -> None:
     ]
 
 
-def test_peers_are_connected_when_the_mesh_is(board: Board) -> None:
+def test_peers_are_connected_when_the_mesh_is(board: RunStatus) -> None:
     board.event("listening", "")
     board.peer(2, connected=False, problem="nothing listens there")
     assert peers(board)[1]["problem"] == "nothing listens there"
@@ -103,7 +103,7 @@ def test_peers_are_connected_when_the_mesh_is(board: Board) -> None:
     assert [(peer["connected"], peer["problem"]) for peer in peers(board)] == [(True, "")] * 2
 
 
-def test_time_to_go_passes_as_it_was_said(board: Board, clock: Clock) -> None:
+def test_time_to_go_passes_as_it_was_said(board: RunStatus, clock: Clock) -> None:
     board.event(WORKING, "round 2 of 4", left_s=30.0)
     clock.now += 10
     time = board.status()["time"]
@@ -120,11 +120,11 @@ def test_time_to_go_passes_as_it_was_said(board: Board, clock: Clock) -> None:
     assert time["left_s"] is None
 
 
-def test_owners_are_counted_by_state(board: Board) -> None:
+def test_owners_are_counted_by_state(board: RunStatus) -> None:
     owners = [
-        Owner("a", OwnerState.COUNTED, round=0, since=NOON),
-        Owner("b", OwnerState.INCOMPLETE, ("party-2",)),
-        Owner("c", OwnerState.EXCLUDED, reason="out of bounds"),
+        ParticipantStatus("a", ParticipantState.COUNTED, round=0, since=NOON),
+        ParticipantStatus("b", ParticipantState.INCOMPLETE, ("party-2",)),
+        ParticipantStatus("c", ParticipantState.EXCLUDED, reason="out of bounds"),
     ]
     board.sources.owners = lambda: owners
     found = board.status()["owners"]
@@ -135,7 +135,7 @@ def test_owners_are_counted_by_state(board: Board) -> None:
     assert found["list"][1]["missing"] == ["party-2"]
 
 
-def test_errors_and_rejections_keep_the_latest_and_count_all(board: Board) -> None:
+def test_errors_and_rejections_keep_the_latest_and_count_all(board: RunStatus) -> None:
     board.event("lost", "round 3 is lost")
     for number in range(100):
         board.rejected("tls", f"stranger {number}")
@@ -146,7 +146,7 @@ def test_errors_and_rejections_keep_the_latest_and_count_all(board: Board) -> No
     assert status["rejections"] == {"tls": 100}
 
 
-def test_a_round_that_is_lost_is_an_error_and_one_that_is_done_is_none(board: Board) -> None:
+def test_a_round_that_is_lost_is_an_error_and_one_that_is_done_is_none(board: RunStatus) -> None:
     board.event("round-done", "round 1 of 4 done", done=1, lost=False)
     board.event("round-done", "round 2 is lost", done=2, lost=True)
     assert [one["text"] for one in listed(board.status()["errors"])] == ["round 2 is lost"]
@@ -157,9 +157,9 @@ def listed(value: object) -> list[dict[str, str]]:
     return value
 
 
-def test_freeze_keeps_what_the_sources_said_last(board: Board) -> None:
-    board.sources.spent = lambda: Spent(1.0, 0.25, 2)
-    board.sources.steps = lambda: {"select": StepSum(1, 0.5, 10, 20, 3)}
+def test_freeze_keeps_what_the_sources_said_last(board: RunStatus) -> None:
+    board.sources.spent = lambda: BudgetUse(1.0, 0.25, 2)
+    board.sources.steps = lambda: {"select": StepTotals(1, 0.5, 10, 20, 3)}
     board.freeze()
     status = board.status()
     assert status["budget"] == {
@@ -180,8 +180,8 @@ def test_freeze_keeps_what_the_sources_said_last(board: Board) -> None:
     }
 
 
-def test_status_asks_again_where_the_store_was_closed_meanwhile(board: Board) -> None:
-    def closed() -> Spent:
+def test_status_asks_again_where_the_store_was_closed_meanwhile(board: RunStatus) -> None:
+    def closed() -> BudgetUse:
         board.sources = type(board.sources)()
         raise StoreError(".", "is closed")
 
@@ -189,7 +189,7 @@ def test_status_asks_again_where_the_store_was_closed_meanwhile(board: Board) ->
     assert board.status()["running"]
     broken = board.sources
 
-    def always() -> Spent:
+    def always() -> BudgetUse:
         raise StoreError(".", "is damaged")
 
     broken.spent = always
@@ -197,7 +197,7 @@ def test_status_asks_again_where_the_store_was_closed_meanwhile(board: Board) ->
         board.status()
 
 
-def test_listeners_hear_every_change_until_they_end(board: Board) -> None:
+def test_listeners_hear_every_change_until_they_end(board: RunStatus) -> None:
     heard: list[int] = []
     end = board.listen(lambda: heard.append(1))
     board.event("listening", "")
@@ -209,7 +209,7 @@ def test_listeners_hear_every_change_until_they_end(board: Board) -> None:
     assert len(heard) == 3
 
 
-def test_status_can_be_asked_from_many_threads_while_it_changes(board: Board) -> None:
+def test_status_can_be_asked_from_many_threads_while_it_changes(board: RunStatus) -> None:
     over = threading.Event()
     looked: list[bool] = []
 
@@ -231,21 +231,21 @@ def test_status_can_be_asked_from_many_threads_while_it_changes(board: Board) ->
     assert looked == [True] * 3
 
 
-def test_watched_passes_events_on(board: Board) -> None:
+def test_watched_passes_events_on(board: RunStatus) -> None:
     recording = Recording()
-    Watched(recording, board).event("listening", "at 127.0.0.1:1", port=1)
+    StatusSink(recording, board).event("listening", "at 127.0.0.1:1", port=1)
     assert (recording.events, board.phase) == (["listening"], Phase.CONNECTING)
 
 
 def test_owners_of_has_a_withdrawn_owner_that_sent_again_as_here() -> None:
-    standings = [Standing("north", "aa", 0, Exclusion.WITHDRAWN)]
+    standings = [ParticipantRecord("north", "aa", 0, Exclusion.WITHDRAWN)]
 
     def rows(query: str) -> list[tuple[str, float]]:
         return received if "received_at" in query else []
 
     received: list[tuple[str, float]] = []
-    (owner,) = owners_of(rows, ("alpha", "beta", "gamma"), standings)
-    assert owner.state is OwnerState.WITHDRAWN
+    (owner,) = participant_statuses(rows, ("alpha", "beta", "gamma"), standings)
+    assert owner.state is ParticipantState.WITHDRAWN
     received.append(("north", 5.0))
-    (owner,) = owners_of(rows, ("alpha", "beta", "gamma"), standings)
-    assert (owner.state, owner.since) == (OwnerState.HERE, 5.0)
+    (owner,) = participant_statuses(rows, ("alpha", "beta", "gamma"), standings)
+    assert (owner.state, owner.since) == (ParticipantState.HERE, 5.0)

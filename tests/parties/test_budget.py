@@ -22,10 +22,16 @@ from parties.cli.main import cli
 from parties.config import load_config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.exit_codes import Status
-from parties.identity.tls import make_certificates, pinned_in, public_keys
+from parties.identity.tls import make_certificates, pinned_key_in, public_keys
 from parties.local.children import free_ports
-from parties.storage.owner_budget import ROW_OF_KNOWN, Account, Budget, Release, Source
-from parties.storage.user_paths import budget_file, register_file
+from parties.storage.owner_budget import (
+    ROW_OF_KNOWN,
+    BudgetAccount,
+    OwnerBudget,
+    Release,
+    TableIdentity,
+)
+from parties.storage.user_paths import budget_path, registry_path
 from tests.parties.commands import Run
 from tests.parties.small import write_small
 from tests.parties.support import PARTIES, file_size_limit
@@ -44,15 +50,15 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def budget(tmp_path: Path) -> Budget:
-    return Budget(tmp_path / "places" / "budget.sqlite")
+def budget(tmp_path: Path) -> OwnerBudget:
+    return OwnerBudget(tmp_path / "places" / "budget.sqlite")
 
 
-def spend(budget: Budget, table: Path, release: Release, submission: str = "s") -> str:
-    return budget.charge(Source.of_file(table), release, submission)
+def spend(budget: OwnerBudget, table: Path, release: Release, submission: str = "s") -> str:
+    return budget.charge(TableIdentity.of_file(table), release, submission)
 
 
-def spent(budget: Budget) -> dict[str, int]:
+def spent(budget: OwnerBudget) -> dict[str, int]:
     """Releases by dataset."""
     return {dataset.name: len(dataset.runs) for dataset in budget.datasets()}
 
@@ -60,7 +66,7 @@ def spent(budget: Budget) -> dict[str, int]:
 # What is charged
 
 
-def test_charge_lets_a_table_be_released_once_by_default(budget: Budget, table: Path) -> None:
+def test_charge_lets_a_table_be_released_once_by_default(budget: OwnerBudget, table: Path) -> None:
     assert spend(budget, table, ONE) == "stays"
     for other in (TWO, replace(TWO, rho=1e-12)):
         with pytest.raises(BudgetExceeded) as refused:
@@ -74,7 +80,7 @@ def test_charge_lets_a_table_be_released_once_by_default(budget: Budget, table: 
     assert spent(budget) == {"stays": 1}
 
 
-def test_charge_takes_the_same_submission_once(budget: Budget, table: Path) -> None:
+def test_charge_takes_the_same_submission_once(budget: OwnerBudget, table: Path) -> None:
     for _ in range(3):
         spend(budget, table, ONE, "first")
     with pytest.raises(BudgetExceeded, match=r"took a submission of it already .* state file"):
@@ -85,7 +91,7 @@ def test_charge_takes_the_same_submission_once(budget: Budget, table: Path) -> N
     assert spent(budget) == {"stays": 1}
 
 
-def test_set_limit_allows_more_and_what_it_says_is_enough(budget: Budget, table: Path) -> None:
+def test_set_limit_allows_more_and_what_it_says_is_enough(budget: OwnerBudget, table: Path) -> None:
     spend(budget, table, ONE)
     with pytest.raises(BudgetExceeded) as refused:
         spend(budget, table, TWO)
@@ -110,7 +116,7 @@ def test_set_limit_allows_more_and_what_it_says_is_enough(budget: Budget, table:
     ("epsilon", "delta"), [(0, 1e-5), (-1, 1e-5), (1, 0), (1, 1), (math.nan, 1e-5)]
 )
 def test_set_limit_refuses_what_is_no_limit(
-    budget: Budget, table: Path, epsilon: float, delta: float
+    budget: OwnerBudget, table: Path, epsilon: float, delta: float
 ) -> None:
     spend(budget, table, ONE)
     with pytest.raises(ValueError, match=r"epsilon|delta"):
@@ -118,7 +124,7 @@ def test_set_limit_refuses_what_is_no_limit(
     assert budget.datasets()[0].rho_limit == RHO
 
 
-def test_set_limit_knows_its_datasets(budget: Budget, table: Path) -> None:
+def test_set_limit_knows_its_datasets(budget: OwnerBudget, table: Path) -> None:
     with pytest.raises(StoreError, match="has no dataset 'stays'; expected one of: none yet"):
         budget.set_limit("stays", 2, 1e-5)
     spend(budget, table, ONE)
@@ -131,8 +137,8 @@ def test_set_limit_knows_its_datasets(budget: Budget, table: Path) -> None:
 def test_charge_never_passes_the_limit(
     tmp_path_factory: pytest.TempPathFactory, costs: list[float]
 ) -> None:
-    budget = Budget(tmp_path_factory.mktemp("budget") / "b.sqlite")
-    account = Account(budget, Source("stays"), ONE)
+    budget = OwnerBudget(tmp_path_factory.mktemp("budget") / "b.sqlite")
+    account = BudgetAccount(budget, TableIdentity("stays"), ONE)
     account.spend("first")
     budget.set_limit("stays", 1.2, 1e-5)
     for number, cost in enumerate(costs):
@@ -146,7 +152,7 @@ def test_charge_never_passes_the_limit(
 # Which dataset it is
 
 
-def test_a_copy_and_an_edited_file_are_the_same_dataset(budget: Budget, table: Path) -> None:
+def test_a_copy_and_an_edited_file_are_the_same_dataset(budget: OwnerBudget, table: Path) -> None:
     spend(budget, table, ONE)
     elsewhere = table.parent / "deep" / "other-name.csv"
     elsewhere.parent.mkdir()
@@ -165,7 +171,9 @@ def test_a_copy_and_an_edited_file_are_the_same_dataset(budget: Budget, table: P
     assert spend(budget, elsewhere, ONE) == "stays"
 
 
-def test_another_table_of_the_same_name_is_another_dataset(budget: Budget, table: Path) -> None:
+def test_another_table_of_the_same_name_is_another_dataset(
+    budget: OwnerBudget, table: Path
+) -> None:
     spend(budget, table, ONE)
     other = table.parent / "deep" / "stays.csv"
     other.parent.mkdir()
@@ -178,28 +186,30 @@ def test_another_table_of_the_same_name_is_another_dataset(budget: Budget, table
     ("file", "name"),
     [("my stays, 2026.csv", "my-stays--2026"), ("...", "table"), ("\u00e4.csv", "table")],
 )
-def test_names_are_made_of_files_names(budget: Budget, table: Path, file: str, name: str) -> None:
+def test_names_are_made_of_files_names(
+    budget: OwnerBudget, table: Path, file: str, name: str
+) -> None:
     assert spend(budget, table.rename(table.with_name(file)), ONE) == name
 
 
 def test_a_name_stands_but_for_rows_that_are_known_under_another(
-    budget: Budget, table: Path
+    budget: OwnerBudget, table: Path
 ) -> None:
     spend(budget, table, ONE)
     with pytest.raises(StoreError, match="as dataset stays; expected that name"):
-        budget.charge(Source.of_file(table, "fresh"), TWO, "s")
+        budget.charge(TableIdentity.of_file(table, "fresh"), TWO, "s")
     # Next quarter's rows, in the file of the same name, as their owner says.
     table.write_bytes(b"other rows")
-    assert budget.charge(Source.of_file(table, "next"), TWO, "s") == "next"
+    assert budget.charge(TableIdentity.of_file(table, "next"), TWO, "s") == "next"
     assert spend(budget, table, TWO) == "next"
     # Rows of neither, at a place that was both's.
     table.write_bytes(b"again other rows")
     with pytest.raises(StoreError, match=r"as dataset next and stays.*--dataset with one of them"):
         spend(budget, table, TWO)
     with pytest.raises(ConfigError, match="--dataset"):
-        Source("no name, is it", "x")
+        TableIdentity("no name, is it", "x")
     with pytest.raises(ValueError, match="a name or a path"):
-        Source(None)
+        TableIdentity(None)
 
 
 # The file
@@ -207,7 +217,9 @@ def test_a_name_stands_but_for_rows_that_are_known_under_another(
 
 def charge_one(path: Path, number: int) -> bool:
     try:
-        Account(Budget(path), Source("stays"), replace(TWO, rho=RHO / 8)).spend(str(number))
+        BudgetAccount(OwnerBudget(path), TableIdentity("stays"), replace(TWO, rho=RHO / 8)).spend(
+            str(number)
+        )
     except BudgetExceeded:
         return False
     return True
@@ -219,10 +231,10 @@ def test_charge_never_passes_the_limit_from_many_processes(tmp_path: Path) -> No
     with multiprocessing.get_context("forkserver").Pool(4) as pool:
         first = pool.starmap(charge_one, [(path, number) for number in range(4)])
         assert first.count(True) == 1
-        Budget(path).set_limit("stays", 1.0, 1e-5)
+        OwnerBudget(path).set_limit("stays", 1.0, 1e-5)
         more = pool.starmap(charge_one, [(path, number) for number in range(10, 30)])
     assert more.count(True) == 7
-    (dataset,) = Budget(path).datasets()
+    (dataset,) = OwnerBudget(path).datasets()
     assert dataset.spent <= dataset.rho_limit
     assert len(dataset.runs) == 8
     assert [item.name for item in path.parent.iterdir()] == ["budget.sqlite"]
@@ -231,8 +243,8 @@ def test_charge_never_passes_the_limit_from_many_processes(tmp_path: Path) -> No
 def test_budget_is_its_owners_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        budget = Budget(tmp_path / "syncret" / "budget.sqlite")
-        budget.charge(Source("stays"), ONE, "s")
+        budget = OwnerBudget(tmp_path / "syncret" / "budget.sqlite")
+        budget.charge(TableIdentity("stays"), ONE, "s")
     finally:
         os.umask(before)
     assert budget.path.parent.stat().st_mode & 0o777 == 0o700
@@ -250,18 +262,18 @@ def test_budget_is_its_owners_alone(tmp_path: Path) -> None:
     ids=["empty", "first byte", "cut off", "a page"],
 )
 def test_a_damaged_file_is_refused_and_never_begun_anew(
-    budget: Budget, table: Path, damage: object
+    budget: OwnerBudget, table: Path, damage: object
 ) -> None:
     spend(budget, table, ONE)
     data = budget.path.read_bytes()
     broken = damage(data)  # type: ignore[operator]
     budget.path.write_bytes(broken)
     with pytest.raises(StoreError, match=r"budget\.sqlite: is damaged: .*copy"):
-        Budget(budget.path)
+        OwnerBudget(budget.path)
     assert budget.path.read_bytes() == broken
     budget.path.write_bytes(data)
     with pytest.raises(BudgetExceeded):
-        spend(Budget(budget.path), table, TWO)
+        spend(OwnerBudget(budget.path), table, TWO)
 
 
 def test_a_database_of_another_program_or_version_is_refused(tmp_path: Path) -> None:
@@ -270,20 +282,20 @@ def test_a_database_of_another_program_or_version_is_refused(tmp_path: Path) -> 
         other.execute("CREATE TABLE dataset (name TEXT)")
     other.close()
     with pytest.raises(StoreError, match="none of this program's"):
-        Budget(path)
+        OwnerBudget(path)
     path.unlink()
-    Budget(path)
+    OwnerBudget(path)
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version=2")
     newer.close()
     with pytest.raises(StoreError, match="newer syncret: its version is 2; expected at most 1"):
-        Budget(path)
+        OwnerBudget(path)
 
 
 def test_charge_enters_nothing_when_the_disk_is_full_or_the_file_has_gone(
-    budget: Budget, table: Path
+    budget: OwnerBudget, table: Path
 ) -> None:
-    source = Source.of_file(table)
+    source = TableIdentity.of_file(table)
     with file_size_limit(budget.path.stat().st_size), pytest.raises(StoreError, match="budget"):
         budget.charge(source, replace(ONE, run="x" * 100_000), "s")
     assert budget.datasets() == []
@@ -300,23 +312,23 @@ def test_places_are_named_by_option_environment_or_home(
     for name in ("SYNCRET_BUDGET", "SYNCRET_REGISTER", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
-    assert budget_file() == home / ".local/share/syncret/budget.sqlite"
-    assert register_file() == home / ".local/state/syncret/register.sqlite"
+    assert budget_path() == home / ".local/share/syncret/budget.sqlite"
+    assert registry_path() == home / ".local/state/syncret/register.sqlite"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    assert budget_file() == tmp_path / "data/syncret/budget.sqlite"
-    assert register_file() == home / ".local/state/syncret/register.sqlite"
+    assert budget_path() == tmp_path / "data/syncret/budget.sqlite"
+    assert registry_path() == home / ".local/state/syncret/register.sqlite"
     monkeypatch.setenv("SYNCRET_BUDGET", "here.sqlite")
-    assert budget_file() == Path("here.sqlite").absolute()
-    assert budget_file(Path("/there")) == Path("/there")
+    assert budget_path() == Path("here.sqlite").absolute()
+    assert budget_path(Path("/there")) == Path("/there")
     monkeypatch.delenv("XDG_STATE_HOME")
     # Another file in every folder that a command is called in would be no budget.
     monkeypatch.setenv("HOME", "relative")
     with pytest.raises(ConfigError, match="SYNCRET_REGISTER"):
-        register_file()
+        registry_path()
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))
     with pytest.raises(ConfigError, match="SYNCRET_REGISTER"):
-        register_file()
+        registry_path()
 
 
 # The command
@@ -328,7 +340,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-def test_budget_shows_and_sets(budget: Budget, table: Path) -> None:
+def test_budget_shows_and_sets(budget: OwnerBudget, table: Path) -> None:
     where = ("--budget", str(budget.path))
     assert run("budget", *where) == f"{budget.path}: nothing was released yet\n"
     spend(budget, table, replace(ONE, unit=ROW_OF_KNOWN))
@@ -352,7 +364,7 @@ def test_budget_shows_and_sets(budget: Budget, table: Path) -> None:
     assert (entry["rho"], entry["epsilon"]) == (RHO, 1.0)
     assert entry["when"].endswith("Z")
     # Digests of the owner's rows are nobody's business.
-    assert Source.of_file(table).content not in json.dumps(shown)
+    assert TableIdentity.of_file(table).content not in json.dumps(shown)
 
 
 def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path: Path) -> None:
@@ -378,7 +390,7 @@ def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Pa
     flaim, distaim = tmp_path / "flaim.toml", tmp_path / "distaim.toml"
     flaim.write_text(
         text + f'[flaim]\naddress = "127.0.0.1:{ports[6]}"\nclients = ["north", "south", "west"]\n'
-        f'key = "{pinned_in(made["flaim-server"].cert).key}"\n'
+        f'key = "{pinned_key_in(made["flaim-server"].cert).key}"\n'
     )
     document = load_config(config).override(
         {
@@ -402,7 +414,7 @@ def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Pa
 
     for _ in range(2):
         assert status("flaim-client", flaim, *own) == Status.NETWORK
-    assert spent(Budget(budget_file())) == {"stays": 1}
+    assert spent(OwnerBudget(budget_path())) == {"stays": 1}
     # Another folder is another ledger, and would be another release.
     assert status("flaim-client", flaim, *own, "--dir", tmp_path / "other") == Status.BUDGET
     assert status("submit", distaim, *own) == Status.BUDGET
@@ -411,7 +423,7 @@ def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Pa
     assert status("budget", "set", "stays", "--epsilon", "3.5", "--delta", "1e-5") == Status.DONE
     for _ in range(2):
         assert status("submit", distaim, *own) == Status.NETWORK
-    (dataset,) = Budget(budget_file()).datasets()
+    (dataset,) = OwnerBudget(budget_path()).datasets()
     assert [run.release.method for run in dataset.runs] == ["flaim", "distaim"]
     # A state file that is gone does not make the budget larger.
     (state,) = tmp_path.glob(".stays.csv.*.submission")
@@ -435,14 +447,14 @@ def test_epsilon_from_rho_of_nothing_is_nothing() -> None:
 
 
 def test_give_back_returns_what_three_have_signed_and_nothing_twice(tmp_path: Path) -> None:
-    budget, source, release = Budget(tmp_path / "b"), Source("stays"), ONE
+    budget, source, release = OwnerBudget(tmp_path / "b"), TableIdentity("stays"), ONE
     budget.charge(source, release, "11" * 32)
     with pytest.raises(BudgetExceeded):
         budget.charge(source, release, "22" * 32)
     assert budget.give_back("another configuration", ["11" * 32], "signed") == []
     for _ in range(2):
         assert budget.give_back(release.config, ["11" * 32, "33" * 32], "signed") == ["stays"]
-    (dataset,) = Budget(tmp_path / "b").datasets()
+    (dataset,) = OwnerBudget(tmp_path / "b").datasets()
     assert (dataset.spent, [run.returned for run in dataset.runs]) == (0, ["withdrawn"])
     assert dataset.to_dict()["runs"][0]["returned"] == "withdrawn"  # type: ignore[index]
     budget.charge(source, release, "22" * 32)
@@ -453,10 +465,10 @@ def test_give_back_returns_what_three_have_signed_and_nothing_twice(tmp_path: Pa
 
 def test_charge_moves_to_a_replacement_within_a_dataset_alone(tmp_path: Path) -> None:
     """Of all that a submission replaces the servers count one; another dataset's table may be the one."""
-    budget, release = Budget(tmp_path / "b"), ONE
-    budget.charge(Source("stays"), release, "11" * 32)
-    budget.charge(Source("stays"), release, "22" * 32, replaces=["11" * 32])
-    budget.charge(Source("other"), release, "33" * 32, replaces=["22" * 32])
+    budget, release = OwnerBudget(tmp_path / "b"), ONE
+    budget.charge(TableIdentity("stays"), release, "11" * 32)
+    budget.charge(TableIdentity("stays"), release, "22" * 32, replaces=["11" * 32])
+    budget.charge(TableIdentity("other"), release, "33" * 32, replaces=["22" * 32])
     other, stays = budget.datasets()
     assert [run.returned for run in stays.runs] == ["replaced", None]
     assert [run.returned for run in other.runs] == [None]
@@ -467,11 +479,11 @@ def test_charge_moves_to_a_replacement_within_a_dataset_alone(tmp_path: Path) ->
 
 
 def test_a_budget_of_before_gives_back_as_well(tmp_path: Path) -> None:
-    budget, release = Budget(tmp_path / "b"), ONE
-    budget.charge(Source("stays"), release, "11" * 32)
+    budget, release = OwnerBudget(tmp_path / "b"), ONE
+    budget.charge(TableIdentity("stays"), release, "11" * 32)
     with contextlib.closing(sqlite3.connect(tmp_path / "b")) as db:
         db.execute("DROP TABLE returned")
         db.commit()
-    again = Budget(tmp_path / "b")
+    again = OwnerBudget(tmp_path / "b")
     assert again.datasets()[0].spent > 0
     assert again.give_back(release.config, ["11" * 32], "signed") == ["stays"]

@@ -13,10 +13,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parties.audit import bundle
-from parties.audit.bundle import public_files, unpacked, write_bundle
+from parties.audit.bundle import public_files, unpacked_run, write_bundle
 from parties.audit.runner import audit_folder
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import Status
@@ -81,7 +81,7 @@ def test_write_bundle_has_the_public_files_alone_and_always_the_same_bytes(
 ) -> None:
     out = tmp_path / "run.zip"
     assert write_bundle(public_files(run), out) == sorted(PLAIN)
-    with unpacked(out) as folder:
+    with unpacked_run(out) as folder:
         assert contents(folder) == PLAIN
     assert not folder.exists()
     for path in run.rglob("*"):
@@ -104,7 +104,7 @@ def test_unpacked_gives_the_files_that_an_audit_reads(
     tmp_path: Path, above: str, pack: Callable[[Path, dict[str, bytes]], Path]
 ) -> None:
     members = {above + name: data for name, data in (PLAIN | SECRET).items()}
-    with unpacked(pack(tmp_path / "archive", members)) as folder:
+    with unpacked_run(pack(tmp_path / "archive", members)) as folder:
         found = contents(folder)
         assert {name: found[name] for name in PLAIN} == PLAIN
         assert all(name.split("/")[0] in ("certificates", "model") for name in found.keys() - PLAIN)
@@ -121,7 +121,7 @@ def test_write_bundle_refuses_a_private_key_by_whatever_name(run: Path, tmp_path
 
 
 def test_unpacked_is_the_folder_itself_where_it_is_one(run: Path) -> None:
-    with unpacked(run) as folder:
+    with unpacked_run(run) as folder:
         assert folder == run
 
 
@@ -210,14 +210,14 @@ def test_unpacked_refuses_and_leaves_nothing_behind(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, said = HOSTILE[name]
-    monkeypatch.setattr(bundle, "LARGEST", 4000 if "large" in name else 1 << 24)
-    monkeypatch.setattr(bundle, "MOST", 10)
+    monkeypatch.setattr(bundle, "MAX_BYTES", 4000 if "large" in name else 1 << 24)
+    monkeypatch.setattr(bundle, "MAX_FILES", 10)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     inner = tmp_path / "archives"
     inner.mkdir()
-    with pytest.raises(StoreError, match=said), unpacked(make(inner / "archive")):
+    with pytest.raises(StoreError, match=said), unpacked_run(make(inner / "archive")):
         pass
     assert not any(scratch.iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"scratch", "archives"}
@@ -228,17 +228,17 @@ def test_commands_bundle_and_audit_it(
 ) -> None:
     run = make_run(tmp_path, certificates, {"run.rounds": 1})
     out = tmp_path / "stays.zip"
-    assert guarded(cli, ["bundle", str(run), "--out", str(out), "--json"]) == Status.DONE
+    assert run_command_line(cli, ["bundle", str(run), "--out", str(out), "--json"]) == Status.DONE
     assert len(json.loads(capsys.readouterr().out)["files"]) == 14
-    assert guarded(cli, ["audit", str(out), "--json"]) == Status.DONE
+    assert run_command_line(cli, ["audit", str(out), "--json"]) == Status.DONE
     assert json.loads(capsys.readouterr().out) == audit_folder(run).to_dict()
     assert "<h1>Audit" in (tmp_path / "stays.audit.html").read_text()
     archive = tarred(tmp_path / "x.tar.gz", {f"run/{n}": d for n, d in contents(run).items()})
-    assert guarded(cli, ["audit", str(archive)]) == Status.DONE
+    assert run_command_line(cli, ["audit", str(archive)]) == Status.DONE
     assert (tmp_path / "x.audit.html").exists()
     capsys.readouterr()
     tampered = contents(run) | {"synthetic.csv": b"sex,ward,age\n"}
-    assert guarded(cli, ["audit", str(zipped(out, tampered))]) == Status.AUDIT
+    assert run_command_line(cli, ["audit", str(zipped(out, tampered))]) == Status.AUDIT
     assert "published" in capsys.readouterr().err
-    assert guarded(cli, ["audit", str(tmp_path / "none.zip")]) == Status.STORAGE
+    assert run_command_line(cli, ["audit", str(tmp_path / "none.zip")]) == Status.STORAGE
     assert "none.zip: is not there" in capsys.readouterr().err

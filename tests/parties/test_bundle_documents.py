@@ -16,13 +16,13 @@ from mechanisms.model import Model
 from mechanisms.schema import table_schema
 from parties.audit.checks.documents import CARD, DEFAULT_TERMS, PACKAGE, SCHEMA, TERMS, documents
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import Config
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status
-from parties.identity.join_documents import words
+from parties.identity.join_documents import fingerprint_words
 from parties.mpc.outputs import write_synthetic
-from parties.report.model import Selected
+from parties.report.model import SelectedQuery
 from tests.parties.support import certificates, keys_of, make_config
 from tests.parties.test_report import QUALITY, example, marginal
 
@@ -45,7 +45,8 @@ def bundled(run: Path, *arguments: object) -> dict[str, bytes]:
     """What is in the bundle of a run."""
     out = run.with_suffix(".zip")
     assert (
-        guarded(cli, ["bundle", str(run), "--out", str(out), *map(str, arguments)]) == Status.DONE
+        run_command_line(cli, ["bundle", str(run), "--out", str(out), *map(str, arguments)])
+        == Status.DONE
     )
     with zipfile.ZipFile(out) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -122,7 +123,7 @@ def test_bundle_of_a_flaim_servers_own_folder_has_its_transcript(tmp_path: Path)
     assert b"cluster.example" not in files["config.toml"]
     card = files[CARD].decode()
     assert f"| flaim-server | `{keys['key'][:4]} " in card
-    assert words(keys["key"]) in card
+    assert fingerprint_words(keys["key"]) in card
 
 
 def test_bundle_says_which_transcripts_and_which_configuration_it_lacks(
@@ -131,14 +132,14 @@ def test_bundle_says_which_transcripts_and_which_configuration_it_lacks(
     run = made(tmp_path / "lead", make_config())
     (run / "transcript.jsonl").write_text("{}\n")
     out = str(tmp_path / "x.zip")
-    assert guarded(cli, ["bundle", str(run), "--out", out]) == Status.STORAGE
+    assert run_command_line(cli, ["bundle", str(run), "--out", out]) == Status.STORAGE
     assert "expected all three servers' there, as party-0.jsonl" in capsys.readouterr().err
     (run / "config.toml").unlink()
-    assert guarded(cli, ["bundle", str(run), "--out", out]) == Status.STORAGE
+    assert run_command_line(cli, ["bundle", str(run), "--out", out]) == Status.STORAGE
     assert "has no config.toml; expected a run's folder, or" in capsys.readouterr().err
     (run / "config.toml").write_text(make_config().resolved_toml())
     (run / "report.json").write_text("[]")
-    assert guarded(cli, ["bundle", str(run), "--out", out]) == Status.STORAGE
+    assert run_command_line(cli, ["bundle", str(run), "--out", out]) == Status.STORAGE
     assert "report.json: is no report" in capsys.readouterr().err
     assert not Path(out).exists()
 
@@ -150,8 +151,8 @@ def test_model_card_says_who_ran_it_and_what_it_guarantees() -> None:
         "# Model card: trial",
         "made by DistAIM of the tables of 24 data owners, with Syncret 0.2.0, on 21 November 2026",
         "epsilon = 1, delta = 1e-05, for one row of the whole table.",
-        words(config.digest()),
-        *(words(party.key) for party in config.parties),
+        fingerprint_words(config.digest()),
+        *(fingerprint_words(party.key) for party in config.parties),
         "| age × stays | 1 | 20.5 |",
         "| sex | categorical | 2 | f, m |",
         "Two servers acting together",
@@ -186,7 +187,7 @@ def test_model_card_has_the_verdict_and_what_is_known_of_each_query() -> None:
 
 
 def test_model_card_says_once_which_queries_were_chosen_in_which_rounds() -> None:
-    chosen = tuple(Selected(n, ("sex", "age"), 3, 60, 30.0 - n) for n in (1, 3))
+    chosen = tuple(SelectedQuery(n, ("sex", "age"), 3, 60, 30.0 - n) for n in (1, 3))
     report = replace(example(), selected=chosen, method="flaim-random").to_dict()
     card = documents(make_config(), report)[CARD].decode()
     assert "By FLAIM (random): every column by itself was measured, then in 4 rounds" in card
@@ -231,7 +232,7 @@ def test_terms_are_those_of_the_configuration_of_a_file_or_the_programs(
     assert bundled(run)[TERMS].decode() == f"{agreed}\n"
     out = str(tmp_path / "x.zip")
     arguments = ["bundle", str(run), "--out", out, "--terms", str(mine)]
-    assert guarded(cli, arguments) == Status.CONFIG
+    assert run_command_line(cli, arguments) == Status.CONFIG
     assert "run.terms: has the terms that all agreed on" in capsys.readouterr().err
 
 
@@ -242,4 +243,4 @@ def test_terms_are_text_that_somebody_reads(terms: str, tmp_path: Path) -> None:
     path = tmp_path / "terms.txt"
     path.write_text(terms)
     arguments = ["bundle", str(central(tmp_path)), "--out", str(tmp_path / "x.zip")]
-    assert guarded(cli, [*arguments, "--terms", str(path)]) == Status.CONFIG
+    assert run_command_line(cli, [*arguments, "--terms", str(path)]) == Status.CONFIG

@@ -18,15 +18,15 @@ from parties.crypto.hpke import SealKey
 from parties.foundation.errors import CertificateError, StoreError
 from parties.identity import join_documents
 from parties.identity.join_documents import (
-    MOST_BYTES,
-    Card,
-    grouped,
-    load_card,
-    load_request,
-    own_card,
-    own_request,
-    read_out,
-    words,
+    MAX_BYTES,
+    ServerCard,
+    ensure_join_request,
+    ensure_server_card,
+    fingerprint_lines,
+    fingerprint_words,
+    grouped_hex,
+    load_join_request,
+    load_server_card,
 )
 from parties.identity.tls import Authority
 from protocols.mesh import key_hash
@@ -38,13 +38,13 @@ FLAIM = {"address": Address("::1", 7500)}
 
 def card_of(folder: Path, name: str = "alpha", ends: dict[str, Address] = ENDS) -> Path:
     path = folder / f"{name}.card"
-    own_card(name, ends, keys=folder / "tls", path=path)
+    ensure_server_card(name, ends, keys=folder / "tls", path=path)
     return path
 
 
 def request_of(folder: Path, name: str = "north") -> Path:
     path = folder / f"{name}.request"
-    own_request(name, keys=folder / "tls", path=path)
+    ensure_join_request(name, keys=folder / "tls", path=path)
     return path
 
 
@@ -69,24 +69,26 @@ def forged(folder: Path, kind: str, **changes: str) -> Path:
 
 
 def test_words_are_bip_39_of_the_first_16_bytes() -> None:
-    assert words("00" * 32) == " ".join(["abandon"] * 11 + ["about"])
+    assert fingerprint_words("00" * 32) == " ".join(["abandon"] * 11 + ["about"])
     digest = hashlib.sha256(b"x").hexdigest()
-    assert Mnemonic("english").to_entropy(words(digest)) == bytearray.fromhex(digest)[:16]
+    assert (
+        Mnemonic("english").to_entropy(fingerprint_words(digest)) == bytearray.fromhex(digest)[:16]
+    )
 
 
 @given(st.binary(min_size=32, max_size=32), st.integers(0, 127))
 def test_words_differ_when_a_bit_of_the_first_16_bytes_does(digest: bytes, bit: int) -> None:
     other = (int.from_bytes(digest) ^ 1 << (255 - bit)).to_bytes(32)
-    assert words(digest.hex()) != words(other.hex())
-    assert len(words(digest.hex()).split()) == 12
-    assert Mnemonic("english").check(words(digest.hex()))
+    assert fingerprint_words(digest.hex()) != fingerprint_words(other.hex())
+    assert len(fingerprint_words(digest.hex()).split()) == 12
+    assert Mnemonic("english").check(fingerprint_words(digest.hex()))
 
 
 def test_read_out_has_all_words_and_all_digits() -> None:
     digest = hashlib.sha256(b"x").hexdigest()
-    text = " ".join(" ".join(read_out(digest)).split())
-    assert text == f"in words {words(digest)} in hex {grouped(digest)}"
-    assert grouped(digest).replace(" ", "") == digest
+    text = " ".join(" ".join(fingerprint_lines(digest)).split())
+    assert text == f"in words {fingerprint_words(digest)} in hex {grouped_hex(digest)}"
+    assert grouped_hex(digest).replace(" ", "") == digest
 
 
 def test_own_card_keeps_its_keys_to_the_owner(tmp_path: Path) -> None:
@@ -94,14 +96,14 @@ def test_own_card_keeps_its_keys_to_the_owner(tmp_path: Path) -> None:
     modes = {item.name: stat.S_IMODE(item.stat().st_mode) for item in (tmp_path / "tls").iterdir()}
     assert modes == {"own.key": 0o600, "own.seal": 0o600}
     assert stat.S_IMODE((tmp_path / "tls").stat().st_mode) == 0o700
-    card = load_card(path)
+    card = load_server_card(path)
     assert card.seal == str(SealKey.load(tmp_path / "tls" / "own.seal").public)
     private = (tmp_path / "tls" / "own.key").read_text().splitlines()[1]
     assert private not in path.read_text()
 
 
 def test_card_has_the_hash_that_its_certificate_has(tmp_path: Path) -> None:
-    card = load_card(card_of(tmp_path))
+    card = load_server_card(card_of(tmp_path))
     authority = Authority.make(tmp_path / "authority", 1)
     certificate = authority.issue(
         "alpha", join_documents.public_key(card.public), server=True, valid_days=1
@@ -112,16 +114,16 @@ def test_card_has_the_hash_that_its_certificate_has(tmp_path: Path) -> None:
 def test_own_card_shows_the_one_that_is_there_and_makes_nothing(tmp_path: Path) -> None:
     path = card_of(tmp_path)
     before = {item: item.read_bytes() for item in tmp_path.rglob("*") if item.is_file()}
-    first = load_card(path)
+    first = load_server_card(path)
     for ends in (None, ENDS):
-        assert own_card("alpha", ends, keys=tmp_path / "tls", path=path) == (first, False)
+        assert ensure_server_card("alpha", ends, keys=tmp_path / "tls", path=path) == (first, False)
     assert {item: item.read_bytes() for item in tmp_path.rglob("*") if item.is_file()} == before
 
 
 def test_own_card_with_other_addresses_has_the_same_keys(tmp_path: Path) -> None:
-    first = load_card(card_of(tmp_path))
+    first = load_server_card(card_of(tmp_path))
     moved = {"mesh": Address("::1", 1), "ingest": Address("::1", 2)}
-    second = load_card(card_of(tmp_path, ends=moved))
+    second = load_server_card(card_of(tmp_path, ends=moved))
     assert (second.key, second.seal) == (first.key, first.seal)
     assert second.ends == moved
 
@@ -140,7 +142,7 @@ def test_own_card_makes_no_key_beside_a_card_whose_keys_are_gone(tmp_path: Path)
     for name in ("own.seal", "own.key"):
         (tmp_path / "tls" / name).unlink()
         with pytest.raises(CertificateError, match=f"{name}: .*cannot be read"):
-            own_card("alpha", ENDS, keys=tmp_path / "tls", path=path)
+            ensure_server_card("alpha", ENDS, keys=tmp_path / "tls", path=path)
         assert not (tmp_path / "tls" / name).exists()
 
 
@@ -150,22 +152,22 @@ def test_own_card_refuses_other_keys_than_the_cards_own(tmp_path: Path) -> None:
     card_of(tmp_path / "other")
     before = path.read_bytes()
     with pytest.raises(CertificateError, match="is of other keys than those in"):
-        own_card("alpha", ENDS, keys=tmp_path / "other" / "tls", path=path)
+        ensure_server_card("alpha", ENDS, keys=tmp_path / "other" / "tls", path=path)
     with pytest.raises(CertificateError, match="is of 'alpha'; expected 'beta'"):
-        own_card("beta", ENDS, keys=tmp_path / "tls", path=path)
+        ensure_server_card("beta", ENDS, keys=tmp_path / "tls", path=path)
     with pytest.raises(CertificateError, match="with other addresses: mesh, ingest"):
-        own_card("alpha", FLAIM, keys=tmp_path / "tls", path=path)
+        ensure_server_card("alpha", FLAIM, keys=tmp_path / "tls", path=path)
     assert path.read_bytes() == before
 
 
 def test_own_card_needs_addresses_where_there_is_no_card(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="expected the server's addresses"):
-        own_card("alpha", None, keys=tmp_path / "tls", path=tmp_path / "alpha.card")
+        ensure_server_card("alpha", None, keys=tmp_path / "tls", path=tmp_path / "alpha.card")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_own_card_of_flaims_server_has_no_sealing_key(tmp_path: Path) -> None:
-    card = load_card(card_of(tmp_path, "flaim", FLAIM))
+    card = load_server_card(card_of(tmp_path, "flaim", FLAIM))
     assert (card.of_flaim, card.seal, card.ends) == (True, None, FLAIM)
     assert [item.name for item in (tmp_path / "tls").iterdir()] == ["own.key"]
 
@@ -186,9 +188,13 @@ def test_own_card_refuses_a_key_of_another_kind(tmp_path: Path) -> None:
 def test_own_card_says_what_the_disk_refuses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be made"):
-        own_card("alpha", ENDS, keys=tmp_path / "file" / "tls", path=tmp_path / "alpha.card")
+        ensure_server_card(
+            "alpha", ENDS, keys=tmp_path / "file" / "tls", path=tmp_path / "alpha.card"
+        )
     with pytest.raises(StoreError, match="cannot be written: No such file"):
-        own_card("alpha", ENDS, keys=tmp_path / "tls", path=tmp_path / "no" / "alpha.card")
+        ensure_server_card(
+            "alpha", ENDS, keys=tmp_path / "tls", path=tmp_path / "no" / "alpha.card"
+        )
     with file_size_limit(1000), pytest.raises(StoreError, match="File too large"):
         card_of(tmp_path)
     assert not (tmp_path / "alpha.card").exists()
@@ -198,16 +204,16 @@ def test_own_card_says_what_the_disk_refuses(tmp_path: Path) -> None:
 def test_own_request_shows_the_one_that_is_there(tmp_path: Path) -> None:
     path = request_of(tmp_path)
     before = path.read_bytes()
-    request, new = own_request("north", keys=tmp_path / "tls", path=path)
-    assert (request, new) == (load_request(path), False)
+    request, new = ensure_join_request("north", keys=tmp_path / "tls", path=path)
+    assert (request, new) == (load_join_request(path), False)
     with pytest.raises(CertificateError, match="is of 'north'; expected 'south'"):
-        own_request("south", keys=tmp_path / "tls", path=path)
+        ensure_join_request("south", keys=tmp_path / "tls", path=path)
     (tmp_path / "tls" / "own.key").unlink()
     with pytest.raises(CertificateError, match=r"own\.key: private key cannot be read"):
-        own_request("north", keys=tmp_path / "tls", path=path)
-    own_request("west", keys=tmp_path / "tls", path=tmp_path / "west.request")
+        ensure_join_request("north", keys=tmp_path / "tls", path=path)
+    ensure_join_request("west", keys=tmp_path / "tls", path=tmp_path / "west.request")
     with pytest.raises(CertificateError, match="is of another key"):
-        own_request("north", keys=tmp_path / "tls", path=path)
+        ensure_join_request("north", keys=tmp_path / "tls", path=path)
     assert path.read_bytes() == before
 
 
@@ -231,11 +237,11 @@ def test_load_card_gives_what_own_card_wrote(
     path = folder / "x.card"
     if mesh == ingest:
         with pytest.raises(CertificateError, match="expected two addresses"):
-            own_card(name, ends, keys=folder / "tls", path=path)
+            ensure_server_card(name, ends, keys=folder / "tls", path=path)
         return
-    card, new = own_card(name, ends, keys=folder / "tls", path=path)
+    card, new = ensure_server_card(name, ends, keys=folder / "tls", path=path)
     assert new
-    assert load_card(path) == card
+    assert load_server_card(path) == card
     assert (card.name, card.ends) == (name, ends)
 
 
@@ -251,7 +257,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_flipped_bit_is_noticed_or_means_nothing(
     written: dict[str, Path], kind: str, data: st.DataObject
 ) -> None:
-    load = {"card": load_card, "request": load_request}[kind]
+    load = {"card": load_server_card, "request": load_join_request}[kind]
     whole = written[kind].read_bytes()
     place, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
     flipped = bytearray(whole)
@@ -274,7 +280,7 @@ def test_anything_that_is_no_card_is_refused(
     path = written[kind].with_name(f"any.{kind}")
     path.write_bytes(text)
     with pytest.raises(CertificateError):
-        {"card": load_card, "request": load_request}[kind](path)
+        {"card": load_server_card, "request": load_join_request}[kind](path)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +296,7 @@ def test_anything_that_is_no_card_is_refused(
         ('name = "alpha"', "name = 7", "a value that is no text"),
         ("card = 1", "card = 1\nx = " + "[" * 5000, "not valid TOML"),
         ("card = 1", "card = 1\nx = " + "9" * 5000, "not valid TOML"),
-        ("card = 1", "card = 1\n#" + "x" * MOST_BYTES, f"has more than {MOST_BYTES} bytes"),
+        ("card = 1", "card = 1\n#" + "x" * MAX_BYTES, f"has more than {MAX_BYTES} bytes"),
         ('signature = "', 'signature = "%', "is not base64"),
     ],
 )
@@ -300,7 +306,7 @@ def test_load_card_says_what_was_changed(tmp_path: Path, old: str, new: str, sai
     assert old in text
     path.write_text(text.replace(old, new))
     with pytest.raises(CertificateError, match=said) as caught:
-        load_card(path)
+        load_server_card(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value)) < 400
 
@@ -325,13 +331,13 @@ def test_load_card_says_what_was_changed(tmp_path: Path, old: str, new: str, sai
 def test_load_card_refuses_what_its_key_should_not_have_signed(
     tmp_path: Path, changes: dict[str, str], said: str
 ) -> None:
-    assert load_card(forged(tmp_path, "card")).name == "alpha"
+    assert load_server_card(forged(tmp_path, "card")).name == "alpha"
     with pytest.raises(CertificateError, match=said):
-        load_card(forged(tmp_path, "card", **changes))
+        load_server_card(forged(tmp_path, "card", **changes))
 
 
 def test_load_request_refuses_a_key_that_is_none_or_another_kind(tmp_path: Path) -> None:
-    assert load_request(forged(tmp_path, "request")).name == "alpha"
+    assert load_join_request(forged(tmp_path, "request")).name == "alpha"
     curve = ec.generate_private_key(ec.SECP256R1()).public_key()
     der = curve.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -339,38 +345,38 @@ def test_load_request_refuses_a_key_that_is_none_or_another_kind(tmp_path: Path)
     for public, said in ((b"no key", "no key"), (der, "another kind")):
         path = forged(tmp_path, "request", public=join_documents._base64(public))
         with pytest.raises(CertificateError, match=said):
-            load_request(path)
+            load_join_request(path)
     with pytest.raises(CertificateError, match="not a request"):
-        load_request(forged(tmp_path, "card"))
+        load_join_request(forged(tmp_path, "card"))
     with pytest.raises(CertificateError, match="cannot be read: No such file"):
-        load_request(tmp_path / "none.request")
+        load_join_request(tmp_path / "none.request")
     with pytest.raises(CertificateError, match="cannot be read: Is a directory"):
-        load_request(tmp_path)
+        load_join_request(tmp_path)
 
 
 def test_load_card_reads_no_more_than_a_card_has(tmp_path: Path) -> None:
     path = tmp_path / "endless.card"
     os.symlink("/dev/zero", path)
     with pytest.raises(CertificateError, match="more than"):
-        load_card(path)
+        load_server_card(path)
 
 
 def test_card_refuses_a_host_that_no_terminal_should_see(tmp_path: Path) -> None:
-    card = load_card(card_of(tmp_path))
+    card = load_server_card(card_of(tmp_path))
     with pytest.raises(CertificateError, match=r"mesh is '.x1b"):
-        Card(card.name, card.public, ENDS | {"mesh": Address("\x1b[2Jalpha", 1)}, card.seal)
+        ServerCard(card.name, card.public, ENDS | {"mesh": Address("\x1b[2Jalpha", 1)}, card.seal)
 
 
 def test_own_card_asks_for_a_new_one_when_the_run_of_the_old_one_has_ended(tmp_path: Path) -> None:
     path, keys = tmp_path / "alpha.card", tmp_path / "tls"
-    first, _ = own_card("alpha", ENDS, keys=keys, path=path)
+    first, _ = ensure_server_card("alpha", ENDS, keys=keys, path=path)
     (keys / "own.seal").unlink()
     with pytest.raises(
         CertificateError, match=r"deletes it at the end of its run.*move this one away"
     ):
-        own_card("alpha", None, keys=keys, path=path)
+        ensure_server_card("alpha", None, keys=keys, path=path)
     path.unlink()
-    second, new = own_card("alpha", ENDS, keys=keys, path=path)
+    second, new = ensure_server_card("alpha", ENDS, keys=keys, path=path)
     assert new
     assert second.key == first.key
     assert second.seal != first.seal

@@ -19,15 +19,15 @@ from parties.crypto.hpke import read_private
 from parties.foundation.errors import (
     CertificateError,
     CertificateExpired,
-    CertificateTooEarly,
+    CertificateNotYetValid,
     ComputeError,
     ConfigError,
     ExtraMissing,
-    FlaimProtocolError,
-    RoundTimeout,
+    FederationProtocolError,
+    FrameTimeout,
     SealError,
     StoreError,
-    StoreUnfit,
+    StoreIncompatible,
     StudyReleased,
 )
 from parties.foundation.exit_codes import Status, Stopped, TooFewClients
@@ -43,9 +43,9 @@ from parties.observability.failure_causes import (
     signal_name,
 )
 from parties.service.database import database_errors as service_database_errors
-from parties.service.obstacles import TEXTS
+from parties.service.obstacles import CAUSE_TEXTS
 from parties.storage.database import Database
-from parties.storage.files import database_errors, disk_errors, write_whole
+from parties.storage.files import database_errors, disk_errors, write_atomic
 from protocols.errors import (
     CheckFailed,
     ConfigurationError,
@@ -98,7 +98,7 @@ def sqlite(code: int) -> sqlite3.OperationalError:
         (refused(errno.ENFILE), Cause.FILES),
         (BlockingIOError(errno.EAGAIN, "no more processes"), Cause.IN_USE),
         (refused(errno.EADDRINUSE), Cause.IN_USE),
-        (StoreUnfit(AT, "is damaged"), Cause.DAMAGED),
+        (StoreIncompatible(AT, "is damaged"), Cause.DAMAGED),
         # Databases.
         (sqlite(sqlite3.SQLITE_FULL), Cause.DISK_FULL),
         (sqlite(sqlite3.SQLITE_IOERR_WRITE), Cause.DISK),
@@ -120,7 +120,7 @@ def sqlite(code: int) -> sqlite3.OperationalError:
         (postgres.InsufficientPrivilege(), Cause.PERMISSION),
         (postgres.UniqueViolation(), Cause.FAULT),
         # Clocks.
-        (CertificateTooEarly("valid only from tomorrow"), Cause.CLOCK),
+        (CertificateNotYetValid("valid only from tomorrow"), Cause.CLOCK),
         (verified(9), Cause.CLOCK),
         (CertificateExpired("expired"), Cause.EXPIRED),
         (verified(10), Cause.EXPIRED),
@@ -129,7 +129,7 @@ def sqlite(code: int) -> sqlite3.OperationalError:
         (ConnectTimeout("nobody", 1), Cause.NETWORK),
         (ReceiveTimeout("silent", 1), Cause.NETWORK),
         (PeerClosed("gone", 1), Cause.NETWORK),
-        (RoundTimeout("north", "silent"), Cause.NETWORK),
+        (FrameTimeout("north", "silent"), Cause.NETWORK),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), Cause.NETWORK),
         (refused(errno.EHOSTUNREACH), Cause.NETWORK),
         (TimeoutError(), Cause.NETWORK),
@@ -152,7 +152,7 @@ def sqlite(code: int) -> sqlite3.OperationalError:
         # What is tried some times.
         (ProtocolViolation("sent garbage", 1), Cause.FAULT),
         (CheckFailed("differ"), Cause.FAULT),
-        (FlaimProtocolError("north", "sent garbage"), Cause.FAULT),
+        (FederationProtocolError("north", "sent garbage"), Cause.FAULT),
         (ZeroDivisionError("division"), Cause.FAULT),
         (StoreError(AT, "servers disagree"), Cause.FAULT),
         (OSError(errno.EINVAL, "invalid"), Cause.FAULT),
@@ -196,7 +196,7 @@ def test_a_full_database_is_known_where_it_comes_from(tmp_path: Path) -> None:
 def test_a_file_without_a_folder_is_known_where_it_comes_from(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError) as raised:
-        write_whole(tmp_path / "file" / "below", "x")
+        write_atomic(tmp_path / "file" / "below", "x")
     assert cause_of(raised.value).cause is Cause.FOLDER
     with pytest.raises(StoreError) as raised:
         make_private(tmp_path / "file" / "below")
@@ -277,7 +277,7 @@ def test_a_process_without_a_word_goes_by_its_status(code: int, obstacle: Obstac
 @pytest.mark.parametrize("cause", Cause)
 def test_every_cause_has_a_cure_and_words_and_travels(cause: Cause) -> None:
     assert cause in CURES
-    assert TEXTS[cause]
+    assert CAUSE_TEXTS[cause]
     assert obstacle_of(cause.value, 2) == Obstacle(cause, 2)
 
 

@@ -9,20 +9,25 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from parties.config import Address, CertificateFiles, Config, load_config
-from parties.federation.session import session_files as flaim_files
+from parties.federation.session import server_certificate_files as flaim_files
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.identity import study_setup
-from parties.identity.join_documents import load_card, load_request, own_card, own_request
-from parties.identity.study_setup import admit, merge
+from parties.identity.join_documents import (
+    ensure_join_request,
+    ensure_server_card,
+    load_join_request,
+    load_server_card,
+)
+from parties.identity.study_setup import create_study, issue_certificates
 from parties.identity.tls import (
     Authority,
     client_context,
-    for_servers,
+    is_for_servers,
     load_identity,
     own_certificate,
     server_context,
 )
-from parties.mpc.server import own_files
+from parties.mpc.server import server_files
 from tests.parties.commands import snapshot
 from tests.parties.hosts import OWNERS, SERVERS, make_cards, make_requests, three_hosts
 from tests.parties.small import write_small
@@ -43,17 +48,25 @@ def study(tmp_path: Path) -> Path:
 
 
 def merged(study: Path, cards: list[Path], authority: Path) -> Config:
-    return merge(study, cards, authority=authority, out=study.parent / "out", valid_days=DAYS)
+    return create_study(
+        study, cards, authority=authority, out=study.parent / "out", valid_days=DAYS
+    )
 
 
 def admitted(requests: list[Path], authority: Path, out: str = "certs") -> list[Path]:
-    return list(admit(requests, authority=authority, out=authority.parent / out, valid_days=DAYS))
+    return list(
+        issue_certificates(
+            requests, authority=authority, out=authority.parent / out, valid_days=DAYS
+        )
+    )
 
 
 def flaim_card(folder: Path, name: str = "hub") -> Path:
     (folder / name).mkdir()
     path = folder / name / f"{name}.card"
-    own_card(name, {"address": Address("127.0.0.1", 7500)}, keys=folder / name / "tls", path=path)
+    ensure_server_card(
+        name, {"address": Address("127.0.0.1", 7500)}, keys=folder / name / "tls", path=path
+    )
     return path
 
 
@@ -64,7 +77,7 @@ def test_merge_keeps_the_study_and_adds_the_servers_in_order(
     config = merged(study, [cards[2], cards[0], cards[1]], authority)
     assert [party.name for party in config.parties] == ["gamma", "alpha", "beta"]
     for party in config.parties:
-        card = load_card(tmp_path / party.name / f"{party.name}.card")
+        card = load_server_card(tmp_path / party.name / f"{party.name}.card")
         assert (party.key, party.seal) == (card.key, card.seal)
         assert {"mesh": party.mesh, "ingest": party.ingest} == card.ends
     text = (tmp_path / "out" / "small.toml").read_text()
@@ -85,7 +98,7 @@ def test_one_configuration_works_on_every_host_and_at_every_owner(
     assert len(digest) == 64
     pins = [party.pinned for party in configs["alpha"].parties]
     for pid, name in enumerate(SERVERS):
-        files = own_files(configs[name], pid)
+        files = server_files(configs[name], pid)
         assert load_identity(files).name == name
         server_context(files)
         client_context(files, pins[(pid + 1) % 3])
@@ -102,7 +115,7 @@ def test_merge_puts_flaims_server_into_its_table(
     config = merged(study, [flaim_card(tmp_path)], authority)
     section = config.require_flaim()
     assert (section.server, str(section.address)) == ("hub", "127.0.0.1:7500")
-    assert section.key == load_card(tmp_path / "hub" / "hub.card").key
+    assert section.key == load_server_card(tmp_path / "hub" / "hub.card").key
     assert section.clients == OWNERS
     shutil.move(tmp_path / "out", tmp_path / "hub" / "study")
     files = flaim_files(load_config(tmp_path / "hub" / "study" / "small.toml"))
@@ -150,7 +163,7 @@ def test_merge_refuses_a_study_that_has_servers_or_paths(
     merged(study, cards, authority)
     again = tmp_path / "out" / "small.toml"
     with pytest.raises(ConfigError, match="party: stands there already"):
-        merge(again, cards, authority=authority, out=tmp_path / "new", valid_days=DAYS)
+        create_study(again, cards, authority=authority, out=tmp_path / "new", valid_days=DAYS)
     study.write_text(text.replace("epsilon", "epsilom"))
     with pytest.raises(ConfigError, match="did you mean 'epsilon'"):
         merged(study, cards, authority)
@@ -163,16 +176,16 @@ def test_merge_wants_three_different_cards_or_flaims(
     tmp_path: Path, study: Path, authority: Path
 ) -> None:
     cards = make_cards(tmp_path)
-    alpha = load_card(cards[0])
+    alpha = load_server_card(cards[0])
     ends = {"mesh": Address("x", 1), "ingest": Address("x", 2)}
     twin, copy = tmp_path / "twin.card", tmp_path / "copy.card"
-    own_card("twin", ends, keys=tmp_path / "alpha" / "tls", path=twin)
-    own_card("beta", ends, keys=tmp_path / "copy", path=copy)
+    ensure_server_card("twin", ends, keys=tmp_path / "alpha" / "tls", path=twin)
+    ensure_server_card("beta", ends, keys=tmp_path / "copy", path=copy)
     shutil.copy(tmp_path / "alpha" / "tls" / "own.seal", tmp_path / "copy" / "own.seal")
     copy.unlink()
-    own_card("delta", ends, keys=tmp_path / "copy", path=copy)
+    ensure_server_card("delta", ends, keys=tmp_path / "copy", path=copy)
     clash = tmp_path / "clash.card"
-    own_card("clash", alpha.ends, keys=tmp_path / "clash", path=clash)
+    ensure_server_card("clash", alpha.ends, keys=tmp_path / "clash", path=clash)
     cases = [
         (cards[:2], "these are 2 cards: alpha, beta; expected three"),
         ([*cards, twin], "these are 4 cards"),
@@ -199,16 +212,16 @@ def test_merge_overwrites_nothing_and_leaves_nothing_behind(
     with pytest.raises(StoreError, match="is there already; expected the name of a new folder"):
         merged(study, cards, authority)
     with pytest.raises(StoreError, match="is there already"):
-        merge(study, cards, authority=authority, out=study, valid_days=DAYS)
+        create_study(study, cards, authority=authority, out=study, valid_days=DAYS)
     with pytest.raises(StoreError, match="cannot be made"):
-        merge(study, cards, authority=authority, out=study / "x", valid_days=DAYS)
+        create_study(study, cards, authority=authority, out=study / "x", valid_days=DAYS)
 
     def full(*arguments: object, **more: object) -> bytes:
         raise StoreError(tmp_path, "cannot be written")
 
     monkeypatch.setattr(study_setup, "_issue", full)
     with pytest.raises(StoreError, match="cannot be written"):
-        merge(study, cards, authority=authority, out=tmp_path / "new", valid_days=DAYS)
+        create_study(study, cards, authority=authority, out=tmp_path / "new", valid_days=DAYS)
     assert snapshot(tmp_path) == before
 
 
@@ -233,7 +246,7 @@ def test_admit_issues_for_client_use_only(tmp_path: Path, authority: Path) -> No
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         assert list(uses) == [ExtendedKeyUsageOID.CLIENT_AUTH]
-        assert not for_servers(certificate)
+        assert not is_for_servers(certificate)
         files = CertificateFiles(authority / "ca.crt", path, tmp_path / name / "tls" / "own.key")
         assert load_identity(files).name == name
 
@@ -243,9 +256,9 @@ def test_admit_refuses_names_that_are_taken(tmp_path: Path, study: Path, authori
     north, south, west = make_requests(tmp_path)
     admitted([north], authority)
     thief = tmp_path / "thief.request"
-    own_request("north", keys=tmp_path / "thief", path=thief)
+    ensure_join_request("north", keys=tmp_path / "thief", path=thief)
     server = tmp_path / "server.request"
-    own_request("alpha", keys=tmp_path / "alpha" / "tls", path=server)
+    ensure_join_request("alpha", keys=tmp_path / "alpha" / "tls", path=server)
     before = snapshot(tmp_path)
     cases = [
         ([south, north], "certs", "north.crt: exists already; expected another name or folder"),
@@ -268,7 +281,7 @@ def test_admit_refuses_names_that_are_taken(tmp_path: Path, study: Path, authori
 def test_merge_refuses_a_server_with_the_name_of_a_data_owner(
     tmp_path: Path, study: Path, authority: Path
 ) -> None:
-    own_request("alpha", keys=tmp_path / "owner", path=tmp_path / "alpha.request")
+    ensure_join_request("alpha", keys=tmp_path / "owner", path=tmp_path / "alpha.request")
     admitted([tmp_path / "alpha.request"], authority)
     with pytest.raises(CertificateError, match="'alpha' is the name of a data owner; expected"):
         merged(study, make_cards(tmp_path), authority)
@@ -280,10 +293,10 @@ def test_merge_takes_a_server_with_a_new_key_and_it_is_another_configuration(
 ) -> None:
     cards = make_cards(tmp_path)
     first = merged(study, cards, authority)
-    ends = load_card(cards[0]).ends
+    ends = load_server_card(cards[0]).ends
     cards[0] = tmp_path / "new.card"
-    own_card("alpha", ends, keys=tmp_path / "new", path=cards[0])
-    second = merge(study, cards, authority=authority, out=tmp_path / "two", valid_days=DAYS)
+    ensure_server_card("alpha", ends, keys=tmp_path / "new", path=cards[0])
+    second = create_study(study, cards, authority=authority, out=tmp_path / "two", valid_days=DAYS)
     assert second.digest() != first.digest()
 
 
@@ -296,4 +309,4 @@ def test_admit_does_not_read_further_than_a_damaged_request(
     with pytest.raises(CertificateError, match="was altered"):
         admitted([north, south], authority)
     assert snapshot(tmp_path) == before
-    assert load_request(north).name == "north"
+    assert load_join_request(north).name == "north"

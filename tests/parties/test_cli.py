@@ -19,10 +19,10 @@ from click.testing import CliRunner
 
 from parties.api.owner import submit
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.exit_codes import Status
-from parties.mpc.server import own_files
+from parties.mpc.server import server_files
 from tests.parties.commands import snapshot
 from tests.parties.hosts import OWNERS, SERVERS, three_hosts
 from tests.parties.small import write_small
@@ -106,7 +106,7 @@ def test_guarded_prints_one_message_when_a_command_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "none.toml"
-    assert guarded(cli, ["party", str(missing), "--pid", "0"]) == Status.CONFIG
+    assert run_command_line(cli, ["party", str(missing), "--pid", "0"]) == Status.CONFIG
     said = capsys.readouterr()
     assert said.out == ""
     (line,) = said.err.splitlines()
@@ -117,12 +117,12 @@ def test_guarded_shows_where_a_failure_came_from_when_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["domain", str(tmp_path / "none.csv"), "--debug"]
-    assert guarded(cli, arguments) == Status.DATA
+    assert run_command_line(cli, arguments) == Status.DATA
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_guarded_returns_two_for_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert guarded(cli, ["party"]) == Status.USAGE
+    assert run_command_line(cli, ["party"]) == Status.USAGE
     assert "Missing" in capsys.readouterr().err
 
 
@@ -153,9 +153,9 @@ def test_domain_drafts_a_config_that_loads_and_marks_what_it_read(tmp_path: Path
     config = load_config(path)
     assert config.domain.names == ("sex", "age", "cost")
     out = tmp_path / "other.toml"
-    assert guarded(cli, ["domain", str(table), "--out", str(out)]) == 0
+    assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == 0
     assert out.read_text() == drafted.output
-    assert guarded(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
+    assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
     assert out.read_text() == drafted.output
 
 
@@ -168,7 +168,7 @@ def test_domain_says_what_is_wrong_with_the_place_for_its_draft(
         (table, "is there already; expected the name of a new file"),
         (tmp_path / "no" / "x.toml", "No such file or directory; expected a new file in a folder"),
     ):
-        assert guarded(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
+        assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
         shown = capsys.readouterr().err
         assert shown.startswith(f"syncret: error: {out}: ")
         assert said in shown
@@ -179,13 +179,19 @@ def test_domain_says_what_is_wrong_with_the_place_for_its_draft(
 def test_certs_trial_makes_nothing_for_a_number_of_days_that_no_certificate_can_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], days: str
 ) -> None:
-    assert guarded(cli, ["certs", "trial", str(tmp_path / "tls"), "--days", days]) == Status.USAGE
+    assert (
+        run_command_line(cli, ["certs", "trial", str(tmp_path / "tls"), "--days", days])
+        == Status.USAGE
+    )
     assert "--days" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_certs_trial_are_valid_for_a_century_at_most(tmp_path: Path) -> None:
-    assert guarded(cli, ["certs", "trial", str(tmp_path / "tls"), "--days", "36500"]) == Status.DONE
+    assert (
+        run_command_line(cli, ["certs", "trial", str(tmp_path / "tls"), "--days", "36500"])
+        == Status.DONE
+    )
 
 
 def test_certs_trial_makes_an_authority_and_adds_to_it(tmp_path: Path) -> None:
@@ -196,7 +202,7 @@ def test_certs_trial_makes_an_authority_and_adds_to_it(tmp_path: Path) -> None:
     made = runner.invoke(cli, ["certs", "trial", tls, "--client", "north", "--json"])
     assert set(json.loads(made.output)) == {"north"}
     assert (tmp_path / "tls" / "ca.crt").read_bytes() == authority
-    assert guarded(cli, ["certs", "trial", tls, "--client", "north"]) == Status.CERTIFICATE
+    assert run_command_line(cli, ["certs", "trial", tls, "--client", "north"]) == Status.CERTIFICATE
 
 
 def said_by(*arguments: str) -> dict[str, object]:
@@ -255,7 +261,7 @@ def test_certs_and_fingerprint_show_the_same_words_to_everybody(
         assert str(shown["words"]) in flat
         monkeypatch.chdir(tmp_path)
     for pid, name in enumerate(SERVERS):
-        own_files(load_config(tmp_path / name / "study" / "small.toml"), pid)
+        server_files(load_config(tmp_path / name / "study" / "small.toml"), pid)
 
 
 def test_certs_tells_each_what_to_do_next(
@@ -275,11 +281,11 @@ def test_certs_tells_each_what_to_do_next(
         (["request", "north", "--dir", "own"], "north.request: made."),
         (["admit", "north.request"], "certs/north.crt: give each to its owner"),
     ):
-        assert guarded(cli, ["certs", *arguments]) == Status.DONE
+        assert run_command_line(cli, ["certs", *arguments]) == Status.DONE
         shown = capsys.readouterr()
         assert said in shown.err
         assert "in words" in shown.out
-    assert guarded(cli, ["fingerprint", "small.toml"]) == Status.DONE
+    assert run_command_line(cli, ["fingerprint", "small.toml"]) == Status.DONE
     assert "no servers yet" in capsys.readouterr().out
 
 
@@ -310,7 +316,7 @@ def test_certs_makes_nothing_of_what_it_cannot_use(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
-    assert guarded(cli, ["certs", *arguments]) == status
+    assert run_command_line(cli, ["certs", *arguments]) == status
     assert said in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -429,7 +435,7 @@ def test_party_makes_no_folder_with_keys_of_another(
         "is for 'alpha'; expected the certificate of party 1, 'beta'",
     ):
         before = snapshot(tmp_path)
-        assert guarded(cli, ["party", str(config), "--pid", "1"]) == Status.CERTIFICATE
+        assert run_command_line(cli, ["party", str(config), "--pid", "1"]) == Status.CERTIFICATE
         assert said in capsys.readouterr().err
         assert snapshot(tmp_path) == before
         if "own.seal" in said:
@@ -445,11 +451,11 @@ def test_submit_says_which_file_cannot_be_used_and_how_many_rows_are_too_many(
     table.write_text("sex,ward,age\nf,x,1\n")
     arguments = ["submit", str(config), "--data", str(table)]
     state = str(table / "state")
-    assert guarded(cli, [*arguments, "--state", state]) == Status.STORAGE
+    assert run_command_line(cli, [*arguments, "--state", state]) == Status.STORAGE
     assert f"{state}: cannot be written: File exists; expected a" in capsys.readouterr().err
     bound = load_config(config).clients.rows_per_client
     table.write_text("sex,ward,age\n" + "f,x,1\n" * (bound + 1))
-    assert guarded(cli, arguments) == Status.DATA
+    assert run_command_line(cli, arguments) == Status.DATA
     assert f"the table has {bound + 1} rows; expected at most {bound}" in capsys.readouterr().err
 
 
@@ -462,18 +468,18 @@ def test_submit_says_that_nobody_admitted_its_key(
     (certificates / "north.crt").rename(tmp_path / "north.crt")
     (certificates / "damaged.crt").write_text("no certificate")
     arguments = ["submit", str(config), "--data", str(table)]
-    assert guarded(cli, arguments) == Status.CERTIFICATE
+    assert run_command_line(cli, arguments) == Status.CERTIFICATE
     assert "has no certificate for the key" in capsys.readouterr().err
     for name in ("first.crt", "second.crt"):
         shutil.copy(tmp_path / "north.crt", certificates / name)
-    assert guarded(cli, arguments) == Status.CERTIFICATE
+    assert run_command_line(cli, arguments) == Status.CERTIFICATE
     assert "has first.crt, second.crt for the key" in capsys.readouterr().err
 
 
 def test_audit_leaves_alone_a_folder_that_holds_no_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert guarded(cli, ["audit", str(tmp_path)]) == Status.STORAGE
+    assert run_command_line(cli, ["audit", str(tmp_path)]) == Status.STORAGE
     assert "is not a folder; expected a run's transcripts" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -484,13 +490,13 @@ def test_submit_names_line_and_column_and_sends_nothing(
     config, table = small_hosts(tmp_path)["north"], tmp_path / "north.csv"
     table.write_text("sex,ward,age\nf,x,1\nf,x,77\n")
     arguments = ["submit", str(config), "--data", str(table)]
-    assert guarded(cli, arguments) == Status.DATA
+    assert run_command_line(cli, arguments) == Status.DATA
     assert "line 3, column 'age'" in capsys.readouterr().err
     # Nobody listens: a table that fits gets as far as the servers, and the message says where they are not.
     table.write_text("sex,ward,age\nf,x,1\n")
     short = config.read_text().replace("submit_s = 20.0", "submit_s = 0.5")
     config.write_text(short)
-    assert guarded(cli, arguments) == Status.NETWORK
+    assert run_command_line(cli, arguments) == Status.NETWORK
     assert "alpha at 127.0.0.1:" in capsys.readouterr().err
 
 
@@ -524,9 +530,9 @@ def test_domain_reads_what_spreadsheets_write_and_can_be_told(tmp_path: Path) ->
     assert "read as cp1252, semicolon between values, decimal comma." in shown
     told = CliRunner().invoke(cli, ["domain", str(table), "--decimal", ".", "--json"])
     assert json.loads(told.output)["domain"]["column"][0]["kind"] == "categorical"
-    assert guarded(cli, ["domain", str(table), "--delimiter", "comma"]) == Status.DATA
-    assert guarded(cli, ["domain", str(table), "--encoding", "klingon"]) == Status.DATA
-    assert guarded(cli, ["domain", str(table), "--encoding", "utf-8"]) == Status.DATA
+    assert run_command_line(cli, ["domain", str(table), "--delimiter", "comma"]) == Status.DATA
+    assert run_command_line(cli, ["domain", str(table), "--encoding", "klingon"]) == Status.DATA
+    assert run_command_line(cli, ["domain", str(table), "--encoding", "utf-8"]) == Status.DATA
 
 
 def test_domain_says_beside_the_draft_what_is_not_in_it(tmp_path: Path) -> None:
@@ -556,13 +562,13 @@ def test_domain_publishes_no_row_as_names_of_columns(
     table = tmp_path / "t.csv"
     table.write_text("".join(f"Ann{i},{i % 7},north\n" for i in range(40)))
     out = tmp_path / "t.toml"
-    assert guarded(cli, ["domain", str(table), "--out", str(out)]) == Status.DATA
+    assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == Status.DATA
     said = capsys.readouterr().err
     assert "line 1, column 2: '0' looks like a value" in said
     assert "--header-line 0 if there is none" in said
     assert not out.exists()
     command = ["domain", str(table), "--header-line", "0", "--out", str(out)]
-    assert guarded(cli, command) == Status.DONE
+    assert run_command_line(cli, command) == Status.DONE
     assert load_config(out).domain.names == ("column_2", "column_3")
 
 
@@ -583,14 +589,14 @@ def test_run_says_all_that_is_wrong_with_a_table_and_leaves_columns_out(
     command = ["run", str(config), "--method", "aim", "--clients", "3", "--rounds", "1"]
     command += ["--data", str(table), "--out", str(tmp_path / "run")]
     table.write_text("a,b,note\n" + "".join(f"{i % 4},{i % 5},x\n" for i in range(60)))
-    assert guarded(cli, command) == Status.DATA
+    assert run_command_line(cli, command) == Status.DATA
     assert "column 'note' is not in the domain" in capsys.readouterr().err
-    assert guarded(cli, [*command, "--ignore-extra"]) == Status.DATA
+    assert run_command_line(cli, [*command, "--ignore-extra"]) == Status.DATA
     said = capsys.readouterr().err
     assert "15 values are not allowed; the first 10:" in said
     assert "line 5, column 'a' (integer): the value '3'" in said
     table.write_text("a,b,note\n" + "".join(f"{i % 3},{i % 5},x\n" for i in range(60)))
-    assert guarded(cli, [*command, "--ignore-extra"]) == Status.DONE
+    assert run_command_line(cli, [*command, "--ignore-extra"]) == Status.DONE
     assert (tmp_path / "run" / "synthetic.csv").read_text().startswith("a,b\n")
 
 
@@ -608,5 +614,5 @@ def test_run_takes_a_table_from_a_database(tmp_path: Path) -> None:
     config.write_text(drawn.output)
     out = tmp_path / "run"
     command = ["run", str(config), "--data", place, *query, "--method", "aim", "--clients", "3"]
-    assert guarded(cli, [*command, "--rounds", "1", "--out", str(out)]) == Status.DONE
+    assert run_command_line(cli, [*command, "--rounds", "1", "--out", str(out)]) == Status.DONE
     assert json.loads((out / "report.json").read_text())["dataset"] == "t"

@@ -6,7 +6,7 @@ import pytest
 
 from parties.cli.main import cli
 from parties.cli.run import closing_lines
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.foundation.exit_codes import Status
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
@@ -20,7 +20,7 @@ def test_run_refuses_an_epsilon_without_noise_before_it_writes_anything(
     config, data = write_small(tmp_path)
     before, out = snapshot(tmp_path), tmp_path / "out"
     arguments = ["run", str(config), "--data", str(data), "--epsilon", epsilon, "--method", method]
-    assert guarded(cli, [*arguments, "--out", str(out)]) == Status.CONFIG
+    assert run_command_line(cli, [*arguments, "--out", str(out)]) == Status.CONFIG
     said = capsys.readouterr().err
     assert said.startswith(f"syncret: error: {config}: run: cannot be carried out")
     assert "run.epsilon" in said
@@ -35,7 +35,7 @@ def test_run_refuses_more_rows_than_a_table_may_have_before_it_writes_anything(
     config.write_text(config.read_text().replace("[run]", "[run]\nrows = 99999999999"))
     out = tmp_path / "out"
     arguments = ["run", str(config), "--data", str(data), "--out", str(out)]
-    assert guarded(cli, arguments) == Status.CONFIG
+    assert run_command_line(cli, arguments) == Status.CONFIG
     assert f"{config}: run.rows: is 99999999999; expected at least 1" in capsys.readouterr().err
     assert not out.exists()
 

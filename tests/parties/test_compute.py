@@ -75,7 +75,7 @@ async def test_a_dask_worker_that_fails_ends_in_one_error(
     def failing(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(dask_cluster, "_portable", lambda: (failing, failing))
+    monkeypatch.setattr(dask_cluster, "_worker_functions", lambda: (failing, failing))
     async with dask_products(dask) as products:
         with pytest.raises(
             ComputeError, match=r"Dask cluster at tcp://.* failed: MemoryError: no room"
@@ -102,7 +102,7 @@ def test_what_dask_workers_run_is_sent_with_its_code() -> None:
     """A process that knows nothing of this project adds up."""
     from distributed.protocol.pickle import dumps
 
-    sums_of, added = dask_cluster._portable()
+    sums_of, added = dask_cluster._worker_functions()
     program = (
         "import sys, pickle, numpy as np\n"
         f"sums_of, added = pickle.loads({dumps((sums_of, added))!r})\n"

@@ -10,10 +10,20 @@ from hypothesis import strategies as st
 
 from parties.observability.clocks import ClockReading, Clocks
 from parties.observability.failure_causes import CURES, Cause, Cure, Obstacle
-from parties.service.attempts import Tries, after_failure
-from parties.service.peer_state import BadStatement, Standing, Statement
-from parties.service.reconcile import Act, Approved, End, Fetch, Help, Queue, Start, View, conclude
-from parties.service.studies import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
+from parties.service.attempts import RetryState, decide_retry
+from parties.service.peer_state import BadPeerState, PeerState, StudySnapshot
+from parties.service.reconcile import (
+    Action,
+    EndStudy,
+    FetchStudy,
+    ObservedState,
+    QueueStudy,
+    RecordApproval,
+    RerunStudy,
+    StartStudy,
+    reconcile,
+)
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
 
 NAMES = ("alpha", "beta", "gamma")
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -23,131 +33,143 @@ def digest(number: int) -> str:
     return f"{number:064x}"
 
 
-def study(number: int, state: State = State.PROPOSED, **changes: object) -> Study:
+def study(number: int, state: StudyState = StudyState.PROPOSED, **changes: object) -> StudyRecord:
     at = START + datetime.timedelta(seconds=number)
-    made = Study(digest(number), DISTAIM, f"run-{number}", "alpha", at, state, at)
+    made = StudyRecord(digest(number), DISTAIM, f"run-{number}", "alpha", at, state, at)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def said(pid: int, studies: Mapping[str, Standing], **changes: object) -> Statement:
-    return replace(Statement(NAMES[pid], 2, 0, studies), **changes)  # type: ignore[arg-type]
+def said(pid: int, studies: Mapping[str, StudySnapshot], **changes: object) -> PeerState:
+    return replace(PeerState(NAMES[pid], 2, 0, studies), **changes)  # type: ignore[arg-type]
 
 
-def view(own: list[Study], heard: dict[int, Statement], *, pid: int = 0, limit: int = 2) -> View:
-    return View(pid, NAMES, limit, {item.digest: item for item in own}, heard, {})
+def view(
+    own: list[StudyRecord], heard: dict[int, PeerState], *, pid: int = 0, limit: int = 2
+) -> ObservedState:
+    return ObservedState(pid, NAMES, limit, {item.digest: item for item in own}, heard, {})
 
 
 ALL = frozenset(NAMES)
 
 
 def test_conclude_fetches_what_another_server_has() -> None:
-    heard = {1: said(1, {digest(1): Standing(State.PROPOSED)})}
-    assert conclude(view([], heard)) == [Fetch(digest(1), 1)]
-    over = {1: said(1, {digest(1): Standing(State.CANCELLED)})}
-    assert conclude(view([], over)) == []
+    heard = {1: said(1, {digest(1): StudySnapshot(StudyState.PROPOSED)})}
+    assert reconcile(view([], heard)) == [FetchStudy(digest(1), 1)]
+    over = {1: said(1, {digest(1): StudySnapshot(StudyState.CANCELLED)})}
+    assert reconcile(view([], over)) == []
     refused = replace(view([], heard), refused={digest(1): "no"})
-    assert conclude(refused) == []
+    assert reconcile(refused) == []
 
 
 def test_conclude_hears_approvals_and_queues_with_all_three() -> None:
-    one = study(1, State.APPROVED, approvals=frozenset({"alpha", "beta"}))
-    heard = {2: said(2, {digest(1): Standing(State.APPROVED, approved=True)})}
-    assert conclude(view([one], heard)) == [Approved(digest(1), "gamma")]
-    assert conclude(view([one], {})) == []
+    one = study(1, StudyState.APPROVED, approvals=frozenset({"alpha", "beta"}))
+    heard = {2: said(2, {digest(1): StudySnapshot(StudyState.APPROVED, approved=True)})}
+    assert reconcile(view([one], heard)) == [RecordApproval(digest(1), "gamma")]
+    assert reconcile(view([one], {})) == []
     everybody = replace(one, approvals=ALL)
-    assert conclude(view([everybody], {})) == [Queue(digest(1))]
+    assert reconcile(view([everybody], {})) == [QueueStudy(digest(1))]
 
 
 def test_conclude_does_not_queue_what_its_own_operator_has_not_approved() -> None:
-    heard = {p: said(p, {digest(1): Standing(State.APPROVED, approved=True)}) for p in (1, 2)}
-    acts = conclude(view([study(1)], heard))
-    assert acts == [Approved(digest(1), "beta"), Approved(digest(1), "gamma")]
+    heard = {
+        p: said(p, {digest(1): StudySnapshot(StudyState.APPROVED, approved=True)}) for p in (1, 2)
+    }
+    acts = reconcile(view([study(1)], heard))
+    assert acts == [RecordApproval(digest(1), "beta"), RecordApproval(digest(1), "gamma")]
 
 
 @pytest.mark.parametrize("missing", [1, 2])
 def test_conclude_starts_only_with_both_others_ready(missing: int) -> None:
-    own = study(1, State.QUEUED, approvals=ALL)
-    ready = {p: said(p, {digest(1): Standing(State.QUEUED, approved=True)}) for p in (1, 2)}
-    assert conclude(view([own], ready)) == [Start(digest(1), 1)]
+    own = study(1, StudyState.QUEUED, approvals=ALL)
+    ready = {
+        p: said(p, {digest(1): StudySnapshot(StudyState.QUEUED, approved=True)}) for p in (1, 2)
+    }
+    assert reconcile(view([own], ready)) == [StartStudy(digest(1), 1)]
     away = {pid: statement for pid, statement in ready.items() if pid != missing}
-    assert conclude(view([own], away)) == []
-    behind = ready | {missing: said(missing, {digest(1): Standing(State.APPROVED)})}
-    assert conclude(view([own], behind)) == []
+    assert reconcile(view([own], away)) == []
+    behind = ready | {missing: said(missing, {digest(1): StudySnapshot(StudyState.APPROVED)})}
+    assert reconcile(view([own], behind)) == []
 
 
 def test_conclude_leaves_the_order_to_server_0() -> None:
-    own = study(1, State.QUEUED, approvals=ALL)
-    queued = {digest(1): Standing(State.QUEUED, approved=True)}
+    own = study(1, StudyState.QUEUED, approvals=ALL)
+    queued = {digest(1): StudySnapshot(StudyState.QUEUED, approved=True)}
     heard = {0: said(0, queued), 2: said(2, queued)}
-    assert conclude(view([own], heard, pid=1)) == []
+    assert reconcile(view([own], heard, pid=1)) == []
     decided = heard | {0: said(0, queued, order={digest(1): 7})}
-    assert conclude(view([own], decided, pid=1)) == [Start(digest(1), 7)]
+    assert reconcile(view([own], decided, pid=1)) == [StartStudy(digest(1), 7)]
     # Of an earlier try.
     again = replace(own, turn=7)
-    assert conclude(view([again], decided, pid=1)) == []
+    assert reconcile(view([again], decided, pid=1)) == []
 
 
 def test_conclude_keeps_to_the_smallest_limit() -> None:
-    own = [study(n, State.QUEUED, approvals=ALL) for n in (1, 2, 3)]
-    queued = {item.digest: Standing(State.QUEUED, approved=True) for item in own}
+    own = [study(n, StudyState.QUEUED, approvals=ALL) for n in (1, 2, 3)]
+    queued = {item.digest: StudySnapshot(StudyState.QUEUED, approved=True) for item in own}
     heard = {1: said(1, queued, limit=3, busy=1), 2: said(2, queued, limit=3)}
-    starts = conclude(view(own, heard, limit=5))
-    assert starts == [Start(digest(1), 1), Start(digest(2), 2)]
+    starts = reconcile(view(own, heard, limit=5))
+    assert starts == [StartStudy(digest(1), 1), StartStudy(digest(2), 2)]
 
 
 def test_conclude_lets_no_server_use_up_the_turns() -> None:
     most = (1 << 31) - 1
-    own = [study(number, State.QUEUED, approvals=ALL) for number in (1, 2)]
-    queued = {item.digest: Standing(State.QUEUED, 4, approved=True) for item in own}
-    others = {digest(3): Standing(State.FINISHED, most)}
+    own = [study(number, StudyState.QUEUED, approvals=ALL) for number in (1, 2)]
+    queued = {item.digest: StudySnapshot(StudyState.QUEUED, 4, approved=True) for item in own}
+    others = {digest(3): StudySnapshot(StudyState.FINISHED, most)}
     heard = {1: said(1, queued), 2: said(2, queued | others)}
-    assert conclude(view(own, heard)) == [Start(digest(1), 5), Start(digest(2), 6)]
+    assert reconcile(view(own, heard)) == [StartStudy(digest(1), 5), StartStudy(digest(2), 6)]
     # Of the study itself: that one does not start, another one does.
-    liar = queued | {digest(1): Standing(State.QUEUED, most, approved=True)}
-    assert conclude(view(own, {1: said(1, queued), 2: said(2, liar)})) == [Start(digest(2), 5)]
+    liar = queued | {digest(1): StudySnapshot(StudyState.QUEUED, most, approved=True)}
+    assert reconcile(view(own, {1: said(1, queued), 2: said(2, liar)})) == [
+        StartStudy(digest(2), 5)
+    ]
 
 
 def test_conclude_ends_what_ended_elsewhere() -> None:
-    own = study(1, State.RUNNING, approvals=ALL, turn=3)
-    failed = {1: said(1, {digest(1): Standing(State.FAILED, 3, True, False, "no disk")})}
-    assert conclude(view([own], failed)) == [End(digest(1), State.FAILED, "no disk", "beta")]
-    earlier = {1: said(1, {digest(1): Standing(State.FAILED, 2, True, False, "no disk")})}
-    assert conclude(view([own], earlier)) == []
-    cancelled = {1: said(1, {digest(1): Standing(State.CANCELLED)})}
-    assert conclude(view([own], cancelled)) == [End(digest(1), State.CANCELLED, "", "beta")]
-    done = replace(own, state=State.FINISHED)
-    assert conclude(view([done], cancelled)) == []
+    own = study(1, StudyState.RUNNING, approvals=ALL, turn=3)
+    failed = {1: said(1, {digest(1): StudySnapshot(StudyState.FAILED, 3, True, False, "no disk")})}
+    assert reconcile(view([own], failed)) == [
+        EndStudy(digest(1), StudyState.FAILED, "no disk", "beta")
+    ]
+    earlier = {1: said(1, {digest(1): StudySnapshot(StudyState.FAILED, 2, True, False, "no disk")})}
+    assert reconcile(view([own], earlier)) == []
+    cancelled = {1: said(1, {digest(1): StudySnapshot(StudyState.CANCELLED)})}
+    assert reconcile(view([own], cancelled)) == [
+        EndStudy(digest(1), StudyState.CANCELLED, "", "beta")
+    ]
+    done = replace(own, state=StudyState.FINISHED)
+    assert reconcile(view([done], cancelled)) == []
 
 
 def test_conclude_ends_what_failed_elsewhere_and_waits_for_another_turn_there() -> None:
     """Two operators were quicker than this server's next look: it would wait for theirs, and they for its."""
-    own = study(1, State.WAITING, approvals=ALL, turn=3)
-    for state in (State.APPROVED, State.QUEUED):
-        heard = {1: said(1, {digest(1): Standing(state, 3, approved=True)})}
-        (act,) = conclude(view([own], heard))
-        assert isinstance(act, End)
-        assert (act.state, act.by) == (State.FAILED, "beta")
+    own = study(1, StudyState.WAITING, approvals=ALL, turn=3)
+    for state in (StudyState.APPROVED, StudyState.QUEUED):
+        heard = {1: said(1, {digest(1): StudySnapshot(state, 3, approved=True)})}
+        (act,) = reconcile(view([own], heard))
+        assert isinstance(act, EndStudy)
+        assert (act.state, act.by) == (StudyState.FAILED, "beta")
         assert "approved again" in act.reason
     # That one has yet to hear of this turn.
     for turn in (None, 2):
-        heard = {1: said(1, {digest(1): Standing(State.QUEUED, turn, approved=True)})}
-        assert conclude(view([own], heard)) == []
+        heard = {1: said(1, {digest(1): StudySnapshot(StudyState.QUEUED, turn, approved=True)})}
+        assert reconcile(view([own], heard)) == []
 
 
 def test_conclude_helps_a_server_that_has_to_end_it_too_once() -> None:
-    own = study(1, State.FINISHED, approvals=ALL, turn=3)
-    calls = {1: said(1, {digest(1): Standing(State.WAITING, 3, True, calls=True)})}
-    assert conclude(view([own], calls)) == [Help(digest(1))]
-    assert conclude(replace(view([own], calls), helped=[digest(1)])) == []
+    own = study(1, StudyState.FINISHED, approvals=ALL, turn=3)
+    calls = {1: said(1, {digest(1): StudySnapshot(StudyState.WAITING, 3, True, calls=True)})}
+    assert reconcile(view([own], calls)) == [RerunStudy(digest(1))]
+    assert reconcile(replace(view([own], calls), rerunning=[digest(1)])) == []
 
 
 def test_conclude_runs_flaim_with_its_own_operators_word() -> None:
-    own = study(1, State.APPROVED, kind=FLAIM, approvals=frozenset({"alpha"}))
-    assert conclude(view([own], {})) == [Queue(digest(1))]
-    queued = replace(own, state=State.QUEUED)
-    assert conclude(view([queued], {})) == [Start(digest(1), 1)]
-    full = [study(n, State.RUNNING, approvals=ALL, turn=n) for n in (2, 3)]
-    assert conclude(view([queued, *full], {})) == []
+    own = study(1, StudyState.APPROVED, kind=FLAIM, approvals=frozenset({"alpha"}))
+    assert reconcile(view([own], {})) == [QueueStudy(digest(1))]
+    queued = replace(own, state=StudyState.QUEUED)
+    assert reconcile(view([queued], {})) == [StartStudy(digest(1), 1)]
+    full = [study(n, StudyState.RUNNING, approvals=ALL, turn=n) for n in (2, 3)]
+    assert reconcile(view([queued, *full], {})) == []
 
 
 # Three of them, with what they say arriving late or not at all.
@@ -159,21 +181,21 @@ class Server:
 
     pid: int
     limit: int
-    studies: dict[str, Study] = field(default_factory=dict)
-    heard: dict[int, Statement] = field(default_factory=dict)
+    studies: dict[str, StudyRecord] = field(default_factory=dict)
+    heard: dict[int, PeerState] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     broken: Cause | None = None
     """What keeps its attempts from getting on, which its operator can cure."""
     clock_s: float = 0.0
-    tries: dict[str, Tries] = field(default_factory=dict)
+    tries: dict[str, RetryState] = field(default_factory=dict)
     obstacles: dict[str, Obstacle] = field(default_factory=dict)
 
-    def view(self) -> View:
-        return View(self.pid, NAMES, self.limit, self.studies, self.heard, {})
+    def view(self) -> ObservedState:
+        return ObservedState(self.pid, NAMES, self.limit, self.studies, self.heard, {})
 
-    def statement(self) -> Statement:
+    def statement(self) -> PeerState:
         standings = {
-            key: Standing(
+            key: StudySnapshot(
                 s.state,
                 s.turn,
                 NAMES[self.pid] in s.approvals,
@@ -184,26 +206,26 @@ class Server:
             for key, s in self.studies.items()
         }
         order = self.view().order
-        text = Statement(NAMES[self.pid], self.limit, 0, standings, {}, order).to_dict()
-        return Statement.from_dict(text)
+        text = PeerState(NAMES[self.pid], self.limit, 0, standings, {}, order).to_dict()
+        return PeerState.from_dict(text)
 
-    def do(self, act: Act) -> None:
-        if isinstance(act, Fetch):
+    def do(self, act: Action) -> None:
+        if isinstance(act, FetchStudy):
             self.studies[act.digest] = study(int(act.digest, 16))
             return
         own = self.studies[act.digest]
         match act:
-            case Approved():
+            case RecordApproval():
                 own = replace(own, approvals=own.approvals | {act.server})
-            case Queue():
-                own = replace(own, state=State.QUEUED)
-            case Start():
-                assert own.state is State.QUEUED
+            case QueueStudy():
+                own = replace(own, state=StudyState.QUEUED)
+            case StartStudy():
+                assert own.state is StudyState.QUEUED
                 self.started.append(act.digest)
-                own = replace(own, state=State.RUNNING, turn=act.turn)
+                own = replace(own, state=StudyState.RUNNING, turn=act.turn)
                 running = [s for s in self.studies.values() if s.state in ACTIVE]
                 assert len(running) < self.limit
-            case End():
+            case EndStudy():
                 own = replace(own, state=act.state, reason=act.reason)
         self.studies[act.digest] = own
 
@@ -219,18 +241,18 @@ class Server:
         ended = Obstacle(self.broken or Cause.NETWORK)
         for key, own in self.studies.items():
             if own.state in ACTIVE:
-                after = after_failure(
-                    self.tries.get(key, Tries()), ended, Clocks.of(self.pid, readings)
+                after = decide_retry(
+                    self.tries.get(key, RetryState()), ended, Clocks.of(self.pid, readings)
                 )
                 self.tries[key], self.obstacles[key] = after.tries, after.obstacle
-                state = State.FAILED if after.over else State.WAITING
+                state = StudyState.FAILED if after.over else StudyState.WAITING
                 self.studies[key] = replace(own, state=state)
 
     def approve(self, key: str) -> None:
         own = self.studies.get(key)
-        if own is not None and own.state is State.PROPOSED:
+        if own is not None and own.state is StudyState.PROPOSED:
             approvals = own.approvals | {NAMES[self.pid]}
-            self.studies[key] = replace(own, state=State.APPROVED, approvals=approvals)
+            self.studies[key] = replace(own, state=StudyState.APPROVED, approvals=approvals)
 
 
 def finish(servers: list[Server]) -> None:
@@ -240,7 +262,7 @@ def finish(servers: list[Server]) -> None:
         if all(s is not None and s.state in ACTIVE for s in at_all):
             assert len({s.turn for s in at_all if s}) == 1
             for server in servers:
-                server.studies[key] = replace(server.studies[key], state=State.FINISHED)
+                server.studies[key] = replace(server.studies[key], state=StudyState.FINISHED)
                 server.obstacles.pop(key, None)
 
 
@@ -266,14 +288,14 @@ def test_conclude_lets_every_study_run_whatever_comes_late(
         server = servers[pid]
         if other != pid:
             server.heard[other] = servers[other].statement()
-        for act in conclude(server.view()):
+        for act in reconcile(server.view()):
             server.do(act)
         for key in list(server.studies):
             server.approve(key)
         if done:
             finish(servers)
     for server in servers:
-        assert {s.state for s in server.studies.values()} == {State.FINISHED}
+        assert {s.state for s in server.studies.values()} == {StudyState.FINISHED}
         assert len(server.studies) == len(proposed)
         assert server.started == servers[0].started
 
@@ -310,7 +332,7 @@ def test_what_operators_can_cure_alone_never_ends_a_study(
     for _ in range(40):
         turn(servers)
     for server in servers:
-        assert [s.state for s in server.studies.values()] == [State.FINISHED] * studies
+        assert [s.state for s in server.studies.values()] == [StudyState.FINISHED] * studies
         # Each was started once: no approval came a second time.
         assert sorted(server.started) == sorted(server.studies)
 
@@ -319,7 +341,7 @@ def turn(servers: list[Server]) -> None:
     """Everybody hears everybody, does what follows, and makes an attempt at what is under way."""
     for server in servers:
         server.heard = {o.pid: o.statement() for o in servers if o is not server}
-        for act in conclude(server.view()):
+        for act in reconcile(server.view()):
             server.do(act)
         for key in list(server.studies):
             server.approve(key)
@@ -329,7 +351,7 @@ def turn(servers: list[Server]) -> None:
         finish(servers)
 
 
-STATES = st.sampled_from(list(State))
+STATES = st.sampled_from(list(StudyState))
 OBSTACLES = st.one_of(
     st.none(), st.builds(Obstacle, st.sampled_from(list(Cause)), st.integers(0, 9))
 )
@@ -343,8 +365,8 @@ OBSTACLES = st.one_of(
     pid=st.integers(0, 2),
 )
 def test_a_cause_that_another_server_claims_leads_to_no_act(
-    own: State,
-    theirs: tuple[State, State],
+    own: StudyState,
+    theirs: tuple[StudyState, StudyState],
     turns: tuple[int | None, int | None, int | None],
     claims: tuple[Obstacle | None, Obstacle | None, Obstacle | None],
     pid: int,
@@ -352,27 +374,29 @@ def test_a_cause_that_another_server_claims_leads_to_no_act(
     here = study(1, own, turn=turns[0], approvals=ALL)
     others = [p for p in range(3) if p != pid]
 
-    def heard(*said_of: Obstacle | None) -> dict[int, Statement]:
+    def heard(*said_of: Obstacle | None) -> dict[int, PeerState]:
         return {
             p: said(
                 p,
-                {digest(1): Standing(state, at, True, False, "", obstacle)},
+                {digest(1): StudySnapshot(state, at, True, False, "", obstacle)},
                 obstacle=claims[2] if obstacle else None,
             )
             for p, state, at, obstacle in zip(others, theirs, turns[1:], said_of, strict=True)
         }
 
     silent, claiming = heard(None, None), heard(*claims[:2])
-    assert conclude(view([here], claiming, pid=pid)) == conclude(view([here], silent, pid=pid))
+    assert reconcile(view([here], claiming, pid=pid)) == reconcile(view([here], silent, pid=pid))
 
 
 # What is said, and what is no statement.
 
-GOOD = said(1, {digest(1): Standing(State.RUNNING, 3, True, False, "words")}, order={digest(1): 3})
+GOOD = said(
+    1, {digest(1): StudySnapshot(StudyState.RUNNING, 3, True, False, "words")}, order={digest(1): 3}
+)
 
 
 def test_statement_comes_back_as_it_was_said() -> None:
-    assert Statement.from_dict(GOOD.to_dict()) == GOOD
+    assert PeerState.from_dict(GOOD.to_dict()) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -382,11 +406,15 @@ def test_statement_comes_back_as_it_was_said() -> None:
         {"limit": "2"},
         {"busy": None},
         {"studies": []},
-        {"studies": {"x": Standing(State.RUNNING).to_dict()}},
+        {"studies": {"x": StudySnapshot(StudyState.RUNNING).to_dict()}},
         {"studies": {digest(1): {}}},
-        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"state": "sleeping"}}},
-        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"turn": 0}}},
-        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"turn": True}}},
+        {
+            "studies": {
+                digest(1): StudySnapshot(StudyState.RUNNING).to_dict() | {"state": "sleeping"}
+            }
+        },
+        {"studies": {digest(1): StudySnapshot(StudyState.RUNNING).to_dict() | {"turn": 0}}},
+        {"studies": {digest(1): StudySnapshot(StudyState.RUNNING).to_dict() | {"turn": True}}},
         {"refused": {"../../etc": "no"}},
         {"order": {digest(1): -1}},
         {"order": {digest(1): True}},
@@ -397,39 +425,41 @@ def test_statement_comes_back_as_it_was_said() -> None:
         {"time": -1.0},
         {"time": 1e300},
         {"obstacle": "disk-full"},
-        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"obstacle": 3}}},
+        {"studies": {digest(1): StudySnapshot(StudyState.RUNNING).to_dict() | {"obstacle": 3}}},
     ],
 )
 def test_statement_of_another_form_is_refused(changes: dict[str, object]) -> None:
-    with pytest.raises(BadStatement):
-        Statement.from_dict(GOOD.to_dict() | changes)
+    with pytest.raises(BadPeerState):
+        PeerState.from_dict(GOOD.to_dict() | changes)
 
 
 @pytest.mark.parametrize(
     "changes", [{"exchange": 1}, {"program": "9.9, messages 99"}, {"exchange": None}]
 )
 def test_statement_of_another_version_is_refused_with_both(changes: dict[str, object]) -> None:
-    with pytest.raises(BadStatement, match="expected the same at all three"):
-        Statement.from_dict({"studies": 7} | GOOD.to_dict() | changes)
+    with pytest.raises(BadPeerState, match="expected the same at all three"):
+        PeerState.from_dict({"studies": 7} | GOOD.to_dict() | changes)
 
 
 def test_statement_has_an_obstacle_that_is_not_known_as_another() -> None:
     full = Obstacle(Cause.DISK_FULL)
     waiting = replace(
-        GOOD, obstacle=full, studies={digest(1): Standing(State.WAITING, 3, obstacle=full)}
+        GOOD,
+        obstacle=full,
+        studies={digest(1): StudySnapshot(StudyState.WAITING, 3, obstacle=full)},
     )
-    assert Statement.from_dict(waiting.to_dict()) == waiting
+    assert PeerState.from_dict(waiting.to_dict()) == waiting
     for code in ("disk-on-fire", "x" * 10_000, None, ["disk-full"]):
         document = waiting.to_dict() | {"obstacle": {"cause": code, "detail": 3, "more": "words"}}
-        assert Statement.from_dict(document).obstacle == Obstacle(Cause.OTHER)
+        assert PeerState.from_dict(document).obstacle == Obstacle(Cause.OTHER)
 
 
 def test_statement_is_shown_without_what_moves_a_cursor() -> None:
     document = GOOD.to_dict() | {"name": "beta\x1b[2J\n" + "x" * 500}
-    name = Statement.from_dict(document).name
+    name = PeerState.from_dict(document).name
     assert name.isprintable()
     assert len(name) <= 80
 
 
 def test_over_states_are_not_active() -> None:
-    assert not set(OVER) & set(ACTIVE)
+    assert not set(ENDED) & set(ACTIVE)

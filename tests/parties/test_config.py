@@ -22,7 +22,7 @@ from parties.config import (
     config_from_dict,
     load_config,
 )
-from parties.config.files import overrides
+from parties.config.files import overrides_from_options
 from parties.foundation.errors import ConfigError
 from protocols.select_spec import FRACTION_BITS, widths
 from tests.parties.support import document, make_config
@@ -275,9 +275,9 @@ def test_a_run_without_rounds_is_annealed_and_one_with_rounds_is_not() -> None:
     silent = config_from_dict(raw, source="x", base=Path())
     assert (silent.run.schedule, silent.run.rounds) == ("annealed", 48)
     # Whoever asks for rounds on the command line gets so many.
-    asked = silent.override(overrides({"run.rounds": 4}))
+    asked = silent.override(overrides_from_options({"run.rounds": 4}))
     assert (asked.run.schedule, asked.run.rounds) == ("fixed", 4)
-    back = asked.override(overrides({"run.schedule": "annealed"}))
+    back = asked.override(overrides_from_options({"run.schedule": "annealed"}))
     assert back == silent
 
 

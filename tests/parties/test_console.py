@@ -17,13 +17,20 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from parties.observability.status import About, Board, Owner, OwnerState, Phase, Spent
-from parties.service.admin_listener import NAME, Listening, answering, listen
+from parties.observability.status import (
+    BudgetUse,
+    ParticipantState,
+    ParticipantStatus,
+    Phase,
+    RunInfo,
+    RunStatus,
+)
+from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
 from parties.service.console.gate import ENTER, Loopback
 from parties.service.console.pages import add_console
-from parties.service.console.upstream import Party, Shown
+from parties.service.console.upstream import DisplayedStudy, RunUpstream
 from parties.service.console.view import bytes_in_words, duration, page_values
-from parties.service.run_api import Orders, application
+from parties.service.run_api import CommandHandlers, run_application
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.support import make_config
 
@@ -36,7 +43,7 @@ class Server:
     """A server's admin API without a server behind it, and a console that shows it."""
 
     folder: Path
-    board: Board
+    board: RunStatus
     gate: Loopback
     port: int
     told: list[str] = field(default_factory=list)
@@ -73,11 +80,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(folder: Path, board: Board) -> Iterator[Server]:
+def served(folder: Path, board: RunStatus) -> Iterator[Server]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     server = Server(folder, board, Loopback(port), port)
-    orders = Orders(
+    orders = CommandHandlers(
         close=lambda: server.told.append("close"),
         cancel=lambda: server.told.append("cancel"),
         revoke=lambda owner: server.told.append(f"revoke {owner}"),
@@ -86,23 +93,26 @@ def served(folder: Path, board: Board) -> Iterator[Server]:
     def console() -> web.Application:
         app = web.Application()
         app.router.add_get(ENTER, server.gate.enter)
-        add_console(app, Party(folder), server.gate)
+        add_console(app, RunUpstream(folder), server.gate)
         return app
 
     with (
-        answering(lambda: application(board, orders), [Listening(listen(folder / NAME))]),
-        answering(console, [Listening(listening)]),
+        admin_thread(
+            lambda: run_application(board, orders),
+            [AdminListener(listen_unix(folder / SOCKET_NAME))],
+        ),
+        admin_thread(console, [AdminListener(listening)]),
     ):
         yield server
 
 
-def about(study: str = "stays") -> About:
-    return replace(About.of_party(make_config(), 0), study=study)
+def about(study: str = "stays") -> RunInfo:
+    return replace(RunInfo.of_server(make_config(), 0), study=study)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with served(tmp_path, Board(about())) as found:
+    with served(tmp_path, RunStatus(about())) as found:
         yield found
 
 
@@ -193,7 +203,7 @@ def test_console_takes_an_order_from_its_own_form_once_asked(server: Server) -> 
 
 def test_console_turns_away_the_owner_that_its_form_names(server: Server) -> None:
     own = server.enter().split(";")[0]
-    server.board.sources.owners = lambda: [Owner("north", OwnerState.HERE)]
+    server.board.sources.owners = lambda: [ParticipantStatus("north", ParticipantState.HERE)]
     _, text = server.ask(f"{HERE}/revoke", cookie=own)
     found = re.search(r'name="csrf" value="([^"]+)"', text)
     assert found is not None
@@ -252,19 +262,19 @@ def test_console_answers_bad_requests_with_a_page_and_shows_no_other_study(serve
 
 
 def test_page_values_puts_owners_with_a_problem_first_and_cuts_the_list() -> None:
-    board = Board(about())
+    board = RunStatus(about())
     board.sources.owners = lambda: [
-        *(Owner(f"o{i}", OwnerState.COUNTED) for i in range(600)),
-        Owner("z", OwnerState.INCOMPLETE, ("beta",)),
+        *(ParticipantStatus(f"o{i}", ParticipantState.COUNTED) for i in range(600)),
+        ParticipantStatus("z", ParticipantState.INCOMPLETE, ("beta",)),
     ]
-    values = page_values(Shown("stays", "stays", Path(), (), False, board.status()))
+    values = page_values(DisplayedStudy("stays", "stays", Path(), (), False, board.status()))
     assert isinstance(values["shown_owners"], list)
     assert values["shown_owners"][0]["name"] == "z"
     assert (len(values["shown_owners"]), values["more_owners"]) == (500, 101)
 
 
 def test_page_values_say_who_asks_and_who_does_not_yet() -> None:
-    board = Board(about())
+    board = RunStatus(about())
     own, one, other = "party-0", "party-1", "party-2"
     nothing = {"close": False, "finish": False, "revoked": []}
     board.sources.asked = lambda: {
@@ -272,7 +282,7 @@ def test_page_values_say_who_asks_and_who_does_not_yet() -> None:
         "told": [nothing | {"party": one, "finish": True, "revoked": ["north"]}],
         "agreed": nothing | {"finish": True},
     }
-    values = page_values(Shown("stays", "stays", Path(), (), False, board.status()))
+    values = page_values(DisplayedStudy("stays", "stays", Path(), (), False, board.status()))
     assert values["asked"] == [
         f"Asked by {own}, not yet by {one} and {other}: take no more owners.",
         "Agreed by all: end with the rounds done.",
@@ -335,8 +345,8 @@ def test_page_shows_what_happens_as_it_happens(browser: playwright.Browser, serv
         assert page.url.endswith(HERE)
         page.get_by_text("Configuration and versions").click()
         server.board.event("waiting", "2 of 3 data owners are here")
-        server.board.sources.owners = lambda: [Owner("north", OwnerState.HERE)]
-        server.board.sources.spent = lambda: Spent(0.5, 0.125, 2)
+        server.board.sources.owners = lambda: [ParticipantStatus("north", ParticipantState.HERE)]
+        server.board.sources.spent = lambda: BudgetUse(0.5, 0.125, 2)
         server.board.event("round-done", "round 1 of 2 done", round=1, done=1)
         page.get_by_text("round 1 of 2 done").first.wait_for()
         assert page.get_by_role("progressbar", name="Budget spent").get_attribute("value") == "0.25"
@@ -384,9 +394,9 @@ def test_page_ends_with_the_report_and_downloads(
 def test_page_shows_markup_as_text_wherever_it_comes_from(
     browser: playwright.Browser, tmp_path: Path
 ) -> None:
-    board = Board(about(EVIL))
+    board = RunStatus(about(EVIL))
     board.sources.owners = lambda: [
-        Owner(EVIL, OwnerState.INCOMPLETE, (EVIL,), reason=EVIL, round=1)
+        ParticipantStatus(EVIL, ParticipantState.INCOMPLETE, (EVIL,), reason=EVIL, round=1)
     ]
     board.peer(1, connected=False, problem=EVIL)
     with served(tmp_path, board) as server, looking(browser, server) as looked:
@@ -430,7 +440,9 @@ def test_page_works_from_the_keyboard_alone(browser: playwright.Browser, server:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_fits_a_phone(browser: playwright.Browser, server: Server, scheme: str) -> None:
     long = "a" * 63
-    server.board.sources.owners = lambda: [Owner(long, OwnerState.INCOMPLETE, ("beta", "gamma"))]
+    server.board.sources.owners = lambda: [
+        ParticipantStatus(long, ParticipantState.INCOMPLETE, ("beta", "gamma"))
+    ]
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     with looking(browser, server, color_scheme=scheme, **phone) as looked:
         page = looked.page
@@ -453,27 +465,31 @@ def test_page_says_when_its_server_is_gone(browser: playwright.Browser, tmp_path
     def console() -> web.Application:
         app = web.Application()
         app.router.add_get(ENTER, gate.enter)
-        add_console(app, Party(tmp_path), gate)
+        add_console(app, RunUpstream(tmp_path), gate)
         return app
 
-    board = Board(about())
-    with answering(console, [Listening(listening)]):
+    board = RunStatus(about())
+    with admin_thread(console, [AdminListener(listening)]):
         server = Server(tmp_path, board, gate, listening.getsockname()[1])
         with contextlib.ExitStack() as stack:
             stack.enter_context(
-                answering(
-                    lambda: application(board, Orders()), [Listening(listen(tmp_path / NAME))]
+                admin_thread(
+                    lambda: run_application(board, CommandHandlers()),
+                    [AdminListener(listen_unix(tmp_path / SOCKET_NAME))],
                 )
             )
             looked = stack.enter_context(looking(browser, server))
             looked.page.get_by_text("starting").first.wait_for()
-            (tmp_path / NAME).unlink()
+            (tmp_path / SOCKET_NAME).unlink()
             looked.page.get_by_text("The server does not answer").wait_for()
 
 
 def test_console_command_prints_an_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
-    board = Board(about())
-    with answering(lambda: application(board, Orders()), [Listening(listen(tmp_path / NAME))]):
+    board = RunStatus(about())
+    with admin_thread(
+        lambda: run_application(board, CommandHandlers()),
+        [AdminListener(listen_unix(tmp_path / SOCKET_NAME))],
+    ):
         process = subprocess.Popen(
             [sys.executable, "-m", "parties", "console", str(tmp_path), "--json"],
             stdout=subprocess.PIPE,

@@ -9,18 +9,18 @@ from mechanisms.source import TableSource
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import ConfigError, NotEnrolled, PartialSubmission, SubmissionRefused
 from parties.foundation.exit_codes import Status, describe
-from parties.mpc.submission.participation import send_rows
+from parties.mpc.submission.participation import submit_rows
 from parties.mpc.submission.submit import submit
-from parties.observability.events import Silent
+from parties.observability.events import NullProgress
 from parties.session.enrollment import (
-    Enrolment,
-    TurnedAway,
+    Enrollment,
+    EnrollmentRefusalReason,
     check_enrolled,
-    close_enrolment,
-    patience_s,
+    close_enrollment,
+    enrollment_wait_s,
 )
-from parties.session.operator_commands import Orders
-from parties.session.owner import Owner, Table
+from parties.session.operator_commands import OperatorCommands
+from parties.session.owner import DataOwner, Table
 from parties.storage.database import Database
 from tests.parties.support import OWNERS, make_codes, make_config, running_servers
 
@@ -30,9 +30,11 @@ NAMES = {"clients.names": [A, B, C]}
 NOON = datetime.datetime(2026, 12, 1, 12, tzinfo=datetime.UTC)
 
 
-def at(hour: int, config: Config, orders: Orders | None = None) -> Enrolment:
+def at(hour: int, config: Config, orders: OperatorCommands | None = None) -> Enrollment:
     time = NOON.replace(hour=hour)
-    return Enrolment(config.owners, config.clients, orders or Orders(), clock=lambda: time)
+    return Enrollment(
+        config.owners, config.clients, orders or OperatorCommands(), clock=lambda: time
+    )
 
 
 def test_enrolment_goes_by_list_dates_and_revocation() -> None:
@@ -40,20 +42,20 @@ def test_enrolment_goes_by_list_dates_and_revocation() -> None:
         "clients.opens": "2026-12-01T10:00:00+01:00",
         "clients.closes": "2026-12-01T14:00:00Z",
     }
-    config, orders = make_config(NAMES | dates), Orders()
+    config, orders = make_config(NAMES | dates), OperatorCommands()
     orders.ask(revoke=[C])
     expected = {
-        (8, A): TurnedAway.NOT_OPEN,
+        (8, A): EnrollmentRefusalReason.NOT_OPEN,
         (9, A): None,
         (13, A): None,
-        (14, A): TurnedAway.CLOSED,
-        (13, C): TurnedAway.REVOKED,
-        (13, D): TurnedAway.NOT_LISTED,
+        (14, A): EnrollmentRefusalReason.CLOSED,
+        (13, C): EnrollmentRefusalReason.REVOKED,
+        (13, D): EnrollmentRefusalReason.NOT_LISTED,
     }
     for (hour, owner), reason in expected.items():
-        away = at(hour, config, orders).turned_away(owner)
+        away = at(hour, config, orders).refusal(owner)
         assert (None if away is None else away.reason) == reason
-    away = at(8, config).turned_away(A)
+    away = at(8, config).refusal(A)
     assert away is not None
     assert away.what == (
         "the run opens to data owners at 2026-12-01 09:00:00 UTC; it is 2026-12-01 08:00:00 UTC"
@@ -61,7 +63,7 @@ def test_enrolment_goes_by_list_dates_and_revocation() -> None:
 
 
 def test_everybody_with_a_certificate_may_come_without_a_list() -> None:
-    assert at(8, make_config()).turned_away(D) is None
+    assert at(8, make_config()).refusal(D) is None
 
 
 def test_names_are_as_many_as_expected_and_say_how_many() -> None:
@@ -114,11 +116,11 @@ def test_bad_dates_and_names_are_refused_with_words(changes: dict[str, object], 
 
 def test_patience_is_until_the_closing_or_from_the_opening_on() -> None:
     soon = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=100)).isoformat()
-    assert patience_s(make_config({"clients.wait_s": 7.0}).clients) == 7
-    assert 80 < patience_s(make_config({"clients.closes": soon}).clients) <= 100
+    assert enrollment_wait_s(make_config({"clients.wait_s": 7.0}).clients) == 7
+    assert 80 < enrollment_wait_s(make_config({"clients.closes": soon}).clients) <= 100
     opens = make_config({"clients.opens": soon, "clients.wait_s": 7.0})
-    assert 87 < patience_s(opens.clients) <= 107
-    assert patience_s(make_config({"clients.closes": "2020-01-01T00:00:00Z"}).clients) == 0
+    assert 87 < enrollment_wait_s(opens.clients) <= 107
+    assert enrollment_wait_s(make_config({"clients.closes": "2020-01-01T00:00:00Z"}).clients) == 0
 
 
 def test_owner_off_the_list_or_the_dates_sends_nothing() -> None:
@@ -157,7 +159,7 @@ async def test_run_that_its_operators_closed_takes_nobody_new(
     async with running_servers(config, tmp_path, certificates) as stores:
         sent = await submit(config, make_codes(20), certificates[A], state=state)
         for store in stores.values():
-            close_enrolment(store)
+            close_enrollment(store)
         with pytest.raises(NotEnrolled, match="the operators closed the run to data owners at"):
             await submit(config, make_codes(20), certificates[B])
         again = await submit(config, make_codes(20), certificates[A], state=state)
@@ -178,12 +180,14 @@ async def test_owner_that_no_server_would_take_is_not_charged(
     table = Table(TableSource(str(tmp_path / "stays.csv")), ignore_extra=False)
     files, budget = certificates[A], tmp_path / "budget"
     named = {"ca": files.ca, "cert": files.cert, "key": files.key}
-    owner = Owner.of(config.override(changes), table, budget=budget, dataset="stays", **named)
+    owner = DataOwner.of(config.override(changes), table, budget=budget, dataset="stays", **named)
     async with running_servers(config, tmp_path, certificates) as stores:
         for store in stores.values():
-            close_enrolment(store)
+            close_enrollment(store)
         with pytest.raises(SubmissionRefused, match=words):
-            await send_rows(owner, make_codes(20), capacity=None, state=None, progress=Silent())
+            await submit_rows(
+                owner, make_codes(20), capacity=None, state=None, progress=NullProgress()
+            )
     assert not budget.exists()
 
 
@@ -195,9 +199,11 @@ async def test_owner_is_charged_and_sends_where_servers_take_it(
     table = Table(TableSource(str(tmp_path / "stays.csv")), ignore_extra=False)
     files, budget = certificates[A], tmp_path / "budget"
     named = {"ca": files.ca, "cert": files.cert, "key": files.key}
-    owner = Owner.of(config, table, budget=budget, dataset="stays", **named)
+    owner = DataOwner.of(config, table, budget=budget, dataset="stays", **named)
     async with running_servers(config, tmp_path, certificates):
-        sent = await send_rows(owner, make_codes(20), capacity=None, state=None, progress=Silent())
+        sent = await submit_rows(
+            owner, make_codes(20), capacity=None, state=None, progress=NullProgress()
+        )
     assert sent.complete
     assert budget.exists()
 
@@ -218,7 +224,7 @@ async def test_revoked_owner_is_turned_away_by_the_server_that_revokes_it(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     """The other servers say which one it is; an owner that was there before may not come back either."""
-    config, orders = make_config(), Orders()
+    config, orders = make_config(), OperatorCommands()
     async with running_servers(config, tmp_path, certificates, orders={1: orders}) as stores:
         await submit(config, make_codes(20), certificates[B])
         orders.ask(revoke=[A, B])
@@ -230,9 +236,9 @@ async def test_revoked_owner_is_turned_away_by_the_server_that_revokes_it(
 def test_closing_is_remembered(tmp_path: Path) -> None:
     config = make_config()
     with Database(tmp_path / "store", "ab", []) as database:
-        enrolment = Enrolment.of(config, Orders(), database)
+        enrolment = Enrollment.of(config, OperatorCommands(), database)
         assert enrolment.time() is None
-        close_enrolment(database)
+        close_enrollment(database)
         first = enrolment.time()
-        close_enrolment(database)
+        close_enrollment(database)
         assert first == enrolment.time() is not None

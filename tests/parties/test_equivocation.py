@@ -17,7 +17,7 @@ from parties.mpc.steps import (
     ESTIMATE,
     FINISH,
 )
-from parties.session.result_digests import SIZE
+from parties.session.result_digests import ENCODED_SIZE
 from protocols import echo
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
@@ -55,7 +55,7 @@ def another_mask(payload: bytes) -> bytes:
 
 def last_byte(payload: bytes) -> bytes:
     """Another table."""
-    return payload[:-1] + bytes([payload[-1] ^ 1]) if len(payload) > SIZE else payload
+    return payload[:-1] + bytes([payload[-1] ^ 1]) if len(payload) > ENCODED_SIZE else payload
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ from mechanisms.errors import EstimationError
 from parties.mpc.estimation import (
     LEAD,
     FollowingEstimator,
-    KeptModels,
     LeadEstimator,
+    ModelCache,
     decode_estimate,
     encode_estimate,
+    keepalive_interval_s,
     round_answers,
-    silence_s,
 )
-from parties.mpc.replay.effects import Circumstances
+from parties.mpc.replay.effects import Effects
 from parties.mpc.storage.store import Store
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
@@ -105,7 +105,7 @@ class Slow:
         return make_estimate(7)
 
 
-class Unkept(KeptModels):
+class Unkept(ModelCache):
     """Of a run that keeps no models."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Unkept(KeptModels):
     def take(self, round: int, estimate: bytes, pid: int = LEAD) -> None:
         pass
 
-    async def taught(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
+    async def receive_missing(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
         return None
 
 
@@ -136,7 +136,7 @@ def test_lead_estimator_ticks_while_it_works_and_all_get_its_result() -> None:
                 WORKLOAD,
                 max_rows=1 << 24,
                 receive_s=0.4,
-                circumstances=Circumstances(),
+                effects=Effects(),
                 models=Unkept(),
             ).estimate([], round=1, final=False)
         return await FollowingEstimator(ctx, WORKLOAD, Unkept()).estimate([], round=1, final=False)
@@ -158,7 +158,7 @@ async def test_lead_estimator_passes_on_the_failure_of_the_inner_one() -> None:
                     WORKLOAD,
                     max_rows=1 << 24,
                     receive_s=1.0,
-                    circumstances=Circumstances(),
+                    effects=Effects(),
                     models=Unkept(),
                 )
                 await lead.estimate([], round=1, final=False)
@@ -175,7 +175,7 @@ def test_a_model_that_two_servers_have_stays_whatever_the_lead_sends(tmp_path: P
     with Store(tmp_path, "ab" * 32) as store:
         store.save_estimate(1, kept)
         agreed = {1: hashlib.sha256(kept).hexdigest()}
-        models = KeptModels(store, agreed, {}, Circumstances())
+        models = ModelCache(store, agreed, {}, Effects())
         with pytest.raises(ProtocolViolation, match="another model of round 1") as caught:
             models.take(1, other)
         assert caught.value.pid == LEAD
@@ -188,7 +188,7 @@ def test_a_model_that_two_servers_have_stays_whatever_the_lead_sends(tmp_path: P
 
 @given(st.floats(0.1, 1e6))
 def test_silence_is_well_below_the_receive_deadline(receive_s: float) -> None:
-    assert 0 < silence_s(receive_s) <= min(2.0, receive_s / 4)
+    assert 0 < keepalive_interval_s(receive_s) <= min(2.0, receive_s / 4)
 
 
 @pytest.mark.slow
@@ -207,14 +207,14 @@ async def test_a_model_of_70_million_cells_reaches_the_followers(tmp_path: Path)
     async def work(party: PartyRuntime) -> None:
         estimator: LeadEstimator | FollowingEstimator
         if party.pid == LEAD:
-            at = Circumstances()
+            at = Effects()
             estimator = LeadEstimator(
                 party.context(),
                 Known(),
                 workload,
                 max_rows=1 << 24,
                 receive_s=30.0,
-                circumstances=at,
+                effects=at,
                 models=Unkept(),
             )
         else:

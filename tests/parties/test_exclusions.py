@@ -21,9 +21,15 @@ from parties.config import CertificateFiles
 from parties.identity.signing import Issuer
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.participants import consistency
-from parties.mpc.participants.consistency import Accusation, compare
-from parties.mpc.participants.listing import Incomplete, Listed, Listing, Whose, incomplete
-from parties.mpc.records import Standing, StoredSubmission, answer_to
+from parties.mpc.participants.consistency import Accusation, compare_components
+from parties.mpc.participants.listing import (
+    IncompleteSubmission,
+    ListedUpload,
+    Listing,
+    WithdrawalScope,
+    find_incomplete,
+)
+from parties.mpc.records import ParticipantRecord, StoredSubmission, status_answer
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import ACCUSED
 from protocols.context import Context
@@ -62,7 +68,7 @@ def held(pid: int, lies: Digests, component: int) -> list[StoredSubmission]:
 
 def comparing(lies: Digests, component: int = 2, seed: int = 1) -> Outcome:
     async def party(ctx: Context) -> tuple[Accusation, ...]:
-        return await compare(ctx, held(ctx.pid, lies, component))
+        return await compare_components(ctx, held(ctx.pid, lies, component))
 
     return run_parties(party, seed=seed)
 
@@ -103,13 +109,13 @@ def test_compare_ends_where_a_server_accuses_and_shows_what_the_other_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Server 2 drops an owner whose component it holds as server 1 does, without a digest of its own to show."""
-    differing = consistency._differing
+    differing = consistency._disputed_components
 
     async def lying(ctx: Context, batch: Any) -> list[str]:
         found = await differing(ctx, batch)
         return [CLIENTS[0]] if ctx.pid == 2 else found
 
-    monkeypatch.setattr(consistency, "_differing", lying)
+    monkeypatch.setattr(consistency, "_disputed_components", lying)
     with pytest.raises(ProtocolViolation, match="one of the two has lied"):
         comparing({})
 
@@ -157,20 +163,20 @@ def test_compare_refuses_a_holder_that_does_not_show_its_component(
 
 
 def test_incomplete_names_the_servers_that_do_not_list_a_submission() -> None:
-    a, b = Listed("a", "1" * 64, 1), Listed("b", "2" * 64, 1)
+    a, b = ListedUpload("a", "1" * 64, 1), ListedUpload("b", "2" * 64, 1)
     other = replace(b, digest="3" * 64)
-    assert incomplete([{a, b}, {a, b}, {a, b}], {a, b}, 3) == {}
-    assert incomplete([{a}, {a, b}, {b}], set(), 3) == {
-        "a": Incomplete(a.digest, 3, (2,)),
-        "b": Incomplete(b.digest, 3, (0,)),
+    assert find_incomplete([{a, b}, {a, b}, {a, b}], {a, b}, 3) == {}
+    assert find_incomplete([{a}, {a, b}, {b}], set(), 3) == {
+        "a": IncompleteSubmission(a.digest, 3, (2,)),
+        "b": IncompleteSubmission(b.digest, 3, (0,)),
     }
-    assert incomplete([{b}, {other}, {other}], set(), 3) == {
-        "b": Incomplete(b.digest, 3, (1, 2)),
+    assert find_incomplete([{b}, {other}, {other}], set(), 3) == {
+        "b": IncompleteSubmission(b.digest, 3, (1, 2)),
     }
 
 
 RIGHT = ["clinic-a", "ab" * 32, 1, 1]
-WHOSE = Whose("trial", "ef" * 32, Issuer.load(support.certificates()["clinic-a"].ca))
+WHOSE = WithdrawalScope("trial", "ef" * 32, Issuer.load(support.certificates()["clinic-a"].ca))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +194,7 @@ WHOSE = Whose("trial", "ef" * 32, Issuer.load(support.certificates()["clinic-a"]
 )
 def test_listing_refuses_clients_that_no_server_can_have_stored(clients: list[object]) -> None:
     """What a server lists stands in the reports, as incomplete, on its word alone."""
-    listing = Listing(True, frozenset({Listed("clinic-a", "ab" * 32, 1)}))
+    listing = Listing(True, frozenset({ListedUpload("clinic-a", "ab" * 32, 1)}))
     asked = {"close": False, "finish": False, "revoked": []}
     said = {"ready": True, "clients": [RIGHT], "withdrawn": [], "asked": asked, "upto": None}
     assert listing.to_bytes() == json.dumps(said).encode()
@@ -204,24 +210,24 @@ def test_listing_refuses_clients_that_no_server_can_have_stored(clients: list[ob
     [
         (None, False, WAITING),
         (None, True, WAITING),
-        (Standing("a", "", 2), False, {"counted": True, "round": 2, "excluded": None}),
+        (ParticipantRecord("a", "", 2), False, {"counted": True, "round": 2, "excluded": None}),
         (
-            Standing("a", "", 2, Exclusion.OUT_OF_BOUNDS),
+            ParticipantRecord("a", "", 2, Exclusion.OUT_OF_BOUNDS),
             False,
             {"counted": False, "round": 2, "excluded": "out of bounds"},
         ),
-        (Standing("a", "", 2, Exclusion.INCOMPLETE), False, WAITING),
+        (ParticipantRecord("a", "", 2, Exclusion.INCOMPLETE), False, WAITING),
         (
-            Standing("a", "", 2, Exclusion.INCOMPLETE),
+            ParticipantRecord("a", "", 2, Exclusion.INCOMPLETE),
             True,
             {"counted": False, "round": 2, "excluded": "incomplete"},
         ),
     ],
 )
 def test_answer_to_tells_counted_waiting_and_excluded_apart(
-    standing: Standing | None, closed: bool, answer: dict[str, object]
+    standing: ParticipantRecord | None, closed: bool, answer: dict[str, object]
 ) -> None:
-    assert answer_to(standing, closed=closed) == answer
+    assert status_answer(standing, closed=closed) == answer
 
 
 # Whole runs, with an owner that does not follow the protocol.
@@ -270,8 +276,10 @@ async def test_run_excludes_an_owner_whose_counts_are_out_of_bounds(
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
             for item in results[0]["counted"]:
                 assert store.upload_digest(item["client"]) == item["digest"]
-                assert answer_to(store.standing(item["client"]), closed=True)["counted"]
-            asked = answer_to(store.standing(EVERYONE[2]), closed=True)
+                assert status_answer(store.participant_record(item["client"]), closed=True)[
+                    "counted"
+                ]
+            asked = status_answer(store.participant_record(EVERYONE[2]), closed=True)
             assert asked == {"counted": False, "round": 0, "excluded": "out of bounds"}
     audit = audit_folder(collect(cluster, tmp_path / "run"))
     assert audit.ok
@@ -291,7 +299,7 @@ def disputed(
     """A run folder in which server 2 holds another component of an owner than server 1."""
     folder = tmp_path_factory.mktemp("disputed")
     cluster = Cluster(make_config({"clients.minimum": 2, "run.rounds": 1}), folder, certificates)
-    differing = consistency._differing
+    differing = consistency._disputed_components
 
     async def lying(ctx: Context, batch: list[StoredSubmission]) -> list[str]:
         if ctx.pid == 2:
@@ -311,7 +319,7 @@ def disputed(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parties.mpc.server, "make_estimator", make_uniform)
-        patch.setattr(consistency, "_differing", lying)
+        patch.setattr(consistency, "_disputed_components", lying)
         patch.setattr(consistency, "_blinded", lie)
         assert asyncio.run(cluster.run(owners=EVERYONE)) == [None] * 3
     return collect(cluster, folder / "run")

@@ -17,7 +17,7 @@ import parties.mpc.server
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.scores import build_spec
 from parties.cli.main import cli
-from parties.cli.plan import Network, make
+from parties.cli.plan import Network, make_resource_plan
 from parties.cli.plan import plan as plan_command
 from parties.config import CertificateFiles, Config
 from parties.federation.flaim_parameters import settings_of
@@ -27,14 +27,14 @@ from parties.foundation.process import memory_bytes
 from parties.methods.flaim.settings import check_flaim, flaim_noise
 from parties.mpc.planning import validation
 from parties.mpc.planning.budget import make_plan
-from parties.mpc.planning.resources import cell_noise, needs_of, usual_growth
+from parties.mpc.planning.resources import cell_noise, estimate_resources, usual_growth
 from parties.mpc.planning.validation import (
-    check_feasible,
     check_memory,
-    selectable,
+    selectable_candidates,
     selection_bounds,
+    validate_run,
 )
-from parties.mpc.server import run_party
+from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.submit import submit
 from protocols.select_spec import bounds
 from tests.parties.audit_runs import make_run
@@ -106,7 +106,7 @@ REFUSED = [
 def test_check_feasible_refuses_by_the_key_to_change(make_one, key: str, text: str) -> None:  # type: ignore[no-untyped-def]
     config = make_one()
     with pytest.raises(ConfigError, match=text) as caught:
-        check_feasible(config, config.build_workload())
+        validate_run(config, config.build_workload())
     assert caught.value.key == key
     assert describe(caught.value).status == Status.CONFIG
 
@@ -120,7 +120,7 @@ def test_check_feasible_takes_what_it_advises() -> None:
         many_columns(36, 3),
         make_config(),
     ):
-        assert check_feasible(config, config.build_workload()).rounds == config.run.rounds
+        assert validate_run(config, config.build_workload()).rounds == config.run.rounds
 
 
 def test_check_feasible_knows_the_scores_that_a_selection_refuses() -> None:
@@ -128,7 +128,7 @@ def test_check_feasible_knows_the_scores_that_a_selection_refuses() -> None:
     config = make_config({"clients.rows_per_client": 2**20, "run.epsilon": 20.0, "run.rounds": 1})
     workload = config.build_workload()
     plan = make_plan(config, workload)
-    candidates = selectable(workload)
+    candidates = selectable_candidates(workload)
     spec = build_spec(
         workload,
         candidates,
@@ -193,7 +193,7 @@ async def test_run_party_refuses_before_it_writes_anything(
     tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
     config = impossible.override({"tls": tls})
     with pytest.raises(ConfigError, match="for this server"):
-        await run_party(
+        await run_mpc_server(
             config,
             0,
             tmp_path / "server",
@@ -283,7 +283,7 @@ def test_needs_are_what_a_run_sends(
     report = json.loads((run / "report.json").read_text())
     config = make_config()
     workload = config.build_workload()
-    needs = needs_of(config, workload, make_plan(config, workload))
+    needs = estimate_resources(config, workload, make_plan(config, workload))
     for pid in range(3):
         lines = (run / "transcripts" / f"party-{pid}.jsonl").read_text().splitlines()
         sent = sum(
@@ -305,7 +305,8 @@ OF_NAMES = ("agree", "clients.resume", "clients.agree", "finish")
 def test_needs_grow_with_cells_rounds_and_owners() -> None:
     small, large = wide({"a": 300, "b": 300}), wide({"a": 3000, "b": 3000})
     low, high = (
-        needs_of(c, c.build_workload(), make_plan(c, c.build_workload())) for c in (small, large)
+        estimate_resources(c, c.build_workload(), make_plan(c, c.build_workload()))
+        for c in (small, large)
     )
     for name in ("owner_memory_bytes", "server_disk_bytes", "passed_on_bytes", "estimate_most_s"):
         assert getattr(low, name) < getattr(high, name)
@@ -316,11 +317,15 @@ def test_needs_grow_with_cells_rounds_and_owners() -> None:
 
 def test_model_size_counts_the_queries_that_a_model_may_have() -> None:
     config = wide({"a": 3000, "b": 3000}, {"run.max_model_mb": 60})
-    needs = needs_of(config, config.build_workload(), make_plan(config, config.build_workload()))
+    needs = estimate_resources(
+        config, config.build_workload(), make_plan(config, config.build_workload())
+    )
     assert needs.model.largest_mb == pytest.approx(9_000_000 / 2**17)
     assert (needs.model.queries, needs.model.fit_ever) == (1, 0)
     config = config.override({"run.max_model_mb": 80})
-    needs = needs_of(config, config.build_workload(), make_plan(config, config.build_workload()))
+    needs = estimate_resources(
+        config, config.build_workload(), make_plan(config, config.build_workload())
+    )
     assert (needs.model.fit_first, needs.model.fit_ever) == (0, 1)
 
 
@@ -349,7 +354,7 @@ def planned(config: Config, **options: object) -> list[str]:
         "memory": 64 * GIGA,
         **options,
     }
-    return list(make(config, network=Network(), **values).warnings)  # type: ignore[arg-type]
+    return list(make_resource_plan(config, network=Network(), **values).warnings)  # type: ignore[arg-type]
 
 
 def test_make_warns_of_noise_that_drowns_everything_and_refuses_nothing() -> None:

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from parties.foundation.errors import StoreError
-from parties.storage.files import disk_errors, replacing, write_json, write_new, write_whole
+from parties.storage.files import (
+    atomic_replacement,
+    disk_errors,
+    write_atomic,
+    write_json,
+    write_new,
+)
 from tests.parties.support import file_size_limit
 
 
@@ -23,28 +29,28 @@ def mode_of(path: Path) -> int:
 @pytest.mark.parametrize("durable", [False, True])
 def test_write_whole_puts_the_new_in_place_of_the_old(tmp_path: Path, *, durable: bool) -> None:
     path = tmp_path / "file"
-    write_whole(path, "größer", durable=durable)
+    write_atomic(path, "größer", durable=durable)
     assert path.read_text(encoding="utf-8") == "größer"
-    write_whole(path, b"\x00\xff", durable=durable)
+    write_atomic(path, b"\x00\xff", durable=durable)
     assert path.read_bytes() == b"\x00\xff"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_write_whole_keeps_the_old_when_the_disk_is_full(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_whole(path, b"old")
+    write_atomic(path, b"old")
     with (
         file_size_limit(1000),
         pytest.raises(StoreError, match="file: cannot be written: File too large; expected a wri"),
     ):
-        write_whole(path, bytes(2000))
+        write_atomic(path, bytes(2000))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_write_whole_names_the_file_whose_folder_is_missing(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written: No such file") as caught:
-        write_whole(tmp_path / "gone" / "file", b"")
+        write_atomic(tmp_path / "gone" / "file", b"")
     assert caught.value.path == tmp_path / "gone" / "file"
 
 
@@ -60,7 +66,7 @@ def test_replacing_keeps_the_old_when_the_writer_fails(tmp_path: Path) -> None:
     path.write_bytes(b"old")
 
     def write(error: BaseException) -> None:
-        with replacing(path) as beside:
+        with atomic_replacement(path) as beside:
             beside.write_bytes(b"half")
             raise error
 
@@ -76,7 +82,7 @@ def test_replacing_keeps_the_old_when_the_writer_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda path: write_whole(path, b"key", secret=True),
+        lambda path: write_atomic(path, b"key", secret=True),
         lambda path: write_json(path, {"key": 1}, durable=True, secret=True),
         lambda path: write_new(path, b"key", secret=True),
     ],
@@ -98,7 +104,7 @@ def test_secret_files_are_never_open_to_others(
     try:
         monkeypatch.setattr(os, "open", opening)
         write(tmp_path / "file")
-        write_whole(tmp_path / "public", b"")
+        write_atomic(tmp_path / "public", b"")
     finally:
         os.umask(before)
     assert modes == [0o600, 0o666]

@@ -10,12 +10,12 @@ import pytest
 
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import NotEnrolled
-from parties.foundation.exit_codes import FlaimRefused, Status, TooFewClients, describe
+from parties.foundation.exit_codes import FederationRefused, Status, TooFewClients, describe
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.client import ClientReport, run_client
 from parties.methods.flaim.report import write_server_report
-from parties.observability.status import About, Board
-from parties.session.operator_commands import Orders
+from parties.observability.status import RunInfo, RunStatus
+from parties.session.operator_commands import OperatorCommands
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config, leaving, play
 
 Certificates = dict[str, CertificateFiles]
@@ -95,8 +95,8 @@ async def test_server_whose_clients_do_not_come_back_goes_on_when_it_is_started_
 async def test_run_finishes_with_the_rounds_done_as_its_operator_asks(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    config, orders = flaim_config(certificates, {"run.rounds": 5}), Orders()
-    board = Board(About.of_meeting(config))
+    config, orders = flaim_config(certificates, {"run.rounds": 5}), OperatorCommands()
+    board = RunStatus(RunInfo.of_federation(config))
 
     def ask() -> None:
         done = board.status()["rounds"]["done"]  # type: ignore[index]
@@ -116,11 +116,11 @@ async def test_run_finishes_with_the_rounds_done_as_its_operator_asks(
 async def test_revoked_client_is_turned_away_with_a_status_of_its_own(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    config, orders = flaim_config(certificates, {"clients.grace_s": 0.5}), Orders()
+    config, orders = flaim_config(certificates, {"clients.grace_s": 0.5}), OperatorCommands()
     orders.ask(revoke=[NAMES[1]])
     _, clients = await play(config, certificates, tmp_path, orders=orders)
     refused = clients[1]
-    assert isinstance(refused, FlaimRefused)
+    assert isinstance(refused, FederationRefused)
     assert describe(refused).status == Status.NOT_ENROLLED
     assert "was revoked by this server's operator" in str(refused)
     assert result(tmp_path)["clients"] == 5

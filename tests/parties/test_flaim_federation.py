@@ -10,9 +10,14 @@ import pytest
 
 from mechanisms.flaim import SumRequest
 from mechanisms.flaim_messages import Layout
-from parties.federation.members import Conversation, Link, Member, Members
-from parties.foundation.errors import FlaimProtocolError
-from parties.methods.flaim.federation import SIDE_BY_SIDE, side_by_side
+from parties.federation.members import (
+    ClientChannel,
+    ClientExchange,
+    ConnectedClient,
+    ConnectedClients,
+)
+from parties.foundation.errors import FederationProtocolError
+from parties.methods.flaim.federation import CONCURRENT_SUMS, take_concurrently
 
 
 def requests_of(*members: Sequence[int]) -> list[SumRequest]:
@@ -45,7 +50,7 @@ async def settle() -> None:
 
 
 async def collect(requests: Sequence[SumRequest], sums: Sums) -> list[tuple[int, str]]:
-    async with contextlib.aclosing(side_by_side(requests, sums.take)) as ending:
+    async with contextlib.aclosing(take_concurrently(requests, sums.take)) as ending:
         return [item async for item in ending]
 
 
@@ -73,7 +78,7 @@ async def test_side_by_side_takes_what_has_no_client_in_common() -> None:
 
 async def test_side_by_side_takes_no_more_than_its_bound_at_a_time() -> None:
     sums = Sums()
-    count = 2 * SIDE_BY_SIDE + 1
+    count = 2 * CONCURRENT_SUMS + 1
     task = asyncio.create_task(collect(requests_of(*[(client,) for client in range(count)]), sums))
     most = 0
     while not task.done():
@@ -81,7 +86,7 @@ async def test_side_by_side_takes_no_more_than_its_bound_at_a_time() -> None:
         most = max(most, len(sums.running))
         for future in list(sums.running.values())[:1]:
             future.set_result("")
-    assert most == SIDE_BY_SIDE
+    assert most == CONCURRENT_SUMS
     assert sorted(number for number, _ in await task) == list(range(count))
     assert sums.begun == list(range(count))
 
@@ -99,11 +104,11 @@ async def test_side_by_side_leaves_nothing_running_where_one_fails() -> None:
 
 async def test_conversation_keeps_no_more_than_two_messages_that_nobody_has_read() -> None:
     # The link is not used: nothing is sent.
-    member = Member(4, "clinic-e", None, b"", cast("Link", None), b"")
-    members = cast("Members", SimpleNamespace(present={4: member}))
-    talk = Conversation(members, [4], 1)
+    member = ConnectedClient(4, "clinic-e", None, b"", cast("ClientChannel", None), b"")
+    members = cast("ConnectedClients", SimpleNamespace(present={4: member}))
+    talk = ClientExchange(members, [4], 1)
     talk.put(member, b"a")
     talk.put(member, b"b")
-    with pytest.raises(FlaimProtocolError, match="more than it was asked for"):
+    with pytest.raises(FederationProtocolError, match="more than it was asked for"):
         talk.put(member, b"c")
     assert [await talk.receive() for _ in range(2)] == [(0, b"a"), (0, b"b")]

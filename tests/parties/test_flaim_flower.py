@@ -11,10 +11,10 @@ import pytest
 from parties.config import CertificateFiles
 from parties.federation import flower_members as grid_module
 from parties.federation.flower_envelope import Envelope, needs_answer
-from parties.federation.messages import Message, MessageKind
-from parties.foundation.errors import FlaimProtocolError
+from parties.federation.messages import FederationMessage, MessageKind
+from parties.foundation.errors import FederationProtocolError
 from parties.identity.tls import make_certificates
-from parties.methods.flaim.flower_node import STATE
+from parties.methods.flaim.flower_node import STATE_FILE
 from secagg import wire
 from secagg.errors import SecAggError
 from secagg.wire import Kind
@@ -35,7 +35,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid_module, "PULL_S", 0.01)
-    monkeypatch.setattr(grid_module, "NODES_S", 0.2)
+    monkeypatch.setattr(grid_module, "NODE_POLL_S", 0.2)
 
 
 @pytest.mark.parametrize("overrides", [{}, MALICIOUS, {"flaim.grouping": "query"}])
@@ -50,7 +50,7 @@ async def test_run_on_a_grid_finishes_and_audits_like_any(
     assert found["sums"]["dropouts"] == found["sums"]["given_up"] == 0
     assert_clean(collect(config, tmp_path, certificates))
     # Of keys and counts nothing is left.
-    assert not any((tmp_path / name / STATE).exists() for name in NAMES)
+    assert not any((tmp_path / name / STATE_FILE).exists() for name in NAMES)
 
 
 @pytest.mark.parametrize(("overrides", "trips"), [({}, 4), (MALICIOUS, 5)])
@@ -99,7 +99,7 @@ async def test_run_on_a_grid_survives_a_node_that_vanishes(
 async def test_node_that_fails_once_comes_back(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grid_module, "AGAIN_S", 0.0)
+    monkeypatch.setattr(grid_module, "RECHALLENGE_LOST_S", 0.0)
     config = flaim_config(certificates)
     nodes = nodes_of(config, certificates, tmp_path)
     weak = next(iter(nodes))
@@ -126,7 +126,7 @@ async def test_new_node_takes_the_place_of_one_that_is_gone(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is turned away for as long as the one before it seems to be there, and asked again."""
-    monkeypatch.setattr(grid_module, "REFUSED_S", 0.0)
+    monkeypatch.setattr(grid_module, "RECHALLENGE_REFUSED_S", 0.0)
     config = flaim_config(certificates)
     nodes = nodes_of(config, certificates, tmp_path)
     before = next(iter(nodes))
@@ -197,14 +197,14 @@ def test_node_keeps_its_state_to_itself_and_forgets_it_once_it_was_lied_to(
     assert answer.proof
     assert "codes" not in repr(node)
     assert "frames" not in repr(answer)
-    state = tmp_path / NAMES[0] / STATE
+    state = tmp_path / NAMES[0] / STATE_FILE
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
     bad = wire.pack_envelope(wire.Envelope(Kind.SURVIVORS, wire.SERVER, 0, bytes(16), b""))
-    with pytest.raises((FlaimProtocolError, SecAggError)):
+    with pytest.raises((FederationProtocolError, SecAggError)):
         node.answer(Envelope((bad,)))
     assert not state.exists()
-    with pytest.raises(FlaimProtocolError, match="not in a run"):
-        node.answer(Envelope((Message(MessageKind.GOODBYE, 0).pack(),)))
+    with pytest.raises(FederationProtocolError, match="not in a run"):
+        node.answer(Envelope((FederationMessage(MessageKind.GOODBYE, 0).pack(),)))
 
 
 @pytest.mark.parametrize(
@@ -212,12 +212,14 @@ def test_node_keeps_its_state_to_itself_and_forgets_it_once_it_was_lied_to(
     [{"frames": "text"}, {"frames": [1]}, {"frames": [b""], "more": b""}, {"challenge": 5}],
 )
 def test_envelope_of_another_app_is_refused(record: dict[str, object]) -> None:
-    with pytest.raises(FlaimProtocolError, match="none of this app"):
+    with pytest.raises(FederationProtocolError, match="none of this app"):
         Envelope.of_record(record, "x")
 
 
 def test_frames_that_need_no_answer_wait_for_one_that_does() -> None:
-    lazy = [Message(kind, 1).pack() for kind in (MessageKind.WELCOME, MessageKind.SKIPPED)]
+    lazy = [
+        FederationMessage(kind, 1).pack() for kind in (MessageKind.WELCOME, MessageKind.SKIPPED)
+    ]
     assert not any(map(needs_answer, lazy))
-    assert needs_answer(Message(MessageKind.BRIEF, 1).pack())
-    assert needs_answer(Message(MessageKind.GOODBYE, 0).pack())
+    assert needs_answer(FederationMessage(MessageKind.BRIEF, 1).pack())
+    assert needs_answer(FederationMessage(MessageKind.GOODBYE, 0).pack())

@@ -9,13 +9,13 @@ from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.replacement import rho_of_replacing
 from parties.cli.join import _client_text
-from parties.cli.run_federation import closing_lines
+from parties.cli.run_federation import flaim_closing_lines
 from parties.config import CertificateFiles, FlaimSection
 from parties.federation.flaim_parameters import settings_of
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.client import ClientReport
 from parties.methods.flaim.report import write_server_report
-from parties.methods.flaim.settings import Replaced, unit
+from parties.methods.flaim.settings import ReplacementCost, neighbours_text
 from tests.parties.flaim_support import NAMES, SERVER, flaim_config, play
 from tests.parties.support import make_config
 
@@ -42,7 +42,7 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     assert "not_private" not in report
     assert len(report["quality"]["marginals"]) == len(config.build_workload().candidates)
     page = (tmp_path / "server" / "report.html").read_text()
-    lines = dict(closing_lines(report))
+    lines = dict(flaim_closing_lines(report))
     (mine, *_) = (client for client in clients if isinstance(client, ClientReport))
     said = _client_text(mine, config)
     guarantee, trust = report["flaim"]["guarantee"], " ".join(report["trust"])
@@ -52,7 +52,7 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
         assert expected in text.replace("&#x27;", "'")
         assert ("declared number" in text) == (sizes == "public")
     events = [LedgerEntry.from_dict(entry).event for entry in report["privacy"]["ledger"]]
-    replaced = Replaced.of(FlaimSection(sizes=sizes), events, delta=config.run.delta)
+    replaced = ReplacementCost.of(FlaimSection(sizes=sizes), events, delta=config.run.delta)
     if sizes == "estimated":
         assert replaced is None
         assert mine.replaced is None
@@ -71,14 +71,14 @@ def test_replaced_is_2_2_times_rho_and_its_epsilon_of_a_run_as_the_paper_has_it(
     rho_total = rho_from_epsilon_delta(1.0, 1e-5)
     schedule = FlaimSettings.preset("private", rho=rho_total).schedule(14)
     events = [event for round in range(schedule.rounds + 1) for event in schedule.events(round)]
-    found = Replaced.of(FlaimSection(sizes="public"), events, delta=1e-5)
+    found = ReplacementCost.of(FlaimSection(sizes="public"), events, delta=1e-5)
     assert found is not None
     assert found.times == pytest.approx(2.2, abs=1e-3)
     assert found.rho == pytest.approx(2.2 * sum(map(rho, events)), rel=1e-3)
     assert found.epsilon == pytest.approx(1.538, abs=1e-3)
-    assert Replaced.of(FlaimSection(sizes="public"), [], delta=1e-5) is None
+    assert ReplacementCost.of(FlaimSection(sizes="public"), [], delta=1e-5) is None
 
 
 def test_unit_names_what_is_declared() -> None:
-    assert unit(FlaimSection()) == ROW
-    assert unit(FlaimSection(sizes="public")) == DECLARED
+    assert neighbours_text(FlaimSection()) == ROW
+    assert neighbours_text(FlaimSection(sizes="public")) == DECLARED

@@ -17,7 +17,7 @@ from parties.federation.flaim_parameters import settings_of
 from parties.foundation.errors import StoreError
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.client import ClientReport, run_client
-from parties.methods.flaim.history import History
+from parties.methods.flaim.history import RoundJournal
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
@@ -60,7 +60,7 @@ def assert_same(found: FlaimRound, expected: FlaimRound) -> None:
 
 def test_history_gives_back_what_was_saved(config: Config, tmp_path: Path) -> None:
     workload, folder = config.build_workload(), tmp_path / "rounds"
-    history = History(folder, workload)
+    history = RoundJournal(folder, workload)
     assert (history.rounds, history.population) == ((), ())
     people = [Participant(0, 20), Participant(2, None), Participant(5, 0)]
     saved = [round_of(config, 0, 0, 1, 2), round_of(config, 1), round_of(config, 3, 2, 4)]
@@ -68,29 +68,29 @@ def test_history_gives_back_what_was_saved(config: Config, tmp_path: Path) -> No
         history.save(done, people)
     # What a kill leaves beside the last round is not one.
     (folder / ".00003.round.0badc0de").write_bytes(b"{")
-    again = History(folder, workload)
+    again = RoundJournal(folder, workload)
     assert again.population == tuple(people)
     for found, expected in zip(again.rounds, saved, strict=True):
         assert_same(found, expected)
-    again.give_up([0, 1, 3, 5, 4, 5])
-    third = History(folder, workload)
+    again.mark_lost([0, 1, 3, 5, 4, 5])
+    third = RoundJournal(folder, workload)
     assert [done.round for done in third.rounds] == [0, 1, 3, 4, 5]
     assert [done.round for done in third.rounds if done.lost] == [1, 4, 5]
     assert third.population == tuple(people)
     third.clear()
-    assert History(folder, workload).rounds == ()
+    assert RoundJournal(folder, workload).rounds == ()
 
 
 @pytest.mark.parametrize("place", [0, 40, -40, -1])
 def test_history_refuses_a_damaged_round(config: Config, tmp_path: Path, place: int) -> None:
     workload = config.build_workload()
-    History(tmp_path, workload).save(round_of(config, 0, 0, 1), [])
+    RoundJournal(tmp_path, workload).save(round_of(config, 0, 0, 1), [])
     (path,) = tmp_path.iterdir()
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):
-        History(tmp_path, workload)
+        RoundJournal(tmp_path, workload)
 
 
 @contextlib.asynccontextmanager
@@ -132,7 +132,7 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
                 if event["event"] == "round-done" and event["done"] == kill_after:
                     break
             process.kill()
-        first = History(folder / "store" / "rounds", config.build_workload())
+        first = RoundJournal(folder / "store" / "rounds", config.build_workload())
         with Database(folder / "store", config.digest(), LEDGER) as database:
             spent = DurableLedger(database).spent
         # The clients are still there, and come back by themselves.

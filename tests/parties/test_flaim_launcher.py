@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.exit_codes import Status
-from parties.identity.tls import pinned_in
+from parties.identity.tls import pinned_key_in
 from parties.local import flaim_launcher
 from parties.local.children import free_ports
 from tests.parties.commands import Run, snapshot
@@ -49,7 +49,7 @@ def test_clients_share_as_few_processes_as_may_open_their_files(
         (10**9, 10_000, 2),
     ):
         monkeypatch.setattr(flaim_launcher, "most_files", lambda files=files: files)
-        assert flaim_launcher.default_processes(clients) == expected
+        assert flaim_launcher.default_process_count(clients) == expected
 
 
 def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_flaim_refuses_bad_options_before_it_makes_anything(
     config, data = write_small(tmp_path)
     out = tmp_path / "out"
     given = ["--data", str(data), "--clients", "4", "--out", str(out), *options]
-    assert guarded(cli, ["flaim", str(config), *given]) == status
+    assert run_command_line(cli, ["flaim", str(config), *given]) == status
     shown = capsys.readouterr()
     assert shown.out == ""
     assert said in shown.err
@@ -262,7 +262,7 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     config.write_text(
         text
         + f'\n[flaim]\nvariant = "naive"\naddress = "127.0.0.1:{port}"\nclients = ["north", "south", "west"]\n'
-        + f'key = "{pinned_in(tls / "flaim-server.crt").key}"\n'
+        + f'key = "{pinned_key_in(tls / "flaim-server.crt").key}"\n'
         + f'\n[tls]\nca = "{tls}/ca.crt"\ncert = "{tls}/flaim-server.crt"\nkey = "{tls}/flaim-server.key"\n'
     )
     rows = data.read_text().splitlines()

@@ -1,7 +1,7 @@
 """Sums of FLAIM against a server that may do anything: it invents clients, shows two rosters or two lists, drops many.
 
-Honest clients are `ClientSession`s; the server is this file. Each attack has a control, the same against a semi-honest
-configuration, in which it succeeds.
+Honest clients are `FlaimClientSession`s; the server is this file. Each attack has a control, the same against a
+semi-honest configuration, in which it succeeds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,21 +16,26 @@ from numpy.typing import NDArray
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Layout
 from parties.config import CertificateFiles, Config
-from parties.federation.flaim_parameters import is_malicious, policy, session, settings_of
+from parties.federation.flaim_parameters import (
+    flaim_client_policy,
+    flaim_session_parameters,
+    is_malicious,
+    settings_of,
+)
 from parties.federation.key_directory import (
-    Card,
-    Own,
-    Roster,
-    pack_cards,
+    ClientKeyDirectory,
+    OwnClientKey,
+    SignedClientKey,
+    pack_client_keys,
     pack_members,
     session_id,
-    unpack_cards,
+    unpack_client_keys,
 )
-from parties.federation.messages import Message, MessageKind, pack_task, unpack_reason
-from parties.foundation.errors import ConfigError, FlaimProtocolError
+from parties.federation.messages import FederationMessage, MessageKind, pack_task, unpack_reason
+from parties.foundation.errors import ConfigError, FederationProtocolError
 from parties.identity.signing import Issuer
-from parties.identity.tls import make_certificates, pinned_in
-from parties.methods.flaim.client import ClientReport, ClientSession
+from parties.identity.tls import make_certificates, pinned_key_in
+from parties.methods.flaim.client import ClientReport, FlaimClientSession
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from secagg import Parameters, SecAggServer, wire
@@ -79,19 +84,19 @@ class Clients:
     def __init__(self, config: Config, certificates: Certificates, folder: Path) -> None:
         self.config, self.workload = config, config.build_workload()
         self.settings, self.stack = settings_of(config), ExitStack()
-        self.own: dict[int, Own] = {}
-        self.sessions: dict[int, ClientSession] = {}
+        self.own: dict[int, OwnClientKey] = {}
+        self.sessions: dict[int, FlaimClientSession] = {}
         self.ledgers: dict[int, DurableLedger] = {}
         self.layout = Layout(0, 0, COUNT, self.settings.schedule(3).sigma, True, ())
         for number, name in enumerate(NAMES):
             database = self.stack.enter_context(Database(folder / name, config.digest(), LEDGER))
             self.ledgers[number] = DurableLedger(database, self.settings.rho)
             if is_malicious(config):
-                self.own[number] = Own.make(config, certificates[name])
+                self.own[number] = OwnClientKey.make(config, certificates[name])
             client = FlaimClient(
                 codes_of(number), self.workload, self.settings, random_bytes=np.random.bytes
             )
-            self.sessions[number] = ClientSession(
+            self.sessions[number] = FlaimClientSession(
                 config,
                 self.workload,
                 client,
@@ -102,28 +107,34 @@ class Clients:
             )
 
     @property
-    def cards(self) -> dict[int, Card]:
+    def cards(self) -> dict[int, SignedClientKey]:
         return {number: own.card for number, own in self.own.items()}
 
     def say(self, number: int, kind: MessageKind, body: bytes) -> bytes | None:
-        return self.sessions[number].receive(Message(kind, 0, body).pack())
+        return self.sessions[number].receive(FederationMessage(kind, 0, body).pack())
 
     def ask(
-        self, number: int, cards: Mapping[int, Card], *, members: Sequence[int] = range(COUNT)
+        self,
+        number: int,
+        cards: Mapping[int, SignedClientKey],
+        *,
+        members: Sequence[int] = range(COUNT),
     ) -> None:
         """Up to the layout of a sum over ``members``."""
         if self.own:
             others = {k: card for k, card in cards.items() if k != number}
-            for body in pack_cards(others):
+            for body in pack_client_keys(others):
                 self.say(number, MessageKind.ROSTER, body)
             self.say(number, MessageKind.MEMBERS, pack_members(members))
         self.say(number, MessageKind.LAYOUT, pack_task(number, self.layout.encode()))
 
-    def parameters(self, cards: Mapping[int, Card]) -> tuple[Parameters, list[bytes] | None]:
+    def parameters(
+        self, cards: Mapping[int, SignedClientKey]
+    ) -> tuple[Parameters, list[bytes] | None]:
         noise = self.settings.sum_noise(self.layout.sigma)
         roster = [cards[number].identity for number in range(COUNT)] if self.own else None
         named = session_id(self.config, self.layout.encode(), roster) if roster else None
-        parameters = session(
+        parameters = flaim_session_parameters(
             self.config,
             self.workload,
             self.layout,
@@ -185,7 +196,7 @@ def kind_of(answer: bytes | None) -> Kind | MessageKind | None:
         return None
     if answer[:4] == wire.MAGIC:
         return wire.open_envelope(answer, 1 << 24).kind
-    return Message.unpack(answer, "x").kind
+    return FederationMessage.unpack(answer, "x").kind
 
 
 def body_of(answer: bytes | None) -> bytes:
@@ -193,24 +204,26 @@ def body_of(answer: bytes | None) -> bytes:
     return wire.open_envelope(answer, 1 << 24).body
 
 
-def forged(clients: Clients, certificates: Certificates, foreign: Certificates, how: str) -> Card:
+def forged(
+    clients: Clients, certificates: Certificates, foreign: Certificates, how: str
+) -> SignedClientKey:
     """A card of client 1 that the server holds the private half of."""
     config, name = clients.config.digest(), NAMES[1]
     mine = Identity(bytes(range(32))).public
     match how:
         case "another authority's":
-            return Card.of(mine, foreign[name], config)
+            return SignedClientKey.of(mine, foreign[name], config)
         case "a corrupt client's":
-            return Card.of(mine, certificates[NAMES[5]], config)
+            return SignedClientKey.of(mine, certificates[NAMES[5]], config)
         case "a stranger's":
-            return Card.of(mine, certificates["stranger"], config)
+            return SignedClientKey.of(mine, certificates["stranger"], config)
         case "the server's":
-            return Card.of(mine, certificates[SERVER], config)
+            return SignedClientKey.of(mine, certificates[SERVER], config)
         case "its own with another key":
             own = clients.cards[1]
-            return Card(mine, own.signature, own.certificate)
+            return SignedClientKey(mine, own.signature, own.certificate)
         case _:
-            return Card.of(mine, certificates[name], "00" * 32)
+            return SignedClientKey.of(mine, certificates[name], "00" * 32)
 
 
 @pytest.mark.parametrize(
@@ -228,14 +241,14 @@ def test_client_takes_no_part_beside_a_client_that_the_server_invents(
     malicious: Clients, certificates: Certificates, foreign: Certificates, how: str
 ) -> None:
     cards = malicious.cards | {1: forged(malicious, certificates, foreign, how)}
-    with pytest.raises(FlaimProtocolError, match=f"not one of client '{NAMES[1]}'"):
+    with pytest.raises(FederationProtocolError, match=f"not one of client '{NAMES[1]}'"):
         malicious.ask(0, cards)
     assert malicious.ledgers[0].spent == 0
 
 
 def test_client_takes_no_part_beside_one_whose_card_it_was_not_shown(malicious: Clients) -> None:
     cards = {number: card for number, card in malicious.cards.items() if number != 3}
-    with pytest.raises(FlaimProtocolError, match=f"shown no card of '{NAMES[3]}'"):
+    with pytest.raises(FederationProtocolError, match=f"shown no card of '{NAMES[3]}'"):
         malicious.ask(0, cards)
     assert malicious.ledgers[0].spent == 0
 
@@ -244,7 +257,7 @@ def test_client_takes_no_part_beside_one_whose_card_it_was_not_shown(malicious: 
 def test_client_takes_no_part_in_a_sum_over_others_than_it_was_told(
     malicious: Clients, members: tuple[int, ...]
 ) -> None:
-    with pytest.raises(FlaimProtocolError):
+    with pytest.raises(FederationProtocolError):
         malicious.ask(0, malicious.cards, members=members)
     assert malicious.ledgers[0].spent == 0
 
@@ -252,7 +265,7 @@ def test_client_takes_no_part_in_a_sum_over_others_than_it_was_told(
 def test_client_takes_no_part_in_the_same_sum_twice(malicious: Clients) -> None:
     malicious.ask(0, malicious.cards)
     malicious.say(0, MessageKind.SKIPPED, b"")
-    with pytest.raises(FlaimProtocolError, match="the same sum"):
+    with pytest.raises(FederationProtocolError, match="the same sum"):
         malicious.ask(0, malicious.cards)
 
 
@@ -274,7 +287,9 @@ def test_server_that_invents_all_other_clients_opens_a_vector_in_the_control(
     """In semi-honest mode nothing tells a client whether the others are there."""
     parameters, _ = semi_honest.parameters({})
     noise = semi_honest.settings.sum_noise(semi_honest.layout.sigma)
-    demanded = policy(semi_honest.config, semi_honest.workload, semi_honest.layout, noise)
+    demanded = flaim_client_policy(
+        semi_honest.config, semi_honest.workload, semi_honest.layout, noise
+    )
     nothing = np.zeros(parameters.length, np.int64)
     invented = {u: SecAggClient(u, nothing, demanded) for u in range(1, COUNT)}
     semi_honest.ask(0, {})
@@ -339,7 +354,7 @@ def test_two_rosters_end_in_keys_that_nobody_takes(
 ) -> None:
     """Client 5 is corrupt and has two cards: one half of the clients is shown one of them, the other the other."""
     mine = Identity(bytes(range(32)))
-    second = Card.of(mine.public, certificates[NAMES[5]], malicious.config.digest())
+    second = SignedClientKey.of(mine.public, certificates[NAMES[5]], malicious.config.digest())
     views = [malicious.cards, malicious.cards | {5: second}]
     keys, parameters = {}, []
     for view in views:
@@ -360,7 +375,9 @@ def test_two_rosters_end_in_keys_that_nobody_takes(
             wire.pack_envelope(Envelope(Kind.KEYS, wire.SERVER, number, tag, others))
         )
         assert kind_of(answer) is MessageKind.OUT
-        assert "not signed by client" in unpack_reason(Message.unpack(answer or b"", "x").body)
+        assert "not signed by client" in unpack_reason(
+            FederationMessage.unpack(answer or b"", "x").body
+        )
 
 
 def test_clients_reveal_nothing_where_the_server_drops_many(malicious: Clients) -> None:
@@ -409,23 +426,23 @@ async def test_client_without_a_card_of_its_own_is_not_let_in(
 ) -> None:
     """The server checks what the other clients would refuse, so that one client cannot stop every sum."""
     config = flaim_config(certificates, MALICIOUS)
-    keys = [pinned_in(certificates[name].cert).key for name in NAMES]
+    keys = [pinned_key_in(certificates[name].cert).key for name in NAMES]
     other = config.override({"flaim.client_keys": [*keys[:-1], "0" * 64]})
-    with pytest.raises(FlaimProtocolError, match="client_keys"):
-        Own.make(other, certificates[NAMES[-1]])
-    assert Own.make(config.override({"flaim.client_keys": keys}), certificates[NAMES[-1]])
+    with pytest.raises(FederationProtocolError, match="client_keys"):
+        OwnClientKey.make(other, certificates[NAMES[-1]])
+    assert OwnClientKey.make(config.override({"flaim.client_keys": keys}), certificates[NAMES[-1]])
 
 
 @pytest.mark.parametrize("size", [1, 40, 100, -1])
 def test_cards_come_back_or_are_refused(certificates: Certificates, size: int) -> None:
     config = flaim_config(certificates, MALICIOUS)
-    cards = {n: Own.make(config, certificates[name]).card for n, name in enumerate(NAMES)}
-    (body,) = pack_cards(cards)
-    assert unpack_cards(body, "x") == cards
-    with pytest.raises(FlaimProtocolError):
-        unpack_cards(body[:size], "x")
-    roster = Roster(config, Issuer.load(certificates[SERVER].ca))
-    with pytest.raises(FlaimProtocolError, match="there is none"):
+    cards = {n: OwnClientKey.make(config, certificates[name]).card for n, name in enumerate(NAMES)}
+    (body,) = pack_client_keys(cards)
+    assert unpack_client_keys(body, "x") == cards
+    with pytest.raises(FederationProtocolError):
+        unpack_client_keys(body[:size], "x")
+    roster = ClientKeyDirectory(config, Issuer.load(certificates[SERVER].ca))
+    with pytest.raises(FederationProtocolError, match="there is none"):
         roster.learn(COUNT, cards[0])
 
 

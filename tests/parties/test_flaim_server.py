@@ -16,21 +16,21 @@ from mechanisms.errors import BudgetExceeded, RoundLost
 from mechanisms.events import GaussianEvent
 from parties.config import CertificateFiles
 from parties.federation.flaim_parameters import settings_of
-from parties.federation.messages import Message, MessageKind, Refusal, Refused
-from parties.federation.tls_members import Connections
+from parties.federation.messages import FederationMessage, MessageKind, Refusal, RefusalMessage
+from parties.federation.tls_members import TlsClients
 from parties.foundation.errors import (
     CertificateError,
     ConfigError,
-    RoundConnectError,
-    RoundPeerClosed,
+    FrameConnectError,
+    FramePeerClosed,
 )
-from parties.foundation.exit_codes import FlaimRefused, Status, TooFewClients
+from parties.foundation.exit_codes import FederationRefused, Status, TooFewClients
 from parties.identity.tls import client_context, make_certificates
 from parties.methods.flaim.client import ClientReport, run_client
 from parties.methods.flaim.server import run_flaim_server
 from parties.network.frames import read_frame, write_frame
-from parties.observability.status import About, Board
-from parties.service.offline_status import past_status
+from parties.observability.status import RunInfo, RunStatus
+from parties.service.offline_status import offline_status
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.fields import decode
@@ -120,7 +120,7 @@ async def test_board_shows_who_is_connected_and_the_folder_what_was_done(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
     config = flaim_config(certificates, {"clients.wait_s": 1.0})
-    board = Board(About.of_meeting(config))
+    board = RunStatus(RunInfo.of_federation(config))
     seen: list[dict] = []
     board.listen(lambda: seen.append(board.status()))
 
@@ -133,7 +133,7 @@ async def test_board_shows_who_is_connected_and_the_folder_what_was_done(
     computing = [one for one in seen if one["phase"] == "computing"]
     assert computing[-1]["owners"]["states"] == {"absent": 1, "here": 5}
     assert computing[-1]["rounds"]["done"] == 2
-    last, kept = board.status(), past_status(tmp_path / "server")
+    last, kept = board.status(), offline_status(tmp_path / "server")
     assert last["phase"] == kept["phase"] == "finished"
     assert last["budget"] == kept["budget"]
     found = result(tmp_path)
@@ -397,7 +397,7 @@ async def test_server_and_clients_of_different_domains_refuse_one_another(
         )
 
     _, clients = await play(config, certificates, tmp_path, {2: different})
-    assert isinstance(clients[2], FlaimRefused)
+    assert isinstance(clients[2], FederationRefused)
     assert "another configuration" in str(clients[2])
     assert "column.age.high: 8 here, 9 at flaim-server" in str(clients[2])
     assert result(tmp_path)["clients"] == 5
@@ -411,34 +411,34 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     config = flaim_config(certificates, {"flaim.sizes": "public"})
     foreign = make_certificates(tmp_path / "foreign", [SERVER], [NAMES[2]])[NAMES[2]]
     mixed = CertificateFiles(certificates[SERVER].ca, foreign.cert, foreign.key)
-    seen: list[tuple[MessageKind, Refused]] = []
-    board = Board(About.of_meeting(config))
+    seen: list[tuple[MessageKind, RefusalMessage]] = []
+    board = RunStatus(RunInfo.of_federation(config))
 
     async def intruders() -> ClientReport:
         reader, writer = await connect(config, certificates["stranger"])
         answer = await greet(config, reader, writer, rows=10)
-        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
+        seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
         writer.close()
         # A second connection of a client that is there.
         await asyncio.sleep(0.3)
         reader, writer = await connect(config, certificates[NAMES[0]])
         answer = await greet(config, reader, writer, rows=10)
-        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
+        seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
         writer.close()
         # No number of rows, where the run's sizes are public.
         reader, writer = await connect(config, certificates[NAMES[2]])
         answer = await greet(config, reader, writer, rows=None)
-        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
+        seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
         writer.close()
         # More rows than the public bound.
         reader, writer = await connect(config, certificates[NAMES[2]])
         answer = await greet(config, reader, writer, rows=101)
-        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
+        seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
         writer.close()
         # A card, in a run that is not malicious.
         reader, writer = await connect(config, certificates[NAMES[2]])
         answer = await greet(config, reader, writer, rows=10, card=bytes(96))
-        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
+        seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
         writer.close()
         with pytest.raises(CertificateError):
             await run_client(config, codes_of(2), mixed, tmp_path / "x", progress=Events())
@@ -487,7 +487,7 @@ async def test_client_of_a_server_that_is_stopped_ends_with_its_status(
     )
     await arrivals.came.wait()
     running.cancel()
-    with pytest.raises(FlaimRefused, match="the server was stopped") as caught:
+    with pytest.raises(FederationRefused, match="the server was stopped") as caught:
         await client
     assert caught.value.status == Status.NETWORK
     await asyncio.gather(running, return_exceptions=True)
@@ -502,7 +502,7 @@ async def test_client_tells_nothing_to_a_server_of_another_name(
         run_flaim_server(honest, tmp_path, progress=Events(), closed=asyncio.Event())
     )
     try:
-        with pytest.raises(RoundConnectError, match="expected 'other'"):
+        with pytest.raises(FrameConnectError, match="expected 'other'"):
             await run_client(
                 config, codes_of(0), certificates[NAMES[0]], tmp_path / "c", progress=Events()
             )
@@ -561,7 +561,7 @@ async def test_connections_that_close_while_a_client_comes_in_hang_up(
     """The client's task is cancelled before its first step."""
     config, came = flaim_config(certificates), asyncio.Event()
 
-    class Watched(Connections):
+    class Watched(TlsClients):
         async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             came.set()
             await super()._accept(reader, writer)
@@ -578,7 +578,7 @@ async def test_connections_that_close_while_a_client_comes_in_hang_up(
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"x" * 300, Message(MessageKind.CHOICES, 1, b"").pack(), b"SAGG" + bytes(60)],
+    [b"", b"x" * 300, FederationMessage(MessageKind.CHOICES, 1, b"").pack(), b"SAGG" + bytes(60)],
     ids=["empty", "garbage", "unasked", "secagg"],
 )
 async def test_server_hangs_up_on_a_client_that_talks_nonsense(
@@ -591,7 +591,7 @@ async def test_server_hangs_up_on_a_client_that_talks_nonsense(
         answer = await greet(config, reader, writer, rows=None)
         assert answer.kind is MessageKind.WELCOME
         await write_frame(writer, data, SERVER, timeout_s=10)
-        with pytest.raises(RoundPeerClosed):
+        with pytest.raises(FramePeerClosed):
             await read_until_closed(reader)
         writer.close()
 

@@ -14,25 +14,25 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from mechanisms.model import Model
 from parties.config import Config
-from parties.federation.flaim_parameters import session as session_parameters
+from parties.federation.flaim_parameters import flaim_session_parameters as session_parameters
 from parties.federation.flaim_parameters import settings_of
 from parties.federation.messages import (
-    Message,
+    FederationMessage,
     MessageKind,
     Refusal,
-    Refused,
+    RefusalMessage,
     open_answer,
-    pack_asked,
     pack_plain,
+    pack_sealed_request,
     pack_task,
     seal_answer,
-    unpack_asked,
     unpack_plain,
     unpack_reason,
+    unpack_sealed_request,
 )
-from parties.foundation.errors import FlaimProtocolError
-from parties.foundation.exit_codes import FlaimRefused
-from parties.methods.flaim.client import ClientSession
+from parties.foundation.errors import FederationProtocolError
+from parties.foundation.exit_codes import FederationRefused
+from parties.methods.flaim.client import FlaimClientSession
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.sealing import BoxKey
@@ -64,15 +64,17 @@ class Client:
         inner = FlaimClient(
             codes_of(index), self.workload, self.settings, random_bytes=np.random.bytes
         )
-        self.session = ClientSession(
+        self.session = FlaimClientSession(
             config, self.workload, inner, self.ledger, server=SERVER, random_bytes=np.random.bytes
         )
 
     def layout(self, clients: int = 6, place: int | None = 0, round: int = 0) -> bytes:
         sigma = self.settings.schedule(3).sigma
         asked = Layout(round, 0, clients, sigma, True, ()).encode()
-        body = pack_task(place, asked if place is not None else pack_asked(KEY.public, asked))
-        return Message(MessageKind.LAYOUT, round, body).pack()
+        body = pack_task(
+            place, asked if place is not None else pack_sealed_request(KEY.public, asked)
+        )
+        return FederationMessage(MessageKind.LAYOUT, round, body).pack()
 
     def parameters(self, clients: int = 6) -> Parameters:
         layout = Layout(0, 0, clients, self.settings.schedule(3).sigma, True, ())
@@ -84,7 +86,9 @@ class Client:
 
 def asking(number: int, brief: bytes) -> bytes:
     """A BRIEF of round ``number`` with this server's key."""
-    return Message(MessageKind.BRIEF, number, pack_asked(KEY.public, brief)).pack()
+    return FederationMessage(
+        MessageKind.BRIEF, number, pack_sealed_request(KEY.public, brief)
+    ).pack()
 
 
 Make = Callable[[Config], Client]
@@ -124,32 +128,44 @@ def test_client_takes_part_in_a_sum_that_its_config_allows(client: Client) -> No
 
 
 SPOILED: dict[str, tuple[Callable[[Client], bytes], type[Exception]]] = {
-    "too few": (lambda c: c.layout(clients=2), FlaimProtocolError),
-    "too many": (lambda c: c.layout(clients=7), FlaimProtocolError),
-    "plain in a union": (lambda c: c.layout(clients=1, place=None), FlaimProtocolError),
+    "too few": (lambda c: c.layout(clients=2), FederationProtocolError),
+    "too many": (lambda c: c.layout(clients=7), FederationProtocolError),
+    "plain in a union": (lambda c: c.layout(clients=1, place=None), FederationProtocolError),
     "short": (lambda c: c.layout()[:-1], FlaimError),
     "long": (lambda c: c.layout() + b"x", FlaimError),
     "two rounds": (
         lambda c: c.layout()[:6] + bytes(3) + b"\x05" + c.layout()[10:],
-        FlaimProtocolError,
+        FederationProtocolError,
     ),
-    "empty brief": (lambda c: Message(MessageKind.BRIEF, 1, b"").pack(), FlaimProtocolError),
+    "empty brief": (
+        lambda c: FederationMessage(MessageKind.BRIEF, 1, b"").pack(),
+        FederationProtocolError,
+    ),
     "brief without a key": (
-        lambda c: Message(MessageKind.BRIEF, 1, bytes(99)).pack(),
-        FlaimProtocolError,
+        lambda c: FederationMessage(MessageKind.BRIEF, 1, bytes(99)).pack(),
+        FederationProtocolError,
     ),
     "brief of nothing": (lambda c: asking(1, b""), FlaimError),
-    "welcome": (lambda c: Message(MessageKind.WELCOME, 1, b"").pack(), FlaimProtocolError),
-    "hello": (lambda c: Message(MessageKind.HELLO, 1, b"").pack(), FlaimProtocolError),
-    "secagg before a layout": (lambda c: announce(c.parameters()), FlaimProtocolError),
-    "refused": (lambda c: Refused(Refusal.STOPPED, "go away").message().pack(), FlaimRefused),
+    "welcome": (
+        lambda c: FederationMessage(MessageKind.WELCOME, 1, b"").pack(),
+        FederationProtocolError,
+    ),
+    "hello": (
+        lambda c: FederationMessage(MessageKind.HELLO, 1, b"").pack(),
+        FederationProtocolError,
+    ),
+    "secagg before a layout": (lambda c: announce(c.parameters()), FederationProtocolError),
+    "refused": (
+        lambda c: RefusalMessage(Refusal.STOPPED, "go away").message().pack(),
+        FederationRefused,
+    ),
     "refused with an unknown status": (
-        lambda c: Message(MessageKind.REFUSED, 0, b"\x63go away").pack(),
-        FlaimProtocolError,
+        lambda c: FederationMessage(MessageKind.REFUSED, 0, b"\x63go away").pack(),
+        FederationProtocolError,
     ),
     "refused without a status": (
-        lambda c: Message(MessageKind.REFUSED, 0, b"").pack(),
-        FlaimProtocolError,
+        lambda c: FederationMessage(MessageKind.REFUSED, 0, b"").pack(),
+        FederationProtocolError,
     ),
 }
 
@@ -179,7 +195,7 @@ def test_client_refuses_a_session_that_is_not_its_own_configs(
 def test_client_refuses_another_request_while_a_sum_is_taken(client: Client) -> None:
     client.session.receive(client.layout())
     spent = client.ledger.spent
-    with pytest.raises(FlaimProtocolError, match="while a sum was being taken"):
+    with pytest.raises(FederationProtocolError, match="while a sum was being taken"):
         client.session.receive(client.layout())
     assert client.ledger.spent == spent
 
@@ -191,22 +207,24 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     brief = Brief(workload, 1, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
     choices = client.session.receive(asking(1, brief))
     assert choices is not None
-    body = open_answer(KEY, Message.unpack(choices, "x"), "x")
+    body = open_answer(KEY, FederationMessage.unpack(choices, "x"), "x")
     (chosen,) = decode_choices(body, workload, round=1, count=1)
 
     def layout(clients: int, place: int | None, *queries: int, one_way: bool = False) -> bytes:
         sigma = client.settings.schedule(3).sigma
         asked = Layout(1, 0, clients, sigma, one_way, queries).encode()
-        task = pack_task(place, asked if place is not None else pack_asked(KEY.public, asked))
-        return Message(MessageKind.LAYOUT, 1, task).pack()
+        task = pack_task(
+            place, asked if place is not None else pack_sealed_request(KEY.public, asked)
+        )
+        return FederationMessage(MessageKind.LAYOUT, 1, task).pack()
 
     other = (chosen + 1) % len(workload.candidates)
     # One-way sums are over everybody: nobody is ever alone in one, and they are not mixed with what was chosen.
     for asked, error in (
-        (layout(1, None, one_way=True), FlaimProtocolError),
-        (layout(4, 0, one_way=True), FlaimProtocolError),
-        (layout(3, None, chosen), FlaimProtocolError),
-        (layout(2, None, chosen, one_way=True), FlaimProtocolError),
+        (layout(1, None, one_way=True), FederationProtocolError),
+        (layout(4, 0, one_way=True), FederationProtocolError),
+        (layout(3, None, chosen), FederationProtocolError),
+        (layout(2, None, chosen, one_way=True), FederationProtocolError),
         (layout(2, None, *sorted((chosen, other))), FlaimError),
     ):
         with pytest.raises(error):
@@ -214,7 +232,7 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     assert client.ledger.spent == spent
     answer = client.session.receive(layout(1, None, chosen))
     assert answer is not None
-    message = Message.unpack(answer, "x")
+    message = FederationMessage.unpack(answer, "x")
     assert message.kind is MessageKind.PLAIN
     cells = workload.slice(chosen)
     counts = unpack_plain(open_answer(KEY, message, "x"), cells.stop - cells.start, 100, "x")
@@ -314,7 +332,7 @@ def test_client_gives_up_a_sum_whose_keys_are_spoiled_and_stays(client: Client) 
     message = wire.Envelope(wire.Kind.KEYS, wire.SERVER, 0, session, body)
     answer = client.session.receive(wire.pack_envelope(message))
     assert answer is not None
-    message = Message.unpack(answer, SERVER)
+    message = FederationMessage.unpack(answer, SERVER)
     assert message.kind is MessageKind.OUT
     assert "came before" in unpack_reason(message.body)
     assert not client.session.busy
@@ -332,7 +350,7 @@ def test_client_answers_a_server_that_counts_from_the_start_on_a_new_connection_
         body = Brief(client.workload, number, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
         return asking(number, body)
 
-    with pytest.raises(FlaimProtocolError, match="a brief of round 3"):
+    with pytest.raises(FederationProtocolError, match="a brief of round 3"):
         client.session.receive(brief(3)[:9] + b"\x04" + brief(3)[10:])
     assert client.session.receive(brief(3)) is not None
     for number in (2, 3):
@@ -355,19 +373,19 @@ def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_hav
     brief = Brief(client.workload, 3, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
     answer = client.session.receive(asking(3, brief))
     assert answer is not None
-    body = open_answer(KEY, Message.unpack(answer, SERVER), SERVER)
+    body = open_answer(KEY, FederationMessage.unpack(answer, SERVER), SERVER)
     (mine,) = decode_choices(body, client.workload, round=3, count=1)
     other = (mine + 1) % len(allowed)
 
     def layout(round: int, chosen: int) -> bytes:
         sigma = client.settings.schedule(3).sigma
         body = Layout(round, 0, 6, sigma, False, (chosen,)).encode()
-        return Message(MessageKind.LAYOUT, round, pack_task(0, body)).pack()
+        return FederationMessage(MessageKind.LAYOUT, round, pack_task(0, body)).pack()
 
     for round, chosen in ((3, other), (4, mine)):
         answer = client.session.receive(layout(round, chosen))
         assert answer is not None
-        assert Message.unpack(answer, SERVER).kind is MessageKind.OUT
+        assert FederationMessage.unpack(answer, SERVER).kind is MessageKind.OUT
     assert client.ledger.spent == 0
     # The session that the server had announced by then is ignored.
     assert client.session.receive(announce(client.parameters())) is None
@@ -380,20 +398,23 @@ def test_choices_and_plain_counts_are_in_boxes_for_their_kind_and_round() -> Non
     """Of who records TLS and opens it later: the counts are nowhere in the message, and ML-KEM's key opens it alone."""
     counts = pack_plain(np.arange(40))
     sealed = seal_answer(KEY.public, MessageKind.PLAIN, 3, counts)
-    message = Message.unpack(sealed, "x")
+    message = FederationMessage.unpack(sealed, "x")
     assert open_answer(KEY, message, "x") == counts
     assert counts not in sealed
     assert len(sealed) == len(seal_answer(KEY.public, MessageKind.PLAIN, 3, bytes(len(counts))))
     assert sealed != seal_answer(KEY.public, MessageKind.PLAIN, 3, counts)
     for key, other in (
         (BoxKey.generate(), message),
-        (KEY, Message(MessageKind.CHOICES, 3, message.body)),
-        (KEY, Message(MessageKind.PLAIN, 4, message.body)),
-        (KEY, Message(MessageKind.PLAIN, 3, message.body[:-1])),
-        (KEY, Message(MessageKind.PLAIN, 3, counts)),
+        (KEY, FederationMessage(MessageKind.CHOICES, 3, message.body)),
+        (KEY, FederationMessage(MessageKind.PLAIN, 4, message.body)),
+        (KEY, FederationMessage(MessageKind.PLAIN, 3, message.body[:-1])),
+        (KEY, FederationMessage(MessageKind.PLAIN, 3, counts)),
     ):
-        with pytest.raises(FlaimProtocolError, match="sealed"):
+        with pytest.raises(FederationProtocolError, match="sealed"):
             open_answer(key, other, "x")
-    assert unpack_asked(pack_asked(KEY.public, b"brief"), "x") == (KEY.public, b"brief")
-    with pytest.raises(FlaimProtocolError, match="sealed answer"):
-        unpack_asked(b"\xff" * 1216, "x")
+    assert unpack_sealed_request(pack_sealed_request(KEY.public, b"brief"), "x") == (
+        KEY.public,
+        b"brief",
+    )
+    with pytest.raises(FederationProtocolError, match="sealed answer"):
+        unpack_sealed_request(b"\xff" * 1216, "x")

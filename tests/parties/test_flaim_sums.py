@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from mechanisms.flaim_messages import Layout
 from parties.config import Config
-from parties.federation.flaim_parameters import frame_bytes, policy, session, settings_of
+from parties.federation.flaim_parameters import (
+    flaim_client_policy,
+    flaim_session_parameters,
+    frame_bytes,
+    settings_of,
+)
 from parties.foundation.errors import ConfigError
 from secagg import Parameters, wire
 from secagg.errors import ParameterError, ParametersRefused
@@ -28,7 +33,9 @@ def announced(config: Config, clients: int) -> tuple[Layout, Parameters]:
     layout = Layout(1, 0, clients, 5.0, True, ())
     noise = settings_of(config).sum_noise(layout.sigma)
     workload = config.build_workload()
-    return layout, session(config, workload, layout, noise, random_bytes=secrets.token_bytes)
+    return layout, flaim_session_parameters(
+        config, workload, layout, noise, random_bytes=secrets.token_bytes
+    )
 
 
 @settings(max_examples=60)
@@ -48,7 +55,7 @@ def test_session_is_what_clients_insist_on(
     except ParameterError:
         return  # So many corrupt ones that no session of these clients is safe.
     sums, workload = settings_of(config), config.build_workload()
-    wanted = policy(config, workload, layout, sums.sum_noise(layout.sigma))
+    wanted = flaim_client_policy(config, workload, layout, sums.sum_noise(layout.sigma))
     wanted.check(parameters, None)
     threat = wanted.threat
     assert threat is not None
@@ -81,9 +88,9 @@ def test_small_sessions_take_one_client_for_corrupt_though_the_fraction_is_zero(
         assert sums.honest == 2
         variance = parameters.noise.variance
         assert 2 * variance >= (layout.sigma * parameters.scale) ** 2
-    policy(config, config.build_workload(), layout, sums.sum_noise(layout.sigma)).check(
-        parameters, None
-    )
+    flaim_client_policy(
+        config, config.build_workload(), layout, sums.sum_noise(layout.sigma)
+    ).check(parameters, None)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +108,7 @@ def test_small_sessions_take_one_client_for_corrupt_though_the_fraction_is_zero(
 def test_client_refuses_a_session_that_is_weaker_or_of_another_sum(name: str, change: int) -> None:
     config = config_of("distributed", 20, 0.05, 0.33)
     layout, parameters = announced(config, 60)
-    wanted = policy(
+    wanted = flaim_client_policy(
         config, config.build_workload(), layout, settings_of(config).sum_noise(layout.sigma)
     )
     wanted.check(parameters, None)

@@ -17,9 +17,9 @@ from parties.cli.main import cli
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import CertificateError, StoreError
 from parties.mpc.computation import ComputeServer
-from parties.mpc.outputs import STORE, forget_run
-from parties.mpc.records import Total
-from parties.mpc.server import run_party
+from parties.mpc.outputs import STORE_FOLDER, forget_run
+from parties.mpc.records import RunningTotal
+from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolError
@@ -46,7 +46,7 @@ def secrets_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
         seen["body"] += [body[:PIECE], body[-PIECE:]]
         return body
 
-    def saving(self: Store, total: Total) -> None:
+    def saving(self: Store, total: RunningTotal) -> None:
         seen["total"] += [
             np.asarray(part[:8], "<u4").tobytes()[:PIECE]
             for part in (total.share.own, total.share.next)
@@ -82,7 +82,7 @@ def found_in(folder: Path, pieces: Mapping[str, list[bytes]]) -> set[str]:
 
 
 def opened(cluster: Cluster, pid: int) -> Store:
-    return Store(cluster.directory(pid) / STORE, cluster.config.digest())
+    return Store(cluster.directory(pid) / STORE_FOLDER, cluster.config.digest())
 
 
 # At the end
@@ -171,7 +171,7 @@ async def test_a_tape_is_kept_at_the_end_as_its_warning_says_and_goes_when_it_is
     cluster = Cluster(config, tmp_path, certificates)
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     directory = cluster.directory(1)
-    assert found_in(directory / STORE, secrets_seen) == set()
+    assert found_in(directory / STORE_FOLDER, secrets_seen) == set()
     assert "body" in found_in(directory / "replay", secrets_seen)
     warning = (directory / "replay" / "WARNING.txt").read_text()
     assert "kept when the run has ended" in warning
@@ -212,7 +212,7 @@ async def test_nothing_is_computed_with_a_server_that_offers_another_sealing_key
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that have ended offer one, and are met; who has it and is to compute is refused, and named."""
-    real = parties.mpc.server._seals
+    real = parties.mpc.server._sealing_keys
 
     def another(server: ComputeServer, files: CertificateFiles) -> Seals:
         seals = real(server, files)
@@ -315,6 +315,6 @@ def broken_off(self: Store) -> None:
 
 async def start(cluster: Cluster, pid: int) -> None:
     config = cluster.with_own_certificates()[pid]
-    await run_party(
+    await run_mpc_server(
         config, pid, cluster.directory(pid), progress=Recording(), closed=asyncio.Event()
     )

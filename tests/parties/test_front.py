@@ -15,23 +15,23 @@ from hypothesis import strategies as st
 
 from parties.config import Address
 from parties.foundation.errors import ConfigError
-from parties.identity.tls import client_context, explain, pinned_in, server_context
+from parties.identity.tls import client_context, explain_tls_error, pinned_key_in, server_context
 from parties.local.children import free_ports
 from parties.network import sni_router as front_module
-from parties.network.client_hello import MOST_BYTES, Hello, Seen
+from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStatus
 from parties.network.port_sharing import (
     INGEST,
     MESH,
-    Handed,
-    Inlets,
-    Waiting,
-    hand_over,
-    study_name,
+    PassedSocketQueue,
+    PassedSocketServer,
+    SharedPorts,
+    pass_socket,
+    study_sni_name,
 )
-from parties.network.sni_router import Front
+from parties.network.sni_router import SniRouter
 from tests.parties.support import PARTIES, certificates
 
-NAMES = tuple(study_name(f"{number}" * 64) for number in (1, 2))
+NAMES = tuple(study_sni_name(f"{number}" * 64) for number in (1, 2))
 
 
 def hello_for(name: str | None) -> bytes:
@@ -48,18 +48,18 @@ def hello_for(name: str | None) -> bytes:
 
 @pytest.mark.parametrize("name", [*NAMES, "a.example"])
 def test_look_reads_the_name_that_openssl_says(name: str) -> None:
-    assert Hello.look(hello_for(name)) == Hello(Seen.HELLO, name)
+    assert ClientHello.look(hello_for(name)) == ClientHello(HelloStatus.HELLO, name)
 
 
 def test_look_finds_no_name_where_none_was_said() -> None:
-    assert Hello.look(hello_for(None)) == Hello(Seen.HELLO, None)
+    assert ClientHello.look(hello_for(None)) == ClientHello(HelloStatus.HELLO, None)
 
 
 def test_look_waits_for_the_last_byte() -> None:
     data = hello_for(NAMES[0])
     for size in range(len(data)):
-        assert Hello.look(data[:size]).seen is Seen.SHORT
-    assert Hello.look(data + b"more").name == NAMES[0]
+        assert ClientHello.look(data[:size]).seen is HelloStatus.INCOMPLETE
+    assert ClientHello.look(data + b"more").name == NAMES[0]
 
 
 @pytest.mark.parametrize(
@@ -67,27 +67,27 @@ def test_look_waits_for_the_last_byte() -> None:
     [
         b"GET / HTTP/1.1\r\n",
         b"\x16\x03\x01\x00\x00",
-        b"\x16\x03\x01" + struct.pack(">H", MOST_BYTES) + b"\x01",
+        b"\x16\x03\x01" + struct.pack(">H", MAX_HELLO_BYTES) + b"\x01",
         b"\x16\x03\x01\x00\x05\x02",  # A ServerHello.
         b"\x16\x02",
         b"\x00",
     ],
 )
 def test_look_knows_what_is_no_tls(data: bytes) -> None:
-    assert Hello.look(data).seen is Seen.OTHER
+    assert ClientHello.look(data).seen is HelloStatus.OTHER
 
 
 @given(st.integers(9, 200), st.binary(min_size=1, max_size=4))
 def test_look_takes_any_damage(place: int, damage: bytes) -> None:
     data = bytearray(hello_for(NAMES[0]))
     data[place : place + len(damage)] = damage
-    assert Hello.look(bytes(data)).seen in Seen
+    assert ClientHello.look(bytes(data)).seen in HelloStatus
 
 
 @given(st.binary(max_size=300))
 def test_look_takes_anything(data: bytes) -> None:
-    Hello.look(data)
-    Hello.look(b"\x16\x03\x01" + struct.pack(">H", len(data)) + data)
+    ClientHello.look(data)
+    ClientHello.look(b"\x16\x03\x01" + struct.pack(">H", len(data)) + data)
 
 
 # A port with two studies behind it, each with a worker's end of the channel.
@@ -96,10 +96,10 @@ def test_look_takes_anything(data: bytes) -> None:
 class Study:
     """What a worker has: it says its own name to whoever gets through."""
 
-    def __init__(self, name: str, inlets: Inlets, party: str) -> None:
+    def __init__(self, name: str, inlets: SharedPorts, party: str) -> None:
         self.inlets = inlets
         factory = functools.partial(self._protocol, name)
-        self.server = Handed(
+        self.server = PassedSocketServer(
             inlets.ingest(), factory, server_context(certificates()[party]), handshake_s=5
         )
 
@@ -113,15 +113,15 @@ class Study:
 
 
 @contextlib.asynccontextmanager
-async def two_studies() -> AsyncIterator[tuple[Front, int]]:
+async def two_studies() -> AsyncIterator[tuple[SniRouter, int]]:
     """A front with two studies of different servers' keys."""
     port = free_ports(1)[0]
-    front = Front.open("ingest", Address("127.0.0.1", port))
+    front = SniRouter.open("ingest", Address("127.0.0.1", port))
     studies, channels = [], []
     for name, party in zip(NAMES, PARTIES, strict=False):
         ours, theirs = socket.socketpair()
-        front.routes[name] = functools.partial(hand_over, ours, INGEST)
-        studies.append(Study(name, Inlets(theirs), party))
+        front.routes[name] = functools.partial(pass_socket, ours, INGEST)
+        studies.append(Study(name, SharedPorts(theirs), party))
         channels.append(ours)
     try:
         yield front, port
@@ -136,7 +136,7 @@ async def two_studies() -> AsyncIterator[tuple[Front, int]]:
 
 
 async def ask(port: int, name: str | None, party: str, line: bytes = b"a row\n") -> bytes:
-    context = client_context(certificates()["clinic-a"], pinned_in(certificates()[party].cert))
+    context = client_context(certificates()["clinic-a"], pinned_key_in(certificates()[party].cert))
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", port, ssl=context, server_hostname=name or ""
     )
@@ -161,12 +161,12 @@ async def test_front_cannot_end_the_tls_of_another_study() -> None:
             await ask(port, NAMES[1], PARTIES[0])
 
 
-@pytest.mark.parametrize("name", [study_name("9" * 64), None])
+@pytest.mark.parametrize("name", [study_sni_name("9" * 64), None])
 async def test_front_says_that_a_study_is_not_there(name: str | None) -> None:
     async with two_studies() as (front, port):
         with pytest.raises(ssl.SSLError) as caught:
             await ask(port, name, PARTIES[0])
-        assert "does not run this study" in str(explain(caught.value, "party-0"))
+        assert "does not run this study" in str(explain_tls_error(caught.value, "party-0"))
         assert front.refused == 1
 
 
@@ -181,8 +181,8 @@ async def test_front_closes_what_is_no_tls_and_serves_the_others() -> None:
 
 
 async def test_front_bears_connections_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_module, "MOST_GREETING", 8)
-    monkeypatch.setattr(front_module, "HELLO_S", 1.0)
+    monkeypatch.setattr(front_module, "MAX_PENDING_HELLOS", 8)
+    monkeypatch.setattr(front_module, "HELLO_TIMEOUT_S", 1.0)
     async with two_studies() as (front, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         slow = hello_for(NAMES[0])
@@ -200,7 +200,7 @@ async def test_front_bears_connections_that_say_nothing(monkeypatch: pytest.Monk
 async def test_front_keeps_to_its_places_when_thousands_come_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(front_module, "MOST_GREETING", 8)
+    monkeypatch.setattr(front_module, "MAX_PENDING_HELLOS", 8)
     async with two_studies() as (front, port):
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
         await asyncio.sleep(0.3)
@@ -221,8 +221,8 @@ def _is_open(connection: socket.socket) -> bool:
 
 
 async def test_handed_ends_the_oldest_of_too_many_handshakes() -> None:
-    waiting, context = Waiting(), server_context(certificates()[PARTIES[0]])
-    handed = Handed(waiting, asyncio.Protocol, context, 60.0, 4)
+    waiting, context = PassedSocketQueue(), server_context(certificates()[PARTIES[0]])
+    handed = PassedSocketServer(waiting, asyncio.Protocol, context, 60.0, 4)
     pairs = [socket.socketpair() for _ in range(9)]
     for _, theirs in pairs:
         theirs.setblocking(False)
@@ -251,7 +251,7 @@ async def test_open_says_that_a_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address("127.0.0.1", taken.getsockname()[1])
         with pytest.raises(ConfigError, match="cannot listen on"):
-            Front.open("mesh", address)
+            SniRouter.open("mesh", address)
 
 
 # The worker's end.
@@ -273,9 +273,9 @@ async def test_inlets_close_what_nothing_is_open_for(
     channel: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = channel
-    inlets = Inlets(theirs)
+    inlets = SharedPorts(theirs)
     here, there = connected()
-    assert hand_over(ours, MESH, there)
+    assert pass_socket(ours, MESH, there)
     await asyncio.sleep(0.05)
     assert here.recv(1) == b""
     here.close()
@@ -286,11 +286,11 @@ async def test_inlets_keep_what_was_sent_before_it_was_accepted(
     channel: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = channel
-    inlets = Inlets(theirs)
+    inlets = SharedPorts(theirs)
     mesh = inlets.mesh()
     here, there = connected()
     here.send(b"hello")
-    assert hand_over(ours, MESH, there)
+    assert pass_socket(ours, MESH, there)
     accepted = await asyncio.wait_for(mesh.accept(), 2)
     assert accepted.recv(5) == b"hello"
     accepted.close()
@@ -302,10 +302,10 @@ async def test_inlets_end_with_whoever_held_the_ports(
     channel: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = channel
-    inlets = Inlets(theirs)
+    inlets = SharedPorts(theirs)
     mesh = inlets.mesh()
     here, there = connected()
-    assert hand_over(ours, MESH, there)
+    assert pass_socket(ours, MESH, there)
     ours.close()
     await asyncio.sleep(0.05)
     assert here.recv(1) == b""
@@ -318,7 +318,7 @@ def test_hand_over_says_that_nobody_takes_it(channel: tuple[socket.socket, socke
     theirs.close()
     here, there = connected()
     started = time.monotonic()
-    assert not hand_over(ours, MESH, there)
+    assert not pass_socket(ours, MESH, there)
     assert time.monotonic() - started < 1
     assert here.recv(1) == b""
     here.close()

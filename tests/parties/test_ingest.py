@@ -18,16 +18,16 @@ import pytest
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import CertificateError, ConfigError
 from parties.foundation.version import INGEST_HEADER, INGEST_VERSION, ingest_headers, version
-from parties.identity.tls import client_context, pinned_in
+from parties.identity.tls import client_context, pinned_key_in
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.intake import http, listener
-from parties.mpc.intake.http import Api
+from parties.mpc.intake.http import IngestApi
 from parties.mpc.intake.listener import start_ingest
-from parties.mpc.records import Standing
+from parties.mpc.records import ParticipantRecord
 from parties.mpc.storage import incoming
-from parties.mpc.storage.incoming import Incoming
+from parties.mpc.storage.incoming import IncomingBody
 from parties.mpc.storage.store import Store
-from parties.mpc.submission.http_api import passes
+from parties.mpc.submission.http_api import is_retryable
 from parties.mpc.submission.messages import Submission
 from parties.mpc.submission.sealed_upload import (
     PARTS_HEADER,
@@ -90,7 +90,7 @@ class Server:
         body: object = None,
     ) -> tuple[int, dict[str, object]]:
         context = client_context(
-            self.certificates[client], pinned_in(self.certificates[f"party-{PID}"].cert)
+            self.certificates[client], pinned_key_in(self.certificates[f"party-{PID}"].cert)
         )
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
@@ -114,7 +114,7 @@ class Server:
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """A TLS connection to write anything to."""
         context = client_context(
-            self.certificates[client], pinned_in(self.certificates[f"party-{PID}"].cert)
+            self.certificates[client], pinned_key_in(self.certificates[f"party-{PID}"].cert)
         )
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
         try:
@@ -222,9 +222,9 @@ async def test_put_opens_no_more_at_once_than_there_is_memory_for(
 ) -> None:
     """An upload of 130 MB takes 370 MB while it is opened; 1,000 owners may send theirs at once."""
     monkeypatch.setattr(http, "_TOGETHER_BYTES", together)
-    real, inside, most = Api._keep_upload, 0, 0
+    real, inside, most = IngestApi._store_upload, 0, 0
 
-    def slow(self: Api, upload: SignedUpload, whole: Incoming) -> bool:
+    def slow(self: IngestApi, upload: SignedUpload, whole: IncomingBody) -> bool:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
@@ -232,7 +232,7 @@ async def test_put_opens_no_more_at_once_than_there_is_memory_for(
         inside -= 1
         return real(self, upload, whole)
 
-    monkeypatch.setattr(Api, "_keep_upload", slow)
+    monkeypatch.setattr(IngestApi, "_store_upload", slow)
     config = make_config()
     async with running_servers(config, tmp_path, certificates, (PID,)) as stores:
         server = Server(config, stores[PID], certificates)
@@ -288,10 +288,10 @@ async def test_get_submission_tells_its_owner_alone_who_has_it(server: Server) -
 
 async def test_get_tells_a_client_what_became_of_its_own_submission(server: Server) -> None:
     standings = [
-        Standing("clinic-a", "ab" * 32, 2),
-        Standing("clinic-b", "cd" * 32, 0, Exclusion.OUT_OF_BOUNDS),
+        ParticipantRecord("clinic-a", "ab" * 32, 2),
+        ParticipantRecord("clinic-b", "cd" * 32, 0, Exclusion.OUT_OF_BOUNDS),
     ]
-    server.store.save_standings(standings)
+    server.store.save_records(standings)
     told = {}
     for client in ("clinic-a", "clinic-b", "clinic-c"):
         _, answer = await server.request("GET", "/v1/runs/trial", client=client)
@@ -390,7 +390,7 @@ async def test_a_server_of_another_version_is_told_to_try_again(server: Server) 
     headers = {**server.headers(), INGEST_HEADER: "99"}
     path = "/v1/runs/trial/part"
     status, answer = await server.request("PUT", path, client="party-0", headers=headers)
-    assert (status, passes(status)) == (503, True)
+    assert (status, is_retryable(status)) == (503, True)
     assert "'99'" in error_of(answer)["what"]
 
 
@@ -430,13 +430,13 @@ async def test_put_takes_a_body_as_it_comes_and_unpacks_nothing(
 ) -> None:
     """4 KB of the announced length would unpack to 2 MB: 11 MB to a full disk, and to memory after it."""
     written: list[int] = []
-    real = Incoming.write
+    real = IncomingBody.write
 
-    def counting(self: Incoming, chunk: bytes) -> None:
+    def counting(self: IncomingBody, chunk: bytes) -> None:
         written.append(len(chunk))
         real(self, chunk)
 
-    monkeypatch.setattr(Incoming, "write", counting)
+    monkeypatch.setattr(IncomingBody, "write", counting)
     packed = gzip.compress(bytes(2_000_000))
     body = packed + bytes(SIZE - len(packed))
     headers = {**server.headers(), "Content-Encoding": "gzip"}
@@ -665,7 +665,9 @@ async def test_close_ends_open_connections(
         reader, writer = await asyncio.open_connection(
             "127.0.0.1",
             server.port,
-            ssl=client_context(certificates["clinic-a"], pinned_in(certificates["party-1"].cert)),
+            ssl=client_context(
+                certificates["clinic-a"], pinned_key_in(certificates["party-1"].cert)
+            ),
         )
     assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.transport.abort()
@@ -678,7 +680,7 @@ async def test_close_ends_connections_that_are_in_their_handshake(
 ) -> None:
     config, context = (
         make_config(),
-        client_context(certificates["clinic-a"], pinned_in(certificates["party-1"].cert)),
+        client_context(certificates["clinic-a"], pinned_key_in(certificates["party-1"].cert)),
     )
     port = config.parties[PID].ingest.port
     with Store(tmp_path / "store", config.digest()) as store:

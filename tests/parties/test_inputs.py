@@ -12,14 +12,21 @@ import pytest
 from numpy.typing import NDArray
 
 from parties.config import CELLS, NO_CHECK, TOTALS
-from parties.mpc.inputs import Added, Batch, InputForm, Limit, input_form, input_forms
+from parties.mpc.inputs import (
+    AdditionResult,
+    InputForm,
+    RowLimit,
+    SubmissionBatch,
+    input_form,
+    input_forms,
+)
 from parties.mpc.inputs.counts import Counts
-from parties.mpc.participants.finalized import Final
+from parties.mpc.participants.finalized import Finalized
 from parties.mpc.participants.listing import Page
 from parties.mpc.participants.registry import TABLES as ROLL_TABLES
-from parties.mpc.participants.registry import Roll
-from parties.mpc.records import Standing, StoredSubmission, Total
-from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, Checked
+from parties.mpc.participants.registry import ParticipantRegistry
+from parties.mpc.records import ParticipantRecord, RunningTotal, StoredSubmission
+from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, CheckFacts
 from parties.storage.database import Database
 from protocols import base
 from protocols.context import Context
@@ -51,9 +58,9 @@ def stored(form: InputForm, pid: int, client: str, body: bytes) -> StoredSubmiss
     return StoredSubmission.of(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
 
 
-def batch_at(form: InputForm, pid: int, bodies: Bodies, check: str = NO_CHECK) -> Batch:
+def batch_at(form: InputForm, pid: int, bodies: Bodies, check: str = NO_CHECK) -> SubmissionBatch:
     mine = tuple(stored(form, pid, client, bodies[client][pid]) for client in bodies)
-    return Batch(1, mine, lambda client: bodies[client][pid], Limit(check, CAPACITY))
+    return SubmissionBatch(1, mine, lambda client: bodies[client][pid], RowLimit(check, CAPACITY))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -62,7 +69,7 @@ def test_add_ends_in_shares_of_the_sum_and_sends_nothing(name: str) -> None:
     bodies = bodies_of(form)
 
     async def party(ctx: Context) -> Share:
-        total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
+        total = RunningTotal.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
         batch = batch_at(form, ctx.pid, bodies)
         once = await form.add(ctx, total, batch)
         twice = await form.add(ctx, once.total, batch.without(CLIENTS[:1]))
@@ -128,7 +135,7 @@ def test_add_leaves_out_who_is_not_within_its_limit_and_opens_a_bit_an_owner(
     bodies = {o: list(form.share(shared[o], UploadSeeds.draw()).bodies) for o in OWNERS}
 
     async def party(ctx: Context) -> Share:
-        total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
+        total = RunningTotal.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
         added = await form.add(ctx, total, batch_at(form, ctx.pid, bodies, check))
         assert added.failed == failed
         return added.total
@@ -142,7 +149,7 @@ def test_add_leaves_out_who_is_not_within_its_limit_and_opens_a_bit_an_owner(
         assert [(what, bits.astype(bool).tolist()) for what, bits in found] == opened
     if failed:
         cells = WORKLOAD.maximal_cells if check == CELLS else 0
-        facts = Checked(len(OWNERS), len(WORKLOAD.maximal), cells)
+        facts = CheckFacts(len(OWNERS), len(WORKLOAD.maximal), cells)
         assert CLIENTS_CHECK.cost is not None
         cost = CLIENTS_CHECK.cost(facts)
         steps = [party_.costs.steps[-1] for party_ in outcome.parties]
@@ -153,8 +160,8 @@ def test_add_leaves_out_who_is_not_within_its_limit_and_opens_a_bit_an_owner(
 def test_add_checks_nobody_where_nobody_is_left() -> None:
     form = input_form(SEEDED, WORKLOAD)
 
-    async def party(ctx: Context) -> Added:
-        total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
+    async def party(ctx: Context) -> AdditionResult:
+        total = RunningTotal.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
         return await form.add(ctx, total, batch_at(form, ctx.pid, {}, TOTALS))
 
     outcome = run_parties(party)
@@ -205,10 +212,10 @@ def test_input_forms_are_those_of_the_config() -> None:
 class Squares(Counts):
     """A form whose servers have to talk: what it adds are the squares of what was sent."""
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
-        sent = await super().add(ctx, Total.empty(0, ctx.pid, self.cells).share, batch)
+    async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
+        sent = await super().add(ctx, RunningTotal.empty(0, ctx.pid, self.cells).share, batch)
         with ctx.step("test.squares", round=batch.round) as c:
-            return Added(total + await base.multiply(c, sent.total, sent.total))
+            return AdditionResult(total + await base.multiply(c, sent.total, sent.total))
 
 
 """No authority is asked where nobody has withdrawn."""
@@ -218,10 +225,10 @@ class Squares(Counts):
 class Held:
     """A server's holdings: everything is there from the start."""
 
-    roll: Roll
+    registry: ParticipantRegistry
     all: list[StoredSubmission]
     body: Callable[[str], bytes]
-    saved: list[Total] = field(default_factory=list)
+    saved: list[RunningTotal] = field(default_factory=list)
 
     @property
     def here(self) -> list[StoredSubmission]:
@@ -229,7 +236,7 @@ class Held:
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
         here = self.here
-        known = self.roll.find(s.submission.client for s in here)
+        known = self.registry.find(s.submission.client for s in here)
         return Page(tuple(s for s in here if s.submission.client not in known))
 
     def stored(self, client: str, upload: str) -> StoredSubmission:
@@ -244,54 +251,56 @@ class Held:
     def total_rounds(self) -> list[int]:
         return []
 
-    def load_total(self, round: int, pid: int) -> Total:
+    def load_total(self, round: int, pid: int) -> RunningTotal:
         raise NotImplementedError
 
-    def save_total(self, total: Total) -> None:
+    def save_total(self, total: RunningTotal) -> None:
         self.saved.append(total)
 
     def commitment_key(self) -> bytes:
         return bytes(32)
 
-    def finals(self) -> list[Final]:
+    def finalized(self) -> list[Finalized]:
         return []
 
-    def finals_among(self, clients: Iterable[str]) -> dict[str, str]:
+    def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
         return {}
 
-    def left_finals(self, after: str, upto: str | None) -> dict[str, str]:
+    def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
         return {}
 
-    def keep_totals(self, rounds: Collection[int]) -> None:
+    def retain_totals(self, rounds: Collection[int]) -> None:
         assert list(rounds) == []
 
-    def keep_finals(self, finals: Collection[Final]) -> None:
+    def save_finalized(self, finals: Collection[Finalized]) -> None:
         assert list(finals) == []
 
     def settle(self, client: str, version: int, withdrawal: object = None) -> None:
         raise NotImplementedError
 
-    def standings(self) -> list[Standing]:
+    def records(self) -> list[ParticipantRecord]:
         return []
 
-    def save_standings(self, standings: Iterable[Standing]) -> None:
+    def save_records(self, standings: Iterable[ParticipantRecord]) -> None:
         assert [s.excluded for s in standings] == [None] * len(self.all)
 
 
 @pytest.fixture
-def make_roll(tmp_path: Path) -> Iterator[Callable[[], Roll]]:
+def make_roll(tmp_path: Path) -> Iterator[Callable[[], ParticipantRegistry]]:
     """Rolls of servers, which last as long as the test."""
     with contextlib.ExitStack() as stack:
 
-        def make() -> Roll:
+        def make() -> ParticipantRegistry:
             folder = tmp_path / secrets.token_hex(4)
-            return Roll(stack.enter_context(Database(folder, "c0" * 32, ROLL_TABLES)))
+            return ParticipantRegistry(
+                stack.enter_context(Database(folder, "c0" * 32, ROLL_TABLES))
+            )
 
         yield make
 
 
 def test_count_in_adds_forms_to_one_total_each_with_its_own_steps(
-    make_roll: Callable[[], Roll],
+    make_roll: Callable[[], ParticipantRegistry],
 ) -> None:
     """One owner sends counts, one a form whose servers multiply in a step of its own."""
     forms: dict[str, InputForm] = {
@@ -304,11 +313,11 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps(
         for c, form in sent.items()
     }
 
-    async def party(ctx: Context) -> Total:
+    async def party(ctx: Context) -> RunningTotal:
         mine = [stored(form, ctx.pid, c, bodies[c][ctx.pid]) for c, form in sent.items()]
         held = Held(make_roll(), mine, lambda client: bodies[client][ctx.pid])
         arrivals = make_arrivals(ctx, CONFIG, held, forms, WORKLOAD.maximal_cells)
-        total = await arrivals.count_in(0)
+        total = await arrivals.admit(0)
         assert held.saved == [total]
         return total
 
@@ -358,19 +367,19 @@ class Arriving(Held):
     def submission_count(self) -> int:
         return min(self.there, len(self.all))
 
-    def save_standings(self, standings: Iterable[Standing]) -> None:
+    def save_records(self, standings: Iterable[ParticipantRecord]) -> None:
         assert [s.excluded for s in standings] == [None] * (len(self.all) - (self.withdrawn > 0))
 
 
 def count_in_as_they_come(
-    make_roll: Callable[[], Roll], form: InputForm, *, withdrawn: int = -1
-) -> tuple[Total, list[str]]:
+    make_roll: Callable[[], ParticipantRegistry], form: InputForm, *, withdrawn: int = -1
+) -> tuple[RunningTotal, list[str]]:
     """What party 0 has in the end, and the clients of each batch, of three owners that come one after the other."""
     clients = ("clinic-a", "clinic-b", "clinic-c")
     bodies = bodies_of(form, clients)
     batches: list[str] = []
 
-    async def party(ctx: Context) -> Total:
+    async def party(ctx: Context) -> RunningTotal:
         mine = [stored(form, ctx.pid, c, bodies[c][ctx.pid]) for c in clients]
         roll = make_roll()
         held = Arriving(roll, mine, lambda client: bodies[client][ctx.pid], withdrawn=withdrawn)
@@ -383,7 +392,7 @@ def count_in_as_they_come(
         arrivals = make_arrivals(
             ctx, config, held, {SEEDED: form}, WORKLOAD.maximal_cells, on_client=note
         )
-        return await arrivals.count_in(0)
+        return await arrivals.admit(0)
 
     outcome = run_parties(party)
     compared = [c for c in outcome.parties[0].costs.steps if c.step == CLIENTS_COMPARE.name]
@@ -396,7 +405,7 @@ def count_in_as_they_come(
 
 
 def test_count_in_adds_counts_as_they_come_and_holds_other_forms_until_a_batch_is_full(
-    make_roll: Callable[[], Roll],
+    make_roll: Callable[[], ParticipantRegistry],
 ) -> None:
     total, batches = count_in_as_they_come(make_roll, Counts(SEEDED, WORKLOAD))
     assert (len(total.clients), len(batches)) == (3, 3)
@@ -405,7 +414,7 @@ def test_count_in_adds_counts_as_they_come_and_holds_other_forms_until_a_batch_i
 
 
 def test_count_in_does_not_count_who_left_while_its_batch_was_waiting(
-    make_roll: Callable[[], Roll],
+    make_roll: Callable[[], ParticipantRegistry],
 ) -> None:
     total, batches = count_in_as_they_come(make_roll, Together(SEEDED, WORKLOAD), withdrawn=2)
     assert (total.clients, len(batches)) == (("clinic-b", "clinic-c"), 1)

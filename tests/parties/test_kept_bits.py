@@ -12,7 +12,7 @@ from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.mpc.aim_backend import KeptBits
+from parties.mpc.aim_backend import BitCache
 from protocols.context import Context
 from protocols.costs import Cost
 from protocols.ring import R32
@@ -42,7 +42,7 @@ def facts(candidates: tuple[int, ...] = CANDIDATES, error_bits: int = 20) -> Sel
 def test_bits_are_made_once_where_nobody_new_is_counted_in() -> None:
     async def program(ctx: Context) -> list[tuple[bool, int, Cost]]:
         counts = share_of(ctx, components(R32, np.arange(WORKLOAD.cells)), R32)
-        kept, chosen = KeptBits(WORKLOAD), []
+        kept, chosen = BitCache(WORKLOAD), []
         for uploads in ("one", "one", "one", "two", "two"):
             kept.begin_round(uploads)
             selection, missing = kept.choose(CANDIDATES, facts(), rounds_left=4)
@@ -66,7 +66,7 @@ def test_bits_are_made_once_where_nobody_new_is_counted_in() -> None:
 def test_bits_of_some_candidates_are_made_for_those_alone() -> None:
     async def program(ctx: Context) -> Any:
         counts = share_of(ctx, components(R32, np.arange(WORKLOAD.cells)), R32)
-        kept = KeptBits(WORKLOAD)
+        kept = BitCache(WORKLOAD)
         kept.begin_round("")
         kept.begin_round("")
         _, first = kept.choose(CANDIDATES[:4], facts(CANDIDATES[:4]), rounds_left=8)
@@ -90,7 +90,7 @@ def test_bits_of_some_candidates_are_made_for_those_alone() -> None:
 def test_bits_are_not_made_where_they_cost_more(
     candidates: tuple[int, ...], rounds_left: int
 ) -> None:
-    kept = KeptBits(WORKLOAD)
+    kept = BitCache(WORKLOAD)
     kept.begin_round("")
     kept.begin_round("")
     direct = facts(candidates)

@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from parties.cli.main import cli
 from parties.config import Address, load_config
 from parties.foundation.errors import CertificateError, ConfigError, PartyError, StoreError
-from parties.identity.join_documents import own_card, words
-from parties.identity.study_setup import merge
+from parties.identity.join_documents import ensure_server_card, fingerprint_words
+from parties.identity.study_setup import create_study
 from parties.identity.tls import Authority, load_key, public_pem, self_signed
-from parties.service.identity import make_identity
+from parties.service.identity import create_identity
 from parties.service.kit import make_kits
 from tests.parties.commands import ROOT
 from tests.parties.hosts import OWNERS, SERVERS, three_hosts
@@ -62,7 +62,7 @@ def test_kits_have_what_each_party_needs(hosts: Path, tmp_path: Path) -> None:
     for kit in made:
         assert load_config(kit / "study" / "study.toml").digest() == digest
         told = (kit / "README.md").read_text().split("in words")[1].split("in hex")[0]
-        assert told.split() == words(digest).split()
+        assert told.split() == fingerprint_words(digest).split()
 
 
 def secrets_of(hosts: Path) -> set[bytes]:
@@ -149,7 +149,7 @@ def test_kits_of_a_service_join_the_servers_and_approve_the_study(
         own = load_key(keys / "own.key")
         assert isinstance(own, Ed25519PrivateKey)
         (keys / "own.crt").write_bytes(public_pem(self_signed(party.name, own, 10)))
-        make_identity(tmp_path / party.name, party.name, party.mesh, party.ingest)
+        create_identity(tmp_path / party.name, party.name, party.mesh, party.ingest)
         files.append(tmp_path / party.name / f"{party.name}.server")
     made = make_kits(config_of(hosts), files, ["north"], out=tmp_path / "kits", zipped=False)
     unit = (made[0] / "syncret.service").read_text()
@@ -173,10 +173,12 @@ def test_kits_of_flaim_have_one_server(tmp_path: Path) -> None:
     )
     study.write_text(f"{STUDY.read_text()}\n[flaim]\n{table}\n")
     card = tmp_path / "hub.card"
-    own_card("hub", {"address": Address("hub.example", 7500)}, keys=tmp_path / "tls", path=card)
+    ensure_server_card(
+        "hub", {"address": Address("hub.example", 7500)}, keys=tmp_path / "tls", path=card
+    )
     Authority.make(tmp_path / "authority", 10)
     authority, out = tmp_path / "authority", tmp_path / "study"
-    merge(study, [card], authority=authority, out=out, valid_days=10)
+    create_study(study, [card], authority=authority, out=out, valid_days=10)
     made = make_kits(out / "stays.toml", [card], (), out=tmp_path / "kits", zipped=False)
     assert [path.name for path in made] == ["hub", *OWNERS]
     unit = (made[0] / "syncret.service").read_text()
@@ -189,9 +191,11 @@ def test_kits_of_flaim_have_one_server(tmp_path: Path) -> None:
 
 def test_kits_of_silos_have_their_commands(tmp_path: Path) -> None:
     card, authority, out = tmp_path / "hub.card", tmp_path / "authority", tmp_path / "study"
-    own_card("hub", {"address": Address("hub.example", 7500)}, keys=tmp_path / "tls", path=card)
+    ensure_server_card(
+        "hub", {"address": Address("hub.example", 7500)}, keys=tmp_path / "tls", path=card
+    )
     Authority.make(authority, 10)
-    merge(SILOS_STUDY, [card], authority=authority, out=out, valid_days=10)
+    create_study(SILOS_STUDY, [card], authority=authority, out=out, valid_days=10)
     made = make_kits(out / SILOS_STUDY.name, [card], (), out=tmp_path / "kits", zipped=False)
     assert [path.name for path in made] == ["hub", *OWNERS]
     unit = (made[0] / "syncret.service").read_text()
@@ -204,7 +208,7 @@ def test_kits_of_silos_have_their_commands(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "tls" / "own.key", keys / "own.key")
     own = load_key(keys / "own.key")
     (keys / "own.crt").write_bytes(public_pem(self_signed("hub", own, 10)))
-    make_identity(keys.parent, "hub", Address("hub.example", 1), Address("hub.example", 7500))
+    create_identity(keys.parent, "hub", Address("hub.example", 1), Address("hub.example", 7500))
     service = [keys.parent / "hub.server"]
     with pytest.raises(CertificateError, match="takes no study between silos"):
         make_kits(out / SILOS_STUDY.name, service, (), out=tmp_path / "x", zipped=False)
@@ -215,7 +219,7 @@ def test_kits_refuse_what_belongs_to_another_study(hosts: Path, tmp_path: Path) 
     other = tmp_path / "other" / "alpha.card"
     other.parent.mkdir()
     ends = {"mesh": Address("a.example", 1), "ingest": Address("a.example", 2)}
-    own_card("alpha", ends, keys=tmp_path / "tls", path=other)
+    ensure_server_card("alpha", ends, keys=tmp_path / "tls", path=other)
     cases: list[tuple[Path, list[Path], list[str], type[PartyError], str]] = [
         (config_of(hosts), [other], [], CertificateError, "expected a server of the configuration"),
         (config_of(hosts), [hosts / "no.card"], [], CertificateError, "cannot be read"),

@@ -133,7 +133,7 @@ async def test_a_silent_server_is_named_where_the_others_waited_for_one_another(
             child = servers[pid]
             if accused is not None:
                 child.failure = (Status.NETWORK, f"party {accused} has left")
-                child.accused = accused
+                child.blamed_server = accused
                 await child.wait()
                 watchers.append(asyncio.create_task(fail(child)))
             else:

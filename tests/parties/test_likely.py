@@ -25,7 +25,7 @@ from mechanisms.sampling import public_generator
 from mechanisms.workload import draw_workload
 from parties.config import ANNEALED
 from parties.mpc.planning.budget import make_plan, noise_kind
-from parties.report.likely import likely_in_words
+from parties.report.likely import likely_error_text
 from parties.report.quality import aim_quality, with_truth
 from tests.mechanisms.tables import domain_of, random_stream
 from tests.parties.support import make_config
@@ -118,10 +118,10 @@ def test_likely_in_words_says_that_it_is_not_proven() -> None:
         for query, likely in ((True, 0.1), (True, 0.2), (True, 0.3), (False, 0.01))
     ]
     quality = {"likely": {"share": 0.9, "tables": 5}, "marginals": marginals}
-    assert likely_in_words(quality) == (
+    assert likely_error_text(quality) == (
         "9 of 10 marginals are expected to be within their likely error; half of the queries are likely off by at most "
         "10 % of the rows (proven: 50 %). Calibrated on 5 public tables, not proven."
     )
     unknown = {**quality, "marginals": [{"query": True, "likely": 2.0, "high": 2.0}]}
-    assert "of half of the queries no likely error is known" in likely_in_words(unknown)
-    assert not likely_in_words({"marginals": [{"query": True, "high": 0.5}]})
+    assert "of half of the queries no likely error is known" in likely_error_text(unknown)
+    assert not likely_error_text({"marginals": [{"query": True, "high": 0.5}]})

@@ -24,14 +24,14 @@ from parties.foundation.errors import ConfigError, SubmissionRefused
 from parties.foundation.exit_codes import TooFewClients
 from parties.mpc import computation
 from parties.mpc.inputs import InputForm, form_for, input_forms, own
-from parties.mpc.planning.upload_size import Offer
-from parties.mpc.records import Total
+from parties.mpc.planning.upload_size import UploadSize
+from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
 from parties.mpc.transcript_schema import COUNTING
 from parties.report.html import render_html
-from parties.report.model import ReportPictures
-from parties.session.owner import Owner, Table, source_codes
+from parties.report.model import ReportFigures
+from parties.session.owner import DataOwner, Table, source_codes
 from protocols.fields import encode
 from protocols.steps import COMPARISONS, OF_LINKING
 from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
@@ -107,7 +107,7 @@ class Finished:
 
     folder: Path
     config: Config
-    totals: dict[str, Total]
+    totals: dict[str, RunningTotal]
 
     @property
     def run(self) -> Path:
@@ -127,10 +127,10 @@ def finish(
     *,
     kill: tuple[int, str, int | None] | None = None,
 ) -> Finished:
-    totals: dict[str, Total] = {}
+    totals: dict[str, RunningTotal] = {}
     save = Store.save_total
 
-    def kept(store: Store, total: Total) -> None:
+    def kept(store: Store, total: RunningTotal) -> None:
         totals[store.directory.parent.name] = total
         save(store, total)
 
@@ -176,7 +176,7 @@ def test_audit_passes_and_the_report_has_sources_and_unit(finished: Finished) ->
     assert "one of the sources clinics, registry" in report["about"]["unit"]
     sent = report["communication"]["server_sent_bytes_by_step"]
     assert all(min(sent[step.name]) > 0 for step in OF_LINKING)
-    page = render_html(report, ReportPictures())
+    page = render_html(report, ReportFigures())
     assert "The rows of 2 sources were linked by linking keys" in page
     assert "makes or unmakes one joined row at most" in page
 
@@ -404,11 +404,11 @@ async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_
     assert "closed" in refused[2] or "ended" in refused[2]
 
 
-def owner(folder: Path, name: str, content: str, certificates: Certificates) -> Owner:
+def owner(folder: Path, name: str, content: str, certificates: Certificates) -> DataOwner:
     path = folder / f"{name}.csv"
     path.write_text(content)
     table = Table(TableSource(str(path)), ignore_extra=False)
-    return Owner(
+    return DataOwner(
         make_config(LINKED), table, certificates[name], name, None, folder / "budget.sqlite"
     )
 
@@ -418,11 +418,11 @@ def test_owner_shares_its_sources_columns_and_hashed_keys_and_sees_what_it_would
 ) -> None:
     """Its program knows the source by the owner's name; its summary, which is for its eyes, has no key."""
     one = owner(tmp_path, "clinic-c", "person,ward\n 0007,x\n8,z\n", certificates)
-    codes, columns = one.looked_at()
+    codes, columns = one.codes_and_summaries()
     assert codes.shape == (2, LIMBS + 1)
     assert codes[:, LIMBS].tolist() == [0, 2]
     assert [column.name for column in columns] == ["ward"]
-    offer = Offer.of(one.config, one.config.build_workload(), 100, "clinic-c")
+    offer = UploadSize.of(one.config, one.config.build_workload(), 100, "clinic-c")
     assert list(offer.sent_bytes) == [offer.form] == ["rows.1"]
     assert str(offer).endswith("bytes as rows (of the source in place 2)")
 
@@ -441,11 +441,11 @@ def test_owners_table_is_refused_by_lines(
     name: str, content: str, said: str, tmp_path: Path, certificates: Certificates
 ) -> None:
     with pytest.raises(DataError, match=said) as caught:
-        owner(tmp_path, name, content, certificates).looked_at()
+        owner(tmp_path, name, content, certificates).codes_and_summaries()
     assert "A7" not in str(caught.value)
 
 
 def test_owner_in_no_source_is_told_so(tmp_path: Path, certificates: Certificates) -> None:
     one = owner(tmp_path, "clinic-d", "person,ward\n7,x\n", certificates)
     with pytest.raises(ConfigError, match=r"source\.owners: has no 'clinic-d'"):
-        one.looked_at()
+        one.codes_and_summaries()

@@ -14,15 +14,15 @@ from mechanisms.errors import DataError
 from mechanisms.linking import LIMBS
 from mechanisms.text_table import TextTable
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import Config, load_config
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
-from parties.local.request import Request, Trial, load_linked_trial
-from parties.local.sources import Located
-from parties.observability.events import Lines
+from parties.local.request import Trial, TrialRequest, load_linked_trial
+from parties.local.sources import LocatedTable
+from parties.observability.events import TextLines
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
 
@@ -106,8 +106,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def trial_of(
     config: Config, tables: Mapping[str, TextTable], *, clients: int = 2, method: str = "distaim"
 ) -> Trial:
-    located = {name: Located(content, f"{name}.csv") for name, content in tables.items()}
-    request = Request(method, "linked", clients, "iid", None, 1)
+    located = {name: LocatedTable(content, f"{name}.csv") for name, content in tables.items()}
+    request = TrialRequest(method, "linked", clients, "iid", None, 1)
     return load_linked_trial(config, located, request)
 
 
@@ -199,7 +199,7 @@ async def test_central_aim_is_of_the_join_and_its_report_names_the_sources(
     tables = {"clinics": clinics(range(60)), "registry": registry(range(20, 90))}
     trial = trial_of(config, tables, method="aim")
     folder = open_method_folder(trial, tmp_path / "out")
-    report = await run_method(trial, folder, Lines(stream=io.StringIO()))
+    report = await run_method(trial, folder, TextLines(stream=io.StringIO()))
     document = json.loads(json.dumps(finish_trial(trial, folder, report)))
     assert document["workload"]["sources"][0] == {
         "name": "clinics", "columns": ["age", "sex"], "owners": 2,
@@ -217,7 +217,7 @@ def test_person_without_sources_is_the_owners_word(tmp_path: Path) -> None:
     assert config.rows_of_unit == 3
     data = write(tmp_path, "t.csv", table(("sex", "ward", "age"), [("f", "x", "1")] * 50))
     out = tmp_path / "out"
-    assert guarded(cli, ["run", str(config_file(tmp_path, text)), "--data", str(data), "--method", "aim",
+    assert run_command_line(cli, ["run", str(config_file(tmp_path, text)), "--data", str(data), "--method", "aim",
                          "--out", str(out)]) == 0  # fmt: skip
     report = json.loads((out / "report.json").read_text())
     assert "at most 3 in the whole table" in report["about"]["unit"]
@@ -247,11 +247,14 @@ def test_run_takes_sources_or_a_table_and_says_which(
         ),
         (["--source", source], Status.CONFIG, "tables are given for clinics"),
     ):
-        assert guarded(cli, ["run", str(path), *options, "--out", str(tmp_path / "out")]) == status
+        assert (
+            run_command_line(cli, ["run", str(path), *options, "--out", str(tmp_path / "out")])
+            == status
+        )
         assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert guarded(cli, ["flaim", str(path), "--data", str(data)]) == Status.CONFIG
+    assert run_command_line(cli, ["flaim", str(path), "--data", str(data)]) == Status.CONFIG
     assert "source: is DistAIM's and central AIM's alone" in capsys.readouterr().err
-    assert guarded(cli, ["run", str(plain), "--source", source]) == Status.CONFIG
+    assert run_command_line(cli, ["run", str(plain), "--source", source]) == Status.CONFIG
     assert "source: is missing; tables are given for clinics" in capsys.readouterr().err
     assert snapshot(tmp_path) == before
 
@@ -265,7 +268,10 @@ def test_domain_drafts_sources_with_their_keys(
     other = write(
         tmp_path, "b.csv", table(("id", "ward"), [(f"0{p}", "xyz"[p % 3]) for p in people])
     )
-    assert guarded(cli, ["domain", "--source", f"one={one}", "--source", f"other={other}"]) == 0
+    assert (
+        run_command_line(cli, ["domain", "--source", f"one={one}", "--source", f"other={other}"])
+        == 0
+    )
     text = capsys.readouterr().out
     assert "0123" not in text
     drafted = load_config(config_file(tmp_path, text.replace("[run]", '[run]\nid = "draft"')))
@@ -273,5 +279,5 @@ def test_domain_drafts_sources_with_their_keys(
         ("one", ("age",), ("id",)),
         ("other", ("ward",), ("id",)),
     ]
-    assert guarded(cli, ["plan", str(tmp_path / "linked.toml")]) == 0
+    assert run_command_line(cli, ["plan", str(tmp_path / "linked.toml")]) == 0
     assert "its rows: " in capsys.readouterr().out

@@ -14,14 +14,14 @@ import pytest
 
 import parties.mpc.server
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status
-from parties.identity.tls import client_context, pinned_in
-from parties.mpc.server import run_party
+from parties.identity.tls import client_context, pinned_key_in
+from parties.mpc.server import run_mpc_server
 from parties.observability.events import WORKING
-from parties.observability.logs import JsonLog, board_of
-from parties.observability.status import About
+from parties.observability.logs import JsonLog, logged_status
+from parties.observability.status import RunInfo
 from protocols.runtime import PartyRuntime
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import PARTIES, make_config, sealed_upload
@@ -41,7 +41,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_events_have_time_level_party_study_and_their_fields(stream: io.StringIO) -> None:
     log = JsonLog(stream)
     log.event("starting", "before anything is known")
-    board_of(About.of_party(make_config(), 2), log)
+    logged_status(RunInfo.of_server(make_config(), 2), log)
     log.event("round-done", "round 3 of 4 done", done=3)
     log.event("failed", "out of disk", status=7, time="never", text_="x")
     first, second, third = lines(stream)
@@ -104,7 +104,7 @@ def test_a_command_that_fails_says_so_in_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = str(tmp_path / "missing.toml")
-    status = guarded(cli, ["party", missing, "--pid", "0", "--log-format", "json"])
+    status = run_command_line(cli, ["party", missing, "--pid", "0", "--log-format", "json"])
     said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert status == Status.CONFIG
     assert [(line["event"], line["level"]) for line in said] == [("failed", "error")]
@@ -118,7 +118,9 @@ async def send_canaries(
     cluster: Cluster, certificates: dict[str, CertificateFiles], pid: int
 ) -> None:
     """Uploads that are refused, each with something secret in it."""
-    context = client_context(certificates["clinic-d"], pinned_in(certificates[PARTIES[pid]].cert))
+    context = client_context(
+        certificates["clinic-d"], pinned_key_in(certificates[PARTIES[pid]].cert)
+    )
     ready = sealed_upload(cluster.config, "clinic-d")
     headers = ready.signed.headers()
     size = len(ready.sealed.content)
@@ -180,13 +182,13 @@ async def test_a_run_with_refused_uploads_logs_them_and_no_secret(
             tasks = []
             for pid, config in enumerate(configs):
                 cluster.directory(pid).mkdir()
-                board = board_of(About.of_party(config, pid), log)
+                board = logged_status(RunInfo.of_server(config, pid), log)
                 register = cluster.register(pid)
                 tasks.append(
                     asyncio.create_task(
-                        run_party(
+                        run_mpc_server(
                             config, pid, cluster.directory(pid), progress=log, closed=closed,
-                            register=register, board=board,
+                            register=register, status=board,
                         )
                     )
                 )  # fmt: skip

@@ -12,7 +12,7 @@ import parties.mpc.server
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.mpc.replay.effects import Circumstances
+from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import CLIENTS_VERIFY, COUNT_VERIFY, SELECT_VERIFY
 from parties.mpc.transcript_schema import COUNTING, RECOUNTING, TOTAL
 from protocols.context import Payload, StepCost, Transport
@@ -60,7 +60,7 @@ def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 
     """From now on server ``pid`` changes that message."""
     counts: dict[str, int] = {}
 
-    class Deviating(Circumstances):
+    class Deviating(Effects):
         def transport(self, inner: Transport) -> Transport:
             if inner.pid != pid:
                 return inner

@@ -15,19 +15,27 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from parties.observability.status import About, Board, Owner, OwnerState, Phase, Spent, StepSum
-from parties.service.admin_listener import Listening, answering
+from parties.observability.status import (
+    BudgetUse,
+    ParticipantState,
+    ParticipantStatus,
+    Phase,
+    RunInfo,
+    RunStatus,
+    StepTotals,
+)
+from parties.service.admin_listener import AdminListener, admin_thread
 from parties.service.metrics import render
-from parties.service.run_api import Orders, application
+from parties.service.run_api import CommandHandlers, run_application
 from tests.parties.support import make_config
 
 DASHBOARDS = sorted((Path(__file__).parents[2] / "deploy" / "grafana").glob("*.json"))
 AT_ANY_TIME = "5m"
 
 
-def full_board(study: str = "trial", pid: int = 0) -> Board:
+def full_board(study: str = "trial", pid: int = 0) -> RunStatus:
     """Of a server of which everything is known."""
-    board = Board(About.of_party(make_config({"run.id": study}), pid))
+    board = RunStatus(RunInfo.of_server(make_config({"run.id": study}), pid))
     board.event("listening", "")
     board.event("connected", "")
     board.event("round", "", round=2)
@@ -36,16 +44,16 @@ def full_board(study: str = "trial", pid: int = 0) -> Board:
     board.rejected("tls", "a stranger")
     board.rejected("tls", "a stranger")
     board.sources.owners = lambda: [
-        Owner("a", OwnerState.COUNTED),
-        Owner("b", OwnerState.INCOMPLETE, ("party-1",)),
+        ParticipantStatus("a", ParticipantState.COUNTED),
+        ParticipantStatus("b", ParticipantState.INCOMPLETE, ("party-1",)),
     ]
-    board.sources.spent = lambda: Spent(0.03, 0.01, 4)
-    board.sources.steps = lambda: {"select": StepSum(2, 1.5, 1000, 2000, 30)}
+    board.sources.spent = lambda: BudgetUse(0.03, 0.01, 4)
+    board.sources.steps = lambda: {"select": StepTotals(2, 1.5, 1000, 2000, 30)}
     board.sources.round_trip_s = lambda peer: 0.001 * (peer + 1)
     return board
 
 
-def document(board: Board) -> dict[str, Any]:
+def document(board: RunStatus) -> dict[str, Any]:
     return board.status() | {"process": {"memory_bytes": 1 << 20, "peak_bytes": 1 << 21}}
 
 
@@ -85,7 +93,7 @@ SERVICE = {
 
 
 def rendered(
-    *boards: Board, own: dict[str, Any] | None = None
+    *boards: RunStatus, own: dict[str, Any] | None = None
 ) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return samples(render([document(board) for board in boards], own=own)[0].decode())
 
@@ -147,7 +155,7 @@ def test_render_of_nothing_has_no_study() -> None:
 
 
 def test_what_is_unknown_is_left_out() -> None:
-    board = Board(About.of_party(make_config(), 0))
+    board = RunStatus(RunInfo.of_server(make_config(), 0))
     text = render([board.status()])[0].decode()
     for name in ("syncret_round_done", "syncret_memory_bytes", "syncret_peer_round_trip_seconds"):
         assert f"{name}{{" not in text
@@ -163,7 +171,7 @@ def test_names_of_others_cannot_forge_a_metric() -> None:
     evil = 'x"} 1\nsyncret_forged{a="'
     board = full_board()
     board.rejected(evil, "")
-    board.sources.steps = lambda: {evil: StepSum()}
+    board.sources.steps = lambda: {evil: StepTotals()}
     found = rendered(board)
     assert "syncret_forged" not in {name for name, _ in found}
     assert any(dict(labels).get("reason") == evil for _, labels in found)
@@ -173,7 +181,9 @@ def test_metrics_are_scraped_over_http(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         with (
-            answering(lambda: application(full_board(), Orders()), [Listening(listening)]),
+            admin_thread(
+                lambda: run_application(full_board(), CommandHandlers()), [AdminListener(listening)]
+            ),
             urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer,
         ):
             text = answer.read().decode()

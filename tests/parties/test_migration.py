@@ -13,7 +13,7 @@ from parties.foundation.version import STORE_VERSION, version
 from parties.mpc.storage import incoming
 from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
-from parties.storage.database import FILE, Database, lacks
+from parties.storage.database import FILE, Database, lacks_columns
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from parties.storage.shared_database import SharedDatabase
 from tests.parties.support import make_submission
@@ -165,9 +165,9 @@ def test_a_shared_database_is_brought_forward_by_whoever_opens_it_first(tmp_path
 def test_lacks_is_of_a_table_that_is_there() -> None:
     with closing(sqlite3.connect(":memory:")) as db:
         db.execute("CREATE TABLE owner (name TEXT)")
-        assert lacks(db, "owner", "name", "since")
-        assert not lacks(db, "owner", "name")
-        assert not lacks(db, "nobody", "name")
+        assert lacks_columns(db, "owner", "name", "since")
+        assert not lacks_columns(db, "owner", "name")
+        assert not lacks_columns(db, "nobody", "name")
 
 
 def test_the_table_of_versions_has_those_of_the_code() -> None:

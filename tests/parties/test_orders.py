@@ -18,14 +18,14 @@ from parties.audit.runner import audit_folder
 from parties.cli.main import cli
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import TooFewClients
-from parties.mpc.records import Total
-from parties.mpc.server import run_party
+from parties.mpc.records import RunningTotal
+from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
-from parties.observability.status import About, Board
-from parties.service.admin_listener import NAME
-from parties.service.exposed_run import orders_of, shown
-from parties.service.status_client import ask
-from parties.session.operator_commands import Asked, Orders
+from parties.observability.status import RunInfo, RunStatus
+from parties.service.admin_listener import SOCKET_NAME
+from parties.service.exposed_run import command_handlers, with_admin_api
+from parties.service.status_client import get_document
+from parties.session.operator_commands import CommandSet, OperatorCommands
 from parties.storage.database import Database
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -46,9 +46,9 @@ class Operated:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.orders = [Orders() for _ in range(3)]
+        self.orders = [OperatorCommands() for _ in range(3)]
         self.events = [Recording() for _ in range(3)]
-        self.boards = [Board(About.of_party(cluster.config, pid)) for pid in range(3)]
+        self.boards = [RunStatus(RunInfo.of_server(cluster.config, pid)) for pid in range(3)]
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> list[BaseException | None]:
@@ -57,15 +57,15 @@ class Operated:
             folder = self.cluster.directory(pid)
             folder.mkdir(exist_ok=True)
             runs.append(
-                run_party(
+                run_mpc_server(
                     config,
                     pid,
                     folder,
                     progress=self.events[pid],
                     closed=asyncio.Event(),
                     register=self.cluster.register(pid),
-                    orders=self.orders[pid],
-                    board=self.boards[pid],
+                    commands=self.orders[pid],
+                    status=self.boards[pid],
                 )
             )
         return await asyncio.gather(*runs, return_exceptions=True)
@@ -76,8 +76,8 @@ class Operated:
             for pid, orders in enumerate(self.orders):
                 folder, board = self.cluster.directory(pid), self.boards[pid]
                 folder.mkdir(exist_ok=True, mode=0o700)
-                told = orders_of(self.task.cancel, orders)
-                await stack.enter_async_context(shown(board, folder, told))
+                told = command_handlers(self.task.cancel, orders)
+                await stack.enter_async_context(with_admin_api(board, folder, told))
             yield
 
     async def until(self, there: Callable[[], bool]) -> None:
@@ -173,10 +173,10 @@ async def test_run_finishes_with_the_rounds_done_where_all_three_ask_it(
 async def test_revoked_owner_is_taken_out_where_all_three_ask_it(
     form: str, tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    totals: dict[tuple[str, int], Total] = {}
+    totals: dict[tuple[str, int], RunningTotal] = {}
     real = Store.save_total
 
-    def saving(store: Store, total: Total) -> None:
+    def saving(store: Store, total: RunningTotal) -> None:
         totals[store.directory.parent.name, total.round] = total
         real(store, total)
 
@@ -252,7 +252,7 @@ async def test_operators_ask_by_command_and_see_who_has_to_ask_too(operated: Ope
             "close trial: asked by party-0; it takes effect when party-1 and party-2 ask it, too (syncret close, at "
             "each)\n"
         )
-        status = await asyncio.to_thread(ask, folders[1])
+        status = await asyncio.to_thread(get_document, folders[1])
         assert [one["close"] for one in status["asked"]["told"]] == [True, False, False]
         named = await asyncio.to_thread(command, "revoke", folders[1], "clinic-d", "--json")
         assert json.loads(named.output)["here"]["revoked"] == ["clinic-d"]
@@ -265,26 +265,26 @@ async def test_operators_ask_by_command_and_see_who_has_to_ask_too(operated: Ope
 @pytest.mark.parametrize("body", [b"", b"{}", b"[" * 9000, b'{"owner": "<b>"}', b'{"owner": 7}'])
 async def test_revoke_refuses_what_names_nobody(operated: Operated, body: bytes) -> None:
     async with contextlib.asynccontextmanager(operated.at_sockets)():
-        connector = aiohttp.UnixConnector(str(operated.cluster.directory(0) / NAME))
+        connector = aiohttp.UnixConnector(str(operated.cluster.directory(0) / SOCKET_NAME))
         async with (
             aiohttp.ClientSession(connector=connector) as session,
             session.post("http://localhost/revoke", data=body) as response,
         ):
             assert response.status == 400
             assert "no data owner's name" in (await response.json())["error"]["what"]
-    assert operated.orders[0].asked == Asked()
+    assert operated.orders[0].asked == CommandSet()
 
 
 def test_orders_are_kept_in_the_runs_database(tmp_path: Path) -> None:
-    orders = Orders()
+    orders = OperatorCommands()
     with Database(tmp_path / "store", "ab", []) as database:
         orders.keep_in(database)
         orders.ask(finish=True, revoke=[A])
-    again = Orders()
+    again = OperatorCommands()
     again.ask(close=True)
     with Database(tmp_path / "store", "ab", []) as database:
         again.keep_in(database)
-    assert again.asked == Asked(True, True, frozenset({A}))
+    assert again.asked == CommandSet(True, True, frozenset({A}))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_orders_are_kept_in_the_runs_database(tmp_path: Path) -> None:
 )
 def test_asked_refuses_what_no_operator_can_ask(value: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not what an operator can ask"):
-        Asked.from_dict(value)
+        CommandSet.from_dict(value)
 
 
 def _transcript(operated: Operated, pid: int) -> list[str]:

@@ -51,8 +51,8 @@ def test_too_few_ports_are_an_error_and_old_ones_are_given_again(
     monkeypatch.setattr(children, "_HIGHEST", first)
     with pytest.raises(OSError, match="1 free ports between"):
         free_ports(1)
-    monkeypatch.setattr(children, "_KEPT", 0)
-    monkeypatch.setattr(children, "_given", deque())
+    monkeypatch.setattr(children, "_MAX_RESERVED", 0)
+    monkeypatch.setattr(children, "_reserved", deque())
     assert free_ports(1) == [first]
 
 
@@ -68,10 +68,10 @@ def test_a_register_that_is_somebody_elses_keeps_nobody_from_ports(
     monkeypatch.setattr(
         tempfile, "tempdir", str(tmp_path if what != "nothing can be made" else tmp_path / "none")
     )
-    monkeypatch.setattr(children, "_given", deque())
-    children._register.cache_clear()
+    monkeypatch.setattr(children, "_reserved", deque())
+    children._lock_file.cache_clear()
     try:
         assert len(set(free_ports(3))) == 3
-        assert children._register() is None
+        assert children._lock_file() is None
     finally:
-        children._register.cache_clear()
+        children._lock_file.cache_clear()

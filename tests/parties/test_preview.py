@@ -12,12 +12,12 @@ import pytest
 
 from parties.cli import submit as command
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles, Config
 from parties.foundation.exit_codes import Status
 from parties.mpc.submission import resubmit
-from parties.mpc.submission.withdrawal_client import TakenBack
-from parties.storage.owner_budget import Budget
+from parties.mpc.submission.withdrawal_client import WithdrawalProgress
+from parties.storage.owner_budget import OwnerBudget
 from tests.parties.commands import snapshot
 from tests.parties.support import PARTIES, make_config, running_servers
 
@@ -39,12 +39,12 @@ class Place:
 
     def submit(self, *options: str) -> int:
         arguments = ["submit", str(self.toml), "--data", str(self.table)]
-        return guarded(cli, [*arguments, "--budget", str(self.budget), *options])
+        return run_command_line(cli, [*arguments, "--budget", str(self.budget), *options])
 
     @property
     def charged(self) -> list[int]:
         """How many releases each dataset has."""
-        datasets = Budget(self.budget).datasets() if self.budget.exists() else []
+        datasets = OwnerBudget(self.budget).datasets() if self.budget.exists() else []
         return [len(dataset.runs) for dataset in datasets]
 
 
@@ -162,7 +162,7 @@ def test_command_replaces_and_withdraws(
     """Ingest alone, so that the servers never meet: everything waits for that, and is said so."""
     take_back = resubmit.take_back
 
-    async def hasty(*given: Any, **named: Any) -> TakenBack:
+    async def hasty(*given: Any, **named: Any) -> WithdrawalProgress:
         return await take_back(*given, **{**named, "limit_s": 0.0})
 
     monkeypatch.setattr(resubmit, "take_back", hasty)
@@ -186,7 +186,7 @@ def test_command_replaces_and_withdraws(
     assert (
         "the former submission is not gone yet: party-0 and party-1 and party-2 know of it" in said
     )
-    assert guarded(cli, ["budget", "--budget", str(place.budget)]) == Status.DONE
+    assert run_command_line(cli, ["budget", "--budget", str(place.budget)]) == Status.DONE
     assert "replaced by another submission: not spent" in capsys.readouterr().out
     assert place.submit("--withdraw") == Status.DONE
     said = capsys.readouterr().out

@@ -13,8 +13,8 @@ from parties.config import CertificateFiles
 from parties.foundation.errors import CertificateError
 from parties.identity.tls import load_identity, make_certificates, signer
 from parties.mpc.records import Checkpoint
-from parties.mpc.replay.log import Tape
-from parties.mpc.storage.incoming import Outgoing
+from parties.mpc.replay.log import ReplayLog
+from parties.mpc.storage.incoming import OutgoingUpload
 from parties.mpc.storage.store import Store
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER
@@ -36,13 +36,13 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.usefixtures("umask")
 def test_store_and_tape_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    tape = Tape(tmp_path, 0)
+    tape = ReplayLog(tmp_path, 0)
     with Store(tmp_path / "store", CONFIG) as store:
         upload, digests = make_upload(make_submission()), ("aa" * 32, "bb" * 32)
         with store.incoming() as body, store.incoming() as whole:
             body.write(b"body")
             whole.write(b"sealed")
-            store.accept(upload, body, digests, limit=3, outgoing=Outgoing(whole, (1, 2)))
+            store.accept(upload, body, digests, limit=3, outgoing=OutgoingUpload(whole, (1, 2)))
         store.save_total(make_total(1, ("clinic-a",), np.ones(9, np.uint32)))
         store.save_checkpoint(Checkpoint(1, 2, 20.5, 3, np.array([1.5])))
         store.add_traffic("clinic-a", received=1, sent=1)

@@ -20,8 +20,8 @@ from parties.config import CertificateFiles
 from parties.foundation.errors import ConfigError
 from parties.methods.distaim import write_lead_report
 from parties.mpc.estimation import make_estimator
-from parties.mpc.planning.validation import check_feasible
-from parties.mpc.records import Total
+from parties.mpc.planning.validation import validate_run
+from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import COUNTING, RECOUNTING
 from protocols.fields import encode
@@ -55,7 +55,7 @@ class Finished:
     """A finished run, and the last totals that its servers had."""
 
     folder: Path
-    totals: dict[str, Total]
+    totals: dict[str, RunningTotal]
 
     @property
     def run(self) -> Path:
@@ -65,10 +65,10 @@ class Finished:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Finished:
     folder = tmp_path_factory.mktemp("private")
-    totals: dict[str, Total] = {}
+    totals: dict[str, RunningTotal] = {}
     save = Store.save_total
 
-    def kept(store: Store, total: Total) -> None:
+    def kept(store: Store, total: RunningTotal) -> None:
         totals[store.directory.parent.name] = total
         save(store, total)
 
@@ -195,4 +195,4 @@ def test_audit_catches(
 def test_counts_are_refused_beside_private_bins() -> None:
     config = make_config(PRIVATE | {"run.input": "counts"})
     with pytest.raises(ConfigError, match=r"run.input.*'age'.*expected \"rows\""):
-        check_feasible(config, config.build_workload())
+        validate_run(config, config.build_workload())

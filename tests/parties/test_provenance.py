@@ -11,16 +11,16 @@ import pytest
 from mechanisms.draft import draft_domain
 from mechanisms.reading import read_table
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import Address, load_config
 from parties.foundation.exit_codes import Status
-from parties.identity.join_documents import own_card, own_request
-from parties.identity.study_setup import CERTIFICATES, admit, merge
+from parties.identity.join_documents import ensure_join_request, ensure_server_card
+from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.identity.tls import Authority
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
-from parties.local.request import Request, load_trial
-from parties.observability.events import Lines
+from parties.local.request import TrialRequest, load_trial
+from parties.observability.events import TextLines
 from parties.session.draft_config import draft_text
 from tests.parties.commands import ROOT, snapshot
 
@@ -40,7 +40,7 @@ def cards_of(kind: str, folder: Path) -> list[Path]:
         ends = ("mesh", "ingest") if kind == "distaim" else ("address",)
         card = folder / f"{name}.card"
         at = {end: Address(f"{name}.example", 7000 + number) for number, end in enumerate(ends)}
-        own_card(name, at, keys=folder / name, path=card)
+        ensure_server_card(name, at, keys=folder / name, path=card)
         cards.append(card)
     return cards
 
@@ -57,10 +57,10 @@ def test_a_study_in_earnest_refuses_what_was_read_from_a_table(
     authority, founded_in = tmp_path / "authority", tmp_path / "s"
     Authority.make(authority, 10)
     study.write_text(source.read_text())
-    founded = merge(study, cards, authority=authority, out=founded_in, valid_days=9)
+    founded = create_study(study, cards, authority=authority, out=founded_in, valid_days=9)
     table.write_text(",".join(founded.domain.written_names) + "\n")
-    own_request("north", keys=tmp_path / "tls", path=tmp_path / "north.request")
-    admit(
+    ensure_join_request("north", keys=tmp_path / "tls", path=tmp_path / "north.request")
+    issue_certificates(
         [tmp_path / "north.request"],
         authority=authority,
         out=founded_in / CERTIFICATES,
@@ -84,7 +84,7 @@ def test_a_study_in_earnest_refuses_what_was_read_from_a_table(
     ):
         if kind == "silos" and arguments[0] == "study":
             continue
-        assert guarded(cli, arguments) == Status.CONFIG, arguments
+        assert run_command_line(cli, arguments) == Status.CONFIG, arguments
         said = capsys.readouterr().err
         assert "column.from: what was read from a table" in said
         assert f"{column!r} (" in said
@@ -92,7 +92,7 @@ def test_a_study_in_earnest_refuses_what_was_read_from_a_table(
     assert snapshot(tmp_path) == before
     # Confirmed, the same commands do not mind: the kit is made.
     kits = ["kit", str(confirmed), *map(str, cards), "--out", str(tmp_path / "kits")]
-    assert guarded(cli, kits) == Status.DONE
+    assert run_command_line(cli, kits) == Status.DONE
 
 
 async def test_a_trial_of_a_draft_says_how_many_values_no_epsilon_covers(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ async def test_a_trial_of_a_draft_says_how_many_values_no_epsilon_covers(tmp_pat
     drafted = draft_domain(table)
     study.write_text(draft_text("t.csv", drafted))
     config = load_config(study)
-    request = Request("aim", "t", None, "iid", None, 0)
+    request = TrialRequest("aim", "t", None, "iid", None, 0)
     trial = load_trial(config, read_table(table), request, source=str(table))
     folder = open_method_folder(trial, tmp_path / "run")
     document = finish_trial(
-        trial, folder, await run_method(trial, folder, Lines(stream=io.StringIO()))
+        trial, folder, await run_method(trial, folder, TextLines(stream=io.StringIO()))
     )
     counts = document["about"]["provenance"]  # type: ignore[index]
     assert set(counts) == {"table"}
@@ -113,7 +113,8 @@ async def test_a_trial_of_a_draft_says_how_many_values_no_epsilon_covers(tmp_pat
     assert "public before" not in html
     assert f"Not covered by this: {counts['table']} values of the domain" in html
     assert (
-        guarded(cli, ["bundle", str(folder.path), "--out", str(tmp_path / "b.zip")]) == Status.DONE
+        run_command_line(cli, ["bundle", str(folder.path), "--out", str(tmp_path / "b.zip")])
+        == Status.DONE
     )
     with zipfile.ZipFile(tmp_path / "b.zip") as bundle:
         files = {Path(name).name: bundle.read(name) for name in bundle.namelist()}

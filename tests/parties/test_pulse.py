@@ -10,10 +10,10 @@ import pytest
 import parties.observability.events
 import parties.observability.heartbeat
 from parties.mpc.planning.budget import make_plan
-from parties.mpc.progress_text import doing
+from parties.mpc.progress_text import activity_text
 from parties.mpc.steps import CLIENTS_AGREE, ESTIMATE, STEPS
-from parties.observability.events import WORKING, FieldValue, Lines
-from parties.observability.heartbeat import HEARTBEAT_AFTER_S, Pulse, duration
+from parties.observability.events import WORKING, FieldValue, TextLines
+from parties.observability.heartbeat import HEARTBEAT_AFTER_S, Heartbeat, duration_text
 from protocols.context import Costs, StepCost
 from tests.parties.support import make_config
 
@@ -40,9 +40,9 @@ class Clock:
         return self.now
 
 
-def make_pulse(rounds: int = 10) -> tuple[Pulse, Heard, Clock]:
+def make_pulse(rounds: int = 10) -> tuple[Heartbeat, Heard, Clock]:
     heard, clock = Heard(), Clock()
-    return Pulse(heard, rounds=rounds, doing=lambda: "at work", clock=clock), heard, clock
+    return Heartbeat(heard, rounds=rounds, activity=lambda: "at work", clock=clock), heard, clock
 
 
 def test_look_says_nothing_until_it_was_quiet_for_a_while() -> None:
@@ -60,11 +60,11 @@ def test_look_says_nothing_until_it_was_quiet_for_a_while() -> None:
 
 def test_look_says_nothing_where_others_are_waited_for() -> None:
     heard, clock = Heard(), Clock()
-    pulse = Pulse(heard, rounds=3, clock=clock)
+    pulse = Heartbeat(heard, rounds=3, clock=clock)
     clock.now += 60
     pulse.look()
     assert heard.events == []
-    with pulse.during("estimating the model"):
+    with pulse.activity("estimating the model"):
         pulse.look()
     pulse.look()
     assert heard.working == ["estimating the model"]
@@ -79,7 +79,7 @@ def test_look_tells_iterations_and_how_long_the_rest_takes() -> None:
     assert heard.events == [
         (
             WORKING,
-            "at work, iteration 25 of 100, about 90 s more".replace("90 s", duration(90)),
+            "at work, iteration 25 of 100, about 90 s more".replace("90 s", duration_text(90)),
             {"iteration": 25, "of": 100, "left_s": 90.0},
         )
     ]
@@ -122,8 +122,8 @@ async def test_beating_looks_at_intervals_and_leaves_no_task(
     monkeypatch.setattr(parties.observability.heartbeat, "BEAT_S", 0.01)
     monkeypatch.setattr(parties.observability.heartbeat, "QUIET_S", 0.0)
     heard = Heard()
-    pulse = Pulse(heard, rounds=3, doing=lambda: "at work")
-    async with pulse.beating(), asyncio.timeout(10):
+    pulse = Heartbeat(heard, rounds=3, activity=lambda: "at work")
+    async with pulse.running(), asyncio.timeout(10):
         while len(heard.working) < 2:  # noqa: ASYNC110 -- a list that another task fills
             await asyncio.sleep(0.005)
     assert len(asyncio.all_tasks()) == 1
@@ -133,7 +133,7 @@ async def test_beating_looks_at_intervals_and_leaves_no_task(
     ("seconds", "text"), [(0.2, "1 s"), (40, "40 s"), (600, "10 min"), (12_600, "3.5 h")]
 )
 def test_duration_has_two_digits(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert duration_text(seconds) == text
 
 
 # What is shown.
@@ -146,7 +146,7 @@ class Terminal(io.StringIO):
 
 def test_lines_on_a_terminal_take_the_place_of_one_another() -> None:
     stream = Terminal()
-    lines = Lines("party 0", stream)
+    lines = TextLines("party 0", stream)
     lines.event("round", "round 1")
     lines.event(WORKING, "a")
     lines.event(WORKING, "b" * 500)
@@ -161,7 +161,7 @@ def test_lines_on_a_terminal_take_the_place_of_one_another() -> None:
 def test_lines_elsewhere_come_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(), io.StringIO()
     monkeypatch.setattr(parties.observability.events.time, "monotonic", clock)
-    lines = Lines("", stream)
+    lines = TextLines("", stream)
     written: list[float] = []
     for _ in range(200):
         clock.now += 1
@@ -181,12 +181,12 @@ def test_doing_knows_every_step_that_takes_long(lead: bool) -> None:
     config = make_config()
     plan = make_plan(config, config.build_workload())
     said = {
-        name: doing(Costs([StepCost(name, 3)]), plan, lead=lead)
+        name: activity_text(Costs([StepCost(name, 3)]), plan, lead=lead)
         for name in STEPS
         if not name.startswith("clients.") and name != "prepare"
     }
     assert all(text is not None and text.startswith("round 3 of 4: ") for text in said.values())
     whose = "estimating" if lead else "party 0 is at work: estimating"
     assert said[ESTIMATE.name] == f"round 3 of 4: {whose} the model"
-    assert doing(Costs([StepCost(CLIENTS_AGREE.name, 0)]), plan, lead=lead) is None
-    assert doing(Costs(), plan, lead=lead) is None
+    assert activity_text(Costs([StepCost(CLIENTS_AGREE.name, 0)]), plan, lead=lead) is None
+    assert activity_text(Costs(), plan, lead=lead) is None

@@ -27,9 +27,9 @@ from parties.config import Config
 from parties.foundation.errors import StoreError
 from parties.local.flaim_simulation import simulate
 from parties.mpc.planning.budget import make_plan, noise_kind
-from parties.report.claims import claims_with_truth, column_claims, truth_in_words
+from parties.report.claims import claims_with_truth, column_claims, truth_text
 from parties.report.html import render_html
-from parties.report.model import NOT_PRIVATE, ReportPictures
+from parties.report.model import NOT_PRIVATE, ReportFigures
 from parties.report.quality import (
     QUALITY,
     aim_quality,
@@ -323,10 +323,8 @@ def test_claims_with_truth_say_which_of_them_are_wrong() -> None:
     assert right["true"]["moved"] == pytest.approx(1)
     (wrong,) = claims_with_truth(claims, domain, made, far)
     assert {"how far it is off", "10% quantile", "50% quantile"} <= set(wrong["wrong"])
-    assert truth_in_words([right]) == [
-        "Held against the real table, no claim on one column is wrong."
-    ]
-    (said,) = truth_in_words([wrong])
+    assert truth_text([right]) == ["Held against the real table, no claim on one column is wrong."]
+    (said,) = truth_text([wrong])
     assert said.startswith(
         "Held against the real table, what is claimed of age is wrong: how far it is off"
     )
@@ -339,7 +337,7 @@ def test_claims_with_truth_say_which_of_them_are_wrong() -> None:
     assert {"quality.truth", "quality.columns[].true", "quality.shuffling.true"} <= set(
         document["not_private"]  # type: ignore[call-overload]
     )
-    text = Page(render_html(document, ReportPictures())).text
+    text = Page(render_html(document, ReportFigures())).text
     assert said in text
     assert "no better than columns drawn independently" in text
     assert "27 to 32" in text
@@ -356,7 +354,7 @@ def test_page_shows_verdict_and_marks_true_errors() -> None:
     said = section(marginal("sex", 0.02, noise=3.0), marginal("sex age", 0.5))
     said["verdict"] = verdict(said, DOMAIN)
     report = replace(example(), utility=None, quality=said)
-    text = Page(render_html(report.to_dict(), ReportPictures())).text
+    text = Page(render_html(report.to_dict(), ReportFigures())).text
     assert "Good for" in text
     assert "may be off by more than 15% of the rows" in text
     assert "another one was chosen" in text
@@ -370,7 +368,7 @@ def test_page_shows_verdict_and_marks_true_errors() -> None:
         "quality.marginals[].true_error",
         "quality.marginals[].held",
     ]
-    text = Page(render_html(document, ReportPictures())).text
+    text = Page(render_html(document, ReportFigures())).text
     assert "0 of 2 intervals hold" in text
     assert "37.5 %, outside" in text
     assert NOT_PRIVATE in text

@@ -16,15 +16,15 @@ import pytest
 import parties.mpc.server
 from parties.config import CertificateFiles
 from parties.foundation.errors import StoreError, StudyReleased, SubmissionRefused
-from parties.foundation.exit_codes import FlaimRefused, Status, describe
+from parties.foundation.exit_codes import FederationRefused, Status, describe
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.server import run_flaim_server
-from parties.mpc.server import run_party
+from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 from parties.storage.privacy_ledger import DurableLedger
-from parties.storage.release_registry import Register, Registered, Study
+from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry, StudyRegistration
 from tests.parties.flaim_support import NAMES, SERVER, Events, flaim_config, play
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.small import write_small
@@ -32,13 +32,13 @@ from tests.parties.support import PARTIES, make_codes, make_config
 
 Certificates = dict[str, CertificateFiles]
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = Study("c1" * 32, "alpha", "study-1", "a" * 32, Path("/first"), "5e" * 32)
+FIRST = RegisteredFolder("c1" * 32, "alpha", "study-1", "a" * 32, Path("/first"), "5e" * 32)
 OTHER = replace(FIRST, store="b" * 32, folder=Path("/other"))
 
 
 @pytest.fixture
-def register(tmp_path: Path) -> Register:
-    return Register(tmp_path / "places" / "register.sqlite")
+def register(tmp_path: Path) -> ReleaseRegistry:
+    return ReleaseRegistry(tmp_path / "places" / "register.sqlite")
 
 
 @pytest.fixture
@@ -50,7 +50,9 @@ def cluster(tmp_path: Path, certificates: Certificates, monkeypatch: pytest.Monk
 # The file
 
 
-def test_begin_refuses_another_folder_once_something_was_released(register: Register) -> None:
+def test_begin_refuses_another_folder_once_something_was_released(
+    register: ReleaseRegistry,
+) -> None:
     for study in (FIRST, OTHER):
         register.begin(study)
     register.release(OTHER, ["north"])
@@ -72,7 +74,7 @@ def test_begin_refuses_another_folder_once_something_was_released(register: Regi
         register.begin(FIRST)
 
 
-def test_begin_tells_configurations_and_servers_apart(register: Register) -> None:
+def test_begin_tells_configurations_and_servers_apart(register: ReleaseRegistry) -> None:
     register.begin(FIRST)
     register.release(FIRST, ["north"])
     for study in (replace(OTHER, config="c2" * 32), replace(OTHER, server="beta")):
@@ -81,7 +83,7 @@ def test_begin_tells_configurations_and_servers_apart(register: Register) -> Non
         register.release(study, ["north"])
 
 
-def test_check_client_refuses_whom_another_folder_has_released(register: Register) -> None:
+def test_check_client_refuses_whom_another_folder_has_released(register: ReleaseRegistry) -> None:
     for study in (FIRST, OTHER):
         register.begin(study)
     register.check_client(OTHER, "north")
@@ -94,12 +96,12 @@ def test_check_client_refuses_whom_another_folder_has_released(register: Registe
     register.check_client(FIRST, "north")
 
 
-def test_resume_refuses_fewer_charges_than_were_made(register: Register) -> None:
-    study = Registered.begin(register.path, FIRST)
+def test_resume_refuses_fewer_charges_than_were_made(register: ReleaseRegistry) -> None:
+    study = StudyRegistration.begin(register.path, FIRST)
     study.resume(0)
     study.release(["north"], 0)
     study.release(["north"], 64)
-    again = Registered.begin(register.path, FIRST)
+    again = StudyRegistration.begin(register.path, FIRST)
     for charges in (0, 63):
         with pytest.raises(StudyReleased, match=f"knows of {charges} charges.* and 64 were made"):
             again.resume(charges)
@@ -107,7 +109,7 @@ def test_resume_refuses_fewer_charges_than_were_made(register: Register) -> None
     again.resume(65)
 
 
-def test_sealing_keys_are_shared_until_the_studies_are_over(register: Register) -> None:
+def test_sealing_keys_are_shared_until_the_studies_are_over(register: ReleaseRegistry) -> None:
     second = replace(OTHER, config="c2" * 32)
     for study in (FIRST, second, replace(second, store="c" * 32, seal="")):
         register.begin(study)
@@ -120,7 +122,7 @@ def test_sealing_keys_are_shared_until_the_studies_are_over(register: Register) 
 def race(path: Path, number: int) -> bool:
     try:
         study = replace(FIRST, store=str(number))
-        registered = Registered.begin(path, study)
+        registered = StudyRegistration.begin(path, study)
         for client in range(5):
             registered.release([f"owner-{client}"])
     except StudyReleased:
@@ -135,10 +137,10 @@ def test_one_of_many_processes_releases(tmp_path: Path) -> None:
     assert done.count(True) == 1
 
 
-def test_a_damaged_register_is_refused(register: Register) -> None:
+def test_a_damaged_register_is_refused(register: ReleaseRegistry) -> None:
     register.path.write_bytes(b"")
     with pytest.raises(StoreError, match=r"register\.sqlite: is damaged"):
-        Register(register.path)
+        ReleaseRegistry(register.path)
     assert register.path.read_bytes() == b""
 
 
@@ -147,7 +149,7 @@ def test_a_damaged_register_is_refused(register: Register) -> None:
 
 async def start(cluster: Cluster, pid: int, directory: Path) -> None:
     config = cluster.with_own_certificates()[pid]
-    await run_party(
+    await run_mpc_server(
         config,
         pid,
         directory,
@@ -185,7 +187,7 @@ async def test_run_party_refuses_an_old_copy_of_its_folder_where_all_three_are_o
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     for path, content in seals.items():
         if not path.exists():
-            write_whole(path, content, secret=True)
+            write_atomic(path, content, secret=True)
     for pid in range(3):
         shutil.rmtree(cluster.directory(pid))
         shutil.copytree(copies[pid], cluster.directory(pid))
@@ -214,13 +216,15 @@ async def test_run_party_opens_and_charges_nothing_that_the_register_does_not_ha
 ) -> None:
     seen: list[tuple[int, tuple[str, ...]]] = []
 
-    def full(self: Register, study: Study, clients: Iterable[str], charges: int = 0) -> None:
+    def full(
+        self: ReleaseRegistry, study: RegisteredFolder, clients: Iterable[str], charges: int = 0
+    ) -> None:
         with pytest.raises(StoreError, match="in use"):
             Store(study.folder / "store", study.config)
         seen.append((PARTIES.index(study.server), tuple(clients)))
         raise StoreError(self.path, "cannot be written: no room")
 
-    monkeypatch.setattr(Register, "release", full)
+    monkeypatch.setattr(ReleaseRegistry, "release", full)
     ended = await cluster.run(owners=EVERYONE)
     assert None not in ended
     assert any(isinstance(error, StoreError) for error in ended)
@@ -244,8 +248,10 @@ async def test_run_party_takes_in_nobody_whom_another_folder_has_released(
             if all((cluster.directory(pid) / "transcript.jsonl").exists() for pid in range(3)):
                 break
         for pid, name in enumerate(PARTIES):
-            other = Study(cluster.config.digest(), name, "trial", "f" * 32, Path("/other"))
-            Registered.begin(cluster.register(pid), other).release(["clinic-a"])
+            other = RegisteredFolder(
+                cluster.config.digest(), name, "trial", "f" * 32, Path("/other")
+            )
+            StudyRegistration.begin(cluster.register(pid), other).release(["clinic-a"])
         with pytest.raises(SubmissionRefused, match="is in a release of this configuration") as no:
             await submit(cluster.config, make_codes(20), cluster.certificates["clinic-a"])
         assert no.value.status == 409
@@ -260,8 +266,8 @@ async def test_a_sealing_key_stays_for_a_study_that_is_not_over(
 ) -> None:
     config = cluster.config.override({"run.id": "another"})
     seal = cluster.own_files(PARTIES[0]).seal
-    other = Registered.begin(
-        cluster.register(0), Study.of_server(config, 0, "f" * 32, tmp_path / "another")
+    other = StudyRegistration.begin(
+        cluster.register(0), RegisteredFolder.of_server(config, 0, "f" * 32, tmp_path / "another")
     )
     record = Recording()
     assert await cluster.run(owners=EVERYONE, records={0: record}) == [None] * 3
@@ -302,14 +308,14 @@ async def test_run_server_sends_away_whom_another_folder_has_released(
     tmp_path: Path, flaim_certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, register = flaim_config(flaim_certificates), tmp_path / "register.sqlite"
-    begin = Registered.begin
+    begin = StudyRegistration.begin
 
-    def overtaken(path: Path, study: Study) -> Registered:
+    def overtaken(path: Path, study: RegisteredFolder) -> StudyRegistration:
         mine = begin(path, study)
         begin(path, replace(study, store="f" * 32, folder=Path("/other"))).release(NAMES[:1])
         return mine
 
-    monkeypatch.setattr(Registered, "begin", overtaken)
+    monkeypatch.setattr(StudyRegistration, "begin", overtaken)
     with pytest.raises(Exception, match=r"clients|released") as ended:
         await play(
             config.override({"clients.wait_s": 2.0}),
@@ -317,7 +323,7 @@ async def test_run_server_sends_away_whom_another_folder_has_released(
             tmp_path,
             register=register,
         )
-    assert not isinstance(ended.value, FlaimRefused)
+    assert not isinstance(ended.value, FederationRefused)
     text = (tmp_path / "server" / "transcript.jsonl").read_text()
     assert f"client '{NAMES[0]}' is in a release of this configuration already" in text
     assert '"kind":"ledger"' not in text

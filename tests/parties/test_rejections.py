@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from parties.config import CertificateFiles, Config
-from parties.identity.tls import client_context, make_certificates, pinned_in
+from parties.identity.tls import client_context, make_certificates, pinned_key_in
 from parties.mpc.intake.listener import start_ingest
 from parties.mpc.storage.store import Store
-from parties.observability.events import FieldValue, Rejection, of_status
+from parties.observability.events import FieldValue, Rejection, rejection_of_status
 from tests.parties.support import make_config, sealed_upload
 
 Told = list[tuple[str, str, dict[str, FieldValue]]]
@@ -47,7 +47,7 @@ async def listening(
 async def put(
     config: Config, files: CertificateFiles, server: CertificateFiles, **headers: str
 ) -> int:
-    context = client_context(files, pinned_in(server.cert))
+    context = client_context(files, pinned_key_in(server.cert))
     ready = sealed_upload(config)
     port = config.require_parties()[1].ingest.port
     async with (
@@ -112,6 +112,6 @@ async def test_garbage_at_the_door_is_told_once_or_not_at_all(
 
 
 def test_every_status_has_a_reason() -> None:
-    assert of_status(422) is Rejection.MISFIT
-    assert of_status(507) is Rejection.STORAGE
-    assert of_status(500) is Rejection.OTHER
+    assert rejection_of_status(422) is Rejection.MISFIT
+    assert rejection_of_status(507) is Rejection.STORAGE
+    assert rejection_of_status(500) is Rejection.OTHER

@@ -17,7 +17,7 @@ from aiohttp import web
 from parties.config import CertificateFiles, Config
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import SealError
-from parties.identity.tls import certificate_bytes, client_context, make_certificates, pinned_in
+from parties.identity.tls import certificate_bytes, client_context, make_certificates, pinned_key_in
 from parties.mpc.intake import forwarder
 from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
@@ -26,8 +26,8 @@ from parties.mpc.submission.sealed_upload import (
     CERTIFICATE_HEADER,
     CLIENT_HEADER,
     SIGNATURE_HEADER,
-    ReceiptMaker,
-    Received,
+    ReceiptSigner,
+    ReceivedUpload,
     SealedUpload,
     SignedUpload,
     check_receipt,
@@ -64,7 +64,7 @@ class Asker:
         self, pid: int, path: str, headers: dict[str, str], body: bytes, *, by: str
     ) -> tuple[int, dict[str, object]]:
         name = PARTIES[pid]
-        context = client_context(self.certificates[by], pinned_in(self.certificates[name].cert))
+        context = client_context(self.certificates[by], pinned_key_in(self.certificates[name].cert))
         url = f"https://{self.config.parties[pid].ingest}/v1/runs/trial/{path}"
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
@@ -78,7 +78,7 @@ class Asker:
         return await self.put(pid, "submission", headers, ready.sealed.content, by=by)
 
     async def pass_on(
-        self, pid: int, signed: SignedUpload, part: Received, *, by: str = "party-0"
+        self, pid: int, signed: SignedUpload, part: ReceivedUpload, *, by: str = "party-0"
     ) -> tuple[int, dict[str, object]]:
         """As another server does."""
         return await self.put(pid, "part", signed.headers_between_servers(), part.content, by=by)
@@ -132,7 +132,7 @@ async def test_an_upload_to_any_server_reaches_all_three(
         # Nothing is kept where it is not needed any more; bytes are counted at who passed them on.
         assert bodies_in(stores[pid].directory, "outbox") == []
         others = [i for i in range(3) if i != pid]
-        sent = sum(len(ready.sealed.part(i).content) for i in others)
+        sent = sum(len(ready.sealed.for_server(i).content) for i in others)
         assert [Outbox(stores[i]).passed_on()[0] for i in range(3)] == [
             sent if i == pid else 0 for i in range(3)
         ]
@@ -159,7 +159,7 @@ async def test_parts_for_a_server_that_is_away_wait_and_survive_a_restart(
             await until_waiting_for_nobody(stores[0])
             assert late[2].read_submission("clinic-a") == ready.parts.bodies[2]
         assert bodies_in(stores[0].directory, "outbox") == []
-        receipts = Outbox(stores[0]).whereabouts("clinic-a").receipts
+        receipts = Outbox(stores[0]).delivery_status("clinic-a").receipts
         for receipt in receipts.values():
             check_receipt(receipt, ready.signed.upload, config)
         assert sorted(receipts) == [1, 2]
@@ -170,16 +170,16 @@ async def test_more_parts_wait_for_a_server_that_is_away_than_are_queued(
 ) -> None:
     """Two are queued, four wait in the outbox; all are passed on, in one life of the server and in the next."""
     monkeypatch.setattr(forwarder, "LONGEST_PAUSE_S", 0.3)
-    monkeypatch.setattr(forwarder, "QUEUED", 2)
+    monkeypatch.setattr(forwarder, "MAX_QUEUED", 2)
     asker = Asker(make_config({"timeouts.submit_s": 3.0, "clients.expected": 4}), certificates)
     config, clients, queued = asker.config, list(OWNERS), list[int]()
-    add = forwarder._Peer.add
+    add = forwarder._PeerQueue.add
 
-    def counted(peer: forwarder._Peer, *arguments: Any) -> None:
+    def counted(peer: forwarder._PeerQueue, *arguments: Any) -> None:
         add(peer, *arguments)
         queued.append(len(peer._tries))
 
-    monkeypatch.setattr(forwarder._Peer, "add", counted)
+    monkeypatch.setattr(forwarder._PeerQueue, "add", counted)
     async with running_servers(config, tmp_path, certificates, (0,)) as stores:
         for client in clients[:3]:
             status, answer = await asker.upload(0, sealed_upload(config, client))
@@ -216,7 +216,7 @@ async def test_a_delivery_that_was_not_noted_is_made_again_and_counts_once(
 ) -> None:
     """A kill between the other server's receipt and the note of it."""
     ready = sealed_upload(asker.config)
-    part = ready.sealed.part(1)
+    part = ready.sealed.for_server(1)
     async with running_servers(asker.config, tmp_path, asker.certificates, (1,)) as stores:
         first = await asker.pass_on(1, ready.signed, part)
         again = await asker.pass_on(1, ready.signed, part, by="party-2")
@@ -243,7 +243,7 @@ async def test_a_refusal_ends_with_its_reason(asker: Asker, tmp_path: Path) -> N
 async def test_a_server_cannot_make_up_an_owner(asker: Asker, store: Store, tmp_path: Path) -> None:
     """It has no certificate of the run's authority for one, and its own is no owner's."""
     ready = sealed_upload(asker.config)
-    part, upload = ready.sealed.part(1), ready.signed.upload
+    part, upload = ready.sealed.for_server(1), ready.signed.upload
     foreign = make_certificates(tmp_path / "foreign", [], ["clinic-a"])["clinic-a"]
     old = make_certificates(tmp_path / "old", [], ["clinic-a"], valid_days=-1)["clinic-a"]
     for certificate, message in (
@@ -258,7 +258,7 @@ async def test_a_server_cannot_make_up_an_owner(asker: Asker, store: Store, tmp_
         assert (status, what(answer)[0]) == (403, f"header {SIGNATURE_HEADER}")
         assert message in what(answer)[1]
     made_up = sealed_upload(asker.config, "party-0", signed_by="party-0")
-    status, answer = await asker.pass_on(1, made_up.signed, made_up.sealed.part(1))
+    status, answer = await asker.pass_on(1, made_up.signed, made_up.sealed.for_server(1))
     assert (status, what(answer)[1]) == (403, "'party-0' is a compute server of this run")
     assert upload.digest() == ready.signed.upload.digest()
     assert store.submissions() == []
@@ -267,13 +267,13 @@ async def test_a_server_cannot_make_up_an_owner(asker: Asker, store: Store, tmp_
 async def test_a_server_cannot_alter_what_it_passes_on(asker: Asker, store: Store) -> None:
     """Box, common part and fields are signed: any other one has to be signed by the owner as well."""
     ready, other = sealed_upload(asker.config), sealed_upload(asker.config, first_round=2)
-    part = ready.sealed.part(1)
+    part = ready.sealed.for_server(1)
     assert part.common is not None
-    for changed in (other.sealed.part(1), replace(part, common=part.common[:-1] + b"?")):
+    for changed in (other.sealed.for_server(1), replace(part, common=part.common[:-1] + b"?")):
         status, answer = await asker.pass_on(1, ready.signed, changed)
         assert (status, what(answer)[0]) == (400, "body")
     forged = replace(ready.signed, upload=other.signed.upload)
-    status, answer = await asker.pass_on(1, forged, other.sealed.part(1))
+    status, answer = await asker.pass_on(1, forged, other.sealed.for_server(1))
     assert (status, what(answer)) == (
         403,
         (f"header {SIGNATURE_HEADER}", "a signature is not one of 'clinic-a'"),
@@ -294,7 +294,7 @@ async def test_only_the_other_servers_pass_parts_on(
     everyone = {**asker.certificates, "second": second}
     impostor = Asker(asker.config, everyone)
     for by in ("clinic-a", "party-1", "second"):
-        status, answer = await impostor.pass_on(1, ready.signed, ready.sealed.part(1), by=by)
+        status, answer = await impostor.pass_on(1, ready.signed, ready.sealed.for_server(1), by=by)
         assert (status, what(answer)[0]) == (403, "client certificate")
     assert store.submissions() == []
 
@@ -317,7 +317,7 @@ async def test_parts_with_malformed_headers_are_refused(
     del headers[header]
     if value is not None:
         headers[header] = value
-    body = ready.sealed.part(1).content
+    body = ready.sealed.for_server(1).content
     status, _ = await asker.put(1, "part", headers, body, by="party-0")
     assert status == 400
     assert store.submissions() == []
@@ -328,7 +328,7 @@ async def test_parts_of_another_size_are_refused(
     asker: Asker, store: Store, change: int, status: int
 ) -> None:
     ready = sealed_upload(asker.config)
-    body = ready.sealed.part(1).content
+    body = ready.sealed.for_server(1).content
     wrong = body[:change] if change < 0 else body + bytes(change)
     headers = ready.signed.headers_between_servers()
     got, _ = await asker.put(1, "part", headers, wrong, by="party-0")
@@ -339,19 +339,19 @@ async def test_parts_of_another_size_are_refused(
 async def test_parts_follow_the_rules_for_submissions(asker: Asker, store: Store) -> None:
     """Another one of a client is a conflict, one of another run does not fit, and a full or ended run takes none."""
     ready = sealed_upload(asker.config)
-    assert (await asker.pass_on(1, ready.signed, ready.sealed.part(1)))[0] == 201
+    assert (await asker.pass_on(1, ready.signed, ready.sealed.for_server(1)))[0] == 201
     other = sealed_upload(asker.config, nonce="11" * 16)
-    assert (await asker.pass_on(1, other.signed, other.sealed.part(1)))[0] == 409
+    assert (await asker.pass_on(1, other.signed, other.sealed.for_server(1)))[0] == 409
     unfit = sealed_upload(asker.config, "clinic-b", first_round=9)
-    assert (await asker.pass_on(1, unfit.signed, unfit.sealed.part(1)))[0] == 422
+    assert (await asker.pass_on(1, unfit.signed, unfit.sealed.for_server(1)))[0] == 422
     for client in ("clinic-b", "clinic-c"):
         more = sealed_upload(asker.config, client)
-        assert (await asker.pass_on(1, more.signed, more.sealed.part(1)))[0] == 201
+        assert (await asker.pass_on(1, more.signed, more.sealed.for_server(1)))[0] == 201
     late = sealed_upload(asker.config, "clinic-d")
-    assert (await asker.pass_on(1, late.signed, late.sealed.part(1)))[0] == 403
+    assert (await asker.pass_on(1, late.signed, late.sealed.for_server(1)))[0] == 403
     store.close_to_clients()
-    assert (await asker.pass_on(1, late.signed, late.sealed.part(1)))[0] == 410
-    assert (await asker.pass_on(1, ready.signed, ready.sealed.part(1)))[0] == 200
+    assert (await asker.pass_on(1, late.signed, late.sealed.for_server(1)))[0] == 410
+    assert (await asker.pass_on(1, ready.signed, ready.sealed.for_server(1)))[0] == 200
 
 
 @contextlib.asynccontextmanager
@@ -383,8 +383,8 @@ async def confirming(
 async def test_a_receipt_that_does_not_hold_is_none(asker: Asker, tmp_path: Path) -> None:
     """It is of another server, of another upload, or of nobody: the part goes on waiting."""
     config, ready = asker.config, sealed_upload(asker.config)
-    maker = ReceiptMaker.load("party-0", asker.certificates["party-0"])
-    wrong = ReceiptMaker.load("party-2", asker.certificates["party-2"])
+    maker = ReceiptSigner.load("party-0", asker.certificates["party-0"])
+    wrong = ReceiptSigner.load("party-2", asker.certificates["party-2"])
     elsewhere = make_upload(ready.signed.submission).upload
     for receipt in (
         maker.make(ready.signed.upload).to_dict(),
@@ -398,7 +398,7 @@ async def test_a_receipt_that_does_not_hold_is_none(asker: Asker, tmp_path: Path
         ):
             status, answer = await asker.upload(0, ready)
             assert (status, answer["kept_for"]) == (202, ["party-2"])
-            assert sizes[0] == len(ready.sealed.part(2).content)
+            assert sizes[0] == len(ready.sealed.for_server(2).content)
             assert Outbox(stores[0]).waiting(2) == ["clinic-a"]
 
 
@@ -411,11 +411,11 @@ def test_a_server_cannot_open_what_it_passes_on(certificates: Certificates) -> N
     keys = [SealKey.load(certificates[name].seal) for name in PARTIES]
     upload = ready.signed.upload
     for pid, key in enumerate(keys):
-        assert open_part(pid, key, upload, ready.sealed.part(pid)) == ready.parts.bodies[pid]
+        assert open_part(pid, key, upload, ready.sealed.for_server(pid)) == ready.parts.bodies[pid]
         for other in {0, 1, 2} - {pid}:
             for number in (pid, other):
                 with pytest.raises(SealError):
-                    open_part(number, key, upload, ready.sealed.part(other))
+                    open_part(number, key, upload, ready.sealed.for_server(other))
 
 
 def test_what_an_owner_sends_shows_nothing_of_what_is_shared() -> None:
@@ -437,7 +437,7 @@ def test_parts_are_bound_to_their_submission_server_and_common_part(
     config = make_config()
     ready, other = sealed_upload(config), sealed_upload(config, first_round=2)
     key = SealKey.load(certificates["party-1"].seal)
-    part, upload = ready.sealed.part(1), ready.signed.upload
+    part, upload = ready.sealed.for_server(1), ready.signed.upload
     assert part.common is not None
     for wrong in (
         replace(upload, submission=other.signed.submission),

@@ -19,20 +19,20 @@ from parties.report.model import (
     Associations,
     ColumnShares,
     Communication,
-    Excluded,
-    Opened,
+    ExcludedOwner,
     Parameters,
     Privacy,
     QueryError,
-    ReportPictures,
+    ReportedOpening,
+    ReportFigures,
     RunReport,
-    Selected,
+    SelectedQuery,
     Utility,
     WorkloadSize,
     check_report,
     excluded_text,
 )
-from parties.report.privacy_text import About, ColumnAbout
+from parties.report.privacy_text import ColumnDescription, ReportHeader
 from parties.report.writing import write_report
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{$ \x07"
@@ -55,25 +55,31 @@ def example(name: str = "stays") -> RunReport:
             122_500.0, 900.0, {name: (0, 7, 0), "select": (10, 20, 30)}, 1.632
         ),
         time_s={"total": 12.5, "share": 1.0, "select": 0.5, "measure": 0.25, "estimate": 9.0},
-        opened=(Opened(0, "measure", "measure.counts", 20), Opened(1, "select", name, 1)),
-        selected=(Selected(1, ("age", name), 24, 6012, 20.5),),
+        opened=(
+            ReportedOpening(0, "measure", "measure.counts", 20),
+            ReportedOpening(1, "select", name, 1),
+        ),
+        selected=(SelectedQuery(1, ("age", name), 24, 6012, 20.5),),
         utility=Utility("the trial's table", workload_error=0.125, nll=8.5),
         seed=7,
         synthetic_rows=6012,
         notes=(name,),
-        about=About(
+        about=ReportHeader(
             name,
             "ab" * 32,
             "2026-11-21T19:19:05Z",
             "0.2.0",
             "one row of the whole table",
-            (ColumnAbout(name, "categorical", 3, name), ColumnAbout("age", "integer", 5, "0 to 9")),
+            (
+                ColumnDescription(name, "categorical", 3, name),
+                ColumnDescription("age", "integer", 5, "0 to 9"),
+            ),
         ),
     )
 
 
-def shown(name: str = "age", *, real: bool = True) -> ReportPictures:
-    return ReportPictures(
+def shown(name: str = "age", *, real: bool = True) -> ReportFigures:
+    return ReportFigures(
         (QueryError(("age", name), 0.25), QueryError(("sex", "ward"), 0.5)) if real else (),
         (ColumnShares(name, (name, "b"), (0.4, 0.6), (0.5, 0.5) if real else None),),
         Associations(
@@ -252,7 +258,7 @@ QUALITY = {
 
 def test_render_html_shows_errors_to_expect_where_no_real_table_is_at_hand() -> None:
     document = {**replace(example(), utility=None).to_dict(), "quality": QUALITY}
-    source = render_html(document, ReportPictures())
+    source = render_html(document, ReportFigures())
     assert "<h2>Errors to expect</h2>" in source
     assert "where it lies with 95% confidence" in source
     assert NOT_PRIVATE not in source
@@ -268,11 +274,11 @@ def test_render_html_draws_true_errors_without_intervals_in_a_trial() -> None:
 
 def test_render_html_says_which_queries_were_measured_with_what_noise() -> None:
     chosen = (
-        Selected(1, ("age", "stays"), 24, 6012, 20.5),
-        Selected(2, ("stays",), 24, 6012, 20.5),
-        Selected(3, ("age", "stays"), 23, 6012, 10.0),
+        SelectedQuery(1, ("age", "stays"), 24, 6012, 20.5),
+        SelectedQuery(2, ("stays",), 24, 6012, 20.5),
+        SelectedQuery(3, ("age", "stays"), 23, 6012, 10.0),
     )
-    source = render_html(replace(example(), selected=chosen).to_dict(), ReportPictures())
+    source = render_html(replace(example(), selected=chosen).to_dict(), ReportFigures())
     text = Page(source).text
     assert "Every column by itself was measured first, with noise of 20 rows in a cell." in text
     assert "Then, in 3 rounds, 2 queries were chosen and measured, 3 times in all." in text
@@ -284,7 +290,7 @@ def test_render_html_says_which_queries_were_measured_with_what_noise() -> None:
     ]  # fmt: skip
     assert "numbers" not in text
     assert "What was measured" not in render_html(
-        replace(example(), selected=()).to_dict(), ReportPictures()
+        replace(example(), selected=()).to_dict(), ReportFigures()
     )
 
 
@@ -298,7 +304,7 @@ def test_render_html_shows_reports_of_older_runs() -> None:
 
 
 def test_render_html_shows_openings_trust_and_notes() -> None:
-    text = Page(render_html(example().to_dict(), ReportPictures())).text
+    text = Page(render_html(example().to_dict(), ReportFigures())).text
     for part in (
         "measure.counts",
         "Two servers acting together",
@@ -311,14 +317,14 @@ def test_render_html_shows_openings_trust_and_notes() -> None:
 
 def test_excluded_owners_stand_at_the_beginning_of_report_and_page() -> None:
     excluded = (
-        Excluded("clinic-a", 0, "out of bounds", (), "its counts are too heavy"),
-        Excluded(HOSTILE, 2, "incomplete", (1, 2), "it was not there"),
+        ExcludedOwner("clinic-a", 0, "out of bounds", (), "its counts are too heavy"),
+        ExcludedOwner(HOSTILE, 2, "incomplete", (1, 2), "it was not there"),
     )
     document = replace(example(), excluded=excluded).to_dict()
     assert list(document)[:3] == ["method", "dataset", "excluded"]
     assert document["excluded"] == [asdict(item) for item in excluded]
     assert excluded_text(document) is not None
-    source = render_html(document, ReportPictures())
+    source = render_html(document, ReportFigures())
     text = Page(source).text
     assert "2 data owners were not counted. clinic-a: its counts are too heavy;" in text
     assert "<script" not in source
@@ -329,18 +335,18 @@ def test_excluded_owners_stand_at_the_beginning_of_report_and_page() -> None:
 
 @pytest.mark.parametrize("excluded", [None, ()])
 def test_report_says_nothing_of_exclusions_where_there_are_none(
-    excluded: tuple[Excluded, ...] | None,
+    excluded: tuple[ExcludedOwner, ...] | None,
 ) -> None:
     document = replace(example(), excluded=excluded).to_dict()
     assert ("excluded" in document) == (excluded is not None)
-    assert "not counted" not in render_html(document, ReportPictures())
+    assert "not counted" not in render_html(document, ReportFigures())
     assert "not counted" not in dict(closing_lines(document))
 
 
 def test_render_html_puts_a_ledgers_events_into_words() -> None:
     event = GaussianEvent(20.885931)
     report = replace(example(), privacy=Privacy(0.1, (LedgerEntry(0, "measure", event, 0.01),)))
-    text = Page(render_html(report.to_dict(), ReportPictures())).text
+    text = Page(render_html(report.to_dict(), ReportFigures())).text
     assert "gaussian, sensitivity 1, sigma 20.8859" in text
 
 
@@ -361,26 +367,26 @@ def test_write_report_names_the_key_when_one_is_missing(
     assert isinstance(table, dict)
     del table[key]
     with pytest.raises(ValueError, match=key):
-        write_report(tmp_path, document, pictures=ReportPictures())
+        write_report(tmp_path, document, pictures=ReportFigures())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_write_report_refuses_a_number_that_json_does_not_have(tmp_path: Path) -> None:
     document = replace(example(), utility=Utility("x", nll=float("nan"))).to_dict()
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_report(tmp_path, document, pictures=ReportPictures())
+        write_report(tmp_path, document, pictures=ReportFigures())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_write_report_names_the_file_when_the_folder_is_missing(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"report\.json: cannot be written: No such file"):
-        write_report(tmp_path / "gone", example().to_dict(), pictures=ReportPictures())
+        write_report(tmp_path / "gone", example().to_dict(), pictures=ReportFigures())
 
 
 def test_write_report_keeps_the_old_file_when_the_new_one_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, _ = write_report(tmp_path, example().to_dict(), pictures=ReportPictures())
+    path, _ = write_report(tmp_path, example().to_dict(), pictures=ReportFigures())
     before = path.read_text(encoding="utf-8")
 
     def full(*_: object) -> None:
@@ -388,7 +394,7 @@ def test_write_report_keeps_the_old_file_when_the_new_one_fails(
 
     monkeypatch.setattr("parties.storage.files.os.replace", full)
     with pytest.raises(StoreError, match="No space left on device"):
-        write_report(tmp_path, example("other").to_dict(), pictures=ReportPictures())
+        write_report(tmp_path, example("other").to_dict(), pictures=ReportFigures())
     assert path.read_text(encoding="utf-8") == before
     assert sorted(item.name for item in tmp_path.iterdir()) == ["report.html", "report.json"]
 
@@ -430,12 +436,12 @@ def test_report_lists_the_keys_that_are_not_private() -> None:
         "columns[].values[].real",
         "columns[].distance",
     ]
-    text = Page(render_html(of_trial, ReportPictures())).text
+    text = Page(render_html(of_trial, ReportFigures())).text
     assert "50 % (25 %)" in text
     assert NOT_PRIVATE in text
     deployed = replace(example(), utility=None, columns=({**column, "zeros": {"synthetic": 0.5}},))
     assert "not_private" not in deployed.to_dict()
-    text = Page(render_html(deployed.to_dict(), ReportPictures())).text
+    text = Page(render_html(deployed.to_dict(), ReportFigures())).text
     assert "Columns as they are written" in text
     assert NOT_PRIVATE not in text
 

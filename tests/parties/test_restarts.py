@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mechanisms.accounting import LedgerEntry
-from parties.mpc.records import Checkpoint, Inputs, Total
+from parties.mpc.records import Checkpoint, RoundInputs, RunningTotal
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import NoiseKeys
 from protocols.errors import ChannelError, CheckFailed, ProtocolViolation
@@ -123,7 +123,9 @@ def _next_record(disk: Disk) -> None:
     """Of the round after the last, with noise that was used before."""
     known = disk.inputs()
     noise = known[-1].noise if known else FORGED
-    disk.save_inputs(Inputs(1 + max((i.round for i in known), default=-1), FORGED, noise, 3, 0))
+    disk.save_inputs(
+        RoundInputs(1 + max((i.round for i in known), default=-1), FORGED, noise, 3, 0)
+    )
 
 
 def _release(disk: Disk) -> None:
@@ -156,7 +158,7 @@ def _models(disk: Disk) -> None:
 def _totals(disk: Disk) -> None:
     for number in disk.total_rounds():
         zeros = R32.zeros((study(1, "fixed").workload.maximal_cells,))
-        disk.save_total(Total(number, Share(R32, 0, zeros, zeros), [("x", FORGED)]))
+        disk.save_total(RunningTotal(number, Share(R32, 0, zeros, zeros), [("x", FORGED)]))
 
 
 def _final(disk: Disk) -> None:

@@ -16,8 +16,8 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.mpc import server
 from parties.mpc.storage.store import Store
 from parties.service import retention
-from parties.service.offline_status import past_status
-from parties.service.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, sweep, tidying
+from parties.service.offline_status import offline_status
+from parties.service.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, retention_task, sweep
 from parties.service.settings import FILE, KeepSection, load_settings
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
@@ -70,7 +70,7 @@ def test_sweep_says_what_was_there(tmp_path: Path) -> None:
     when = datetime.fromtimestamp(ended + 40 * DAY, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert removed_at(tmp_path, TRANSCRIPTS) == removed_at(tmp_path, RESULTS) == when
     with pytest.raises(StoreError, match=f"its transcript was deleted on {when}"):
-        past_status(tmp_path)
+        offline_status(tmp_path)
 
 
 def test_sweep_leaves_a_run_that_has_not_ended(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_tidying_sweeps_by_the_settings_and_goes_on_when_they_break(
     (tmp_path / FILE).write_text("[keep]\nresults_days = 0\n")
     run = tmp_path / "studies" / "stays" / "run"
     make_run(run)
-    async with asyncio.timeout(20), tidying(tmp_path):
+    async with asyncio.timeout(20), retention_task(tmp_path):
         await until(lambda: not (run / "synthetic.csv").exists())
         (tmp_path / FILE).write_text("[kept]\n")
         await until(lambda: "nothing is deleted for its age" in caplog.text)
@@ -161,7 +161,7 @@ async def test_tidying_sweeps_by_the_settings_and_goes_on_when_they_break(
     assert "deleted for their age: synthetic.csv, model, report.html" in caplog.text
     (tmp_path / FILE).write_text("[kept]\n")
     with pytest.raises(ConfigError, match="kept: is unknown"):
-        async with tidying(tmp_path):
+        async with retention_task(tmp_path):
             pass
 
 

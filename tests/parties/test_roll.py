@@ -18,14 +18,19 @@ import parties.storage.database
 from parties.identity.signing import Issuer
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.inputs.counts import Counts
-from parties.mpc.participants.finalized import Final, Settlements
-from parties.mpc.participants.listing import MOST_VERSIONS, Listed, Listing, Whose
-from parties.mpc.participants.registry import Entry
-from parties.mpc.participants.sync import Heard, call_roll
-from parties.mpc.participants.waiting_text import Waiting
-from parties.mpc.records import Standing, StoredSubmission
+from parties.mpc.participants.finalized import Finalized, FinalizedStore
+from parties.mpc.participants.listing import (
+    MAX_PENDING_VERSIONS,
+    ListedUpload,
+    Listing,
+    WithdrawalScope,
+)
+from parties.mpc.participants.registry import RegistryEntry
+from parties.mpc.participants.sync import SyncPage, sync_participants
+from parties.mpc.participants.waiting_text import WaitStatus
+from parties.mpc.records import ParticipantRecord, StoredSubmission
 from parties.mpc.storage.store import Store
-from parties.session.operator_commands import Asked
+from parties.session.operator_commands import CommandSet
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from protocols.upload import PLAIN
@@ -36,7 +41,7 @@ SMALL = 10
 CONFIG = make_config({"clients.expected": 5_000, "clients.minimum": 1, "clients.wait_s": 86_400.0})
 WORKLOAD = CONFIG.build_workload()
 NOBODY = cast(Issuer, None)
-WHOSE = Whose("trial", "ef" * 32, NOBODY)
+WHOSE = WithdrawalScope("trial", "ef" * 32, NOBODY)
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten uploads a page."""
     for module in (parties.mpc.participants.listing, parties.mpc.storage.queries):
         monkeypatch.setattr(module, "PAGE", SMALL)
-    monkeypatch.setattr("parties.mpc.participants.registry._PAGE", SMALL)
+    monkeypatch.setattr("parties.mpc.participants.registry._PAGE_ROWS", SMALL)
 
 
 def put(store: Store, client: str, *, version: int = 1, form: str = PLAIN) -> None:
@@ -75,7 +80,7 @@ def owner(number: int) -> str:
 def test_roll_keeps_members_in_the_order_of_the_total_over_pages(
     store: Store, small_pages: None
 ) -> None:
-    roll = store.roll
+    roll = store.registry
     roll.begin([("z", "11" * 32), ("a", "22" * 32)], {"z": 1}, 3)
     late = [owner(number) for number in range(3 * SMALL, 0, -1)]
     for client in late:
@@ -84,13 +89,13 @@ def test_roll_keeps_members_in_the_order_of_the_total_over_pages(
     roll.count([by_name[client] for client in late], "plain", 4)
     assert [client for client, _ in roll.members] == ["z", "a", *late] == [*roll.members.names]
     assert (len(roll.members), ("a", "22" * 32) in roll.members) == (3 * SMALL + 2, True)
-    rounds = {standing.client: standing.round for standing in roll.standings()}
+    rounds = {standing.client: standing.round for standing in roll.records()}
     assert (rounds["z"], rounds["a"], rounds[late[0]]) == (1, 3, 4)
     assert [*rounds] == sorted(["z", "a", *late])
 
 
 def test_roll_tells_who_is_held_counted_excluded_and_gone(store: Store) -> None:
-    roll = store.roll
+    roll = store.registry
     roll.begin([], {}, 0)
     for client in "abcd":
         put(store, client)
@@ -98,16 +103,16 @@ def test_roll_tells_who_is_held_counted_excluded_and_gone(store: Store) -> None:
     roll.hold([a, b], "rows")
     assert roll.held_by_kind() == [("rows", 2, 200)]
     roll.count([c], "rows", 1)
-    out = Standing("d", d.upload, 1, Exclusion.OUT_OF_BOUNDS, (1, 2))
+    out = ParticipantRecord("d", d.upload, 1, Exclusion.OUT_OF_BOUNDS, (1, 2))
     roll.exclude([(out, 1)])
     assert (roll.held, roll.counted, roll.known) == (2, 1, 4)
     assert roll.find(["c", "d", "x"]) == {
-        "c": Entry("c", 1, c.upload, True, None),
-        "d": Entry("d", 1, d.upload, False, Exclusion.OUT_OF_BOUNDS),
+        "c": RegistryEntry("c", 1, c.upload, True, None),
+        "d": RegistryEntry("d", 1, d.upload, False, Exclusion.OUT_OF_BOUNDS),
     }
     # Who is held is not decided on.
     assert roll.settled("abcdx") == {"c": 1, "d": 1}
-    assert list(roll.standings()) == [Standing("c", c.upload, 1), out]
+    assert list(roll.records()) == [ParticipantRecord("c", c.upload, 1), out]
     roll.end("c", 2)
     roll.end("c", 1)
     assert roll.settled("c") == {"c": 2}
@@ -145,7 +150,7 @@ def test_pages_have_everybody_once_and_all_versions_of_a_client_together(
     for number in range(2 * SMALL):
         assert sum(any(client == owner(number) for client, _ in page) for page in pages) == 1
     # As many as a page has, and none after them.
-    assert [len(page) for page in pages[:-1]] >= [SMALL - MOST_VERSIONS] * (len(pages) - 1)
+    assert [len(page) for page in pages[:-1]] >= [SMALL - MAX_PENDING_VERSIONS] * (len(pages) - 1)
 
 
 def test_page_leaves_out_what_is_held_decided_revoked_or_comes_too_late(store: Store) -> None:
@@ -156,15 +161,15 @@ def test_page_leaves_out_what_is_held_decided_revoked_or_comes_too_late(store: S
     put(store, "b", version=2)
     put(store, "f", version=2)
     by_name = {(s.submission.client, s.submission.version): s for s in store.submissions()}
-    store.roll.begin([("e", by_name["e", 1].upload)], {}, 0)
-    store.roll.hold([by_name["a", 2]], "plain")
-    store.roll.count([by_name["b", 1]], "plain", 0)
-    finals = [Final(c, by_name[c, 1].upload, 0) for c in "efg"]
-    Settlements(store).keep_finals(finals)
+    store.registry.begin([("e", by_name["e", 1].upload)], {}, 0)
+    store.registry.hold([by_name["a", 2]], "plain")
+    store.registry.count([by_name["b", 1]], "plain", 0)
+    finals = [Finalized(c, by_name[c, 1].upload, 0) for c in "efg"]
+    FinalizedStore(store).save_finalized(finals)
     assert pages_of(store, "cg") == [[("b", 2), ("d", 1), ("f", 1), ("g", 1)]]
-    assert store.left_finals("", None) == {c: by_name[c, 1].upload for c in "fg"}
-    assert store.left_finals("f", None).keys() == {"g"}
-    assert store.left_finals("", "f").keys() == {"f"}
+    assert store.unregistered_finalized("", None) == {c: by_name[c, 1].upload for c in "fg"}
+    assert store.unregistered_finalized("f", None).keys() == {"g"}
+    assert store.unregistered_finalized("", "f").keys() == {"f"}
     assert store.page(0, "").submissions == ()
 
 
@@ -172,7 +177,7 @@ def test_page_leaves_out_what_is_held_decided_revoked_or_comes_too_late(store: S
 
 
 def lists(clients: Sequence[str], **changes: object) -> Listing:
-    uploads = frozenset(Listed(client, "ab" * 32, 1) for client in clients)
+    uploads = frozenset(ListedUpload(client, "ab" * 32, 1) for client in clients)
     return replace(Listing(True, uploads), **changes)  # type: ignore[arg-type]
 
 
@@ -226,8 +231,10 @@ def test_roll_call_ends_each_page_where_the_first_of_the_three_does(tmp_path: Pa
         assert all(after < client <= (upto or client) for one in lists for client in one)
 
 
-def called(ctx: Context, store: Store) -> AsyncIterator[Heard]:
-    return call_roll(ctx, store, WHOSE, 0, up_to_round=1, ready=True, asked=Asked(), expected=5_000)
+def called(ctx: Context, store: Store) -> AsyncIterator[SyncPage]:
+    return sync_participants(
+        ctx, store, WHOSE, 0, up_to_round=1, ready=True, commands=CommandSet(), expected=5_000
+    )
 
 
 # Memory
@@ -258,7 +265,7 @@ async def counting(ctx: Context, store: Store, form: Counts, watch: "Watched") -
         {PLAIN: form},
         WORKLOAD.maximal_cells,
         on_waiting=lambda state: watch.hear(ctx.pid, state),
-    ).count_in(0)
+    ).admit(0)
 
 
 class Watched:
@@ -268,7 +275,7 @@ class Watched:
         self.complete = [0, 0, 0]
         self._changed = asyncio.Event()
 
-    def hear(self, pid: int, state: Waiting) -> None:
+    def hear(self, pid: int, state: WaitStatus) -> None:
         self.complete[pid] = state.complete
         self._changed.set()
 

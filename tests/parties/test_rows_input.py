@@ -25,17 +25,17 @@ from parties.config import (
     ComputeSection,
 )
 from parties.foundation.errors import ConfigError, SubmissionRefused
-from parties.mpc.inputs import Batch, Limit, form_for, input_form, input_forms
+from parties.mpc.inputs import RowLimit, SubmissionBatch, form_for, input_form, input_forms
 from parties.mpc.inputs import rows as inputs_rows
-from parties.mpc.inputs.own import OwnInput
+from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.inputs.rows import Rows, counting_plan
-from parties.mpc.planning.counting_cost import Effort, effort_text
-from parties.mpc.planning.upload_size import Offer, drafted_offers
-from parties.mpc.planning.validation import check_feasible
-from parties.mpc.records import StoredSubmission, Total
+from parties.mpc.planning.counting_cost import CountingCost, counting_cost_text
+from parties.mpc.planning.upload_size import UploadSize, draft_upload_sizes
+from parties.mpc.planning.validation import validate_run
+from parties.mpc.records import RunningTotal, StoredSubmission
 from parties.mpc.steps import CLIENTS_COUNT, STEPS
-from parties.mpc.submission.sealed_upload import Sizes
-from parties.mpc.submission.submit import prepare, send, submit
+from parties.mpc.submission.sealed_upload import UploadSizes
+from parties.mpc.submission.submit import prepare, send_prepared, submit
 from parties.session.compute_pool import local_products
 from protocols.context import Context
 from protocols.products import LocalProducts
@@ -100,13 +100,13 @@ def count(
     }
 
     async def party(ctx: Context) -> Share:
-        total = Total.empty(1, ctx.pid, workload.maximal_cells).share + 7
+        total = RunningTotal.empty(1, ctx.pid, workload.maximal_cells).share + 7
         mine = tuple(
             stored(form, ctx.pid, name, bodies[name][ctx.pid], owner.capacity)
             for name, owner in owners.items()
         )
-        limit, mine_here = Limit(check, 100), compute[ctx.pid]
-        batch = Batch(1, mine, lambda c: bodies[c][ctx.pid], limit, compute=mine_here)
+        limit, mine_here = RowLimit(check, 100), compute[ctx.pid]
+        batch = SubmissionBatch(1, mine, lambda c: bodies[c][ctx.pid], limit, compute=mine_here)
         added = await form.add(ctx, total, batch)
         assert not added.failed
         return added.total
@@ -245,26 +245,26 @@ def test_form_for_is_what_takes_fewer_bytes() -> None:
 
 def test_form_for_spares_the_servers_what_takes_them_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three owners of 100 rows and 56 cells are 16,800 products."""
-    monkeypatch.setattr("parties.mpc.inputs.MOST_PRODUCTS", 16_799)
+    monkeypatch.setattr("parties.mpc.inputs.MAX_PRODUCTS", 16_799)
     assert form_for(CONFIG, WORKLOAD, 100).name == SEEDED
     assert form_for(CONFIG, WORKLOAD, 99).name == ROWS
     assert form_for(CONFIG.override({"run.input": "rows"}), WORKLOAD, 100).name == ROWS
 
 
 def test_own_input_is_of_the_capacity_that_its_owner_declares() -> None:
-    own = OwnInput.of(CONFIG, WORKLOAD, make_codes(20), 40)
+    own = OwnerInput.of(CONFIG, WORKLOAD, make_codes(20), 40)
     assert (own.form.name, own.capacity, own.rows, own.values.size) == (ROWS, 40, 20, 40)
     assert "values" not in repr(own)
     # Counts bound nothing by themselves: their owner says no more than anybody.
-    counts = OwnInput.of(make_config(), WORKLOAD, make_codes(20), 40)
+    counts = OwnerInput.of(make_config(), WORKLOAD, make_codes(20), 40)
     assert (counts.form.name, counts.capacity) == (SEEDED, 100)
     with pytest.raises(DataError, match="has 41 rows; expected at most 40"):
-        OwnInput.of(CONFIG, WORKLOAD, make_codes(41), 40)
+        OwnerInput.of(CONFIG, WORKLOAD, make_codes(41), 40)
 
 
 def test_offer_says_what_each_form_comes_to() -> None:
-    offer = Offer.of(CONFIG, WORKLOAD, 40)
-    rows, counts = (Sizes.of(input_form(name, WORKLOAD), 40).whole for name in (ROWS, SEEDED))
+    offer = UploadSize.of(CONFIG, WORKLOAD, 40)
+    rows, counts = (UploadSizes.of(input_form(name, WORKLOAD), 40).whole for name in (ROWS, SEEDED))
     assert (offer.form, offer.capacity) == (ROWS, 40)
     assert offer.sent_bytes == {SEEDED: counts, ROWS: rows}
     # 184 bytes less: 56 counts of four bytes against 40 rows of one.
@@ -272,36 +272,36 @@ def test_offer_says_what_each_form_comes_to() -> None:
 
 
 def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> None:
-    effort = Effort.of(WORKLOAD, 300, SEMI_HONEST)
+    effort = CountingCost.of(WORKLOAD, 300, SEMI_HONEST)
     facts = Counting(counting_plan(WORKLOAD), 300)
     total: Counter[int] = Counter()
     for step in OF_COUNTING:
         assert step.cost is not None
         total.update(dict(enumerate(step.cost(facts).sent)))
     assert effort.sent_bytes == sum(total.values()) // 3
-    proved = Effort.of(WORKLOAD, 300, MALICIOUS)
+    proved = CountingCost.of(WORKLOAD, 300, MALICIOUS)
     assert proved.sent_bytes > effort.sent_bytes
     assert proved.seconds > effort.seconds
-    assert effort_text(make_config(), WORKLOAD) is None
-    text = effort_text(CONFIG, WORKLOAD)
+    assert counting_cost_text(make_config(), WORKLOAD) is None
+    text = counting_cost_text(CONFIG, WORKLOAD)
     assert text is not None
     assert text.startswith("at most 300 rows: about 1 s and ")
     assert "with counts it would be " in text
     large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
-    assert "submit --capacity" in str(effort_text(large, WORKLOAD))
+    assert "submit --capacity" in str(counting_cost_text(large, WORKLOAD))
 
 
 def test_drafted_offers_say_what_owners_would_send_by_a_draft() -> None:
     document = make_config().to_dict() | {"clients": {"expected": 9, "rows_per_client": 5000}}
     document = {k: v for k, v in document.items() if k not in ("party", "tls", "timeouts")}
     run = {"epsilon": 1.0, "delta": 1e-5, "rounds": 3}
-    many, few = drafted_offers(document | {"run": run})
+    many, few = draft_upload_sizes(document | {"run": run})
     assert (many.capacity, many.form, few.capacity, few.form) == (5000, SEEDED, 50, ROWS)
     assert str(few) == (
         "an owner of at most 50 rows sends 3,776 bytes as counts or 3,602 bytes as rows; with this config, rows"
     )
     too_many = {"workload": {"degree": 4, "count": 64}, "run": run}
-    assert drafted_offers(document | too_many) == ()
+    assert draft_upload_sizes(document | too_many) == ()
 
 
 def test_an_owner_sends_little_more_than_its_packed_rows() -> None:
@@ -309,7 +309,7 @@ def test_an_owner_sends_little_more_than_its_packed_rows() -> None:
     adult = Workload(domain_of(85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2), (("c0",),))
     packed = -(-439 * adult_bits(adult) // 8)
     assert packed == 3567
-    assert Sizes.of(Rows(adult), 439).whole == packed + 64 + 64 + 16 + 3 * 1120 + 3 * 16
+    assert UploadSizes.of(Rows(adult), 439).whole == packed + 64 + 64 + 16 + 3 * 1120 + 3 * 16
 
 
 def adult_bits(workload: Workload) -> int:
@@ -322,9 +322,9 @@ def test_rows_are_refused_where_servers_cannot_count_so_many_cells(
     for module in ("parties.mpc.inputs", "parties.mpc.planning.validation"):
         monkeypatch.setattr(f"{module}.MAX_CELLS", 55)
     assert list(input_forms(CONFIG, WORKLOAD)) == [SEEDED]
-    check_feasible(CONFIG, WORKLOAD)
+    validate_run(CONFIG, WORKLOAD)
     with pytest.raises(ConfigError, match=r'run.input: is "rows", .* expected at most 55'):
-        check_feasible(CONFIG.override({"run.input": "rows"}), WORKLOAD)
+        validate_run(CONFIG.override({"run.input": "rows"}), WORKLOAD)
 
 
 # At the door of a server
@@ -367,12 +367,12 @@ async def test_servers_refuse_a_capacity_beyond_the_bound_or_another_than_was_se
     status: int,
     where: str,
 ) -> None:
-    own = replace(OwnInput.of(CONFIG, WORKLOAD, make_codes(20), 40), **changes)  # type: ignore[arg-type]
+    own = replace(OwnerInput.of(CONFIG, WORKLOAD, make_codes(20), 40), **changes)  # type: ignore[arg-type]
     files = certificates["clinic-a"]
     made = prepare(CONFIG, own, files, workload=WORKLOAD, first_round=1)
     assert made is not None
     async with running_servers(CONFIG, tmp_path, certificates) as stores:
         with pytest.raises(SubmissionRefused, match=where) as caught:
-            await send(CONFIG, made, files)
+            await send_prepared(CONFIG, made, files)
         assert caught.value.status == status
         assert [store.submissions() for store in stores.values()] == [[], [], []]

@@ -15,7 +15,7 @@ from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.mpc.records import Total
+from parties.mpc.records import RunningTotal
 from parties.mpc.steps import CLIENTS_COUNT, PASSED
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import COUNTING
@@ -42,7 +42,7 @@ class Mixed:
     """A finished run, and the totals that its servers had."""
 
     folder: Path
-    totals: dict[str, Total]
+    totals: dict[str, RunningTotal]
 
     @property
     def run(self) -> Path:
@@ -52,10 +52,10 @@ class Mixed:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Mixed:
     folder = tmp_path_factory.mktemp("mixed")
-    totals: dict[str, Total] = {}
+    totals: dict[str, RunningTotal] = {}
     save = Store.save_total
 
-    def kept(store: Store, total: Total) -> None:
+    def kept(store: Store, total: RunningTotal) -> None:
         totals[store.directory.parent.name] = total
         save(store, total)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from parties.cli.runtime import make_private, postponed
+from parties.cli.runtime import deferred_signals, make_private
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import Status
-from parties.observability.events import Lines, Progress
+from parties.observability.events import Progress, TextLines
 from parties.observability.logs import JsonLog
 from tests.parties.commands import ROOT
 
@@ -45,7 +45,7 @@ def test_postponed_lets_a_signal_take_effect_at_the_end(number: int, *, fails: b
     steps = []
     before = signal.signal(number, lambda *_: steps.append("signal"))
     try:
-        with contextlib.suppress(OSError), postponed():
+        with contextlib.suppress(OSError), deferred_signals():
             signal.raise_signal(number)
             steps.append("started")
             if fails:
@@ -86,7 +86,7 @@ class Refusing(io.StringIO):
         raise OSError(self.number, "nothing is taken")
 
 
-@pytest.mark.parametrize("log", [Lines, JsonLog])
+@pytest.mark.parametrize("log", [TextLines, JsonLog])
 def test_a_log_on_a_full_disk_ends_nothing(log: Callable[..., Progress]) -> None:
     for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         log(stream=Refusing(number)).event("done", "it is done")

@@ -21,7 +21,7 @@ from parties.mpc import aim_backend as backend_module
 from parties.mpc.aim_backend import MpcBackend, server_ledger
 from parties.mpc.openings import Openings
 from parties.mpc.planning.budget import make_plan
-from parties.mpc.records import Total
+from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
@@ -114,14 +114,14 @@ def test_distaim_chooses_what_central_aim_chooses(
     async def party(ctx: Context) -> AimResult:
         folder, plan = tmp_path / str(ctx.pid), schedule(epsilon / 30)
         share = Share(R32, ctx.pid, parts[ctx.pid], parts[ctx.next_pid])
-        total = Total(0, share, [(client, "") for client in "abc"])
+        total = RunningTotal(0, share, [(client, "") for client in "abc"])
         with Store(folder, "0" * 64) as store:
             transcript = Transcript(folder / "t.jsonl", sign=lambda head: head, header={})
             backend = MpcBackend(
                 ctx,
                 workload,
                 plan,
-                arrivals=SimpleNamespace(count_in=lambda round: _later(total)),  # type: ignore[arg-type]
+                admission=SimpleNamespace(count_in=lambda round: _later(total)),  # type: ignore[arg-type]
                 ledger=server_ledger(store, transcript, plan.rho),
                 store=store,
                 transcript=transcript,

@@ -11,7 +11,7 @@ from mechanisms.model import Model
 from mechanisms.reading import read_table
 from mechanisms.table import encode
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import Config
 from parties.foundation.exit_codes import Status
 from parties.mpc.outputs import write_synthetic
@@ -39,7 +39,7 @@ def run(tmp_path: Path, config: Config) -> Path:
 
 
 def sampled(*arguments: object) -> int:
-    return guarded(cli, ["sample", *map(str, arguments)])
+    return run_command_line(cli, ["sample", *map(str, arguments)])
 
 
 def test_sample_draws_rows_of_the_runs_table(

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles
-from parties.federation.secagg_client import take_part
+from parties.federation.secagg_client import run_secagg_client
 from parties.federation.secagg_server import Deadlines, RoundServer
-from parties.federation.transcript import SessionRecord
-from parties.identity.tls import make_certificates, pinned_in
+from parties.federation.transcript import SecaggTranscript
+from parties.identity.tls import make_certificates, pinned_key_in
 from protocols.fields import decode
 from protocols.transcript import Record
 from secagg import SecAggClient, SecAggServer
@@ -34,18 +34,18 @@ async def play(
     files: dict[str, CertificateFiles], path: Path, parameters: Parameters, absent: tuple[int, ...]
 ) -> tuple[RoundServer, list[Record]]:
     server = SecAggServer(parameters)
-    record = SessionRecord(path, files[SERVER], server, NAMES)
+    record = SecaggTranscript(path, files[SERVER], server, NAMES)
     deadlines = Deadlines(join_s=1.5, stage_s=10)
     values = vectors(parameters)
     async with RoundServer(
         server, NAMES, files=files[SERVER], deadlines=deadlines, log=record
     ) as running:
         clients = [
-            take_part(
+            run_secagg_client(
                 SecAggClient(u, values[u], policy_for(parameters)),
                 "127.0.0.1",
                 running.port,
-                server=pinned_in(files[SERVER].cert),
+                server=pinned_key_in(files[SERVER].cert),
                 files=files[NAMES[u]],
             )
             for u in range(5)

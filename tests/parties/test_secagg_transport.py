@@ -18,19 +18,19 @@ import pytest
 import trustme
 
 from parties.config import CertificateFiles
-from parties.crypto.pinned_key import Pinned
-from parties.federation.secagg_client import frame_limit, take_part
+from parties.crypto.pinned_key import PinnedKey
+from parties.federation.secagg_client import frame_limit, run_secagg_client
 from parties.federation.secagg_server import Deadlines, RoundServer
 from parties.foundation.errors import (
+    FrameConnectError,
+    FramePeerClosed,
+    FrameTimeout,
     FrameTooLarge,
-    RoundConnectError,
-    RoundPeerClosed,
-    RoundTimeout,
-    RoundTransportError,
+    FrameTransportError,
 )
 from parties.identity import tls
 from parties.identity.tls import make_certificates
-from parties.network.frames import close, read_frame, read_little, write_frame
+from parties.network.frames import close_writer, limit_tls_reads, read_frame, write_frame
 from secagg import wire
 from secagg.client import SecAggClient
 from secagg.errors import MalformedMessage, PeerAborted, TooFewSurvivors
@@ -53,9 +53,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CertificateFile
     )
 
 
-def server_of(files: CertificateFiles) -> Pinned:
+def server_of(files: CertificateFiles) -> PinnedKey:
     """The server whose certificate lies beside ``files``."""
-    return tls.pinned_in(files.cert.parent / f"{SERVER}.crt")
+    return tls.pinned_key_in(files.cert.parent / f"{SERVER}.crt")
 
 
 def make_client(u: int, parameters: Parameters = PARAMETERS) -> SecAggClient:
@@ -94,7 +94,7 @@ def client_process(u: int, port: int, files: CertificateFiles, pipe: Connection 
             return np.asarray(values)
 
         client._values = stall
-    asyncio.run(take_part(client, "127.0.0.1", port, server=server_of(files), files=files))
+    asyncio.run(run_secagg_client(client, "127.0.0.1", port, server=server_of(files), files=files))
 
 
 @pytest.mark.timeout(120)
@@ -149,7 +149,7 @@ async def play(
             if u in faults:
                 await faults[u](running.port)
             else:
-                await take_part(
+                await run_secagg_client(
                     make_client(u),
                     "127.0.0.1",
                     running.port,
@@ -192,12 +192,12 @@ def misbehaving(
 @pytest.mark.parametrize(
     ("data", "then_close", "violation"),
     [
-        (b"", True, RoundPeerClosed),
-        (b"", False, RoundTimeout),
-        (b"\0\0", True, RoundPeerClosed),
+        (b"", True, FramePeerClosed),
+        (b"", False, FrameTimeout),
+        (b"\0\0", True, FramePeerClosed),
         ((1 << 31).to_bytes(4, "big"), False, FrameTooLarge),
         ((3).to_bytes(4, "big") + b"abc", False, MalformedMessage),
-        ((100).to_bytes(4, "big") + b"abc", False, RoundTimeout),
+        ((100).to_bytes(4, "big") + b"abc", False, FrameTimeout),
     ],
 )
 async def test_round_survives_a_client_that(
@@ -262,7 +262,7 @@ async def test_round_without_enough_clients_tells_the_others(
         make_server(), NAMES, files=files[SERVER], deadlines=deadlines
     ) as running:
         clients = [
-            take_part(
+            run_secagg_client(
                 make_client(u),
                 "127.0.0.1",
                 running.port,
@@ -289,7 +289,7 @@ async def test_server_shuts_out_strangers_and_second_connections(
             reader, writer = await connect(port, files[name])
             refused.append(await reader.read())
             writer.close()
-        await take_part(
+        await run_secagg_client(
             make_client(2),
             "127.0.0.1",
             port,
@@ -346,14 +346,14 @@ async def test_take_part_tells_nothing_to_another_server(
     if name is None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
-        with pytest.raises(RoundConnectError, match="does not answer"):
-            await take_part(
+        with pytest.raises(FrameConnectError, match="does not answer"):
+            await run_secagg_client(
                 client, "127.0.0.1", port, server=server_of(files[NAMES[0]]), files=files[NAMES[0]]
             )
         return
     async with RoundServer(make_server(), NAMES, files=files[name]) as running:
-        with pytest.raises(RoundConnectError, match="impostor"):
-            await take_part(
+        with pytest.raises(FrameConnectError, match="impostor"):
+            await run_secagg_client(
                 client,
                 "127.0.0.1",
                 running.port,
@@ -366,11 +366,11 @@ async def test_take_part_tells_nothing_to_another_server(
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b"", RoundTimeout),
+        (b"", FrameTimeout),
         (frame_limit(10).to_bytes(4, "big")[:3] + b"\xff", FrameTooLarge),
         ((5).to_bytes(4, "big") + b"abcde", MalformedMessage),
-        ((5).to_bytes(4, "big") + b"abc", RoundTimeout),
-        (None, RoundPeerClosed),
+        ((5).to_bytes(4, "big") + b"abc", FrameTimeout),
+        (None, FramePeerClosed),
     ],
 )
 async def test_take_part_ends_within_its_deadline_whatever_the_server_does(
@@ -389,7 +389,7 @@ async def test_take_part_ends_within_its_deadline_whatever_the_server_does(
     async with await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context) as listener:
         port = listener.sockets[0].getsockname()[1]
         with pytest.raises(error) as caught:
-            await take_part(
+            await run_secagg_client(
                 make_client(0),
                 "127.0.0.1",
                 port,
@@ -398,7 +398,7 @@ async def test_take_part_ends_within_its_deadline_whatever_the_server_does(
                 max_clients=10,
                 stage_s=0.4,
             )
-        if isinstance(caught.value, RoundTransportError):
+        if isinstance(caught.value, FrameTransportError):
             assert SERVER in str(caught.value)
         await asyncio.sleep(0.8)
 
@@ -417,7 +417,7 @@ async def test_close_that_is_cancelled_does_not_wait_for_the_peer(
         writer = await writers.get()
         connection = writer.get_extra_info("socket")
         peer.transport.pause_reading()  # type: ignore[attr-defined]
-        closing = asyncio.create_task(close(writer, timeout_s=60))
+        closing = asyncio.create_task(close_writer(writer, timeout_s=60))
         await asyncio.sleep(0.1)
         assert not closing.done()
         assert connection.fileno() >= 0
@@ -447,7 +447,7 @@ async def test_what_is_sent_after_a_connection_was_closed_twice_is_an_error_of_t
         _, writer = await asyncio.open_connection("localhost", port, ssl=theirs)
         for _ in range(times):
             writer.close()
-        with pytest.raises(RoundPeerClosed):
+        with pytest.raises(FramePeerClosed):
             await write_frame(writer, b"late", "peer", timeout_s=5)
     server.close()
 
@@ -473,7 +473,7 @@ async def test_large_messages_of_one_writer_go_out_in_pieces_and_in_order() -> N
     found, *_ = await asyncio.gather(read(), *sending)
     assert found == messages
     assert 0 < largest < 500_000
-    await asyncio.gather(close(writer), close(far))
+    await asyncio.gather(close_writer(writer), close_writer(far))
 
 
 async def test_a_connection_reads_a_record_at_a_time_and_keeps_no_more(
@@ -481,7 +481,7 @@ async def test_a_connection_reads_a_record_at_a_time_and_keeps_no_more(
 ) -> None:
     """A hundred connections of asyncio's TLS with its own buffers have 25 MB; ten thousand have 2.5 GB."""
     monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)
-    read_little()
+    limit_tls_reads()
     authority = trustme.CA()
     ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("localhost").configure_cert(ours)
@@ -491,7 +491,7 @@ async def test_a_connection_reads_a_record_at_a_time_and_keeps_no_more(
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await got.put(await read_frame(reader, "peer", limit=2_000_000, timeout_s=20))
-        await close(writer)
+        await close_writer(writer)
 
     async def once(port: int) -> asyncio.StreamWriter:
         return (await asyncio.open_connection("localhost", port, ssl=theirs))[1]
@@ -508,5 +508,5 @@ async def test_a_connection_reads_a_record_at_a_time_and_keeps_no_more(
     await write_frame(writers[0], message, "peer", timeout_s=20)
     assert await got.get() == message
     for writer in writers:
-        await close(writer)
+        await close_writer(writer)
     server.close()

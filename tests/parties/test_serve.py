@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.exit_codes import Status
 from parties.identity import join_documents
-from parties.identity.study_setup import CERTIFICATES, admit, merge
-from parties.service.identity import Identity
+from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
+from parties.service.identity import ServiceIdentity
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.commands import ROOT
 from tests.parties.serving import OWNERS, Cluster, cluster, syncret
@@ -114,7 +114,7 @@ def flaim_study(three: Cluster, run: str) -> tuple[Path, str]:
     arguments = ("--authority", str(authority), "--out", str(out), "--json")
     said = three.serves[0].command("study", "propose", str(path), *arguments)
     requests = [three.folder / name / f"{name}.request" for name in OWNERS]
-    admit(requests, authority=authority, out=out / CERTIFICATES, valid_days=9)
+    issue_certificates(requests, authority=authority, out=out / CERTIFICATES, valid_days=9)
     return out / path.name, str(json.loads(said)["digest"])
 
 
@@ -219,7 +219,7 @@ def test_an_operator_approves_and_follows_a_study_in_a_browser(
         page.get_by_role("link", name="looked-at").click()
         page.get_by_text("proposed by beta").wait_for()
         page.get_by_role("link", name="Approve").click()
-        page.get_by_text(join_documents.words(digest)).wait_for()
+        page.get_by_text(join_documents.fingerprint_words(digest)).wait_for()
         page.get_by_role("button", name="Approve").click()
         page.get_by_text("Approved here.").wait_for()
         assert alpha.get(f"/studies/{digest}")["state"] == "approved"
@@ -258,7 +258,7 @@ def says(three: Cluster, capsys: pytest.CaptureFixture[str]) -> Says:
 
     def said(*arguments: str, status: Status = Status.DONE) -> str:
         folder = () if "--dir" in arguments else ("--dir", str(three.serves[0].folder))
-        assert guarded(cli, [*arguments, *folder]) == status
+        assert run_command_line(cli, [*arguments, *folder]) == status
         captured = capsys.readouterr()
         return captured.out + captured.err
 
@@ -305,15 +305,15 @@ def test_card_is_for_a_coordinator_who_merges_by_hand(
     monkeypatch.chdir(tmp_path)
     paths = []
     for serve in three.serves:
-        assert guarded(cli, ["study", "card", "--dir", str(serve.folder)]) == Status.DONE
+        assert run_command_line(cli, ["study", "card", "--dir", str(serve.folder)]) == Status.DONE
         paths.append(tmp_path / f"{serve.folder.name}.card")
     study, out = three.study("by-hand"), tmp_path / "study"
-    merge(study, paths, authority=three.folder / "authority", out=out, valid_days=9)
+    create_study(study, paths, authority=three.folder / "authority", out=out, valid_days=9)
     merged = out / study.name
     for by in (three.serves[2], three.serves[0]):
         # Proposed twice it is the same study.
         arguments = ["study", "propose", str(merged), "--dir", str(by.folder)]
-        assert guarded(cli, arguments) == Status.DONE
+        assert run_command_line(cli, arguments) == Status.DONE
         for serve in three.serves:
             assert serve.until_state("by-hand", "proposed")["proposer"] == "gamma"
     three.serves[0].ask("POST", "/studies/by-hand/cancel", {})
@@ -329,7 +329,7 @@ def test_a_second_service_does_not_start_in_the_same_folder(three: Cluster) -> N
 
 
 def test_the_ports_bear_strangers(three: Cluster) -> None:
-    for server in Identity.load(three.serves[0].folder).servers:
+    for server in ServiceIdentity.load(three.serves[0].folder).servers:
         for end in (server.mesh, server.ingest):
             for data in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(300), b"\x16\x03\x01\x40"):
                 with socket.create_connection((end.host, end.port), 5) as raw:

@@ -28,8 +28,8 @@ from mechanisms.events import ExponentialEvent, GaussianEvent
 from mechanisms.gaussian_privacy import gaussian_budget
 from mechanisms.workload import count_marginals
 from parties.audit.checks.identity import completeness
-from parties.audit.evidence import Attempt, Evidence, Session
-from parties.audit.findings import Failed
+from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt
+from parties.audit.findings import CheckFailure
 from parties.audit.runner import audit_folder
 from parties.config import CHECKS, CertificateFiles, Config
 from parties.foundation.errors import CertificateError, ConfigError, PartialSubmission, StoreError
@@ -38,8 +38,8 @@ from parties.identity.tls import make_certificates
 from parties.mpc.agreement import save_selection
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.planning.budget import make_plan
-from parties.mpc.records import Checkpoint, Total, answer_to
-from parties.mpc.server import run_party
+from parties.mpc.records import Checkpoint, RunningTotal, status_answer
+from parties.mpc.server import run_mpc_server
 from parties.mpc.steps import PASSED
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
@@ -70,9 +70,9 @@ def cluster(tmp_path: Path, certificates: dict[str, CertificateFiles]) -> Cluste
 
 
 @pytest.fixture
-def totals(monkeypatch: pytest.MonkeyPatch) -> dict[str, Total]:
+def totals(monkeypatch: pytest.MonkeyPatch) -> dict[str, RunningTotal]:
     """Each server's last running total, by its folder's name, as it was before it was deleted."""
-    kept: dict[str, Total] = {}
+    kept: dict[str, RunningTotal] = {}
 
     def keep(store: Store, *args: Any, **kwargs: Any) -> None:
         pid = int(store.directory.parent.name[-1])
@@ -132,7 +132,7 @@ async def test_run_in_small_parts_is_the_same_run_to_owners_and_auditor(
 async def test_run_party_counts_everyone_and_charges_the_plan(
     tmp_path: Path,
     certificates: dict[str, CertificateFiles],
-    totals: dict[str, Total],
+    totals: dict[str, RunningTotal],
     form: str,
 ) -> None:
     cluster = Cluster(make_config({"run.upload": form}), tmp_path, certificates)
@@ -222,11 +222,11 @@ async def test_run_party_started_again_after_its_end_changes_no_result_and_passe
     # A round in a mesh between the two, whether or not that ended well, would be one too many.
     assert found.evidence is not None
     run, again = found.evidence.sessions
-    between = Session("between", (run.attempts[0], None, None))
+    between = MeshSession("between", (run.attempts[0], None, None))
     evidence = SimpleNamespace(
         transcripts=found.evidence.transcripts, sessions=[run, between, again]
     )
-    with pytest.raises(Failed, match="a round was run after all three"):
+    with pytest.raises(CheckFailure, match="a round was run after all three"):
         completeness(cast("Evidence", evidence))
 
 
@@ -239,8 +239,10 @@ async def test_run_party_started_alone_after_the_end_passes_the_audit(cluster: C
     # What met somebody, on the other hand, would be the end.
     assert found.evidence is not None
     book = found.evidence.transcripts[1]
-    book.attempts.append(Attempt(1, book.attempts[-1].opening, book.attempts[0].entries[:1]))
-    with pytest.raises(Failed, match="does not end with the closing seal"):
+    book.attempts.append(
+        TranscriptAttempt(1, book.attempts[-1].opening, book.attempts[0].entries[:1])
+    )
+    with pytest.raises(CheckFailure, match="does not end with the closing seal"):
         completeness(found.evidence)
 
 
@@ -412,7 +414,7 @@ async def test_run_party_refuses_another_run(cluster: Cluster) -> None:
 async def test_run_party_refuses_a_certificate_of_another_name(cluster: Cluster) -> None:
     configs = cluster.with_own_certificates(("party-0", "party-1", "clinic-a"))
     with pytest.raises(CertificateError, match=r"is for 'clinic-a'; expected .* 'party-2'"):
-        await run_party(configs[2], 2, cluster.folder, progress=Recording(), closed=_never())
+        await run_mpc_server(configs[2], 2, cluster.folder, progress=Recording(), closed=_never())
 
 
 async def test_run_party_names_its_certificate_when_it_has_expired(
@@ -421,7 +423,7 @@ async def test_run_party_names_its_certificate_when_it_has_expired(
     expired = make_certificates(tmp_path / "old", PARTIES, valid_days=-1)
     stale = Cluster(cluster.config, tmp_path, expired)
     with pytest.raises(CertificateError, match=r"(party-0|ca)\.crt: expired on"):
-        await run_party(
+        await run_mpc_server(
             stale.with_own_certificates()[0], 0, tmp_path, progress=Recording(), closed=_never()
         )
 
@@ -440,7 +442,7 @@ async def test_run_party_names_the_peer_whose_certificate_is_not_its_own(
     configs = cluster.with_own_certificates()
     own = Cluster(cluster.config, tmp_path, strangers).with_own_certificates()[1]
     with pytest.raises(CertificateError, match="the configuration expects"):
-        await run_party(own, 1, tmp_path, progress=Recording(), closed=_never())
+        await run_mpc_server(own, 1, tmp_path, progress=Recording(), closed=_never())
     # Nothing keeps the impostor from writing itself a configuration with its own key.
     parties = own.to_dict()["party"]
     assert isinstance(parties, list)
@@ -467,7 +469,7 @@ async def test_run_party_names_the_port_when_it_is_in_use(
         socket.create_server((address.host, address.port)),
         pytest.raises((ConfigError, ConfigurationError), match=str(address.port)) as failure,
     ):
-        await run_party(
+        await run_mpc_server(
             cluster.with_own_certificates()[1],
             1,
             cluster.directory(1),
@@ -480,7 +482,7 @@ async def test_run_party_names_the_port_when_it_is_in_use(
 async def test_run_party_names_the_folder_when_it_cannot_be_used(cluster: Cluster) -> None:
     (cluster.folder / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
-        await run_party(
+        await run_mpc_server(
             cluster.with_own_certificates()[0],
             0,
             cluster.folder / "file",
@@ -505,7 +507,7 @@ async def test_run_party_ends_when_too_few_clients_come(
 async def test_run_party_leaves_out_a_client_that_reached_two_servers(
     tmp_path: Path,
     certificates: dict[str, CertificateFiles],
-    totals: dict[str, Total],
+    totals: dict[str, RunningTotal],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = make_config({"clients.minimum": 2, "clients.wait_s": 2.0})
@@ -530,7 +532,7 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
         assert (total.round, sorted(total.clients)) == (4, list(EVERYONE[:2]))
         with Store(cluster.directory(pid) / "store", config.digest()) as store:
             assert (store.upload_digest(OWNERS[3]) is None) == (pid == 2)
-            asked = answer_to(store.standing(OWNERS[3]), closed=True)
+            asked = status_answer(store.participant_record(OWNERS[3]), closed=True)
             assert asked == {"counted": False, "round": 4, "excluded": "incomplete"}
     # Everybody sees that it was server 2 who had no part of it.
     (left_out,) = cast("list[dict[str, object]]", result(cluster)["excluded"])

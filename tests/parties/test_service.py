@@ -25,32 +25,32 @@ from sqlalchemy.exc import OperationalError
 
 from parties.config import load_config
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
-from parties.identity.join_documents import load_card
-from parties.identity.study_setup import CERTIFICATES, merge
+from parties.identity.join_documents import load_server_card
+from parties.identity.study_setup import CERTIFICATES, create_study
 from parties.identity.tls import Authority
 from parties.observability.failure_causes import Cause, Obstacle
-from parties.observability.status_text import show
+from parties.observability.status_text import print_status
 from parties.service import main as serve_module
 from parties.service import peer_state as statement_module
 from parties.service import service as service_module
 from parties.service.api import service_application
-from parties.service.closed_studies import said_of
+from parties.service.closed_studies import closed_study_answer
 from parties.service.console.view import overview_values, render
-from parties.service.database import database_errors, database_url, opened
-from parties.service.identity import Identity, ServerFile, join
-from parties.service.peer_state import Standing
+from parties.service.database import database_errors, database_url, open_service_database
+from parties.service.identity import ServerFile, ServiceIdentity, join_servers
+from parties.service.peer_state import StudySnapshot
 from parties.service.peer_sync import Peer
-from parties.service.service import NoStudy, NotNow, Service
-from parties.service.studies import Book, State, now
+from parties.service.service import Service, UnknownStudy, WrongStudyState
+from parties.service.studies import StudyRepository, StudyState, utc_now
 from parties.service.study_intake import (
-    MOST_BYTES,
+    MAX_PROPOSAL_BYTES,
     Proposal,
-    Refused,
+    ProposalRefused,
     StudyFolder,
     check_proposal,
-    drop_half,
-    keep,
+    make_study_folder,
     new_card,
+    remove_unfinished,
 )
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small
@@ -64,8 +64,8 @@ class Process:
         self, study: Any, place: Any, *, on_change: Callable[[], None], **rest: object
     ) -> None:
         self.study = study
-        self.state = State.RUNNING
-        self.outcome: tuple[State, str] | None = None
+        self.state = StudyState.RUNNING
+        self.outcome: tuple[StudyState, str] | None = None
         self.calling = False
         self.text = "at work"
         self.obstacle: Obstacle | None = None
@@ -75,7 +75,7 @@ class Process:
         self.stopped = False
         self._on_change = on_change
 
-    def end(self, state: State, reason: str = "") -> None:
+    def end(self, state: StudyState, reason: str = "") -> None:
         self.outcome = (state, reason)
         self._on_change()
 
@@ -89,7 +89,7 @@ class Three:
 
     folder: Path
     services: list[Service]
-    identities: list[Identity]
+    identities: list[ServiceIdentity]
     processes: dict[tuple[str, str], Process] = field(default_factory=dict)
 
     async def until(self, holds: Callable[[], object]) -> None:
@@ -136,7 +136,7 @@ def document(folder: Path, run: str, cards: Sequence[Path], **changes: str) -> d
     path = folder / f"{run}.toml"
     path.write_text(text)
     out = folder / f"study-{run}"
-    merge(path, cards, authority=folder / "authority", out=out, valid_days=9)
+    create_study(path, cards, authority=folder / "authority", out=out, valid_days=9)
     certificates = {item.name: item.read_text() for item in (out / CERTIFICATES).iterdir()}
     return {"config": load_config(out / path.name).resolved_toml(), "certificates": certificates}
 
@@ -147,14 +147,14 @@ async def three_services(
 ) -> AsyncIterator[Three]:
     """``alphas`` is the URL of alpha's database, if that is no file."""
     Authority.make(folder / "authority", 10)
-    identities = [Identity.load(path) for path in make_identities(folder)]
+    identities = [ServiceIdentity.load(path) for path in make_identities(folder)]
     async with contextlib.AsyncExitStack() as stack:
         services = []
         for identity in identities:
             variable = alphas if identity.pid == 0 else None
             url = database_url(identity.folder, variable=variable)
-            engine = stack.enter_context(opened(url, identity.own.key))
-            book = Book(engine, identity.folder)
+            engine = stack.enter_context(open_service_database(url, identity.own.key))
+            book = StudyRepository(engine, identity.folder)
             services.append(Service(identity, book, limit=limit))
             await stack.enter_async_context(services[-1])
         running = [asyncio.create_task(service.run()) for service in services]
@@ -205,11 +205,11 @@ async def test_a_study_runs_once_all_three_have_approved_it(three: Three) -> Non
     await three.until_states(digest, "running")
     assert {service.studies[digest].turn for service in three.services} == {1}
     for process in three.processes.values():
-        process.end(State.FINISHED)
+        process.end(StudyState.FINISHED)
     await three.until_states(digest, "finished")
-    kept = three.services[1].book.studies()
-    assert [(study.digest, study.state) for study in kept] == [(digest, State.FINISHED)]
-    what = [entry.what for entry in three.services[1].book.entries(digest)]
+    kept = three.services[1].repository.studies()
+    assert [(study.digest, study.state) for study in kept] == [(digest, StudyState.FINISHED)]
+    what = [entry.what for entry in three.services[1].repository.entries(digest)]
     assert what == ["proposed", *["approved"] * 3, "queued", "started", "running", "finished"]
 
 
@@ -222,9 +222,9 @@ async def test_a_service_with_postgresql_runs_studies_with_those_with_files(
             digest = await three.approved("stays")
             await three.until_states(digest, "running")
             for process in processes.values():
-                process.end(State.FINISHED)
+                process.end(StudyState.FINISHED)
             await three.until_states(digest, "finished")
-            kept = {study.digest: study for study in three.services[0].book.studies()}
+            kept = {study.digest: study for study in three.services[0].repository.studies()}
             assert kept[digest].approvals == set(SERVERS)
             assert not (three.identities[0].folder / "service.sqlite").exists()
 
@@ -235,7 +235,7 @@ async def test_a_third_study_has_its_turn_when_one_is_over(three: Three) -> None
         await three.until_states(digest, "running")
     await three.until_states(digests[2], "queued")
     for name in SERVERS:
-        three.processes[name, digests[0]].end(State.FINISHED)
+        three.processes[name, digests[0]].end(StudyState.FINISHED)
     await three.until_states(digests[2], "running")
     await three.until_states(digests[0], "finished")
 
@@ -245,7 +245,7 @@ async def test_a_failure_at_one_server_ends_it_at_all_and_three_approvals_try_ag
 ) -> None:
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
-    three.processes["beta", digest].end(State.FAILED, "the disk is full")
+    three.processes["beta", digest].end(StudyState.FAILED, "the disk is full")
     await three.until_states(digest, "failed")
     assert three.services[0].studies[digest].reason.endswith("beta: the disk is full")
     assert three.processes["alpha", digest].stopped
@@ -269,9 +269,9 @@ async def test_one_operator_cancels_for_all_and_the_sealing_keys_go(three: Three
         # Heard from alpha or beta, it is said so.
         assert service.studies[digest].reason.endswith("cancelled by gamma: wrong columns")
     await three.until(lambda: not any(seal.exists() for seal in seals))
-    with pytest.raises(NotNow, match="it is cancelled"):
+    with pytest.raises(WrongStudyState, match="it is cancelled"):
         await three.services[0].approve(digest, "operator")
-    with pytest.raises(NotNow):
+    with pytest.raises(WrongStudyState):
         await three.services[0].cancel(digest, "operator")
 
 
@@ -279,7 +279,7 @@ async def test_a_server_that_has_ended_helps_one_that_has_not(three: Three) -> N
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
     for name in ("alpha", "beta"):
-        three.processes[name, digest].end(State.FINISHED)
+        three.processes[name, digest].end(StudyState.FINISHED)
     await three.until_states(digest, "finished", "finished", "running")
     before = dict(three.processes)
     three.processes["gamma", digest].calling = True
@@ -287,7 +287,7 @@ async def test_a_server_that_has_ended_helps_one_that_has_not(three: Three) -> N
     await three.until(lambda: three.processes["alpha", digest] is not before["alpha", digest])
     await three.until(lambda: three.processes["beta", digest] is not before["beta", digest])
     for process in three.processes.values():
-        process.end(State.FINISHED)
+        process.end(StudyState.FINISHED)
     await three.until_states(digest, "finished")
 
 
@@ -320,7 +320,7 @@ async def test_a_study_that_does_not_fit_is_refused_with_words_at_every_door(thr
         ({}, "a proposal has config"),
         ({"config": 1, "certificates": {}}, "a proposal has config"),
         (proposal | {"config": "= ="}, "is not valid TOML"),
-        (proposal | {"config": "x" * (MOST_BYTES + 1)}, "more than"),
+        (proposal | {"config": "x" * (MAX_PROPOSAL_BYTES + 1)}, "more than"),
         (proposal | {"config": config.replace("[run]", "[ran]")}, "unknown section"),
         (proposal | {"config": config.replace(own_key, f'key = "{"0" * 64}"')}, "another key"),
         (proposal | {"config": config.replace('"alpha"', '"delta"')}, "'delta'"),
@@ -334,7 +334,7 @@ async def test_a_study_that_does_not_fit_is_refused_with_words_at_every_door(thr
         (proposal | {"config": config.replace("epsilon = 2.0", "epsilon = -1")}, "run.epsilon"),
     ]
     for document_, says in bad:
-        with pytest.raises(Refused, match=says):
+        with pytest.raises(ProposalRefused, match=says):
             await three.services[0].propose(document_, "operator")
     assert three.services[0].studies == {}
 
@@ -343,7 +343,7 @@ async def test_a_card_is_for_one_study(three: Three) -> None:
     proposal = await three.proposal("stays")
     await three.services[0].propose(proposal, "operator")
     again = {**proposal, "config": proposal["config"].replace("rounds = 3", "rounds = 2")}
-    with pytest.raises(Refused, match="no sealing key that waits"):
+    with pytest.raises(ProposalRefused, match="no sealing key that waits"):
         await three.services[0].propose(again, "operator")
     # Proposed twice, the same is the same.
     await three.services[0].propose(proposal, "operator")
@@ -367,66 +367,66 @@ async def test_a_study_and_a_card_that_a_kill_left_half_made_are_taken_back(
     with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         patch.setattr(Path, "rename", killed)
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        keep(identity, proposal)
+        make_study_folder(identity, proposal)
         new_card(identity, "distaim")
-    drop_half(identity)
+    remove_unfinished(identity)
     assert not list(identity.folder.glob("*/.*"))
     if other:
         proposal = replace(proposal, config=proposal.config.override({"run.rounds": 2}))
-    place = keep(identity, proposal)
+    place = make_study_folder(identity, proposal)
     seals = [path for path in identity.folder.rglob("own.seal") if "studies" in path.parts]
     assert seals == [place.seal]
     assert load_config(place.config).digest() == place.digest
 
 
-def one_proposal(folder: Path) -> tuple[Identity, Proposal]:
+def one_proposal(folder: Path) -> tuple[ServiceIdentity, Proposal]:
     """Of a study among three, as the first one sees it."""
     Authority.make(folder / "authority", 10)
     folders = make_identities(folder)
     cards = []
     for at in folders:
         cards.append(folder / f"{at.name}.card")
-        cards[-1].write_text(new_card(Identity.load(at), "distaim"))
-    identity = Identity.load(folders[0])
+        cards[-1].write_text(new_card(ServiceIdentity.load(at), "distaim"))
+    identity = ServiceIdentity.load(folders[0])
     return identity, check_proposal(document(folder, "stays", cards), identity)
 
 
 def test_a_key_in_a_known_study_or_a_damaged_one_waits_for_no_other(tmp_path: Path) -> None:
     identity, proposal = one_proposal(tmp_path)
-    place = keep(identity, proposal)
+    place = make_study_folder(identity, proposal)
     other = replace(proposal, config=proposal.config.override({"run.rounds": 2}))
-    with pytest.raises(Refused, match="no sealing key that waits"):
-        keep(identity, other, {str(place.path)})
+    with pytest.raises(ProposalRefused, match="no sealing key that waits"):
+        make_study_folder(identity, other, {str(place.path)})
     place.work.mkdir()
-    with pytest.raises(Refused, match="no sealing key that waits"):
-        keep(identity, other)
+    with pytest.raises(ProposalRefused, match="no sealing key that waits"):
+        make_study_folder(identity, other)
     place.work.rmdir()
     place.seal.write_bytes(b"")
-    drop_half(identity)
-    with pytest.raises(Refused, match="no sealing key that waits"):
-        keep(identity, other)
+    remove_unfinished(identity)
+    with pytest.raises(ProposalRefused, match="no sealing key that waits"):
+        make_study_folder(identity, other)
     assert place.seal.exists()
 
 
 def test_a_study_whose_digest_begins_as_anothers_is_refused(tmp_path: Path) -> None:
     identity, proposal = one_proposal(tmp_path)
-    place = keep(identity, proposal)
+    place = make_study_folder(identity, proposal)
     other = proposal.config.override({"run.epsilon": 9.0})
     place.config.write_text(replace(proposal, config=other).text)
-    with pytest.raises(Refused, match="is of another study"):
-        keep(identity, proposal)
+    with pytest.raises(ProposalRefused, match="is of another study"):
+        make_study_folder(identity, proposal)
     place.config.write_text("[run")
-    with pytest.raises(Refused, match="cannot be read"):
-        keep(identity, proposal)
+    with pytest.raises(ProposalRefused, match="cannot be read"):
+        make_study_folder(identity, proposal)
 
 
 async def test_a_start_with_another_database_costs_a_study_nothing(tmp_path: Path) -> None:
     """One that waits for its turn is there, with its key, when the right one is back."""
     identity, proposal = one_proposal(tmp_path)
-    place = keep(identity, proposal)
+    place = make_study_folder(identity, proposal)
     before = sorted(identity.folder.rglob("*"))
-    with opened(database_url(identity.folder), identity.own.key) as engine:
-        book = Book(engine, identity.folder)
+    with open_service_database(database_url(identity.folder), identity.own.key) as engine:
+        book = StudyRepository(engine, identity.folder)
         async with Service(identity, book, limit=1, register=tmp_path / "register.sqlite"):
             pass
     assert [path for path in before if not path.exists()] == []
@@ -435,14 +435,14 @@ async def test_a_start_with_another_database_costs_a_study_nothing(tmp_path: Pat
 
 def test_what_an_operator_keeps_beside_studies_and_cards_stays(tmp_path: Path) -> None:
     folder, *_ = make_identities(tmp_path)
-    identity, theirs = Identity.load(folder), []
+    identity, theirs = ServiceIdentity.load(folder), []
     for within in (folder / "studies", folder / "cards"):
         theirs += [within / name for name in (".snapshot", "copy of a study", "old")]
         for path in theirs[-3:]:
             path.mkdir(parents=True)
         theirs.append(within / ".notes")
         theirs[-1].write_text("mine")
-    drop_half(identity)
+    remove_unfinished(identity)
     assert all(path.exists() for path in theirs)
 
 
@@ -491,7 +491,7 @@ async def test_no_proposal_of_another_server_ends_this_one(
     statement = three.services[2].statement
 
     def announced() -> Any:
-        return replace(statement(), studies={digest: Standing(State.PROPOSED)})
+        return replace(statement(), studies={digest: StudySnapshot(StudyState.PROPOSED)})
 
     monkeypatch.setattr(three.services[2], "statement", announced)
     for service in three.services[:2]:
@@ -507,14 +507,14 @@ async def test_no_proposal_of_another_server_ends_this_one(
 async def test_a_server_cannot_fill_another_ones_book(
     three: Three, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service_module, "_MOST_PROPOSED", 1)
+    monkeypatch.setattr(service_module, "_MAX_PROPOSED", 1)
     first = await three.propose("first")
     second = await three.services[2].propose(await three.proposal("second"), "operator")
     await three.until(lambda: "1 wait for approval here" in caplog.text)
     assert second.digest not in three.services[0].studies
     monkeypatch.setattr(service_module, "_FETCH_AGAIN_S", 0.1)
     for service in three.services[:2]:
-        service._fetched.clear()
+        service._fetch_after.clear()
         await service.approve(first, "operator")
     await three.until_states(second.digest, "proposed")
 
@@ -540,7 +540,7 @@ async def test_orders_do_not_wait_for_a_server_that_answers_slowly(
 async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_SHOWN", 1)
+    monkeypatch.setattr(service_module, "_MAX_ENDED_RECENT", 1)
     digests = [await three.propose(run) for run in ("first", "second", "third")]
     for digest in (digests[1], digests[0]):
         await three.services[0].cancel(digest, "operator")
@@ -553,7 +553,7 @@ async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     assert status["states"] == {"cancelled": 2, "proposed": 1}
     assert [study["digest"] for study in listed["studies"]] == digests
     shown = io.StringIO()
-    show(Console(file=shown, width=100), status)
+    print_status(Console(file=shown, width=100), status)
     assert "older ones, not shown here: 1 (syncret study list)" in shown.getvalue()
     page = render("_studies.html", **overview_values(status))
     assert "Older ones, not shown here: 1 (<code>syncret study list</code>)" in page
@@ -569,11 +569,11 @@ async def test_a_status_needs_no_database_and_no_configuration_that_this_version
     async with TestClient(TestServer(app)) as client:
         with monkeypatch.context() as patch:
             broken = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
-            patch.setattr(service.book, "proposed", broken)
+            patch.setattr(service.repository, "proposed", broken)
             status = await (await client.get("/status")).json()
             assert [study["epsilon"] for study in status["studies"]] == [2.0, 2.0]
         other = ConfigError("run", "noise", "is of another version")
-        monkeypatch.setattr(service, "gist", AsyncMock(side_effect=other))
+        monkeypatch.setattr(service, "summary", AsyncMock(side_effect=other))
         status = await (await client.get("/status")).json()
         assert [study["epsilon"] for study in status["studies"]] == [None, None]
         assert unread in render("_studies.html", **overview_values(status))
@@ -582,7 +582,7 @@ async def test_a_status_needs_no_database_and_no_configuration_that_this_version
 async def test_a_server_that_missed_many_ends_hears_of_each(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_SETTLED", 1)
+    monkeypatch.setattr(service_module, "_MAX_ENDED_SHARED", 1)
     digests = [await three.propose(run) for run in ("first", "second", "third")]
     alpha, beta, gamma = three.services
     with monkeypatch.context() as patch:
@@ -590,9 +590,9 @@ async def test_a_server_that_missed_many_ends_hears_of_each(
         for digest in digests:
             await alpha.cancel(digest, "operator")
         await three.until(
-            lambda: {beta.studies[digest].state for digest in digests} == {State.CANCELLED}
+            lambda: {beta.studies[digest].state for digest in digests} == {StudyState.CANCELLED}
         )
-        assert {gamma.studies[digest].state for digest in digests} == {State.PROPOSED}
+        assert {gamma.studies[digest].state for digest in digests} == {StudyState.PROPOSED}
     for digest in digests:
         await three.until_states(digest, "cancelled")
     # Nobody needs to hear of the older ones any more.
@@ -602,10 +602,10 @@ async def test_a_server_that_missed_many_ends_hears_of_each(
 async def test_what_is_told_last_is_what_changed_last_whatever_the_clock_says(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_SETTLED", 1)
+    monkeypatch.setattr(service_module, "_MAX_ENDED_SHARED", 1)
     digests = [await three.propose(run) for run in ("first", "second")]
     alpha = three.services[0]
-    tomorrow = now() + datetime.timedelta(days=1)
+    tomorrow = utc_now() + datetime.timedelta(days=1)
     with monkeypatch.context() as patch:
         patch.setattr(service_module, "now", lambda: tomorrow)
         await alpha.cancel(digests[0], "operator")
@@ -629,7 +629,7 @@ async def test_secrets_of_a_cancelled_study_that_could_not_be_deleted_go_later(
         )
         with pytest.raises(StoreError, match="cannot be deleted"):
             await alpha.cancel(digest, "operator")
-        await three.until(lambda: alpha.studies[digest].state is State.CANCELLED)
+        await three.until(lambda: alpha.studies[digest].state is StudyState.CANCELLED)
         assert seal.exists()
     await three.until(lambda: not seal.exists())
 
@@ -646,8 +646,10 @@ async def test_secrets_of_a_cancelled_study_go_at_the_next_start(
             with pytest.raises(StoreError, match="broken"):
                 await alpha.cancel(digest, "operator")
     assert seal.exists()
-    with opened(database_url(alpha.identity.folder), alpha.identity.own.key) as engine:
-        async with Service(alpha.identity, Book(engine, tmp_path), limit=2) as again:
+    with open_service_database(
+        database_url(alpha.identity.folder), alpha.identity.own.key
+    ) as engine:
+        async with Service(alpha.identity, StudyRepository(engine, tmp_path), limit=2) as again:
             running = asyncio.create_task(again.run())
             await three.until(lambda: not seal.exists())
             running.cancel()
@@ -661,12 +663,12 @@ async def test_a_study_whose_end_cannot_be_written_down_ends_later(
     alpha = three.services[0]
     with monkeypatch.context() as patch:
         failing = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
-        patch.setattr(alpha.book, "change", failing)
-        processes["alpha", digest].outcome = (State.FINISHED, "")
+        patch.setattr(alpha.repository, "change", failing)
+        processes["alpha", digest].outcome = (StudyState.FINISHED, "")
         await three.until(lambda: failing.called)
-        assert alpha.studies[digest].state is State.RUNNING
+        assert alpha.studies[digest].state is StudyState.RUNNING
         assert digest in alpha.workers
-    await three.until(lambda: alpha.studies[digest].state is State.FINISHED)
+    await three.until(lambda: alpha.studies[digest].state is StudyState.FINISHED)
 
 
 async def test_what_a_study_leaves_is_collected_at_its_end(three: Three) -> None:
@@ -686,7 +688,9 @@ async def test_what_a_study_leaves_is_collected_at_its_end(three: Three) -> None
 async def test_what_a_server_says_of_a_third_one_stays_its_word(three: Three) -> None:
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
-    three.processes["gamma", digest].end(State.FAILED, "cancelled by beta: it does not like alpha")
+    three.processes["gamma", digest].end(
+        StudyState.FAILED, "cancelled by beta: it does not like alpha"
+    )
     await three.until_states(digest, "failed")
     for service in three.services[:2]:
         assert "gamma: cancelled by beta" in service.studies[digest].reason
@@ -696,9 +700,9 @@ async def test_a_service_goes_on_with_what_its_database_has(three: Three, tmp_pa
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
     alpha = three.services[0]
-    again = Service(three.identities[0], alpha.book, limit=2)
-    studies = {study.digest: study for study in again.book.studies()}
-    assert studies[digest].state is State.RUNNING
+    again = Service(three.identities[0], alpha.repository, limit=2)
+    studies = {study.digest: study for study in again.repository.studies()}
+    assert studies[digest].state is StudyState.RUNNING
     assert studies[digest].approvals == set(SERVERS)
 
 
@@ -712,10 +716,10 @@ async def test_a_database_that_does_not_answer_changes_nothing(
         raise StoreError(Path("database"), "the database does not answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr(alpha.book, "change", refuse)
+        broken.setattr(alpha.repository, "change", refuse)
         with pytest.raises(StoreError):
             await alpha.approve(digest, "operator")
-        assert alpha.studies[digest].state is State.PROPOSED
+        assert alpha.studies[digest].state is StudyState.PROPOSED
         await three.services[1].approve(digest, "operator")
         await asyncio.sleep(0.3)
     await alpha.approve(digest, "operator")
@@ -732,9 +736,9 @@ async def test_what_a_server_waits_for_is_shown_at_all_three_and_changes_nothing
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
     beta, others = processes["beta", digest], [processes[n, digest] for n in ("alpha", "gamma")]
-    beta.state, beta.obstacle = State.WAITING, Obstacle(Cause.DISK_FULL)
+    beta.state, beta.obstacle = StudyState.WAITING, Obstacle(Cause.DISK_FULL)
     for process in others:
-        process.state, process.obstacle = State.WAITING, Obstacle(Cause.NETWORK, 1)
+        process.state, process.obstacle = StudyState.WAITING, Obstacle(Cause.NETWORK, 1)
     await three.until_states(digest, "waiting")
     text = "beta: its disk is full"
     for service in three.services:
@@ -750,15 +754,15 @@ async def test_what_a_server_waits_for_is_shown_at_all_three_and_changes_nothing
             status = await (await client.get("/status")).json()
             metrics = await (await client.get("/metrics")).text()
         shown = io.StringIO()
-        show(Console(file=shown, width=100), status)
+        print_status(Console(file=shown, width=100), status)
         assert text in shown.getvalue()
         assert text in render("_studies.html", **overview_values(status))
         labels = f'cause="disk-full",party="{service.name}",server="beta",study="stays"'
         assert f"syncret_study_waits{{{labels}}} 1.0" in metrics
-        assert service.studies[digest].state is State.WAITING
+        assert service.studies[digest].state is StudyState.WAITING
     beta.obstacle = None
     for process in [beta, *others]:
-        process.state, process.obstacle = State.RUNNING, None
+        process.state, process.obstacle = StudyState.RUNNING, None
     await three.until_states(digest, "running")
 
 
@@ -776,8 +780,8 @@ async def test_a_server_whose_database_is_away_says_so_to_the_others(
             raise OperationalError("UPDATE", None, full)
 
     with monkeypatch.context() as broken:
-        broken.setattr(beta.book, "change", refuse)
-        processes["beta", digest].end(State.FINISHED)
+        broken.setattr(beta.repository, "change", refuse)
+        processes["beta", digest].end(StudyState.FINISHED)
         async with api(alpha) as client:
             async with asyncio.timeout(5):
                 while True:
@@ -791,7 +795,7 @@ async def test_a_server_whose_database_is_away_says_so_to_the_others(
         page = render("_studies.html", **overview_values(status))
         assert '<p class="notice">beta: its disk is full</p>' in page
     await three.until(lambda: beta.obstacle is None)
-    await three.until(lambda: beta.studies[digest].state is State.FINISHED)
+    await three.until(lambda: beta.studies[digest].state is StudyState.FINISHED)
 
 
 async def test_a_state_that_the_database_does_not_take_is_told_all_the_same(
@@ -802,11 +806,11 @@ async def test_a_state_that_the_database_does_not_take_is_told_all_the_same(
     await three.until_states(digest, "running")
     alpha, beta, _ = three.services
     failing = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
-    monkeypatch.setattr(beta.book, "change", failing)
-    processes["beta", digest].state = State.WAITING
+    monkeypatch.setattr(beta.repository, "change", failing)
+    processes["beta", digest].state = StudyState.WAITING
     peer = alpha.peers[1]
     await three.until(
-        lambda: peer.statement and peer.statement.studies[digest].state is State.WAITING
+        lambda: peer.statement and peer.statement.studies[digest].state is StudyState.WAITING
     )
 
 
@@ -826,7 +830,7 @@ async def test_a_clock_that_is_off_is_measured_and_named_at_all_three(
             metrics = await (await client.get("/metrics")).text()
         assert status["troubles"] == [text]
         shown = io.StringIO()
-        show(Console(file=shown, width=100), status)
+        print_status(Console(file=shown, width=100), status)
         assert "its clock 10 min 12 s behind" in shown.getvalue()
         assert "its clock 10 min 12 s behind" in render("_studies.html", **overview_values(status))
         offset = next(
@@ -924,7 +928,7 @@ async def test_api_refuses_bad_input_with_words(three: Three) -> None:
             ("POST", "/studies", b"[" * 100_000, 422),
             ("POST", "/studies", b"\xff", 422),
             ("POST", "/studies", b"[]", 422),
-            ("POST", "/studies", io.BytesIO(b" " * (MOST_BYTES + 1)), 413),
+            ("POST", "/studies", io.BytesIO(b" " * (MAX_PROPOSAL_BYTES + 1)), 413),
             ("POST", f"/studies/{digest}/approve", b"{}", 409),
             ("POST", f"/studies/{digest}/approve", b'{"digest": 7}', 409),
             ("POST", f"/studies/{digest}/approve", json.dumps({"digest": "0" * 64}), 409),
@@ -944,7 +948,7 @@ async def test_api_refuses_bad_input_with_words(three: Three) -> None:
         foreign = {"Origin": "https://elsewhere.example"}
         response = await client.post(f"/studies/{digest}/cancel", headers=foreign)
         assert response.status == 403
-    assert alpha.studies[digest].state is State.PROPOSED
+    assert alpha.studies[digest].state is StudyState.PROPOSED
 
 
 async def test_api_tells_of_changes_as_they_happen(three: Three) -> None:
@@ -973,7 +977,7 @@ async def test_api_tells_of_changes_as_they_happen(three: Three) -> None:
 async def test_a_stranger_gets_nothing_of_the_exchange(three: Three, tmp_path: Path) -> None:
     (tmp_path / "mallory").mkdir()
     (stranger,) = make_identities(tmp_path / "mallory", ("alpha",))
-    fake = Identity.load(stranger)
+    fake = ServiceIdentity.load(stranger)
     known = replace(three.identities[0], folder=fake.folder)
     peer = service_module.Peer(replace(known, servers=three.identities[0].servers), 1)
     await peer.listen()
@@ -1004,18 +1008,18 @@ async def test_find_wants_one_study(three: Three) -> None:
     alpha = three.services[0]
     assert alpha.find("stays").digest == alpha.find(digest[:8]).digest == digest
     for name in ("", digest[:7], "nobody", "0" * 64):
-        with pytest.raises(NoStudy):
+        with pytest.raises(UnknownStudy):
             alpha.find(name)
 
 
 def test_owners_hear_what_became_of_a_study() -> None:
     from tests.parties.test_concluding import study
 
-    status, error = said_of(study(1, State.FINISHED, ended_at=now()))
+    status, error = closed_study_answer(study(1, StudyState.FINISHED, ended_at=utc_now()))
     assert (status, error["reason"]) == (410, "closed")
     assert "is finished since" in error["what"]
-    assert said_of(study(1, State.CANCELLED))[0] == 410
-    status, error = said_of(study(1, State.QUEUED))
+    assert closed_study_answer(study(1, StudyState.CANCELLED))[0] == 410
+    status, error = closed_study_answer(study(1, StudyState.QUEUED))
     assert status == 503
     assert "has not begun" in error["what"]
 
@@ -1027,7 +1031,7 @@ def test_server_file_comes_back_and_a_changed_one_is_refused(tmp_path: Path) -> 
     folder, *_ = make_identities(tmp_path)
     path = folder / "alpha.server"
     text = path.read_text()
-    assert ServerFile.load(path).lines() == Identity.load(folder).own.lines()
+    assert ServerFile.load(path).lines() == ServiceIdentity.load(folder).own.lines()
     for old, new, says in (
         ("server = 1", "server = 2", "of version"),
         ("server = 1", "", "no server's file"),
@@ -1049,16 +1053,16 @@ def test_join_wants_three_different_servers_and_keeps_them(tmp_path: Path) -> No
     files = [folder / f"{folder.name}.server" for folder in folders]
     alpha = folders[0]
     with pytest.raises(CertificateError, match="expected three"):
-        join(alpha, files[:2])
+        join_servers(alpha, files[:2])
     with pytest.raises(CertificateError, match="same name"):
-        join(alpha, [files[0], files[0], files[1]])
+        join_servers(alpha, [files[0], files[0], files[1]])
     with pytest.raises(CertificateError, match="none of these"):
-        join(alpha, [files[1]])
+        join_servers(alpha, [files[1]])
     with pytest.raises(StoreError, match="same servers in the same order"):
-        join(alpha, [files[1], files[0], files[2]])
-    assert join(alpha, files).pid == 0
+        join_servers(alpha, [files[1], files[0], files[2]])
+    assert join_servers(alpha, files).pid == 0
     with pytest.raises(ConfigError, match="has no server in it"):
-        Identity.load(tmp_path)
+        ServiceIdentity.load(tmp_path)
     assert (alpha / "keys" / "own.key").stat().st_mode & 0o777 == 0o600
 
 
@@ -1067,13 +1071,13 @@ def test_cards_that_nobody_uses_do_not_fill_the_disk(
 ) -> None:
     from parties.service import study_intake
 
-    monkeypatch.setattr(study_intake, "_MOST_CARDS", 3)
+    monkeypatch.setattr(study_intake, "_MAX_CARDS", 3)
     folder, *_ = make_identities(tmp_path)
-    identity = Identity.load(folder)
+    identity = ServiceIdentity.load(folder)
     for _ in range(6):
         path = tmp_path / "alpha.card"
         path.write_text(new_card(identity, "distaim"))
-        assert load_card(path).key == identity.own.key
+        assert load_server_card(path).key == identity.own.key
     assert len(list((folder / "cards").iterdir())) == 3
     for path in (folder / "cards").rglob("own.*"):
         assert path.stat().st_mode & 0o777 == 0o600
@@ -1081,7 +1085,7 @@ def test_cards_that_nobody_uses_do_not_fill_the_disk(
 
 def test_the_threads_beside_the_loop_are_there_before_there_is_work() -> None:
     before = threading.active_count()
-    with serve_module._threads() as pool:
+    with serve_module._thread_pool() as pool:
         assert threading.active_count() == before + 6
         assert sorted(pool.map(abs, range(-3, 0))) == [1, 2, 3]
         assert threading.active_count() == before + 6
@@ -1099,7 +1103,7 @@ def test_a_system_without_more_threads_is_an_error_and_leaves_none(
 
     monkeypatch.setattr(threading.Thread, "start", third_fails)
     with pytest.raises(RuntimeError, match="can't start"):
-        serve_module._threads()
+        serve_module._thread_pool()
     deadline = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)

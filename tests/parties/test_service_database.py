@@ -19,9 +19,16 @@ from sqlalchemy.pool import QueuePool
 
 from parties.foundation.errors import ConfigError, StoreError
 from parties.service import database
-from parties.service.database import VARIABLE, database_url, opened
+from parties.service.database import VARIABLE, database_url, open_service_database
 from parties.service.migrations import versions
-from parties.service.studies import Book, Entry, Proposed, State, Study, now
+from parties.service.studies import (
+    StoredProposal,
+    StudyEvent,
+    StudyRecord,
+    StudyRepository,
+    StudyState,
+    utc_now,
+)
 from parties.service.tables import METADATA, REVISION
 from tests.postgres import postgresql
 
@@ -41,7 +48,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def engine(url: URL) -> Iterator[Engine]:
-    with opened(url, SERVER) as engine:
+    with open_service_database(url, SERVER) as engine:
         yield engine
         with engine.begin() as connection:
             for table in reversed(METADATA.sorted_tables):
@@ -49,19 +56,19 @@ def engine(url: URL) -> Iterator[Engine]:
                     connection.execute(table.delete())
 
 
-PROPOSED = Proposed("[run]", {"ca.crt": "PEM"})
+PROPOSED = StoredProposal("[run]", {"ca.crt": "PEM"})
 
 
-def study(**changes: object) -> Study:
-    at = now()
+def study(**changes: object) -> StudyRecord:
+    at = utc_now()
     return replace(
-        Study(DIGEST, "distaim", "stays", "alpha", at, State.PROPOSED, at),
+        StudyRecord(DIGEST, "distaim", "stays", "alpha", at, StudyState.PROPOSED, at),
         **changes,  # type: ignore[arg-type]
     )
 
 
-def entry(what: str, actor: str = "alpha") -> Entry:
-    return Entry(now(), DIGEST, actor, what, "words")
+def entry(what: str, actor: str = "alpha") -> StudyEvent:
+    return StudyEvent(utc_now(), DIGEST, actor, what, "words")
 
 
 def test_migrations_make_the_tables_of_the_program(engine: Engine) -> None:
@@ -86,13 +93,13 @@ def test_the_newest_migration_is_the_programs_revision() -> None:
 
 
 def test_book_keeps_a_study_and_what_happened(url: URL, engine: Engine) -> None:
-    book = Book(engine, Path("database"))
+    book = StudyRepository(engine, Path("database"))
     kept = study()
     book.add(kept, PROPOSED, entry("proposed"))
     for server in ("alpha", "beta"):
         kept = replace(kept, approvals=kept.approvals | {server})
         kept = book.change(kept, entry("approved", server))
-    kept = book.change(replace(kept, state=State.RUNNING, turn=3), entry("started"))
+    kept = book.change(replace(kept, state=StudyState.RUNNING, turn=3), entry("started"))
     assert book.studies() == [kept]
     assert kept.approvals == {"alpha", "beta"}
     assert kept.proposed_at.tzinfo is datetime.UTC
@@ -105,13 +112,13 @@ def test_book_keeps_a_study_and_what_happened(url: URL, engine: Engine) -> None:
     assert [item.what for item in book.entries(limit=1)] == ["started"]
     assert book.entries("ef" * 32) == []
     # Opened once more, it is all there.
-    with opened(url, SERVER) as again:
-        assert Book(again, Path("database")).studies() == [kept]
-        assert Book(again, Path("database")).proposed(DIGEST) == PROPOSED
+    with open_service_database(url, SERVER) as again:
+        assert StudyRepository(again, Path("database")).studies() == [kept]
+        assert StudyRepository(again, Path("database")).proposed(DIGEST) == PROPOSED
 
 
 def test_book_changes_nothing_where_a_part_is_refused(engine: Engine) -> None:
-    book = Book(engine, Path("database"))
+    book = StudyRepository(engine, Path("database"))
     book.add(study(), PROPOSED, entry("proposed"))
     with pytest.raises(StoreError, match="database does not answer"):
         book.add(study(), PROPOSED, entry("proposed-again"))
@@ -119,22 +126,28 @@ def test_book_changes_nothing_where_a_part_is_refused(engine: Engine) -> None:
 
 
 def test_opened_refuses_the_database_of_another_server(url: URL, engine: Engine) -> None:
-    with pytest.raises(StoreError, match="of another server"), opened(url, "12" * 32):
+    with (
+        pytest.raises(StoreError, match="of another server"),
+        open_service_database(url, "12" * 32),
+    ):
         pass
 
 
 def test_opened_refuses_a_newer_database(tmp_path: Path) -> None:
     url = database_url(tmp_path)
-    with opened(url, SERVER) as engine, engine.begin() as connection:
+    with open_service_database(url, SERVER) as engine, engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StoreError, match="newer version"), opened(url, SERVER):
+    with pytest.raises(StoreError, match="newer version"), open_service_database(url, SERVER):
         pass
 
 
 def test_opened_refuses_what_is_no_database(tmp_path: Path) -> None:
     url = database_url(tmp_path)
     Path(str(url.database)).write_bytes(b"no database, but long enough to have a header" * 50)
-    with pytest.raises(StoreError, match="file is not a database"), opened(url, SERVER):
+    with (
+        pytest.raises(StoreError, match="file is not a database"),
+        open_service_database(url, SERVER),
+    ):
         pass
 
 
@@ -145,15 +158,15 @@ def test_a_database_whose_making_was_interrupted_is_made_at_the_next_start(
     url = database_url(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(database, "_check_owner", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt), opened(url, SERVER):
+        with pytest.raises(KeyboardInterrupt), open_service_database(url, SERVER):
             pytest.fail("opened")
-    with opened(url, SERVER) as engine:
-        assert Book(engine, tmp_path).studies() == []
+    with open_service_database(url, SERVER) as engine:
+        assert StudyRepository(engine, tmp_path).studies() == []
 
 
 def test_sqlite_is_its_owners_alone(tmp_path: Path) -> None:
     url = database_url(tmp_path)
-    with opened(url, SERVER):
+    with open_service_database(url, SERVER):
         for path in tmp_path.iterdir():
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
@@ -198,7 +211,10 @@ def test_database_url_says_what_it_expects(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("at", [f"me:{SECRET}@127.0.0.1:1/db?", f"/db?password={SECRET}&"])
 def test_opened_says_that_nobody_answers_and_no_password(tmp_path: Path, at: str) -> None:
     url = database_url(tmp_path, variable=f"postgresql://{at}host={tmp_path}")
-    with pytest.raises(StoreError, match="does not answer") as caught, opened(url, SERVER):
+    with (
+        pytest.raises(StoreError, match="does not answer") as caught,
+        open_service_database(url, SERVER),
+    ):
         pass
     problem: BaseException | None = caught.value
     while problem is not None:
@@ -210,11 +226,16 @@ def test_opened_shows_no_wrong_password(url: URL) -> None:
     if url.get_backend_name() == "sqlite":
         return
     with pytest.raises(StoreError, match="authentication failed") as caught:
-        contextlib.ExitStack().enter_context(opened(url.set(password=SECRET), SERVER))
+        contextlib.ExitStack().enter_context(
+            open_service_database(url.set(password=SECRET), SERVER)
+        )
     assert SECRET not in str(caught.value)
 
 
 def test_a_connection_to_sqlite_remembers_little(tmp_path: Path) -> None:
-    with opened(database_url(tmp_path), SERVER) as engine, engine.begin() as connection:
+    with (
+        open_service_database(database_url(tmp_path), SERVER) as engine,
+        engine.begin() as connection,
+    ):
         assert connection.execute(text("PRAGMA cache_size")).scalar() == -256
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"

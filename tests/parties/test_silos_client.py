@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status
-from parties.identity.tls import make_certificates, pinned_in
+from parties.identity.tls import make_certificates, pinned_key_in
 from parties.local.children import free_ports
-from parties.service.identity import Identity
-from parties.service.study_intake import Refused, check_proposal
+from parties.service.identity import ServiceIdentity
+from parties.service.study_intake import ProposalRefused, check_proposal
 from tests.parties.small import write_small
 
 SILOS = ("north", "south", "west")
@@ -29,7 +29,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "tda.components": 3,
         "silos.address": f"127.0.0.1:{free_ports(1)[0]}",
         "silos.clients": list(SILOS),
-        "silos.key": pinned_in(made["silos-server"].cert).key,
+        "silos.key": pinned_key_in(made["silos-server"].cert).key,
         "clients.expected": 3,
         "timeouts.connect_s": 0.3,
     }
@@ -63,7 +63,7 @@ def test_silos_client_makes_and_charges_nothing_where_it_refuses(
     if header is not None:
         table.write_text(f"{header}\n{row}\n")
     before = sorted(tmp_path.iterdir())
-    assert guarded(cli, ["silos-client", *own, "--data", str(table), *options]) == status
+    assert run_command_line(cli, ["silos-client", *own, "--data", str(table), *options]) == status
     assert said in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 
@@ -75,7 +75,7 @@ def test_silos_client_leaves_columns_out_that_its_study_does_not_know(
     table = tmp_path / "mine.csv"
     table.write_text("sex,ward,age,name\nm,x,3,x\n")
     given = ["silos-client", *own, "--data", str(table), "--ignore-extra"]
-    assert guarded(cli, given) == Status.NETWORK
+    assert run_command_line(cli, given) == Status.NETWORK
     assert (tmp_path / "budget.sqlite").exists()
 
 
@@ -98,22 +98,24 @@ def test_services_take_no_study_between_silos(
 ) -> None:
     said = "silos: is there; expected a study of DistAIM or FLAIM"
     before = sorted(tmp_path.iterdir())
-    assert guarded(cli, ["study", "propose", own[0], "--dir", str(tmp_path)]) == Status.CONFIG
+    assert (
+        run_command_line(cli, ["study", "propose", own[0], "--dir", str(tmp_path)]) == Status.CONFIG
+    )
     assert said in capsys.readouterr().err
     text = load_config(Path(own[0])).resolved_toml()
-    with pytest.raises(Refused, match=said):
-        check_proposal({"config": text, "certificates": {}}, Identity(tmp_path, (), 0))
+    with pytest.raises(ProposalRefused, match=said):
+        check_proposal({"config": text, "certificates": {}}, ServiceIdentity(tmp_path, (), 0))
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_plan_and_bundle_say_what_to_do_with_a_run_between_silos(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert guarded(cli, ["plan", own[0]]) == Status.CONFIG
+    assert run_command_line(cli, ["plan", own[0]]) == Status.CONFIG
     assert "in the report of syncret tda with a table like the silos'" in capsys.readouterr().err
     out = tmp_path / "run.zip"
     given = ["bundle", str(tmp_path), "--config", own[0], "--out", str(out)]
-    assert guarded(cli, given) == Status.CONFIG
+    assert run_command_line(cli, given) == Status.CONFIG
     assert "syncret audit takes it as it is" in capsys.readouterr().err
     assert not out.exists()
 
@@ -127,5 +129,5 @@ def test_clients_of_other_methods_name_the_command_of_silos(
 ) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("sex,ward,age\nm,x,3\n")
-    assert guarded(cli, [command, *own, "--data", str(table)]) == Status.CONFIG
+    assert run_command_line(cli, [command, *own, "--data", str(table)]) == Status.CONFIG
     assert said in capsys.readouterr().err

@@ -14,7 +14,7 @@ from mechanisms.errors import DataError
 from mechanisms.fixed_point import pack_arrays
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config
-from parties.federation.algorithm import Place
+from parties.federation.algorithm import SiloContext
 from parties.federation.client import SiloReport, run_silo
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
@@ -22,8 +22,8 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.identity.tls import make_certificates
 from parties.methods.mtl import MEAN, PERSONAL, STATE, MtlPlan
 from parties.methods.registry import plan_of
-from parties.observability.status import SILOS_SERVER, About, Board
-from parties.service.offline_status import past_status
+from parties.observability.status import SILOS_SERVER, RunInfo, RunStatus
+from parties.service.offline_status import offline_status
 from tests.parties.flaim_support import Events
 from tests.parties.silos_support import NAMES, SERVER, silos_config
 
@@ -72,7 +72,7 @@ async def play(
     folder: Path,
     *,
     dies: int | None = None,
-    board: Board | None = None,
+    board: RunStatus | None = None,
 ) -> None:
     """A run with the server and the silos in this loop; silo ``dies`` is ended after a round, and started again.
 
@@ -118,10 +118,10 @@ def test_silo_that_dies_goes_on_with_its_model_and_its_charges(
 ) -> None:
     """Whatever it missed, it is never charged for a round twice, and ends with a model like everybody else."""
     config = mtl_config(certificates, {"run.rounds": 12})
-    board = Board(About.of_meeting(config))
+    board = RunStatus(RunInfo.of_federation(config))
     asyncio.run(play(config, certificates, tmp_path, dies=5, board=board))
     # What a board, and later its folder, count are sums.
-    last, kept = board.status(), past_status(tmp_path / "server")
+    last, kept = board.status(), offline_status(tmp_path / "server")
     assert last["rounds"] == kept["rounds"] == {"done": 13, "now": None, "of": 13, "at_most": True}
     assert (kept["kind"], kept["phase"]) == (SILOS_SERVER, "finished")
     result = json.loads((tmp_path / "server" / RESULT).read_text())
@@ -192,7 +192,7 @@ def test_perceptron_is_kept_with_a_name_for_each_weight(
     settings = plan.settings
     assert settings.size == 3 * (settings.features + 1) + 1
     assert [kind.length for kind, _ in plan.kinds] == [settings.size + 1]
-    silo = plan.silo(table_of(0), Place("clinic-a", 0, tmp_path), Ledger(0.0))
+    silo = plan.silo(table_of(0), SiloContext("clinic-a", 0, tmp_path), Ledger(0.0))
     means = settings.start[None]
     for number in range(1, settings.rounds + 1):
         silo.answer(settings.models_request(number, (0,), means))
@@ -209,7 +209,7 @@ def test_silo_started_anew_answers_as_before_with_the_same_rows_in_each_part(
     certificates: Mapping[str, CertificateFiles], tmp_path: Path
 ) -> None:
     plan = plan_in(certificates)
-    place, ledger = Place("clinic-a", 0, tmp_path), Ledger(0.0)
+    place, ledger = SiloContext("clinic-a", 0, tmp_path), Ledger(0.0)
     request = plan.settings.models_request(1, (0, 1, 2), np.zeros((3, plan.settings.features)))
     first = plan.silo(table_of(0), place, ledger)
     answer = first.answer(request)
@@ -218,7 +218,7 @@ def test_silo_started_anew_answers_as_before_with_the_same_rows_in_each_part(
     assert np.array_equal(again._rows.test[0], first._rows.test[0])
     assert again._inner.steps == first._inner.steps == 3
     # The control: another silo with the same rows has other noise and other parts.
-    other = Place("clinic-b", 1, tmp_path / "b")
+    other = SiloContext("clinic-b", 1, tmp_path / "b")
     other.folder.mkdir()
     fresh = plan.silo(table_of(0), other, ledger)
     assert not np.array_equal(fresh.answer(request), answer)
@@ -233,7 +233,7 @@ def test_answer_is_kept_before_it_is_given(
 ) -> None:
     """A disk that takes nothing ends the silo's part: an answer that it would forget is not given."""
     plan = plan_in(certificates)
-    silo = plan.silo(table_of(0), Place("clinic-a", 0, tmp_path), Ledger(0.0))
+    silo = plan.silo(table_of(0), SiloContext("clinic-a", 0, tmp_path), Ledger(0.0))
     request = plan.settings.models_request(1, (0, 1, 2), np.zeros((3, plan.settings.features)))
 
     def full(*_: object, **__: object) -> None:
@@ -249,7 +249,7 @@ def test_silo_needs_rows_to_train_with(
 ) -> None:
     plan = plan_in(certificates, **{"mtl": {**MTL, "test": 0.9}})
     with pytest.raises(DataError, match="no rows left"):
-        plan.silo(table_of(0, rows=1), Place("clinic-a", 0, tmp_path), Ledger(0.0))
+        plan.silo(table_of(0, rows=1), SiloContext("clinic-a", 0, tmp_path), Ledger(0.0))
 
 
 @pytest.mark.parametrize(

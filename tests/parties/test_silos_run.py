@@ -12,11 +12,11 @@ import pytest
 from mechanisms.errors import RoundLost
 from parties.config import CertificateFiles, Config
 from parties.federation.client import SiloReport, run_silo
-from parties.federation.journal import SUMS as SUM_TABLE
-from parties.federation.journal import History
+from parties.federation.journal import SUM_TABLE_SQL as SUM_TABLE
+from parties.federation.journal import SumJournal
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
-from parties.federation.sum_parameters import check_silos, honest
+from parties.federation.sum_parameters import check_silos, honest_survivors
 from parties.foundation.errors import ConfigError, StudyReleased
 from parties.identity.tls import make_certificates
 from parties.storage.database import Database
@@ -177,7 +177,7 @@ async def test_server_that_is_started_again_goes_on_after_its_last_sum(
     await until_done(config, certificates, tmp_path, plan, 1)
     store = tmp_path / "server" / "store"
     with Database(store, config.digest(), [*LEDGER, SUM_TABLE]) as database:
-        history = History(database)
+        history = SumJournal(database)
         first = history.taken(1, plan.request(0))
         assert first is not None
         if history.asked == 1:
@@ -222,7 +222,7 @@ def test_check_silos_wants_two_honest_silos_and_noise_that_a_lying_server_cannot
 ) -> None:
     config = silos_config(certificates)
     check_silos(config, Tails(config))
-    assert honest(config) == 2
+    assert honest_survivors(config) == 2
     for changes, key in (
         ({"silos.corrupt": 0.6}, "silos.corrupt"),
         ({"run.security": "malicious"}, "silos.noise"),

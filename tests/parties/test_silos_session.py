@@ -16,12 +16,12 @@ from mechanisms.errors import BudgetExceeded, RequestRefused
 from mechanisms.events import DiscreteGaussianEvent
 from mechanisms.silos import Noise, Request
 from parties.config import CertificateFiles, Config
-from parties.federation.algorithm import Place
+from parties.federation.algorithm import SiloContext
 from parties.federation.client_session import SiloSession
-from parties.federation.journal import Task, head_of, request_of
-from parties.federation.messages import Message, MessageKind, pack_task
-from parties.federation.sum_parameters import session as session_of
-from parties.foundation.errors import FlaimProtocolError
+from parties.federation.journal import SumTask, request_from_head, request_head
+from parties.federation.messages import FederationMessage, MessageKind, pack_task
+from parties.federation.sum_parameters import silo_session_parameters as session_of
+from parties.foundation.errors import FederationProtocolError
 from parties.identity.tls import make_certificates
 from secagg.errors import ParametersRefused
 from secagg.keys import PUBLIC_BYTES
@@ -41,15 +41,15 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def silo_of(config: Config, budget: float | None = None) -> tuple[SiloSession, Ledger]:
     plan = Tails(config)
     ledger = Ledger(plan.rho if budget is None else budget)
-    silo = plan.silo(TABLE, Place(NAMES[1], 1, Path()), ledger)
+    silo = plan.silo(TABLE, SiloContext(NAMES[1], 1, Path()), ledger)
     return SiloSession(config, silo, server=SERVER, random_bytes=np.random.bytes), ledger
 
 
 def asking(
     request: Request, *, number: int = 1, silos: int = 5, place: int | None = 1, round: int = 1
 ) -> bytes:
-    body = pack_task(place, Task(number, silos, request).pack())
-    return Message(MessageKind.REQUEST, round, body).pack()
+    body = pack_task(place, SumTask(number, silos, request).pack())
+    return FederationMessage(MessageKind.REQUEST, round, body).pack()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_session_refuses_sums_that_its_config_does_not_have(
     config: Config, changes: dict[str, Any], text: str
 ) -> None:
     silo, ledger = silo_of(config)
-    with pytest.raises(FlaimProtocolError, match=text):
+    with pytest.raises(FederationProtocolError, match=text):
         silo.receive(asking(Tails(config).request(0), **changes))
     assert not ledger.entries
 
@@ -91,10 +91,10 @@ def test_session_answers_no_sum_twice_and_none_that_it_cannot_pay_for(config: Co
     for number in (1, 2):
         assert silo.receive(asking(request, number=number, round=number)) is None
         assert silo.busy
-        with pytest.raises(FlaimProtocolError, match="while a sum was being taken"):
+        with pytest.raises(FederationProtocolError, match="while a sum was being taken"):
             silo.receive(asking(request, number=number + 1, round=number + 1))
         silo.lost()
-    with pytest.raises(FlaimProtocolError, match="expected one after 2"):
+    with pytest.raises(FederationProtocolError, match="expected one after 2"):
         silo.receive(asking(request, number=2, round=2))
     with pytest.raises(BudgetExceeded):
         silo.receive(asking(request, number=3, round=3))
@@ -127,14 +127,14 @@ def test_session_refuses_a_secagg_session_of_another_sum_than_it_was_asked_for(
 
 def test_session_takes_one_result(config: Config, tmp_path: Path) -> None:
     plan = Tails(config)
-    inner = plan.silo(TABLE, Place(NAMES[1], 1, tmp_path), Ledger(plan.rho))
+    inner = plan.silo(TABLE, SiloContext(NAMES[1], 1, tmp_path), Ledger(plan.rho))
     silo = SiloSession(config, inner, server=SERVER, random_bytes=np.random.bytes)
-    result = Message(MessageKind.RESULT, 0, b"all").pack()
+    result = FederationMessage(MessageKind.RESULT, 0, b"all").pack()
     assert silo.receive(result) is None
     assert (silo.finished, inner.result) == (True, b"all")
-    with pytest.raises(FlaimProtocolError, match="a second result"):
+    with pytest.raises(FederationProtocolError, match="a second result"):
         silo.receive(result)
-    silo.receive(Message(MessageKind.GOODBYE, 0).pack())
+    silo.receive(FederationMessage(MessageKind.GOODBYE, 0).pack())
     assert silo.over
 
 
@@ -148,9 +148,9 @@ def test_session_takes_one_result(config: Config, tmp_path: Path) -> None:
 def test_task_comes_back_from_bytes(
     length: int, low: int, payload: bytes, noise: Noise | None, event: DiscreteGaussianEvent | None
 ) -> None:
-    task = Task(3, 5, Request("step", payload, length, low, 10, noise, event))
-    assert Task.unpack(task.pack(), SERVER) == task
-    assert request_of(head_of(task.request), payload) == task.request
+    task = SumTask(3, 5, Request("step", payload, length, low, 10, noise, event))
+    assert SumTask.unpack(task.pack(), SERVER) == task
+    assert request_from_head(request_head(task.request), payload) == task.request
 
 
 @pytest.mark.parametrize(
@@ -161,17 +161,17 @@ def test_task_comes_back_from_bytes(
         b"{}",
         b'{"step":"a"}',
         b"[" * 3000,
-        head_of(Request("a", b"", 1, 0, 1)).replace(b":1", b":1.0"),
-        head_of(Request("a", b"", 1, 0, 1)).replace(b'"a"', b"7"),
-        head_of(Request("a", b"", 1, 0, 1)).replace(b",", b", "),
-        head_of(Request("a", b"", 1, 0, 1)).replace(b"{", b'{"more":1,'),
-        head_of(Request("a", b"", 1, 0, 1)).replace(b"null", b'["server",1,0]', 1),
-        head_of(Request("a", b"", 1, 0, 1)).replace(b'"low":0', b'"low":9'),
+        request_head(Request("a", b"", 1, 0, 1)).replace(b":1", b":1.0"),
+        request_head(Request("a", b"", 1, 0, 1)).replace(b'"a"', b"7"),
+        request_head(Request("a", b"", 1, 0, 1)).replace(b",", b", "),
+        request_head(Request("a", b"", 1, 0, 1)).replace(b"{", b'{"more":1,'),
+        request_head(Request("a", b"", 1, 0, 1)).replace(b"null", b'["server",1,0]', 1),
+        request_head(Request("a", b"", 1, 0, 1)).replace(b'"low":0', b'"low":9'),
     ],
 )
 def test_task_refuses_heads_that_it_does_not_write(head: bytes) -> None:
     body = b"".join(n.to_bytes(4, "big") for n in (1, 5, len(head))) + head
-    with pytest.raises(FlaimProtocolError, match="a request"):
-        Task.unpack(body, SERVER)
-    with pytest.raises(FlaimProtocolError, match="breaks off"):
-        Task.unpack(body[:11], SERVER)
+    with pytest.raises(FederationProtocolError, match="a request"):
+        SumTask.unpack(body, SERVER)
+    with pytest.raises(FederationProtocolError, match="breaks off"):
+        SumTask.unpack(body[:11], SERVER)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.foundation.exit_codes import Status
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
@@ -51,7 +51,7 @@ def test_tda_leaves_the_run_folder_and_an_audit_that_passes(tmp_path: Path) -> N
     assert not [path for path in left if path.endswith((".key", ".sqlite")) or "silo-" in path]
     assert not (out / "owners").exists()
     nothing_runs(tmp_path)
-    assert guarded(cli, ["audit", str(out)]) == Status.DONE
+    assert run_command_line(cli, ["audit", str(out)]) == Status.DONE
     before = snapshot(out)
     again = start(tmp_path, "--beta", "0.5", "--label", "ward")
     assert again.end() == (Status.STORAGE, "")
@@ -90,7 +90,7 @@ def test_tda_ends_where_its_server_is_killed_and_goes_on_when_started_again(tmp_
     assert report["sums"]["before"] >= 2
     assert report["result"]["iterations_lost"] <= 1
     assert report["privacy"]["rho_spent"] <= report["privacy"]["rho_total"]
-    assert guarded(cli, ["audit", str(tmp_path / "out")]) == Status.DONE
+    assert run_command_line(cli, ["audit", str(tmp_path / "out")]) == Status.DONE
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_tda_refuses_what_cannot_be_before_it_makes_anything(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = files(tmp_path, table=table)
-    assert guarded(cli, ["tda", *given, *options]) == status
+    assert run_command_line(cli, ["tda", *given, *options]) == status
     shown = capsys.readouterr()
     assert said in shown.err
     assert not (tmp_path / "out").exists()
@@ -141,7 +141,10 @@ def test_server_of_another_method_leaves_no_folder(
 ) -> None:
     config, _ = write_small(tmp_path)
     config.write_text(f"{config.read_text()}\n{method}\n")
-    assert guarded(cli, [server, str(config), "--dir", str(tmp_path / "out")]) == Status.CONFIG
+    assert (
+        run_command_line(cli, [server, str(config), "--dir", str(tmp_path / "out")])
+        == Status.CONFIG
+    )
     between = method.startswith(("[tda]", "[mtl]"))
     other = {"flaim-server": between, "silos-server": not between}[server]
     said = (
@@ -160,7 +163,7 @@ def test_trial_of_another_algorithm_names_its_command(
     config, data = write_small(tmp_path)
     config.write_text(f"{config.read_text()}\n[{table}]\n")
     given = [command, str(config), "--data", str(data), "--out", str(tmp_path / "out")]
-    assert guarded(cli, given) == Status.CONFIG
+    assert run_command_line(cli, given) == Status.CONFIG
     assert f"is of syncret {table[:3]}; expected [{command}]" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -12,7 +12,7 @@ from parties.methods.flaim.settings import check_flaim
 from parties.mpc.planning.budget import distaim_release, make_plan
 from parties.mpc.planning.counting_cost import link_seconds
 from parties.mpc.planning.resources import server_memory
-from parties.report.privacy_text import unit_in_words, unit_trust
+from parties.report.privacy_text import unit_text, unit_trust
 from tests.parties.support import document
 
 CLINICS = {"name": "clinics", "columns": ["sex", "age"], "key": ["number"]}
@@ -124,8 +124,8 @@ def test_by_order_a_place_is_protected_and_that_a_person_has_one_is_the_owners_w
     """A row missing in one source alone would move all others: no sentence may say that this is covered."""
     sources = [{k: v for k, v in source.items() if k != "key"} for source in (CLINICS, REGISTRY)]
     config = linked({"run.link": "order", "run.unit": unit}, *sources)
-    assert "place" in unit_in_words(config)
-    assert "one of the sources" not in unit_in_words(config)
+    assert "place" in unit_text(config)
+    assert "one of the sources" not in unit_text(config)
     assert "owners' word" in " ".join(unit_trust(config))
     assert "owners' word" not in " ".join(unit_trust(linked({"run.unit": unit})))
 

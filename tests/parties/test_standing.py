@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.cli.submit import submitted_text
 from parties.config import CertificateFiles, Config
 from parties.foundation.exit_codes import Status
 from parties.mpc.exclusion import Exclusion
-from parties.mpc.records import Standing
-from parties.mpc.submission.status import Told, ask_standings
-from parties.mpc.submission.submit import Submitted, status, submit
+from parties.mpc.records import ParticipantRecord
+from parties.mpc.submission.status import SubmissionStatus, ask_submission_status
+from parties.mpc.submission.submit import Submitted, refresh_receipts, submit
 from tests.parties.support import (
     PARTIES,
     make_codes,
@@ -33,27 +33,29 @@ async def test_ask_standings_tells_what_each_server_says(
     """One server says that the owner was left out, where another has counted it: the owner sees who says what."""
     config = make_config({"timeouts.connect_s": 0.5})
     async with running_servers(config, tmp_path, certificates, (0, 1)) as stores:
-        nothing = await ask_standings(config, certificates[OWNER])
+        nothing = await ask_submission_status(config, certificates[OWNER])
         assert [told.text for told in nothing] == ["not there"] * 2
         sent = await submit(config, make_codes(20), certificates[OWNER])
-        waiting = await ask_standings(config, certificates[OWNER])
+        waiting = await ask_submission_status(config, certificates[OWNER])
         assert [told.text for told in waiting] == [
             "there, to be counted from the start (round 0) on"
         ] * 2
         upload = str(sent.upload)
-        stores[0].save_standings([Standing(OWNER, upload, 0)])
-        stores[1].save_standings([Standing(OWNER, upload, 0, Exclusion.COMPONENTS_DIFFER, (1,))])
-        told = await ask_standings(config, certificates[OWNER])
+        stores[0].save_records([ParticipantRecord(OWNER, upload, 0)])
+        stores[1].save_records(
+            [ParticipantRecord(OWNER, upload, 0, Exclusion.COMPONENTS_DIFFER, (1,))]
+        )
+        told = await ask_submission_status(config, certificates[OWNER])
         assert told == (
-            Told(PARTIES[0], upload, True, 0, None, 0),
-            Told(PARTIES[1], upload, False, 0, "components differ"),
+            SubmissionStatus(PARTIES[0], upload, True, 0, None, 0),
+            SubmissionStatus(PARTIES[1], upload, False, 0, "components differ"),
         )
         texts = [
             "counted from the start on (round 0)",
             "not counted, in round 0: components differ",
         ]
         assert [each.text for each in told] == texts
-        other = await ask_standings(config, certificates["clinic-b"])
+        other = await ask_submission_status(config, certificates["clinic-b"])
         assert [each.text for each in other] == ["not there"] * 2
 
 
@@ -69,25 +71,25 @@ async def test_receipt_and_status_tell_the_round_from_which_rows_count(
         assert (sent.rows, sent.first_round, sent.counted_from) == (20, 1, 19)
         text = submitted_text(sent)
         assert "20 rows, to be counted from round 19 on" in text
-        told = await ask_standings(config, certificates[OWNER])
+        told = await ask_submission_status(config, certificates[OWNER])
         assert {each.text for each in told} == {"there, to be counted from round 19 on"}
         # It was counted a round later still: --status says so, the receipt does not say otherwise.
         for store in stores.values():
-            store.save_standings([Standing(OWNER, str(sent.upload), 20)])
-        again = await status(config, certificates[OWNER], state)
+            store.save_records([ParticipantRecord(OWNER, str(sent.upload), 20)])
+        again = await refresh_receipts(config, certificates[OWNER], state)
         assert (again.earlier, again.rows) == (True, 20)
-        told = await ask_standings(config, certificates[OWNER])
+        told = await ask_submission_status(config, certificates[OWNER])
         assert "20 rows, counted from round 20 on" in submitted_text(again, told)
         for store in stores.values():
-            store.save_standings([])
+            store.save_records([])
             store.close_to_clients()
-        told = await ask_standings(config, certificates[OWNER])
+        told = await ask_submission_status(config, certificates[OWNER])
         assert {each.text for each in told} == {"there and not counted: no round is left"}
 
 
 async def test_ask_standings_is_empty_where_no_server_answers(certificates: Certificates) -> None:
     config = make_config({"timeouts.connect_s": 0.5})
-    assert await ask_standings(config, certificates[OWNER]) == ()
+    assert await ask_submission_status(config, certificates[OWNER]) == ()
 
 
 def written(config: Config, folder: Path, files: CertificateFiles) -> tuple[Path, Path]:
@@ -109,9 +111,9 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
 ) -> None:
     config = make_config()
     path, table = written(config, tmp_path, certificates[OWNER])
-    told = (Told(PARTIES[0], "ab" * 32, True, 0, None),)
+    told = (SubmissionStatus(PARTIES[0], "ab" * 32, True, 0, None),)
 
-    async def nothing(*_: object) -> tuple[Told, ...]:
+    async def nothing(*_: object) -> tuple[SubmissionStatus, ...]:
         return told
 
     state = tmp_path / "state"
@@ -122,12 +124,12 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
     monkeypatch.setattr("parties.cli.submit.status", known_status)
     monkeypatch.setattr("parties.cli.submit.ask_standings", nothing)
     arguments = ["submit", str(path), "--data", str(table), "--state", str(state), "--status"]
-    assert guarded(cli, [*arguments, *(["--json"] if as_json else [])]) == Status.DONE
+    assert run_command_line(cli, [*arguments, *(["--json"] if as_json else [])]) == Status.DONE
     output = capsys.readouterr().out
     if as_json:
         assert json.loads(output)["standings"] == [told[0].to_dict()]
     else:
         assert "party-0 says: counted from the start on (round 0)" in output
     told = ()
-    assert guarded(cli, arguments) == Status.DONE
+    assert run_command_line(cli, arguments) == Status.DONE
     assert "no server answers whether it is counted" in capsys.readouterr().out

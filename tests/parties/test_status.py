@@ -16,19 +16,25 @@ from click.testing import CliRunner, Result
 
 import parties.mpc.server
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import Status
-from parties.mpc.server import run_party
-from parties.observability.status import About, Board, Owner, OwnerState, Phase
-from parties.service.admin_listener import NAME, Listening, answering, listen
-from parties.service.exposed_run import orders_of, shown
-from parties.service.offline_status import past_status
-from parties.service.run_api import Orders, application
-from parties.service.status_client import NotRunning, ask, events, order
-from parties.session.operator_commands import Asked
-from parties.session.operator_commands import Orders as Asking
+from parties.mpc.server import run_mpc_server
+from parties.observability.status import (
+    ParticipantState,
+    ParticipantStatus,
+    Phase,
+    RunInfo,
+    RunStatus,
+)
+from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
+from parties.service.exposed_run import command_handlers, with_admin_api
+from parties.service.offline_status import offline_status
+from parties.service.run_api import CommandHandlers, run_application
+from parties.service.status_client import NotRunning, get_document, send_command, status_events
+from parties.session.operator_commands import CommandSet
+from parties.session.operator_commands import OperatorCommands as Asking
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
 
@@ -44,37 +50,37 @@ def cluster(tmp_path: Path, certificates: dict[str, CertificateFiles]) -> Cluste
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board(About.of_party(make_config(), 0))
+def board() -> RunStatus:
+    return RunStatus(RunInfo.of_server(make_config(), 0))
 
 
 @contextlib.contextmanager
-def at(folder: Path, board: Board, orders: Orders | None = None) -> Iterator[None]:
+def at(folder: Path, board: RunStatus, orders: CommandHandlers | None = None) -> Iterator[None]:
     """The board's API at the socket of `folder`, without a server behind it."""
-    listening = [Listening(listen(folder / NAME))]
-    with answering(lambda: application(board, orders or Orders()), listening):
+    listening = [AdminListener(listen_unix(folder / SOCKET_NAME))]
+    with admin_thread(lambda: run_application(board, orders or CommandHandlers()), listening):
         yield
 
 
 @contextlib.asynccontextmanager
-async def servers(cluster: Cluster, closed: asyncio.Event) -> AsyncIterator[list[Board]]:
+async def servers(cluster: Cluster, closed: asyncio.Event) -> AsyncIterator[list[RunStatus]]:
     """Three servers that answer at the sockets in their folders, until they end or the block does."""
     configs = cluster.with_own_certificates()
-    boards = [Board(About.of_party(config, pid)) for pid, config in enumerate(configs)]
+    boards = [RunStatus(RunInfo.of_server(config, pid)) for pid, config in enumerate(configs)]
 
     async def serve(pid: int) -> None:
         folder = cluster.directory(pid)
         folder.mkdir(parents=True, exist_ok=True)
-        orders = Orders(close=closed.set)
-        async with shown(boards[pid], folder, orders):
-            await run_party(
+        orders = CommandHandlers(close=closed.set)
+        async with with_admin_api(boards[pid], folder, orders):
+            await run_mpc_server(
                 configs[pid],
                 pid,
                 folder,
                 progress=Recording(),
                 closed=closed,
                 register=cluster.register(pid),
-                board=boards[pid],
+                status=boards[pid],
             )
 
     tasks = [asyncio.create_task(serve(pid)) for pid in range(3)]
@@ -92,7 +98,7 @@ async def until(folder: Path, phase: str) -> dict[str, Any]:
     async with asyncio.timeout(30):
         while True:
             with contextlib.suppress(NotRunning):
-                if (found := await asyncio.to_thread(ask, folder))["phase"] == phase:
+                if (found := await asyncio.to_thread(get_document, folder))["phase"] == phase:
                     return found
             await asyncio.sleep(0.05)
 
@@ -117,9 +123,9 @@ async def test_a_run_is_seen_from_its_socket_and_afterwards_from_its_folder(
         assert {owner["name"] for owner in owners["list"]} == set(EVERYONE[:2])
         await cluster.submit(EVERYONE[2:])
     for pid, board in enumerate(boards):
-        last, kept = board.status(), past_status(cluster.directory(pid))
+        last, kept = board.status(), offline_status(cluster.directory(pid))
         assert (last["phase"], kept["phase"]) == ("finished", "finished")
-        assert not (cluster.directory(pid) / NAME).exists()
+        assert not (cluster.directory(pid) / SOCKET_NAME).exists()
         assert (
             last["rounds"] == kept["rounds"] == {"done": 4, "now": None, "of": 4, "at_most": False}
         )
@@ -144,8 +150,8 @@ async def test_a_server_that_was_killed_is_said_not_to_run(cluster: Cluster) -> 
             shutil.copytree(cluster.directory(0), killed)
 
     await cluster.run(owners=EVERYONE, records={0: Recording(keep)})
-    listen(killed / NAME).close()
-    assert guarded(cli, ["status", str(killed)]) == Status.NOT_RUNNING
+    listen_unix(killed / SOCKET_NAME).close()
+    assert run_command_line(cli, ["status", str(killed)]) == Status.NOT_RUNNING
     found = status(killed, "--json")
     assert found.exit_code == Status.NOT_RUNNING
     document = json.loads(found.output)
@@ -159,68 +165,68 @@ async def test_what_a_run_failed_for_is_shown_afterwards(cluster: Cluster) -> No
     config = make_config({"timeouts.connect_s": 0.3})
     alone = Cluster(config, cluster.folder, cluster.certificates)
     await alone.run(pids=[1])
-    found = past_status(alone.directory(1))
+    found = offline_status(alone.directory(1))
     assert found["phase"] == "stopped"
     assert "the mesh was not complete" in str(found["errors"])
 
 
-def test_the_socket_is_its_users_alone(tmp_path: Path, board: Board) -> None:
+def test_the_socket_is_its_users_alone(tmp_path: Path, board: RunStatus) -> None:
     with at(tmp_path, board):
-        assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+        assert stat.S_IMODE((tmp_path / SOCKET_NAME).stat().st_mode) == 0o600
 
 
-def test_the_socket_may_lie_deep(tmp_path: Path, board: Board) -> None:
+def test_the_socket_may_lie_deep(tmp_path: Path, board: RunStatus) -> None:
     deep = tmp_path / ("a" * 100) / ("b" * 100)
     deep.mkdir(parents=True)
     with at(deep, board):
-        assert ask(deep)["phase"] == "starting"
+        assert get_document(deep)["phase"] == "starting"
 
 
 def test_listen_takes_the_place_of_a_dead_socket_and_not_of_a_living_one(
-    tmp_path: Path, board: Board
+    tmp_path: Path, board: RunStatus
 ) -> None:
-    listen(tmp_path / NAME).close()
+    listen_unix(tmp_path / SOCKET_NAME).close()
     with at(tmp_path, board), pytest.raises(StoreError, match="in use by another process"):
-        listen(tmp_path / NAME)
-    (tmp_path / NAME).unlink()
-    (tmp_path / NAME).write_text("no socket")
+        listen_unix(tmp_path / SOCKET_NAME)
+    (tmp_path / SOCKET_NAME).unlink()
+    (tmp_path / SOCKET_NAME).write_text("no socket")
     with pytest.raises(StoreError, match="in use"):
-        listen(tmp_path / NAME)
+        listen_unix(tmp_path / SOCKET_NAME)
 
 
 def test_healthz_and_readyz_say_whether_it_turns_and_takes_owners(
-    tmp_path: Path, board: Board
+    tmp_path: Path, board: RunStatus
 ) -> None:
     with at(tmp_path, board):
-        assert ask(tmp_path, "/healthz")["healthy"]
-        assert not ask(tmp_path, "/readyz")["ready"]
+        assert get_document(tmp_path, "/healthz")["healthy"]
+        assert not get_document(tmp_path, "/readyz")["ready"]
         board.event("listening", "")
-        assert ask(tmp_path, "/readyz") == {"ready": True, "phase": "connecting"}
+        assert get_document(tmp_path, "/readyz") == {"ready": True, "phase": "connecting"}
         board.enter(Phase.FINISHED)
-        assert not ask(tmp_path, "/readyz")["ready"]
+        assert not get_document(tmp_path, "/readyz")["ready"]
 
 
 def test_healthz_notices_a_computation_that_hangs(tmp_path: Path) -> None:
     now = 1000.0
-    board = Board(About.of_party(make_config(), 0), clock=lambda: now)
+    board = RunStatus(RunInfo.of_server(make_config(), 0), clock=lambda: now)
     with at(tmp_path, board):
         now += 119
-        assert ask(tmp_path, "/healthz")["healthy"]
+        assert get_document(tmp_path, "/healthz")["healthy"]
         now += 2
-        assert ask(tmp_path, "/healthz") == {"healthy": False, "silent_s": 121.0}
+        assert get_document(tmp_path, "/healthz") == {"healthy": False, "silent_s": 121.0}
 
 
 def test_orders_reach_the_server_and_are_refused_where_it_knows_none(
-    tmp_path: Path, board: Board
+    tmp_path: Path, board: RunStatus
 ) -> None:
     called: list[str] = []
-    with at(tmp_path, board, Orders(close=lambda: called.append("close"))):
-        assert order(tmp_path, "close") == (True, {"order": "close"})
-        taken, answer = order(tmp_path, "finish")
+    with at(tmp_path, board, CommandHandlers(close=lambda: called.append("close"))):
+        assert send_command(tmp_path, "close") == (True, {"order": "close"})
+        taken, answer = send_command(tmp_path, "finish")
         assert not taken
         assert "cannot be told to finish" in answer["error"]["what"]
         board.enter(Phase.FAILED)
-        taken, answer = order(tmp_path, "close")
+        taken, answer = send_command(tmp_path, "close")
         assert (taken, called) == (False, ["close"])
         assert "which is failed" in answer["error"]["what"]
 
@@ -228,7 +234,7 @@ def test_orders_reach_the_server_and_are_refused_where_it_knows_none(
 def raw(folder: Path, text: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(5)
-        connection.connect(str(folder / NAME))
+        connection.connect(str(folder / SOCKET_NAME))
         connection.sendall(text)
         found = b""
         with contextlib.suppress(ConnectionError):
@@ -252,27 +258,29 @@ def raw(folder: Path, text: bytes) -> bytes:
     ],
 )  # fmt: skip
 def test_requests_that_are_none_of_its_own_are_refused(
-    tmp_path: Path, board: Board, request_: bytes, code: int
+    tmp_path: Path, board: RunStatus, request_: bytes, code: int
 ) -> None:
     called: list[str] = []
-    with at(tmp_path, board, Orders(close=lambda: called.append("close"))):
+    with at(tmp_path, board, CommandHandlers(close=lambda: called.append("close"))):
         assert raw(tmp_path, request_).split()[1] == b"%d" % code
-        assert ask(tmp_path)["phase"] == "starting"
+        assert get_document(tmp_path)["phase"] == "starting"
     assert called == []
 
 
-def test_a_page_of_its_own_may_order(tmp_path: Path, board: Board) -> None:
+def test_a_page_of_its_own_may_order(tmp_path: Path, board: RunStatus) -> None:
     called: list[str] = []
     text = b"POST /close HTTP/1.1\r\nHost: x:1\r\nOrigin: https://x:1\r\nConnection: close\r\n\r\n"
-    with at(tmp_path, board, Orders(close=lambda: called.append("close"))):
+    with at(tmp_path, board, CommandHandlers(close=lambda: called.append("close"))):
         assert raw(tmp_path, text).startswith(b"HTTP/1.1 202")
     assert called == ["close"]
 
 
-def test_events_come_as_things_change_and_end_with_the_server(tmp_path: Path, board: Board) -> None:
-    board.sources.owners = lambda: [Owner("clinic-a", OwnerState.HERE)]
+def test_events_come_as_things_change_and_end_with_the_server(
+    tmp_path: Path, board: RunStatus
+) -> None:
+    board.sources.owners = lambda: [ParticipantStatus("clinic-a", ParticipantState.HERE)]
     with at(tmp_path, board):
-        stream = events(tmp_path)
+        stream = status_events(tmp_path)
         first = next(stream)
         assert first["phase"] == "starting"
         assert "list" not in first["owners"]
@@ -286,32 +294,36 @@ def test_events_come_as_things_change_and_end_with_the_server(tmp_path: Path, bo
         assert len(rest) < 10
 
 
-def test_events_end_when_the_api_is_closed(tmp_path: Path, board: Board) -> None:
+def test_events_end_when_the_api_is_closed(tmp_path: Path, board: RunStatus) -> None:
     with at(tmp_path, board):
-        stream = events(tmp_path)
+        stream = status_events(tmp_path)
         next(stream)
     assert len(list(stream)) <= 1
 
 
 def test_listeners_are_limited(
-    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, board: RunStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parties.service.run_api._MOST_LISTENERS", 1)
+    monkeypatch.setattr("parties.service.run_api._MAX_LISTENERS", 1)
     with at(tmp_path, board):
-        stream = events(tmp_path)
+        stream = status_events(tmp_path)
         next(stream)
-        assert "at most 1" in ask(tmp_path, "/events")["error"]["expected"]
+        assert "at most 1" in get_document(tmp_path, "/events")["error"]["expected"]
 
 
-def test_no_thread_stays_behind(tmp_path: Path, board: Board) -> None:
+def test_no_thread_stays_behind(tmp_path: Path, board: RunStatus) -> None:
     with at(tmp_path, board):
         assert "admin" in {thread.name for thread in threading.enumerate()}
     assert "admin" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_status_prints_what_others_have_chosen_as_plain_text(tmp_path: Path, board: Board) -> None:
+def test_status_prints_what_others_have_chosen_as_plain_text(
+    tmp_path: Path, board: RunStatus
+) -> None:
     name, reason = "clinic[red]\x1b[31m", "[/bold] \n out of bounds"
-    board.sources.owners = lambda: [Owner(name, OwnerState.EXCLUDED, reason=reason)]
+    board.sources.owners = lambda: [
+        ParticipantStatus(name, ParticipantState.EXCLUDED, reason=reason)
+    ]
     board.rejected("tls", "[link=http://evil.example]no")
     with at(tmp_path, board):
         found = status(tmp_path)
@@ -322,10 +334,12 @@ def test_status_prints_what_others_have_chosen_as_plain_text(tmp_path: Path, boa
     assert "[link=http://evil.example]no" in found.output
 
 
-def test_status_says_who_asks_for_what(tmp_path: Path, board: Board) -> None:
+def test_status_says_who_asks_for_what(tmp_path: Path, board: RunStatus) -> None:
     orders = Asking()
     orders.ask(close=True, revoke=["clinic-c"])
-    orders.tell([Asked(close=True), Asked(close=True, finish=True), Asked(close=True)])
+    orders.tell(
+        [CommandSet(close=True), CommandSet(close=True, finish=True), CommandSet(close=True)]
+    )
     board.sources.asked = lambda: orders.shown(["party-0", "party-1", "party-2"])
     with at(tmp_path, board):
         found = " ".join(status(tmp_path).output.split())
@@ -339,13 +353,13 @@ def test_revoke_of_a_name_that_the_run_does_not_have_is_refused(
 ) -> None:
     """A slip of the pen would turn nobody away, and say that it had."""
     asked = Asking()
-    board = Board(About.of_party(make_config({"clients.names": list(EVERYONE)}), 0))
+    board = RunStatus(RunInfo.of_server(make_config({"clients.names": list(EVERYONE)}), 0))
     board.sources.asked = lambda: asked.shown([])
-    with at(tmp_path, board, orders_of(lambda: None, asked)):
-        assert guarded(cli, ["revoke", str(tmp_path), "clinic-x"]) == Status.STORAGE
+    with at(tmp_path, board, command_handlers(lambda: None, asked)):
+        assert run_command_line(cli, ["revoke", str(tmp_path), "clinic-x"]) == Status.STORAGE
         assert f"'clinic-x' is not among the {len(EVERYONE)} data owners" in capsys.readouterr().err
-        assert asked.asked == Asked()
-        assert order(tmp_path, "revoke", {"owner": EVERYONE[0]})[0]
+        assert asked.asked == CommandSet()
+        assert send_command(tmp_path, "revoke", {"owner": EVERYONE[0]})[0]
     assert asked.asked.revoked == {EVERYONE[0]}
 
 
@@ -364,7 +378,7 @@ def test_status_of_a_folder_with_another_transcript_is_refused(tmp_path: Path, t
 
 
 def test_status_where_something_else_answers_says_so(tmp_path: Path) -> None:
-    listening = listen(tmp_path / NAME)
+    listening = listen_unix(tmp_path / SOCKET_NAME)
 
     def answer() -> None:
         connection, _ = listening.accept()
@@ -381,7 +395,7 @@ def test_status_where_something_else_answers_says_so(tmp_path: Path) -> None:
     assert "does not answer as a server would" in str(found.exception)
 
 
-def test_status_of_a_trial_shows_its_servers(tmp_path: Path, board: Board) -> None:
+def test_status_of_a_trial_shows_its_servers(tmp_path: Path, board: RunStatus) -> None:
     for name in ("0", "1"):
         (tmp_path / "parties" / name).mkdir(parents=True)
     with at(tmp_path / "parties" / "0", board), at(tmp_path / "parties" / "1", board):
@@ -398,7 +412,7 @@ def test_status_of_a_trial_that_is_over_says_so(tmp_path: Path) -> None:
     assert json.loads(status(tmp_path, "--json").output)["phase"] == "finished"
 
 
-def test_status_watches_until_the_end(tmp_path: Path, board: Board) -> None:
+def test_status_watches_until_the_end(tmp_path: Path, board: RunStatus) -> None:
     with at(tmp_path, board):
         threading.Timer(0.3, board.event, ("finished", "finished")).start()
         found = status(tmp_path, "--watch", "--json")

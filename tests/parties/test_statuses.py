@@ -8,28 +8,28 @@ import pytest
 
 from mechanisms.errors import BudgetExceeded, DataError, EstimationError
 from parties.federation.attendance import Attendance
-from parties.federation.messages import Refusal, Refused, refusal_of, sent_away
-from parties.federation.tls_members import Connections
+from parties.federation.messages import Refusal, RefusalMessage, refusal_of, refused_error
+from parties.federation.tls_members import TlsClients
 from parties.foundation.errors import (
     CertificateError,
     ConfigError,
-    FlaimProtocolError,
-    RoundTimeout,
+    FederationProtocolError,
+    FrameTimeout,
     SealError,
     StoreError,
     SubmitError,
 )
 from parties.foundation.exit_codes import (
     Failure,
-    FlaimRefused,
+    FederationRefused,
     Status,
     Stopped,
     TooFewClients,
     describe,
 )
-from parties.observability.events import Silent
-from parties.session.enrollment import Enrolment
-from parties.session.operator_commands import Orders
+from parties.observability.events import NullProgress
+from parties.session.enrollment import Enrollment
+from parties.session.operator_commands import OperatorCommands
 from protocols.errors import CheckFailed, ConfigurationError, PeerClosed, ProtocolViolation
 from secagg.errors import TooFewSurvivors
 from tests.parties.support import make_config
@@ -52,10 +52,10 @@ from tests.parties.support import make_config
         (CheckFailed("differ"), Status.PROTOCOL),
         (TooFewClients("two"), Status.CLIENTS),
         (EstimationError("overflow"), Status.ESTIMATION),
-        (RoundTimeout("north", "silent"), Status.NETWORK),
-        (FlaimProtocolError("north", "sent garbage"), Status.PROTOCOL),
-        (FlaimRefused("another config", Status.PROTOCOL), Status.PROTOCOL),
-        (FlaimRefused("the server was stopped", Status.NETWORK), Status.NETWORK),
+        (FrameTimeout("north", "silent"), Status.NETWORK),
+        (FederationProtocolError("north", "sent garbage"), Status.PROTOCOL),
+        (FederationRefused("another config", Status.PROTOCOL), Status.PROTOCOL),
+        (FederationRefused("the server was stopped", Status.NETWORK), Status.NETWORK),
         (TooFewSurvivors("two"), Status.CLIENTS),
         (Stopped("stopped by SIGTERM", Status.TERMINATED), Status.TERMINATED),
         (KeyboardInterrupt(), Status.INTERRUPTED),
@@ -81,15 +81,15 @@ def test_describe_gives_a_status_and_a_message(error: BaseException, status: Sta
 def test_describe_goes_by_the_byte_that_a_flaim_server_leaves_with(
     error: BaseException, status: Status
 ) -> None:
-    failure = describe(sent_away("flaim-server", refusal_of(error).pack()))
+    failure = describe(refused_error("flaim-server", refusal_of(error).pack()))
     assert failure.status == status
     assert failure.message.startswith("flaim-server sends this client away: ")
 
 
 def test_describe_does_not_go_by_the_words_of_a_refusal() -> None:
     for words in ("the server was stopped", "the server failed (StoreError)", "(flaim.minimum)"):
-        body = Refused(Refusal.MISFIT, words).pack()
-        assert describe(sent_away("x", body)).status == Status.PROTOCOL
+        body = RefusalMessage(Refusal.MISFIT, words).pack()
+        assert describe(refused_error("x", body)).status == Status.PROTOCOL
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -100,15 +100,17 @@ def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
         no_more = asyncio.Event()
         if closed:
             no_more.set()
-        connections = Connections(config, None, workload_digest="", log=None, on_change=None)  # type: ignore[arg-type]
-        orders = Orders()
-        enrolment = Enrolment(config.owners, config.clients, orders)
-        attendance = Attendance(config, connections, enrolment, orders, Silent(), no_more, least=3)
+        connections = TlsClients(config, None, workload_digest="", log=None, on_change=None)  # type: ignore[arg-type]
+        orders = OperatorCommands()
+        enrolment = Enrollment(config.owners, config.clients, orders)
+        attendance = Attendance(
+            config, connections, enrolment, orders, NullProgress(), no_more, least=3
+        )
         with pytest.raises(TooFewClients) as caught:
             await attendance.gather()
         return refusal_of(caught.value).pack()
 
-    error = sent_away("flaim-server", asyncio.run(too_few()))
+    error = refused_error("flaim-server", asyncio.run(too_few()))
     assert describe(error) == Failure(Status.CLIENTS, str(error))
 
 
@@ -134,7 +136,7 @@ def test_statuses_are_distinct_and_fit_a_byte() -> None:
 
 def test_stopped_says_what_the_same_command_does_then() -> None:
     stopped = Stopped("stopped by Ctrl-C", Status.INTERRUPTED)
-    assert stopped.advising("") is stopped
-    advised = describe(stopped.advising("the same command goes on after round 3"))
+    assert stopped.with_advice("") is stopped
+    advised = describe(stopped.with_advice("the same command goes on after round 3"))
     assert advised.status == Status.INTERRUPTED
     assert advised.message == "stopped by Ctrl-C; the same command goes on after round 3"

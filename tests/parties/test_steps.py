@@ -9,7 +9,7 @@ import pytest
 import parties.mpc.steps
 import protocols.steps
 from mechanisms import accounting
-from parties.mpc.steps import DONE, OPENED_IN, PASSED, STEPS, WORKING, Batches, Messages
+from parties.mpc.steps import DONE, OPENED_IN, PASSED, STEPS, WORKING, BatchFacts, MessageFacts
 from protocols.costs import Cost
 from protocols.steps import CHOICE, COMPARISONS, COUNTS, Step
 
@@ -115,43 +115,43 @@ def test_openings_are_paid_for_by_a_step_or_the_same_for_all_data() -> None:
 def test_batches_cost_a_digest_of_each_client_and_echoed_exchanges_of_no_problems() -> None:
     compare = STEPS["clients.compare"].cost
     assert compare
-    assert compare(Batches([8] * 5, 2)) == Cost(10, (552, 552, 552))
+    assert compare(BatchFacts([8] * 5, 2)) == Cost(10, (552, 552, 552))
 
 
 @pytest.mark.parametrize(
     ("name", "messages", "holds"),
     [
-        ("agree", Messages([90, 96], 1, 2, is_lead=False, model=100), True),
-        ("agree", Messages([90], 1, 1, is_lead=False, model=100), False),
-        ("agree", Messages([90, 90], 1, 2, is_lead=False, model=100), False),
-        ("agree", Messages([90, 96, 96], 1, 3, is_lead=False, model=100), False),
+        ("agree", MessageFacts([90, 96], 1, 2, is_lead=False, model=100), True),
+        ("agree", MessageFacts([90], 1, 1, is_lead=False, model=100), False),
+        ("agree", MessageFacts([90, 90], 1, 2, is_lead=False, model=100), False),
+        ("agree", MessageFacts([90, 96, 96], 1, 3, is_lead=False, model=100), False),
         # A model as long as a digest.
-        ("estimate", Messages([1, 32, 32], 1, 3, is_lead=True, model=100), True),
-        ("estimate", Messages([1, 1, 100, 32], 1, 4, is_lead=True, model=100), True),
-        ("estimate", Messages([1, 1, 100], 1, 3, is_lead=True, model=100), False),
-        ("estimate", Messages([1, 101, 32], 1, 3, is_lead=True, model=100), False),
+        ("estimate", MessageFacts([1, 32, 32], 1, 3, is_lead=True, model=100), True),
+        ("estimate", MessageFacts([1, 1, 100, 32], 1, 4, is_lead=True, model=100), True),
+        ("estimate", MessageFacts([1, 1, 100], 1, 3, is_lead=True, model=100), False),
+        ("estimate", MessageFacts([1, 101, 32], 1, 3, is_lead=True, model=100), False),
         # A follower shows a model that the lead has not, and the lead says what it heard.
-        ("estimate", Messages([100, 32], 1, 2, is_lead=False, model=100), True),
-        ("estimate", Messages([32], 1, 2, is_lead=True, model=100), True),
-        ("estimate", Messages([101, 32], 1, 2, is_lead=False, model=100), False),
-        ("estimate", Messages([100, 100, 32], 1, 3, is_lead=False, model=100), False),
-        ("estimate", Messages([1, 32], 1, 3, is_lead=False, model=0), False),
-        ("estimate", Messages([], 1, 1, is_lead=False, model=100), False),
-        ("estimate", Messages([32], 1, 2, is_lead=False, model=100), True),
-        ("clients.agree", Messages([40, 96, 50, 96], 2, 4, is_lead=False, model=100), True),
-        ("clients.agree", Messages([40, 50], 2, 2, is_lead=False, model=100), False),
-        ("clients.resume", Messages([2, 96], 1, 2, is_lead=False, model=100), True),
-        ("finish", Messages([1, 1, 76, 4, 50, 32], 1, 6, is_lead=True, model=100), True),
-        ("finish", Messages([1, 1, 76, 4, 50], 1, 5, is_lead=True, model=100), False),
-        ("finish", Messages([1, 1, 4, 4, 50, 32], 1, 6, is_lead=True, model=100), False),
-        ("finish", Messages([4, 50, 32], 1, 5, is_lead=False, model=100), True),
-        ("finish", Messages([4, 50], 1, 4, is_lead=False, model=100), False),
-        ("finish", Messages([1, 4, 50, 32], 1, 5, is_lead=False, model=100), False),
-        ("finish", Messages([5, 50, 32], 1, 5, is_lead=False, model=100), False),
+        ("estimate", MessageFacts([100, 32], 1, 2, is_lead=False, model=100), True),
+        ("estimate", MessageFacts([32], 1, 2, is_lead=True, model=100), True),
+        ("estimate", MessageFacts([101, 32], 1, 2, is_lead=False, model=100), False),
+        ("estimate", MessageFacts([100, 100, 32], 1, 3, is_lead=False, model=100), False),
+        ("estimate", MessageFacts([1, 32], 1, 3, is_lead=False, model=0), False),
+        ("estimate", MessageFacts([], 1, 1, is_lead=False, model=100), False),
+        ("estimate", MessageFacts([32], 1, 2, is_lead=False, model=100), True),
+        ("clients.agree", MessageFacts([40, 96, 50, 96], 2, 4, is_lead=False, model=100), True),
+        ("clients.agree", MessageFacts([40, 50], 2, 2, is_lead=False, model=100), False),
+        ("clients.resume", MessageFacts([2, 96], 1, 2, is_lead=False, model=100), True),
+        ("finish", MessageFacts([1, 1, 76, 4, 50, 32], 1, 6, is_lead=True, model=100), True),
+        ("finish", MessageFacts([1, 1, 76, 4, 50], 1, 5, is_lead=True, model=100), False),
+        ("finish", MessageFacts([1, 1, 4, 4, 50, 32], 1, 6, is_lead=True, model=100), False),
+        ("finish", MessageFacts([4, 50, 32], 1, 5, is_lead=False, model=100), True),
+        ("finish", MessageFacts([4, 50], 1, 4, is_lead=False, model=100), False),
+        ("finish", MessageFacts([1, 4, 50, 32], 1, 5, is_lead=False, model=100), False),
+        ("finish", MessageFacts([5, 50, 32], 1, 5, is_lead=False, model=100), False),
     ],
 )
 def test_problem_is_found_where_messages_are_not_those_of_the_step(
-    name: str, messages: Messages, holds: bool
+    name: str, messages: MessageFacts, holds: bool
 ) -> None:
     problem = STEPS[name].problem
     assert problem

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from mechanisms.accounting import ExponentialEvent, LedgerEntry
 from parties.foundation.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.mpc.exclusion import Exclusion
-from parties.mpc.records import Checkpoint, Standing, Total
+from parties.mpc.records import Checkpoint, ParticipantRecord, RunningTotal
 from parties.mpc.storage import incoming
-from parties.mpc.storage.incoming import Outgoing
-from parties.mpc.storage.outbox import Outbox, Whereabouts
+from parties.mpc.storage.incoming import OutgoingUpload
+from parties.mpc.storage.outbox import DeliveryStatus, Outbox
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import Submission
-from parties.mpc.submission.sealed_upload import Receipt
+from parties.mpc.submission.sealed_upload import ServerReceipt
 from parties.storage import database
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.ring import R64
@@ -75,7 +75,7 @@ def put(
     with store.incoming() as part, store.incoming() as whole:
         part.write(body)
         whole.write(b"sealed: " + body)
-        kept = Outgoing(whole, outgoing) if outgoing else None
+        kept = OutgoingUpload(whole, outgoing) if outgoing else None
         return store.accept(upload, part, COMPONENTS, limit=limit, outgoing=kept)
 
 
@@ -278,7 +278,7 @@ def test_reading_refuses_what_is_not_there(store: Store) -> None:
 
 # What is passed on
 
-RECEIPT = Receipt("party-1", b"key", b"signature")
+RECEIPT = ServerReceipt("party-1", b"key", b"signature")
 
 
 def digest(client: str) -> str:
@@ -291,16 +291,16 @@ def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
         put(store, make_submission(client), client.encode(), outgoing=(1, 2))
     assert outbox.waiting(1) == outbox.waiting(2) == ["clinic-b", "clinic-a"]
     assert outbox.content("clinic-a") == b"sealed: clinic-a"
-    assert outbox.whereabouts("clinic-a") == Whereabouts({}, (1, 2), {})
+    assert outbox.delivery_status("clinic-a") == DeliveryStatus({}, (1, 2), {})
     outbox.delivered("clinic-a", 1, RECEIPT, upload=digest("clinic-a"), sent=10, received=3)
     assert outbox.waiting(1) == ["clinic-b"]
     assert outbox.content("clinic-a") == b"sealed: clinic-a"
     outbox.delivered("clinic-a", 2, RECEIPT, upload=digest("clinic-a"), sent=20, received=4)
     assert outbox.content("clinic-a") is None
-    assert outbox.whereabouts("clinic-a") == Whereabouts({1: RECEIPT, 2: RECEIPT}, (), {})
+    assert outbox.delivery_status("clinic-a") == DeliveryStatus({1: RECEIPT, 2: RECEIPT}, (), {})
     outbox.refused("clinic-b", 1, "no", upload=digest("clinic-b"))
     outbox.delivered("clinic-b", 2, RECEIPT, upload=digest("clinic-b"), sent=20, received=4)
-    assert outbox.whereabouts("clinic-b") == Whereabouts({2: RECEIPT}, (), {1: "no"})
+    assert outbox.delivery_status("clinic-b") == DeliveryStatus({2: RECEIPT}, (), {1: "no"})
     assert outbox.waiting(1) == outbox.waiting(2) == []
     assert outbox.passed_on() == (50, 11)
     assert bodies_in(store.directory, "outbox") == []
@@ -311,7 +311,7 @@ def test_outbox_takes_an_upload_again_that_was_refused(store: Store) -> None:
     outbox = Outbox(store)
     outbox.refused("clinic-a", 1, "no", upload=digest("clinic-a"))
     assert put(store, make_submission(), b"one", outgoing=(1,)) is False
-    assert outbox.whereabouts("clinic-a") == Whereabouts({}, (1, 2), {})
+    assert outbox.delivery_status("clinic-a") == DeliveryStatus({}, (1, 2), {})
     assert outbox.content("clinic-a") == b"sealed: one"
 
 
@@ -384,14 +384,14 @@ def test_save_total_keeps_the_last_two_rounds(store: Store) -> None:
 
 
 def test_save_standings_keeps_the_last_ones(store: Store) -> None:
-    first = Standing("a", "1" * 64, 0)
-    assert store.standings() == []
-    store.save_standings([Standing("b", "2" * 64, 1), first])
-    assert store.standings() == [first, Standing("b", "2" * 64, 1)]
-    out = Standing("b", "2" * 64, 2, Exclusion.COMPONENTS_DIFFER, (0, 2))
-    store.save_standings([out])
-    assert store.standings() == [out]
-    assert (store.standing("b"), store.standing("a")) == (out, None)
+    first = ParticipantRecord("a", "1" * 64, 0)
+    assert store.records() == []
+    store.save_records([ParticipantRecord("b", "2" * 64, 1), first])
+    assert store.records() == [first, ParticipantRecord("b", "2" * 64, 1)]
+    out = ParticipantRecord("b", "2" * 64, 2, Exclusion.COMPONENTS_DIFFER, (0, 2))
+    store.save_records([out])
+    assert store.records() == [out]
+    assert (store.participant_record("b"), store.participant_record("a")) == (out, None)
 
 
 def test_commitment_depends_on_the_key_and_on_all_of_a_total(store: Store) -> None:
@@ -419,7 +419,7 @@ def test_total_is_checked_and_shows_no_shares() -> None:
     with pytest.raises(ValueError, match="vector of counts"):
         make_total(1, (), vector.reshape(1, 1))
     with pytest.raises(ValueError, match="vector of counts"):
-        Total(1, Share(R64, PID, R64.zeros((2,)), R64.zeros((2,))))
+        RunningTotal(1, Share(R64, PID, R64.zeros((2,)), R64.zeros((2,))))
 
 
 def test_save_checkpoint_is_idempotent_and_refuses_contradictions(store: Store) -> None:
@@ -573,7 +573,7 @@ def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
         assert len(bodies_in(store.directory, "outbox")) == len(waiting)
         for record in stored:
             client = record.submission.client
-            standing = outbox.whereabouts(client)
+            standing = outbox.delivery_status(client)
             assert {*standing.receipts, *standing.kept_for} == {1, 2}
             if client in waiting:
                 assert outbox.content(client) == b"sealed: " + client.encode() * copies(client)

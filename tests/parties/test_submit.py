@@ -30,23 +30,23 @@ from parties.foundation.errors import (
     SubmitError,
 )
 from parties.identity.tls import make_certificates
-from parties.mpc.inputs.own import OwnInput
+from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.intake import forwarder
-from parties.mpc.intake.forwarder import Relay
+from parties.mpc.intake.forwarder import Forwarder
 from parties.mpc.planning.budget import distaim_release
-from parties.mpc.storage.outbox import Outbox, Whereabouts
+from parties.mpc.storage.outbox import DeliveryStatus, Outbox
 from parties.mpc.submission import submit as submit_module
-from parties.mpc.submission.sealed_upload import ReceiptMaker
+from parties.mpc.submission.sealed_upload import ReceiptSigner
 from parties.mpc.submission.submit import (
-    Prepared,
+    PreparedSubmission,
     draw_first_round,
     prepare,
-    send,
-    status,
+    refresh_receipts,
+    send_prepared,
     submit,
     submit_table,
 )
-from parties.storage.owner_budget import Account, Budget, Source
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
 from protocols.upload import upload_components
 from tests.parties.support import (
     PARTIES,
@@ -115,7 +115,7 @@ async def test_submit_goes_to_servers_at_random(tmp_path: Path, certificates: Ce
     config, owner = make_config(), certificates["clinic-a"]
     async with running_servers(config, tmp_path, certificates):
         made = ready_for(config, owner)
-        first = [(await send(config, made, owner)).via for _ in range(20)]
+        first = [(await send_prepared(config, made, owner)).via for _ in range(20)]
     assert len(set(first)) > 1
 
 
@@ -213,7 +213,7 @@ async def test_submit_says_who_has_it_and_who_will_get_it_when_one_server_is_awa
         receipt = await submit(config, CODES, owner, state=state)
         assert receipt.kept_for == (PARTIES[away],)
         assert [item.party for item in receipt.receipts] == [PARTIES[pid] for pid in there]
-        asked = await status(config, owner, state)
+        asked = await refresh_receipts(config, owner, state)
         assert (asked.kept_for, asked.complete) == (receipt.kept_for, False)
         # The owner need not return: the server that took it passes it on.
         async with running_servers(config, tmp_path, certificates, (away,)) as late:
@@ -221,7 +221,7 @@ async def test_submit_says_who_has_it_and_who_will_get_it_when_one_server_is_awa
                 while late[away].upload_digest("clinic-a") is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             assert late[away].upload_digest("clinic-a") == receipt.upload
-            asked = await status(config, owner, state)
+            asked = await refresh_receipts(config, owner, state)
             assert (asked.kept_for, asked.complete) == ((), True)
             again = await submit(config, CODES, owner, state=state)
         assert again.earlier
@@ -257,7 +257,7 @@ async def test_submit_sends_nothing_to_servers_that_began_anew_once_all_three_ha
     async with running_servers(config, tmp_path / "anew", certificates) as stores:
         again = await submit(config, CODES, owner, state=state, spend=charged.append)
         assert again == replace(receipt, earlier=True)
-        assert await status(config, owner, state) == again
+        assert await refresh_receipts(config, owner, state) == again
         assert [store.traffic() for store in stores.values()] == [{}] * 3
         with pytest.raises(StoreError, match="of another submission, which all three servers have"):
             await submit(config, make_codes(40), owner, state=state, spend=charged.append)
@@ -271,9 +271,9 @@ async def test_submit_sends_nothing_that_is_not_paid_for_and_pays_once_for_a_ret
 ) -> None:
     config = make_config({"timeouts.submit_s": 1.0})
     owner, state = certificates["clinic-a"], tmp_path / "state.json"
-    account = Account(
-        Budget(tmp_path / "budget.sqlite"),
-        Source("stays"),
+    account = BudgetAccount(
+        OwnerBudget(tmp_path / "budget.sqlite"),
+        TableIdentity("stays"),
         distaim_release(config, config.build_workload()),
     )
 
@@ -316,16 +316,16 @@ async def test_status_says_who_has_it_or_that_nobody_answers(
     state, owner = tmp_path / "state.json", certificates["clinic-a"]
     prepared(config, state)
     with pytest.raises(SubmitError, match="nothing listens there"):
-        await status(config, owner, state)
+        await refresh_receipts(config, owner, state)
     async with running_servers(config, tmp_path, certificates):
         with pytest.raises(SubmissionRefused, match="no submission of 'clinic-a'"):
-            await status(config, owner, state)
+            await refresh_receipts(config, owner, state)
         await submit(config, CODES, owner, state=state)
-        assert (await status(config, owner, state)).complete
+        assert (await refresh_receipts(config, owner, state)).complete
         with pytest.raises(StoreError, match="is of another submission"):
-            await status(config, certificates["clinic-b"], state)
+            await refresh_receipts(config, certificates["clinic-b"], state)
     with pytest.raises(StoreError, match="cannot be read"):
-        await status(config, owner, tmp_path / "none")
+        await refresh_receipts(config, owner, tmp_path / "none")
 
 
 async def test_submit_is_refused_where_the_owner_agreed_to_another_configuration(
@@ -543,10 +543,10 @@ async def test_submit_believes_only_a_receipt_for_its_submission(
     assert not tries_again or time.monotonic() - started > 0.9
 
 
-def ready_for(config: Config, files: CertificateFiles) -> Prepared:
+def ready_for(config: Config, files: CertificateFiles) -> PreparedSubmission:
     """An upload to try receipts on."""
     workload = config.build_workload()
-    own = OwnInput.of(config, workload, CODES)
+    own = OwnerInput.of(config, workload, CODES)
     made = prepare(config, own, files, workload=workload, first_round=1)
     assert made is not None
     return made
@@ -562,7 +562,7 @@ async def test_submit_refuses_receipts_that_do_not_hold(
     config = make_config()
     made = ready_for(config, certificates["clinic-a"])
     upload = made.upload.upload
-    makers = [ReceiptMaker.load(name, certificates[name]) for name in PARTIES]
+    makers = [ReceiptSigner.load(name, certificates[name]) for name in PARTIES]
     other = ready_for(config, certificates["clinic-a"]).upload.upload
     receipts = [maker.make(other if wrong == "another upload's" else upload) for maker in makers]
     if wrong == "another signature":
@@ -580,7 +580,7 @@ async def test_submit_refuses_receipts_that_do_not_hold(
     }
     async with answering(config, certificates, 201, json.dumps(answer)):
         with pytest.raises(SubmitError, match=r"its receipts do not hold|its receipt has party"):
-            await send(config, made, certificates["clinic-a"])
+            await send_prepared(config, made, certificates["clinic-a"])
 
 
 async def test_submit_finds_out_that_the_server_it_came_to_has_dropped_a_part(
@@ -588,21 +588,21 @@ async def test_submit_finds_out_that_the_server_it_came_to_has_dropped_a_part(
 ) -> None:
     """It says that all is well, without the third receipt: the owner goes to that server itself."""
     config = make_config()
-    real = Relay.send
-    monkeypatch.setattr(Relay, "send", lambda self, upload, sealed, pids: None)
+    real = Forwarder.send
+    monkeypatch.setattr(Forwarder, "send", lambda self, upload, sealed, pids: None)
     async with running_servers(config, tmp_path, certificates) as stores:
 
-        def nobody_waits(self: Outbox, client: str) -> Whereabouts:
+        def nobody_waits(self: Outbox, client: str) -> DeliveryStatus:
             return replace(standing(self, client), kept_for=())
 
-        standing = Outbox.whereabouts
-        monkeypatch.setattr(Outbox, "whereabouts", nobody_waits)
+        standing = Outbox.delivery_status
+        monkeypatch.setattr(Outbox, "delivery_status", nobody_waits)
         receipt = await submit(config, CODES, certificates["clinic-a"])
         assert receipt.complete
         # Each had to be reached by the owner.
         assert receipt.traffic.requests == 3
         assert {store.upload_digest("clinic-a") for store in stores.values()} == {receipt.upload}
-    assert real is not Relay.send
+    assert real is not Forwarder.send
 
 
 async def test_status_believes_no_server_that_says_of_others_that_they_are_away(
@@ -613,10 +613,10 @@ async def test_status_believes_no_server_that_says_of_others_that_they_are_away(
     state, owner = tmp_path / "state.json", certificates["clinic-a"]
     async with running_servers(config, tmp_path, certificates) as stores:
         with monkeypatch.context() as lying:
-            lying.setattr(Relay, "send", lambda self, upload, sealed, pids: None)
+            lying.setattr(Forwarder, "send", lambda self, upload, sealed, pids: None)
             told = await submit(config, CODES, owner, state=state)
         assert len(told.kept_for) == 2
-        asked = await status(config, owner, state)
+        asked = await refresh_receipts(config, owner, state)
         assert (asked.kept_for, len(asked.receipts)) == ((), 1)
         again = await submit(config, CODES, owner, state=state)
         assert again.complete
@@ -679,7 +679,7 @@ def prepared(
     config: Config, state: Path | None, *, counts: NDArray[np.uint32] | None = None, **changes: int
 ) -> bytes:
     workload = config.build_workload()
-    own = OwnInput.of(config, workload, CODES)
+    own = OwnerInput.of(config, workload, CODES)
     own = own if counts is None else replace(own, values=counts)
     first_round = changes.get("first_round")
     owner = certificates()["clinic-a"]

@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from parties.observability.events import Silent
-from parties.observability.systemd import DECLARED, SOCKET, Told, beating, supervised, tell
+from parties.observability.events import NullProgress
+from parties.observability.systemd import (
+    SOCKET_VARIABLE,
+    SUPERVISED_VARIABLE,
+    SystemdSink,
+    is_supervised,
+    notify,
+    watchdog,
+)
 from tests.parties.commands import ROOT, Run
 from tests.parties.hosts import three_hosts
 
@@ -23,7 +30,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(str(tmp_path / "notify"))
         heard.settimeout(20)
-        monkeypatch.setenv(SOCKET, str(tmp_path / "notify"))
+        monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "notify"))
         yield heard
 
 
@@ -37,42 +44,47 @@ def lines_until(heard: socket.socket, line: str) -> list[str]:
 def test_tell_reaches_sockets_with_a_path_and_abstract_ones(
     systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell("READY=1", "STATUS=here")
+    notify("READY=1", "STATUS=here")
     assert systemd.recv(100) == b"READY=1\nSTATUS=here"
     name = f"syncret-{Path(systemd.getsockname()).parent.name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as abstract:
         abstract.bind(f"\0{name}")
-        monkeypatch.setenv(SOCKET, f"@{name}")
-        tell("WATCHDOG=1")
+        monkeypatch.setenv(SOCKET_VARIABLE, f"@{name}")
+        notify("WATCHDOG=1")
         assert abstract.recv(100) == b"WATCHDOG=1"
 
 
 def test_tell_does_nothing_where_nobody_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(SOCKET, raising=False)
-    tell("READY=1")
-    monkeypatch.setenv(SOCKET, str(tmp_path / "nobody"))
-    tell("READY=1")
+    monkeypatch.delenv(SOCKET_VARIABLE, raising=False)
+    notify("READY=1")
+    monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nobody"))
+    notify("READY=1")
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "expected"),
-    [(DECLARED, "1", True), (DECLARED, "0", False), (DECLARED, "", False), (SOCKET, "/x", True)],
+    [
+        (SUPERVISED_VARIABLE, "1", True),
+        (SUPERVISED_VARIABLE, "0", False),
+        (SUPERVISED_VARIABLE, "", False),
+        (SOCKET_VARIABLE, "/x", True),
+    ],
 )
 def test_supervised_goes_by_two_variables(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: bool
 ) -> None:
-    monkeypatch.delenv(SOCKET, raising=False)
-    monkeypatch.delenv(DECLARED, raising=False)
+    monkeypatch.delenv(SOCKET_VARIABLE, raising=False)
+    monkeypatch.delenv(SUPERVISED_VARIABLE, raising=False)
     monkeypatch.setenv(variable, value)
-    assert supervised() is expected
+    assert is_supervised() is expected
 
 
 def test_told_says_each_sentence_in_one_line_and_is_ready_once_it_listens(
     systemd: socket.socket,
 ) -> None:
-    told = Told(Silent())
+    told = SystemdSink(NullProgress())
     told.event("waiting", "two lines\nREADY=1")
     told.event("listening", "taking submissions")
     assert systemd.recv(100) == b"STATUS=two lines READY=1"
@@ -84,7 +96,7 @@ async def test_beating_says_that_the_loop_turns_as_often_as_asked(
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "40000")
     systemd.setblocking(False)
-    async with beating():
+    async with watchdog():
         await asyncio.sleep(0.15)
     beats = 0
     with contextlib.suppress(BlockingIOError):
@@ -92,7 +104,7 @@ async def test_beating_says_that_the_loop_turns_as_often_as_asked(
             beats += 1
     assert 3 <= beats <= 9
     monkeypatch.delenv("WATCHDOG_USEC")
-    async with beating():
+    async with watchdog():
         await asyncio.sleep(0.05)
     with pytest.raises(BlockingIOError):
         systemd.recv(100)

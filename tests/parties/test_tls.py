@@ -17,18 +17,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from parties.config import CertificateFiles
-from parties.crypto.pinned_key import Pinned
+from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import CertificateError, StoreError
 from parties.identity import tls
 from parties.identity.tls import (
-    check_holder,
+    check_pinned_identity,
     client_context,
-    explain,
-    known_contexts,
+    explain_tls_error,
     load_identity,
     make_certificates,
     peer_name,
-    pinned_in,
+    pinned_key_in,
+    pinned_peer_contexts,
     private_pem,
     public_pem,
     self_signed,
@@ -96,14 +96,18 @@ async def test_contexts_connect_and_name_both_peers(certificates: Certificates) 
         assert (
             await talk(
                 server.port,
-                client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert)),
+                client_context(
+                    certificates["clinic-a"], pinned_key_in(certificates["party-0"].cert)
+                ),
             )
             == b"hello"
         )
         assert (
             await talk(
                 server.port,
-                client_context(certificates["party-1"], pinned_in(certificates["party-0"].cert)),
+                client_context(
+                    certificates["party-1"], pinned_key_in(certificates["party-0"].cert)
+                ),
             )
             == b"hello"
         )
@@ -114,7 +118,9 @@ async def test_client_context_fails_the_handshake_when_the_server_is_another(
     certificates: Certificates,
 ) -> None:
     async with listening(server_context(certificates["party-1"])) as server:
-        context = client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert))
+        context = client_context(
+            certificates["clinic-a"], pinned_key_in(certificates["party-0"].cert)
+        )
         with pytest.raises(
             ssl.SSLCertVerificationError, match="is for 'party-1'; expected 'party-0'"
         ):
@@ -131,7 +137,9 @@ async def test_client_context_refuses_a_second_certificate_of_the_same_authority
         shutil.copy(authority.with_name(name), tmp_path / name)
     minted = make_certificates(tmp_path, ["party-0"])["party-0"]
     async with listening(server_context(minted)) as server:
-        context = client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert))
+        context = client_context(
+            certificates["clinic-a"], pinned_key_in(certificates["party-0"].cert)
+        )
         with pytest.raises(ssl.SSLCertVerificationError, match="'party-0' has another key"):
             await talk(server.port, context)
     assert server.names == []
@@ -150,9 +158,9 @@ async def test_known_contexts_hold_whatever_the_clock_shows_and_for_the_pinned_k
         files[name] = CertificateFiles(tmp_path / "known.pem", cert, path)
     certs = [item.cert.read_bytes() for item in files.values()]
     (tmp_path / "known.pem").write_bytes(b"".join(certs))
-    alpha, beta = (pinned_in(item.cert) for item in files.values())
-    server_side, _ = known_contexts(files["alpha"], [beta])
-    _, (to_alpha, to_beta) = known_contexts(files["beta"], [alpha, beta])
+    alpha, beta = (pinned_key_in(item.cert) for item in files.values())
+    server_side, _ = pinned_peer_contexts(files["alpha"], [beta])
+    _, (to_alpha, to_beta) = pinned_peer_contexts(files["beta"], [alpha, beta])
     async with listening(server_side) as server:
         assert await talk(server.port, to_alpha) == b"hello"
         with pytest.raises(ssl.SSLCertVerificationError, match="is for 'alpha'"):
@@ -161,9 +169,9 @@ async def test_known_contexts_hold_whatever_the_clock_shows_and_for_the_pinned_k
 
 def test_check_holder_refuses_another_key_than_the_pinned_one(certificates: Certificates) -> None:
     files = certificates["party-0"]
-    assert check_holder(files, pinned_in(files.cert), "party 0") == files
+    assert check_pinned_identity(files, pinned_key_in(files.cert), "party 0") == files
     with pytest.raises(CertificateError, match="the configuration expects abab"):
-        check_holder(files, Pinned("party-0", "ab" * 32), "party 0")
+        check_pinned_identity(files, PinnedKey("party-0", "ab" * 32), "party 0")
 
 
 def test_client_context_checks_the_name_on_blocking_sockets(certificates: Certificates) -> None:
@@ -187,7 +195,7 @@ def test_client_context_checks_the_name_on_blocking_sockets(certificates: Certif
             with (
                 expected,
                 client_context(
-                    certificates["clinic-a"], pinned_in(certificates[name].cert)
+                    certificates["clinic-a"], pinned_key_in(certificates[name].cert)
                 ).wrap_socket(plain) as link,
             ):
                 assert peer_name(link) == name
@@ -199,7 +207,9 @@ def test_client_context_checks_the_name_on_blocking_sockets(certificates: Certif
 
 async def test_client_context_refuses_a_data_owner_as_server(certificates: Certificates) -> None:
     async with listening(server_context(certificates["clinic-b"])) as server:
-        context = client_context(certificates["clinic-a"], pinned_in(certificates["clinic-b"].cert))
+        context = client_context(
+            certificates["clinic-a"], pinned_key_in(certificates["clinic-b"].cert)
+        )
         with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
             await talk(server.port, context)
 
@@ -231,7 +241,10 @@ async def test_server_context_tells_clients_why_it_refuses_them(
     async with listening(server_context(server_files)) as server:
         with pytest.raises(ssl.SSLError) as caught:
             await talk(server.port, client)
-    assert str(explain(caught.value, "party-0")) == f"party-0 refused the connection: {meaning}"
+    assert (
+        str(explain_tls_error(caught.value, "party-0"))
+        == f"party-0 refused the connection: {meaning}"
+    )
     assert server.names == []
 
 
@@ -245,9 +258,11 @@ async def test_client_context_refuses_a_server_of_another_authority(
         with pytest.raises(ssl.SSLCertVerificationError) as caught:
             await talk(
                 server.port,
-                client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert)),
+                client_context(
+                    certificates["clinic-a"], pinned_key_in(certificates["party-0"].cert)
+                ),
             )
-    assert "does not verify" in str(explain(caught.value, "party-0"))
+    assert "does not verify" in str(explain_tls_error(caught.value, "party-0"))
 
 
 def test_load_identity_gives_the_common_name(certificates: Certificates) -> None:
@@ -384,5 +399,5 @@ def test_signer_verifies_under_the_certificate(tmp_path: Path, certificates: Cer
 
 
 def test_explain_is_none_when_the_failure_is_not_of_tls() -> None:
-    assert explain(ConnectionRefusedError("no"), "party-0") is None
-    assert "failed" in str(explain(ssl.SSLError("odd"), "party-0"))
+    assert explain_tls_error(ConnectionRefusedError("no"), "party-0") is None
+    assert "failed" in str(explain_tls_error(ssl.SSLError("odd"), "party-0"))

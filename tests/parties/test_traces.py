@@ -16,11 +16,11 @@ import parties.mpc.server
 from parties.config import CertificateFiles
 from parties.foundation.errors import ExtraMissing
 from parties.local.children import free_ports
-from parties.mpc.server import run_party
-from parties.observability.status import About, Board
-from parties.observability.traces import traced
-from parties.service.exposed_run import shown
-from parties.service.run_api import Orders
+from parties.mpc.server import run_mpc_server
+from parties.observability.status import RunInfo, RunStatus
+from parties.observability.traces import trace_steps
+from parties.service.exposed_run import with_admin_api
+from parties.service.run_api import CommandHandlers
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
 
@@ -68,8 +68,8 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board(About.of_party(make_config(), 1))
+def board() -> RunStatus:
+    return RunStatus(RunInfo.of_server(make_config(), 1))
 
 
 def attributes(span: Span) -> dict[str, object]:
@@ -77,9 +77,9 @@ def attributes(span: Span) -> dict[str, object]:
 
 
 def test_steps_are_spans_within_one_another_with_their_costs(
-    collector: Collector, board: Board
+    collector: Collector, board: RunStatus
 ) -> None:
-    with traced(board, collector.endpoint):
+    with trace_steps(board, collector.endpoint):
         with (
             board.tracing("select", 2, lambda: {"sent_bytes": 30}),
             board.tracing("select.choose", 2, lambda: {"sent_bytes": 7}),
@@ -103,7 +103,7 @@ def test_steps_are_spans_within_one_another_with_their_costs(
 
 
 async def test_steps_side_by_side_keep_their_own_parents(
-    collector: Collector, board: Board
+    collector: Collector, board: RunStatus
 ) -> None:
     async def one(name: str) -> None:
         with board.tracing(name, 1, dict):
@@ -111,7 +111,7 @@ async def test_steps_side_by_side_keep_their_own_parents(
             with board.tracing(f"{name}.inner", 1, dict):
                 await asyncio.sleep(0.01)
 
-    with traced(board, collector.endpoint):
+    with trace_steps(board, collector.endpoint):
         await asyncio.gather(one("a"), one("b"))
     by_name = {span.name: span for span in collector.spans}
     for name in "ab":
@@ -119,11 +119,11 @@ async def test_steps_side_by_side_keep_their_own_parents(
 
 
 def test_a_step_that_fails_says_its_errors_class_and_no_more(
-    collector: Collector, board: Board
+    collector: Collector, board: RunStatus
 ) -> None:
     with (
         contextlib.suppress(ValueError),
-        traced(board, collector.endpoint),
+        trace_steps(board, collector.endpoint),
         board.tracing("select", 2, dict),
     ):
         raise ValueError("a secret")
@@ -134,33 +134,33 @@ def test_a_step_that_fails_says_its_errors_class_and_no_more(
 
 
 def test_a_collector_that_is_away_costs_little(
-    board: Board, monkeypatch: pytest.MonkeyPatch
+    board: RunStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parties.observability.traces._TIMEOUT_S", 0.3)
     began = time.monotonic()
     with (
-        traced(board, f"http://127.0.0.1:{free_ports(1)[0]}/v1/traces"),
+        trace_steps(board, f"http://127.0.0.1:{free_ports(1)[0]}/v1/traces"),
         board.tracing("select", 1, dict),
     ):
         pass
     assert time.monotonic() - began < 3
 
 
-def test_nothing_is_traced_without_an_endpoint(board: Board) -> None:
+def test_nothing_is_traced_without_an_endpoint(board: RunStatus) -> None:
     before = board.tracing
-    with traced(board, None):
+    with trace_steps(board, None):
         assert board.tracing is before
 
 
 def test_without_opentelemetry_it_is_said_what_to_install(
-    board: Board, monkeypatch: pytest.MonkeyPatch
+    board: RunStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry", None)
     with (
         pytest.raises(
             ExtraMissing, match=r"traces.endpoint needs opentelemetry.*syncret\[traces\]"
         ),
-        traced(board, "http://127.0.0.1:4318"),
+        trace_steps(board, "http://127.0.0.1:4318"),
     ):
         pass
 
@@ -175,7 +175,7 @@ async def test_a_run_is_traced_step_by_step_and_sends_what_it_sent(
     monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     cluster = Cluster(make_config(), tmp_path, certificates)
     configs = cluster.with_own_certificates()
-    boards = [Board(About.of_party(config, pid)) for pid, config in enumerate(configs)]
+    boards = [RunStatus(RunInfo.of_server(config, pid)) for pid, config in enumerate(configs)]
 
     async def serve(pid: int) -> None:
         folder = cluster.directory(pid)
@@ -183,10 +183,10 @@ async def test_a_run_is_traced_step_by_step_and_sends_what_it_sent(
         if pid == 1:
             (folder / "settings.toml").write_text(f'[traces]\nendpoint = "{collector.endpoint}"')
         register = cluster.register(pid)
-        async with shown(boards[pid], folder, Orders()):
-            await run_party(
+        async with with_admin_api(boards[pid], folder, CommandHandlers()):
+            await run_mpc_server(
                 configs[pid], pid, folder, progress=Recording(), closed=asyncio.Event(),
-                register=register, board=boards[pid],
+                register=register, status=boards[pid],
             )  # fmt: skip
 
     async with asyncio.timeout(60):

@@ -11,14 +11,14 @@ from parties.config import load_config
 from parties.federation.flaim_parameters import settings_of
 from parties.foundation.errors import ConfigError, StoreError
 from parties.local.assemble import finish_trial
-from parties.local.folder import Folder
+from parties.local.folder import RunFolder
 from parties.local.jobs import OwnersJob
 from parties.local.launcher import prepare
 from parties.local.methods import open_method_folder, run_method
 from parties.local.participants import trial_capacity
-from parties.local.request import Request, Trial, load_trial
-from parties.observability.events import Lines
-from parties.session.model_files import write_drawn
+from parties.local.request import Trial, TrialRequest, load_trial
+from parties.observability.events import TextLines
+from parties.session.model_files import write_samples
 from tests.parties.small import write_small
 from tests.parties.support import file_size_limit
 
@@ -26,40 +26,40 @@ from tests.parties.support import file_size_limit
 def test_folder_that_could_not_be_made_can_be_opened_by_the_same_request(tmp_path: Path) -> None:
     place = tmp_path / "run"
     with file_size_limit(5), pytest.raises(StoreError, match="cannot be written"):
-        Folder(place).open("f" * 64)
+        RunFolder(place).open("f" * 64)
     assert list(place.iterdir()) == []
     (place / "owners").touch()
     with pytest.raises(StoreError, match="is not empty and not a run"):
-        Folder(place).open("f" * 64)
+        RunFolder(place).open("f" * 64)
     (place / "owners").unlink()
-    again = Folder(place)
+    again = RunFolder(place)
     again.open("f" * 64)
     assert not again.resumed
     (place / "owners").rmdir()
     (place / "owners").touch()
     with pytest.raises(StoreError, match="cannot be made: File exists"):
-        Folder(place).open("f" * 64)
+        RunFolder(place).open("f" * 64)
     (place / "owners").unlink()
-    last = Folder(place)
+    last = RunFolder(place)
     last.open("f" * 64)
     assert last.resumed
     assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in (last.owners, *last.parties))
 
 
 def test_folder_of_another_request_is_left_alone(tmp_path: Path) -> None:
-    Folder(tmp_path).open("f" * 64)
+    RunFolder(tmp_path).open("f" * 64)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(StoreError, match="an unfinished run of another config"):
-        Folder(tmp_path).open("e" * 64)
+        RunFolder(tmp_path).open("e" * 64)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_prepare_takes_up_a_run_in_which_a_server_had_ended(tmp_path: Path) -> None:
     """It has deleted its sealing key by then; the configuration, which owners have charged, stays the same."""
     path, data = write_small(tmp_path)
-    request = Request("distaim", "small", None, "iid", None, 0)
+    request = TrialRequest("distaim", "small", None, "iid", None, 0)
     trial = load_trial(load_config(path), read_table(data), request, source=str(data))
-    first, again = Folder(tmp_path / "out"), Folder(tmp_path / "out")
+    first, again = RunFolder(tmp_path / "out"), RunFolder(tmp_path / "out")
     first.open(trial.fingerprint)
     digest = prepare(trial, first).digest()
     (first.certificates / "party-1.seal").unlink()
@@ -91,14 +91,14 @@ def test_load_trial_takes_a_capacity_that_all_parts_fit_into(tmp_path: Path) -> 
     config, table = load_config(path), read_table(data)
 
     def asked(capacity: int | None) -> Trial:
-        request = Request("distaim", "small", None, "iid", None, 0, capacity)
+        request = TrialRequest("distaim", "small", None, "iid", None, 0, capacity)
         return load_trial(config, table, request, source=str(data))
 
     assert len({asked(capacity).fingerprint for capacity in (None, 100, 1000)}) == 3
     for wrong in (99, 1001):
         with pytest.raises(ConfigError, match=f"capacity: is {wrong}; expected 100, .* to 1000"):
             asked(wrong)
-    folder = Folder(tmp_path / "out")
+    folder = RunFolder(tmp_path / "out")
     folder.open(asked(120).fingerprint)
     prepare(asked(120), folder)
     assert OwnersJob.read(folder.owners / "job.json").capacity == 120
@@ -113,10 +113,10 @@ def with_private_bins(config: Path) -> Path:
 async def test_central_aim_measures_private_bins_and_its_report_is_of_them(tmp_path: Path) -> None:
     path, data = write_small(tmp_path)
     config = load_config(with_private_bins(path))
-    request = Request("aim", "small", None, "iid", None, 0)
+    request = TrialRequest("aim", "small", None, "iid", None, 0)
     trial = load_trial(config, read_table(data), request, source=str(data))
     folder = open_method_folder(trial, tmp_path / "out")
-    report = await run_method(trial, folder, Lines(stream=io.StringIO()))
+    report = await run_method(trial, folder, TextLines(stream=io.StringIO()))
     assert [entry.round for entry in report.privacy.ledger[:3]] == [0, 0, 0]
     assert sum(entry.rho for entry in report.privacy.ledger) <= report.privacy.rho_total
     assert [opened.count for opened in report.opened if opened.round == 0] == [10, 2, 3]
@@ -124,7 +124,7 @@ async def test_central_aim_measures_private_bins_and_its_report_is_of_them(tmp_p
     model = Model.load(folder.path / "model")
     assert model.domain.shape == (2, 3, 4)
     assert document["utility"]["workload_error"] < 2  # type: ignore[index]
-    write_drawn(model, 20, tmp_path / "more.csv", seed=1, overwrite=False)
+    write_samples(model, 20, tmp_path / "more.csv", seed=1, overwrite=False)
     ages = {line.split(",")[2] for line in (tmp_path / "more.csv").read_text().split()[1:]}
     assert ages <= {str(age) for age in range(10)}
 

@@ -7,12 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parties.crypto import encrypted_file
-from parties.crypto.encrypted_file import MAGIC, Locked, Opener, Passphrase, Sink, Source
+from parties.crypto.encrypted_file import (
+    MAGIC,
+    DecryptingReader,
+    EncryptingWriter,
+    KeyWrapper,
+    PassphraseWrapper,
+    PublicKeyWrapper,
+)
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import SealError
 
 KEY = SealKey.generate()
-OWN = Locked(KEY.public, KEY)
+OWN = PublicKeyWrapper(KEY.public, KEY)
 SEGMENT = 64
 
 
@@ -25,17 +32,17 @@ def small() -> object:
         yield
 
 
-def sealed(content: bytes, opener: Opener = OWN, pieces: int = 7) -> bytes:
+def sealed(content: bytes, opener: KeyWrapper = OWN, pieces: int = 7) -> bytes:
     file = io.BytesIO()
-    sink = Sink(file, opener)
+    sink = EncryptingWriter(file, opener)
     for start in range(0, len(content), pieces):
         sink.write(content[start : start + pieces])
     sink.finish()
     return file.getvalue()
 
 
-def opened(data: bytes, opener: Opener = OWN) -> bytes:
-    return Source(io.BytesIO(data), opener).read() or b""
+def opened(data: bytes, opener: KeyWrapper = OWN) -> bytes:
+    return DecryptingReader(io.BytesIO(data), opener).read() or b""
 
 
 @settings(deadline=None)
@@ -71,25 +78,25 @@ def test_a_stream_does_not_open_with_any_bit_changed(at: int, bit: int) -> None:
 
 
 def test_a_stream_opens_with_its_passphrase_or_its_key_alone() -> None:
-    by_words, by_key = Passphrase("correct horse battery"), OWN
+    by_words, by_key = PassphraseWrapper("correct horse battery"), OWN
     data = sealed(b"content", by_words)
-    assert opened(data, Passphrase("correct horse battery")) == b"content"
+    assert opened(data, PassphraseWrapper("correct horse battery")) == b"content"
     with pytest.raises(SealError, match="the passphrase is another one"):
-        opened(data, Passphrase("correct horse battery."))
+        opened(data, PassphraseWrapper("correct horse battery."))
     with pytest.raises(SealError, match="opens with a passphrase"):
         opened(data, by_key)
     data = sealed(b"content", by_key)
     other = SealKey.generate()
     with pytest.raises(SealError, match="with this key; expected the one it was made for"):
-        opened(data, Locked(other.public, other))
+        opened(data, PublicKeyWrapper(other.public, other))
     with pytest.raises(SealError, match="opens with a private key"):
         opened(data, by_words)
     with pytest.raises(SealError, match="expected --key"):
-        opened(data, Locked(KEY.public))
+        opened(data, PublicKeyWrapper(KEY.public))
 
 
 def test_two_streams_of_the_same_have_nothing_in_common_but_their_form() -> None:
-    words = Passphrase("correct horse battery")
+    words = PassphraseWrapper("correct horse battery")
     first, second = (sealed(bytes(200), words).split(b"\n", 2) for _ in range(2))
     assert first[0] == second[0]
     assert first[1] != second[1]
@@ -98,8 +105,8 @@ def test_two_streams_of_the_same_have_nothing_in_common_but_their_form() -> None
 
 def test_a_passphrase_has_a_least_length_and_is_in_no_repr() -> None:
     with pytest.raises(ValueError, match="has 11 characters; expected at least 12"):
-        Passphrase("x" * 11)
-    assert "horse" not in repr(Passphrase("correct horse battery"))
+        PassphraseWrapper("x" * 11)
+    assert "horse" not in repr(PassphraseWrapper("correct horse battery"))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +124,6 @@ def test_a_passphrase_has_a_least_length_and_is_in_no_repr() -> None:
     ],
 )
 def test_a_file_that_is_none_is_refused(head: bytes) -> None:
-    for opener in (Passphrase("correct horse battery"), OWN):
+    for opener in (PassphraseWrapper("correct horse battery"), OWN):
         with pytest.raises(SealError):
             opened(head + bytes(100), opener)

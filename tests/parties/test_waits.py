@@ -11,12 +11,12 @@ import parties.mpc.progress_text
 import parties.mpc.server
 from parties.config import CertificateFiles
 from parties.config.diff import agreed_bytes, differences_text
-from parties.foundation.errors import RoundConnectError, SubmissionRefused, SubmitError
+from parties.foundation.errors import FrameConnectError, SubmissionRefused, SubmitError
 from parties.methods.flaim.client import run_client
-from parties.mpc.submission.preview import ServerState
+from parties.mpc.submission.preview import ServerAvailability
 from parties.mpc.submission.status import ask_servers
 from parties.mpc.submission.submit import submit
-from parties.observability.heartbeat import Reminder, saying
+from parties.observability.heartbeat import Throttle, repeated_notice
 from protocols.errors import CheckFailed, ConnectTimeout
 from tests.parties.flaim_support import Events, codes_of
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -35,7 +35,7 @@ def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_reminder_is_due_at_once_and_then_at_growing_intervals() -> None:
     now = 0.0
-    reminder = Reminder(lambda: now)
+    reminder = Throttle(lambda: now)
     due = []
     for second in range(200):
         now = float(second)
@@ -48,11 +48,11 @@ def test_reminder_is_due_at_once_and_then_at_growing_intervals() -> None:
 
 async def test_saying_is_silent_where_the_wait_is_short() -> None:
     said: list[float] = []
-    async with saying(said.append, quiet_s=0.1):
+    async with repeated_notice(said.append, quiet_s=0.1):
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.15)
     assert said == []
-    async with saying(said.append, quiet_s=0.02):
+    async with repeated_notice(said.append, quiet_s=0.02):
         await asyncio.sleep(0.1)
     assert said == [0.02]
 
@@ -89,7 +89,7 @@ async def test_flaim_client_without_its_server_says_so(
     flaim = {"address": "127.0.0.1:9", "key": "0" * 64, "clients": list(EVERYONE)}
     config = make_config({"flaim": flaim, "timeouts.connect_s": 0.5, "party": None})
     events = Events()
-    with pytest.raises(RoundConnectError, match="does not answer within"):
+    with pytest.raises(FrameConnectError, match="does not answer within"):
         await run_client(config, codes_of(0), certificates[A], tmp_path / "a", progress=events)
     (text,) = events.texts("retry")
     assert "127.0.0.1:9: nothing listens there; it may not have been started, or the run" in text
@@ -185,4 +185,4 @@ async def test_owner_of_another_configuration_sees_what_differs(
             await submit(other, make_codes(20), certificates[A])
         assert "made with another configuration" in str(told.value)
         heard = await ask_servers(other, certificates[A])
-        assert not ServerState.of(heard[0], other, "run.epsilon: ...").takes
+        assert not ServerAvailability.of(heard[0], other, "run.epsilon: ...").takes

@@ -21,36 +21,45 @@ from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.cli.submit import withdrawn_text
 from parties.config import CertificateFiles, PartySection
-from parties.foundation.errors import StoreError, SubmissionConflict, SubmitError, TooLate
+from parties.foundation.errors import StoreError, SubmissionConflict, SubmitError, WithdrawalTooLate
 from parties.foundation.exit_codes import Status, describe
 from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes, signer
 from parties.mpc.exclusion import Exclusion
-from parties.mpc.inputs.own import OwnInput
-from parties.mpc.participants.finalized import Final, Settlements
+from parties.mpc.inputs.own import OwnerInput
+from parties.mpc.participants.finalized import Finalized, FinalizedStore
 from parties.mpc.participants.listing import (
-    Incomplete,
-    Listed,
+    IncompleteSubmission,
+    ListedUpload,
     Listing,
     Page,
-    Whose,
-    agreed_finals,
-    concluded,
-    lost,
+    WithdrawalScope,
+    agree_on_listings,
+    agreed_finalized,
+    find_lost,
 )
 from parties.mpc.planning.budget import distaim_release
-from parties.mpc.records import Standing, Total
-from parties.mpc.server import run_party
+from parties.mpc.records import ParticipantRecord, RunningTotal
+from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import MAX_VERSION
-from parties.mpc.submission.resubmit import follow_up, made_in, replace_submission, withdraw
-from parties.mpc.submission.sealed_upload import Receipt, ReceiptMaker, Settled
-from parties.mpc.submission.state import State
-from parties.mpc.submission.status import Heard, ask_standings
+from parties.mpc.submission.resubmit import (
+    complete_replacement,
+    replace_submission,
+    saved_submission,
+    withdraw,
+)
+from parties.mpc.submission.sealed_upload import ReceiptSigner, ServerReceipt, Tombstone
+from parties.mpc.submission.state import SubmissionState
+from parties.mpc.submission.status import ServerAnswer, ask_submission_status
 from parties.mpc.submission.submit import Submitted, submit
 from parties.mpc.submission.withdrawal import SignedWithdrawal, Withdrawal
-from parties.mpc.submission.withdrawal_client import TakenBack, sign_withdrawal, versions_there
-from parties.storage.owner_budget import Account, Budget, Source
+from parties.mpc.submission.withdrawal_client import (
+    WithdrawalProgress,
+    known_versions,
+    sign_withdrawal,
+)
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolViolation
 from protocols.ring import R32
@@ -81,12 +90,12 @@ def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def totals(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], Total]:
+def totals(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], RunningTotal]:
     """What each server saved, by its folder and the round."""
-    found: dict[tuple[str, int], Total] = {}
+    found: dict[tuple[str, int], RunningTotal] = {}
     real = Store.save_total
 
-    def saving(store: Store, total: Total) -> None:
+    def saving(store: Store, total: RunningTotal) -> None:
         found[store.directory.parent.name, total.round] = total
         real(store, total)
 
@@ -94,7 +103,7 @@ def totals(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], Total]:
     return found
 
 
-def counts_of(totals: dict[tuple[str, int], Total], round: int) -> NDArray[np.uint32]:
+def counts_of(totals: dict[tuple[str, int], RunningTotal], round: int) -> NDArray[np.uint32]:
     parts = [totals[f"server-{pid}", round].share for pid in range(3)]
     return parts[0].own + parts[1].own + parts[2].own
 
@@ -106,11 +115,11 @@ class Who:
         self.name, self.config, self.files = name, cluster.config, cluster.certificates[name]
         folder = cluster.folder / f"owner-{name}"
         folder.mkdir(exist_ok=True)
-        self.state, self.budget = folder / "state", Budget(folder / "budget")
+        self.state, self.budget = folder / "state", OwnerBudget(folder / "budget")
 
     def spend(self, digest: str, replaced: Sequence[str] = ()) -> None:
         release = distaim_release(self.config, self.config.build_workload())
-        Account(self.budget, Source(self.name), release).spend(digest, replaced)
+        BudgetAccount(self.budget, TableIdentity(self.name), release).spend(digest, replaced)
 
     def give_back(self, digests: Sequence[str], proof: str) -> None:
         self.budget.give_back(self.config.digest(), digests, proof)
@@ -125,7 +134,7 @@ class Who:
             first_round=None if self.state.exists() else first_round,
         )
 
-    async def replace(self, codes: NDArray[np.int32]) -> TakenBack | None:
+    async def replace(self, codes: NDArray[np.int32]) -> WithdrawalProgress | None:
         replaced = await replace_submission(
             self.config,
             codes,
@@ -136,7 +145,7 @@ class Who:
         )
         return replaced.former
 
-    async def withdraw(self) -> TakenBack:
+    async def withdraw(self) -> WithdrawalProgress:
         return await withdraw(self.config, self.files, state=self.state, give_back=self.give_back)
 
     @property
@@ -160,7 +169,7 @@ class Going:
             folder.mkdir(exist_ok=True)
             progress = Recording()
             runs.append(
-                run_party(
+                run_mpc_server(
                     config, pid, folder, progress=progress, closed=self.closed, register=register
                 )
             )
@@ -205,7 +214,7 @@ def names(found: object) -> list[object]:
 
 
 async def test_withdrawn_and_replaced_rows_are_not_counted_and_the_audit_holds(
-    going: Going, totals: dict[tuple[str, int], Total], tmp_path: Path
+    going: Going, totals: dict[tuple[str, int], RunningTotal], tmp_path: Path
 ) -> None:
     """a replaces its table, b withdraws, c withdraws and submits again: counted are a's second and c's second table."""
     first, second, third, fourth, fifth = tables(1, 2, 3, 4, 5)
@@ -219,7 +228,7 @@ async def test_withdrawn_and_replaced_rows_are_not_counted_and_the_audit_holds(
     gone = await b.withdraw()
     assert (gone.complete, sorted(gone.confirmed)) == (True, list(PARTIES))
     assert b.spent == (0, ["withdrawn"])
-    told = await ask_standings(b.config, b.files)
+    told = await ask_submission_status(b.config, b.files)
     assert {each.text for each in told} == {"withdrawn, deleted and not counted"}
     # What was taken back is gone from all three servers' disks, and does not come back.
     for pid in range(3):
@@ -254,7 +263,7 @@ async def test_rows_that_were_counted_are_counted_again_to_take_them_back(
     tmp_path: Path,
     certificates: Certificates,
     monkeypatch: pytest.MonkeyPatch,
-    totals: dict[tuple[str, int], Total],
+    totals: dict[tuple[str, int], RunningTotal],
 ) -> None:
     """a's batch is full when b comes, and is in the total when a withdraws; costs are those of two countings."""
     monkeypatch.setattr(parties.mpc.inputs.rows, "SEGMENT_ROWS", 100)
@@ -291,19 +300,19 @@ async def counted(tmp_path: Path, certificates: Certificates) -> AsyncIterator[W
         sent = await owner.submit(make_codes(20, 1))
         zeros = np.zeros(56, np.uint32)
         for pid, store in stores.items():
-            total = Total(0, Share(R32, pid, zeros, zeros), [(A, str(sent.upload))])
+            total = RunningTotal(0, Share(R32, pid, zeros, zeros), [(A, str(sent.upload))])
             store.save_total(total)
-            store.save_standings([Standing(A, str(sent.upload), 0)])
+            store.save_records([ParticipantRecord(A, str(sent.upload), 0)])
         yield owner
 
 
 async def test_nothing_is_taken_back_that_a_round_uses(counted: Who) -> None:
     before = counted.state.read_bytes()
-    with pytest.raises(TooLate, match="its rows are counted from round 0 on") as raised:
+    with pytest.raises(WithdrawalTooLate, match="its rows are counted from round 0 on") as raised:
         await counted.withdraw()
     assert describe(raised.value).status == Status.TOO_LATE
     assert counted.spent == (1, [None])
-    with pytest.raises(TooLate, match="nothing was replaced"):
+    with pytest.raises(WithdrawalTooLate, match="nothing was replaced"):
         await counted.replace(make_codes(20, 2))
     # The state file is again that of what is counted, and the one charge stands.
     assert counted.state.read_bytes() == before
@@ -313,15 +322,19 @@ async def test_nothing_is_taken_back_that_a_round_uses(counted: Who) -> None:
 
 async def test_what_comes_too_late_is_not_told_to_be_counted(counted: Who, tmp_path: Path) -> None:
     """A replacement that all three took, of which a round began before they met: the former one stands."""
-    told = await ask_standings(counted.config, counted.files)
-    made = made_in(counted.config, A, counted.state)
+    told = await ask_submission_status(counted.config, counted.files)
+    made = saved_submission(counted.config, A, counted.state)
     assert made is not None
     kept = counted.state.read_bytes()
     counted.state.rename(f"{counted.state}.former-1")
-    own = OwnInput.of(counted.config, counted.config.build_workload(), make_codes(20, 2), None)
-    State.draw(counted.config, own, A, 1, version=2).write(counted.state)
-    gone = await follow_up(
-        counted.config, counted.files, state=counted.state, told=told, give_back=counted.give_back
+    own = OwnerInput.of(counted.config, counted.config.build_workload(), make_codes(20, 2), None)
+    SubmissionState.draw(counted.config, own, A, 1, version=2).write(counted.state)
+    gone = await complete_replacement(
+        counted.config,
+        counted.files,
+        state=counted.state,
+        statuses=told,
+        give_back=counted.give_back,
     )
     assert gone is None
     assert counted.state.read_bytes() == kept
@@ -356,7 +369,7 @@ async def test_a_former_upload_does_not_come_back_whoever_sends_it(
                 status, answer = await asker.upload(pid, ready)
                 assert (status, what(answer)[0]) == (409, "store")
                 if pid:
-                    part = ready.sealed.part(pid)
+                    part = ready.sealed.for_server(pid)
                     status, answer = await asker.pass_on(pid, ready.signed, part)
                     assert status == 409
         again = sealed_upload(config, A, version=3)
@@ -426,16 +439,16 @@ async def test_servers_take_withdrawals_of_the_owner_that_asks_alone(
 
 def test_draw_ends_with_the_versions_that_servers_take() -> None:
     config = make_config()
-    own = OwnInput.of(config, config.build_workload(), make_codes(20), None)
-    assert State.draw(config, own, A, 1, MAX_VERSION).version == MAX_VERSION
+    own = OwnerInput.of(config, config.build_workload(), make_codes(20), None)
+    assert SubmissionState.draw(config, own, A, 1, MAX_VERSION).version == MAX_VERSION
     with pytest.raises(SubmitError, match="has submitted 20 times"):
-        State.draw(config, own, A, 1, MAX_VERSION + 1)
+        SubmissionState.draw(config, own, A, 1, MAX_VERSION + 1)
 
 
 # What three lists come to, with one server that lies
 
-WHOSE = Whose("trial", "ef" * 32, Issuer.load(support.certificates()[A].ca))
-V1, V2 = Listed(A, "11" * 32, 1, 1), Listed(A, "22" * 32, 1, 2)
+WHOSE = WithdrawalScope("trial", "ef" * 32, Issuer.load(support.certificates()[A].ca))
+V1, V2 = ListedUpload(A, "11" * 32, 1, 1), ListedUpload(A, "22" * 32, 1, 2)
 
 
 def signed(version: int, by: str = A, client: str = A, run: str = "trial") -> SignedWithdrawal:
@@ -445,18 +458,18 @@ def signed(version: int, by: str = A, client: str = A, run: str = "trial") -> Si
     return SignedWithdrawal(withdrawal, signature, certificate_bytes(files))
 
 
-def listing(*uploads: Listed, withdrawn: Sequence[SignedWithdrawal] = ()) -> Listing:
+def listing(*uploads: ListedUpload, withdrawn: Sequence[SignedWithdrawal] = ()) -> Listing:
     return Listing(True, frozenset(uploads), tuple(withdrawn))
 
 
 def test_concluded_counts_the_highest_version_that_all_three_have() -> None:
     both = listing(V1, V2)
-    assert concluded([both] * 3, {}, 0).due == {A: V2}
+    assert agree_on_listings([both] * 3, {}, 0).due == {A: V2}
     # One that pretends that the later one never came: the former one counts, at all three.
-    found = concluded([both, both, listing(V1)], {}, 0)
+    found = agree_on_listings([both, both, listing(V1)], {}, 0)
     assert (found.due, found.incomplete) == ({A: V1}, {})
-    assert concluded([both, both, listing()], {}, 0).incomplete == {
-        A: Incomplete(V1.digest, 0, (2,))
+    assert agree_on_listings([both, both, listing()], {}, 0).incomplete == {
+        A: IncompleteSubmission(V1.digest, 0, (2,))
     }
 
 
@@ -464,26 +477,26 @@ def test_concluded_withdraws_where_any_server_shows_it() -> None:
     """Two servers pretend that it never came, and still list the upload; an older one leaves a later upload alone."""
     shown = [listing(V1, V2), listing(V1, V2), listing(V1, V2, withdrawn=[signed(2)])]
     for lists in permutations(shown):
-        found = concluded(lists, {}, 0)
+        found = agree_on_listings(lists, {}, 0)
         assert (found.due, found.incomplete) == ({}, {})
         assert found.withdrawn == {A: signed(2)}
-    older = concluded([listing(V1, V2, withdrawn=[signed(1)]), *shown[:2]], {}, 0)
+    older = agree_on_listings([listing(V1, V2, withdrawn=[signed(1)]), *shown[:2]], {}, 0)
     assert older.due == {A: V2}
     # The one that reaches furthest is the one that holds.
-    both = concluded([listing(withdrawn=[signed(1)]), shown[2], shown[0]], {}, 0)
+    both = agree_on_listings([listing(withdrawn=[signed(1)]), shown[2], shown[0]], {}, 0)
     assert both.withdrawn == {A: signed(2)}
 
 
 def test_concluded_leaves_alone_what_was_decided_on_before() -> None:
     """One server lists again what was withdrawn or excluded, and keeps back what came after it."""
-    found = concluded([listing(V2), listing(V2), listing(V1)], {}, 0, {A: 1})
-    assert (found.due, found.incomplete) == ({}, {A: Incomplete(V2.digest, 0, (2,))})
-    assert concluded([listing(), listing(), listing(V1)], {}, 0, {A: 1}).incomplete == {}
+    found = agree_on_listings([listing(V2), listing(V2), listing(V1)], {}, 0, {A: 1})
+    assert (found.due, found.incomplete) == ({}, {A: IncompleteSubmission(V2.digest, 0, (2,))})
+    assert agree_on_listings([listing(), listing(), listing(V1)], {}, 0, {A: 1}).incomplete == {}
 
 
 def test_concluded_leaves_alone_what_is_counted_for_good() -> None:
     lists = [listing(V1, V2, withdrawn=[signed(2)])] * 3
-    found = concluded(lists, {A: V1.digest}, 3)
+    found = agree_on_listings(lists, {A: V1.digest}, 3)
     assert (found.due, found.withdrawn) == ({A: V1}, {})
 
 
@@ -511,14 +524,14 @@ def test_listing_names_the_server_that_makes_up_a_withdrawal(made_up: SignedWith
 )
 def test_agreed_finals_believes_two_and_never_one(told: Sequence[int], agreed: int) -> None:
     """One alone was killed before anything was charged, or lies."""
-    final = Final(A, V1.digest, 2)
-    assert agreed_finals([[final] * count for count in told]) == [final] * agreed
+    final = Finalized(A, V1.digest, 2)
+    assert agreed_finalized([[final] * count for count in told]) == [final] * agreed
 
 
 def test_lost_shows_who_does_not_list_what_is_counted_for_good() -> None:
     """Whom a server makes final with an upload that nobody has is left out, and not in silence."""
-    found = lost([listing(V1), listing(), listing(V2)], {A: V1.digest}, 3)
-    assert found == {A: Incomplete(V1.digest, 3, (1, 2), final=True)}
+    found = find_lost([listing(V1), listing(), listing(V2)], {A: V1.digest}, 3)
+    assert found == {A: IncompleteSubmission(V1.digest, 3, (1, 2), final=True)}
 
 
 async def test_a_server_that_loses_what_comes_after_a_withdrawal_is_named(
@@ -559,8 +572,8 @@ async def test_nobody_else_can_read_a_former_state_file(
 ) -> None:
     """It may have seeds: it is private before the first byte is in it, whatever the umask."""
     a, modes = Who(A, Cluster(make_config(), tmp_path, certificates)), []
-    own = OwnInput.of(a.config, a.config.build_workload(), make_codes(20, 1), None)
-    State.draw(a.config, own, A, 1).write(a.state)
+    own = OwnerInput.of(a.config, a.config.build_workload(), make_codes(20, 1), None)
+    SubmissionState.draw(a.config, own, A, 1).write(a.state)
 
     def copying(source: Path, target: Path) -> None:
         modes.append(target.stat().st_mode & 0o777)
@@ -614,7 +627,7 @@ async def test_rows_that_one_server_alone_has_saved_may_still_be_withdrawn(
     tmp_path: Path,
     certificates: Certificates,
     monkeypatch: pytest.MonkeyPatch,
-    totals: dict[tuple[str, int], Total],
+    totals: dict[tuple[str, int], RunningTotal],
 ) -> None:
     """Servers 1 and 2 die while they save the first total: server 0 waits for them, and has charged nothing."""
     config = make_config({"run.rounds": 1, "clients.minimum": 1})
@@ -625,7 +638,7 @@ async def test_rows_that_one_server_alone_has_saved_may_still_be_withdrawn(
     await b.submit(make_codes(20, 2))
     real, dying = Store.save_total, [True]
 
-    def save(store: Store, total: Total) -> None:
+    def save(store: Store, total: RunningTotal) -> None:
         first = "server-0" in str(store.directory)
         if dying[0] and not first:
             raise StoreError(store.directory, "killed")
@@ -635,7 +648,7 @@ async def test_rows_that_one_server_alone_has_saved_may_still_be_withdrawn(
     going.closed.set()
     assert None not in await going.task
     with Store(going.cluster.directory(0) / "store", config.digest()) as store:
-        assert [final.client for final in store.finals()] == [A, B]
+        assert [final.client for final in store.finalized()] == [A, B]
         assert DurableLedger(store).entries == []
     dying[0] = False
     again = Going(going.cluster)
@@ -658,16 +671,16 @@ async def test_what_is_sent_after_a_withdrawal_is_waited_for(
         signed_by_owner = sign_withdrawal(owner.config, owner.files, 1)
         for pid, store in stores.items():
             store.settle(A, 1, signed_by_owner)
-            store.save_total(Total(0, Share(R32, pid, zeros, zeros)))
+            store.save_total(RunningTotal(0, Share(R32, pid, zeros, zeros)))
             gone = signed_by_owner.withdrawal.digest()
-            store.save_standings([Standing(A, gone, 0, Exclusion.WITHDRAWN)])
-        told = await ask_standings(owner.config, owner.files)
+            store.save_records([ParticipantRecord(A, gone, 0, Exclusion.WITHDRAWN)])
+        told = await ask_submission_status(owner.config, owner.files)
         assert {each.text for each in told} == {"not counted, in round 0: withdrawn"}
-        own = OwnInput.of(owner.config, owner.config.build_workload(), make_codes(20), None)
-        State.draw(owner.config, own, A, 1, version=2).write(owner.state)
+        own = OwnerInput.of(owner.config, owner.config.build_workload(), make_codes(20), None)
+        SubmissionState.draw(owner.config, own, A, 1, version=2).write(owner.state)
         sent = await submit(owner.config, make_codes(20), owner.files, state=owner.state)
         assert (sent.version, sent.counted_from) == (2, 1)
-        told = await ask_standings(owner.config, owner.files)
+        told = await ask_submission_status(owner.config, owner.files)
         assert {each.text for each in told} == {"there, to be counted from round 1 on"}
 
 
@@ -688,7 +701,7 @@ async def test_a_withdrawal_waits_for_servers_that_are_away_and_gives_nothing_ba
         assert (found.complete, found.waiting) == (False, {"party-0"})
         assert sorted(found.problems) == ["party-1", "party-2"]
         assert owner.spent == (1, [None])
-        assert Settlements(stores[0]).withdrawal(A).withdrawal.version == 1
+        assert FinalizedStore(stores[0]).withdrawal(A).withdrawal.version == 1
         text = withdrawn_text(found, "trial")
         assert "party-0 knows of it" in text
         # When the run ends without it, no round is left that could count it: the server's word holds.
@@ -710,7 +723,7 @@ async def test_an_owner_without_its_state_file_withdraws_what_servers_have(
         owner.state.unlink()
         assert not (await owner.withdraw()).complete
         for store in stores.values():
-            assert Settlements(store).withdrawal(A).withdrawal.version == 1
+            assert FinalizedStore(store).withdrawal(A).withdrawal.version == 1
             store.settle(A, 1)
         assert (await owner.withdraw()).complete
         # Which charge it was nobody knows any more.
@@ -723,11 +736,13 @@ async def test_no_server_alone_keeps_an_owner_without_its_state_file_from_withdr
 ) -> None:
     config = make_config()
 
-    async def answer(_: object, party: PartySection, *rest: object, **named: object) -> Heard:
-        return Heard(party, {"stored": said if party.name == "party-1" else 2, "asked": 0})
+    async def answer(
+        _: object, party: PartySection, *rest: object, **named: object
+    ) -> ServerAnswer:
+        return ServerAnswer(party, {"stored": said if party.name == "party-1" else 2, "asked": 0})
 
     monkeypatch.setattr(parties.mpc.submission.withdrawal_client, "ask_server", answer)
-    there = await versions_there(config, support.certificates()[A])
+    there = await known_versions(config, support.certificates()[A])
     assert there == {"party-0": 2, "party-1": 0, "party-2": 2}
 
 
@@ -741,14 +756,14 @@ async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
         await owner.submit(make_codes(20, 1))
         for pid in (0, 1):
             stores[pid].settle(A, 1)
-        real = ReceiptMaker.settle
+        real = ReceiptSigner.settle
 
-        def lying(maker: ReceiptMaker, settled: Settled) -> Receipt:
+        def lying(maker: ReceiptSigner, settled: Tombstone) -> ServerReceipt:
             return real(maker, replace(settled, client=B))
 
         with pytest.MonkeyPatch.context() as patch:
             stores[2].settle(A, 1)
-            patch.setattr(ReceiptMaker, "settle", lying)
+            patch.setattr(ReceiptSigner, "settle", lying)
             found = await owner.withdraw()
         assert (found.complete, sorted(found.problems)) == (False, list(PARTIES))
         assert "does not hold" in found.problems["party-2"]

@@ -15,8 +15,8 @@ from parties.local import processes as processes_module
 from parties.observability.clocks import Clocks
 from parties.observability.failure_causes import Cause, Obstacle
 from parties.service import workers
-from parties.service.attempts import MOST_FAILURES
-from parties.service.studies import DISTAIM, State
+from parties.service.attempts import MAX_FAILURES
+from parties.service.studies import DISTAIM, StudyState
 from parties.service.workers import Worker
 
 PROGRAM = Path("/bin/sh")
@@ -50,7 +50,7 @@ class Script:
             name="stays.study.invalid",
             pid=0,
             register=None,
-            fronts=fronts,
+            routers=fronts,
             clocks=lambda: self.clocks,
             on_change=lambda: None,
         )
@@ -94,35 +94,35 @@ def failed(cause: Cause, detail: int | None = None, status: int = 7) -> str:
 
 
 async def test_a_worker_tries_what_its_operator_can_cure_until_it_is_cured(script: Script) -> None:
-    attempts = 3 * MOST_FAILURES
+    attempts = 3 * MAX_FAILURES
     worker = script.run(*[failed(Cause.DISK_FULL)] * attempts, "exit 0")
     await script.until(lambda: worker.obstacle)
     assert worker.obstacle == Obstacle(Cause.DISK_FULL)
-    assert worker.state is State.WAITING
+    assert worker.state is StudyState.WAITING
     assert worker.calling
     await script.until(lambda: worker.outcome)
-    assert worker.outcome == (State.FINISHED, "")
+    assert worker.outcome == (StudyState.FINISHED, "")
     assert script.started == attempts + 1
 
 
 async def test_a_worker_gives_up_a_defect_and_at_once_what_needs_a_decision(script: Script) -> None:
     worker = script.run(failed(Cause.FAULT, status=1))
     await script.until(lambda: worker.outcome)
-    assert script.started == MOST_FAILURES + 1
+    assert script.started == MAX_FAILURES + 1
     await worker.stop()
     script.started = 0
     worker = script.run(failed(Cause.DECISION, status=8))
     await script.until(lambda: worker.outcome)
-    assert worker.outcome == (State.FAILED, "failed")
+    assert worker.outcome == (StudyState.FAILED, "failed")
     assert script.started == 1
 
 
 async def test_a_worker_that_is_killed_goes_by_the_signal(script: Script) -> None:
-    worker = script.run(*["kill -KILL $$"] * 3 * MOST_FAILURES, "exit 0")
+    worker = script.run(*["kill -KILL $$"] * 3 * MAX_FAILURES, "exit 0")
     await script.until(lambda: worker.obstacle)
     assert worker.obstacle == Obstacle(Cause.KILLED, 9)
     await script.until(lambda: worker.outcome)
-    assert worker.outcome == (State.FINISHED, "")
+    assert worker.outcome == (StudyState.FINISHED, "")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ async def test_a_worker_that_cannot_be_started_is_not_lost(
     assert worker.obstacle == Obstacle(cause)
     script.raises = None
     await script.until(lambda: worker.outcome)
-    assert worker.outcome == (State.FINISHED, "")
+    assert worker.outcome == (StudyState.FINISHED, "")
 
 
 async def test_an_obstacle_of_a_disk_is_over_when_a_round_is_or_after_a_while(
@@ -158,16 +158,16 @@ async def test_an_obstacle_of_a_disk_is_over_when_a_round_is_or_after_a_while(
         f"{connects}; sleep 0.1; {failed(Cause.DISK_FULL)}",
         f"{connects}; sleep 2",
     )
-    await script.until(lambda: script.started == 3 and worker.state is State.RUNNING)
+    await script.until(lambda: script.started == 3 and worker.state is StudyState.RUNNING)
     # It connected twice, and the disk may be as full as before.
     assert worker.obstacle == Obstacle(Cause.DISK_FULL)
     await script.until(lambda: worker.obstacle is None)
-    assert worker.state is State.RUNNING
+    assert worker.state is StudyState.RUNNING
     await worker.stop()
     script.started = 0
     monkeypatch.setattr(workers, "STEADY_S", 60.0)
     worker = script.run(failed(Cause.DISK_FULL), f"{event('round-done')}; sleep 2")
-    await script.until(lambda: script.started == 2 and worker.state is State.RUNNING)
+    await script.until(lambda: script.started == 2 and worker.state is StudyState.RUNNING)
     assert worker.obstacle is None
 
 
@@ -175,21 +175,21 @@ async def test_a_lost_peer_is_over_once_it_is_there(script: Script) -> None:
     worker = script.run(failed(Cause.NETWORK, 2, status=6), f"{event('connected')}; sleep 2")
     await script.until(lambda: worker.obstacle)
     assert worker.obstacle == Obstacle(Cause.NETWORK, 2)
-    await script.until(lambda: worker.state is State.RUNNING)
+    await script.until(lambda: worker.state is StudyState.RUNNING)
     assert worker.obstacle is None
 
 
 async def test_an_expired_certificate_is_believed_of_a_clock_that_is_right(script: Script) -> None:
     script.clocks = Clocks(0, {0: 4e7}, known=True)
     worker = script.run(failed(Cause.EXPIRED, status=5))
-    await script.until(lambda: script.started > MOST_FAILURES)
+    await script.until(lambda: script.started > MAX_FAILURES)
     assert worker.obstacle == Obstacle(Cause.CLOCK)
     script.clocks = Clocks(0, {}, known=False)
     await script.until(lambda: worker.obstacle == Obstacle(Cause.EXPIRED))
     assert worker.outcome is None
     script.clocks = Clocks(0, {}, known=True)
     await script.until(lambda: worker.outcome)
-    assert worker.outcome == (State.FAILED, "failed")
+    assert worker.outcome == (StudyState.FAILED, "failed")
 
 
 async def test_a_word_of_another_form_is_a_problem_of_its_own(script: Script) -> None:

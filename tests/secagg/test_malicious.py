@@ -144,7 +144,7 @@ class Attack:
     def open(
         self, part: Collection[int], revealed: dict[int, dict[int, wire.Revealed]]
     ) -> NDArray[np.int64] | None:
-        """The sum over ``part`` of the clients alone, with all that was revealed; None where a mask stays on."""
+        """The sum over ``for_server`` of the clients alone, with all that was revealed; None where a mask stays on."""
         parameters = self.parameters
         total = np.zeros(parameters.length, word(parameters.bits))
         inside = {self.ring[place] for place in part}

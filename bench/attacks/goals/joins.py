@@ -20,7 +20,7 @@ from bench.attacks.judge import MALICIOUS, SEMI_HONEST
 from mechanisms.text_table import TextTable
 from mechanisms.workload import count_marginals
 from parties.config import Config
-from parties.mpc.records import Total
+from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
 from parties.session.owner import source_codes
 from protocols import shuffle
@@ -91,12 +91,12 @@ def _joined(rows: Mapping[str, Mapping[str, list[str]]]) -> NDArray[np.int32]:
 
 
 @contextmanager
-def _totals() -> Iterator[dict[str, Total]]:
+def _totals() -> Iterator[dict[str, RunningTotal]]:
     """The last totals that servers kept: they delete them at the end."""
-    kept: dict[str, Total] = {}
+    kept: dict[str, RunningTotal] = {}
     save = Store.save_total
 
-    def saved(store: Store, total: Total) -> None:
+    def saved(store: Store, total: RunningTotal) -> None:
         kept[store.directory.parent.name] = total
         save(store, total)
 

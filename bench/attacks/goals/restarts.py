@@ -21,10 +21,10 @@ from bench.attacks.goals.study import ROUNDS, SERVERS, Ended, Study
 from mechanisms.accounting import Accountant, LedgerEntry
 from mechanisms.events import event_from_dict
 from parties.mpc import agreement, aim_backend
-from parties.mpc.estimation import KeptModels
+from parties.mpc.estimation import ModelCache
 from parties.mpc.openings import Openings
 from parties.mpc.planning.budget import make_plan, security_bits
-from parties.mpc.records import Inputs
+from parties.mpc.records import RoundInputs
 from parties.mpc.steps import AGREE
 from protocols.context import Payload, StepCost
 from protocols.measure import noise_of
@@ -188,13 +188,13 @@ def _forgetful_lead() -> AbstractContextManager[object]:
         ctx: object,
         store: object,
         openings: Openings,
-        inputs: Inputs,
+        inputs: RoundInputs,
     ) -> object:
         return commit(ctx, store, replace(openings, recorded={}, problem=""), inputs)
 
     stack = ExitStack()
     for name in ("everywhere", "own"):
-        stack.enter_context(changed(KeptModels, name, lambda *_: None))
+        stack.enter_context(changed(ModelCache, name, lambda *_: None))
     stack.enter_context(changed(aim_backend, "commit", committed))
     return stack
 

@@ -30,8 +30,8 @@ from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import TooFewClients
 from parties.identity.tls import make_certificates, public_keys
 from parties.local.children import LOOPBACK, free_ports
-from parties.mpc.outputs import STORE
-from parties.mpc.server import run_party
+from parties.mpc.outputs import STORE_FOLDER
+from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
 from parties.observability.events import FieldValue
@@ -220,13 +220,13 @@ class Study:
 
     def store(self, pid: int) -> Store:
         """A server's store, while it does not run."""
-        return Store(self.directory(pid) / STORE, self.config.digest())
+        return Store(self.directory(pid) / STORE_FOLDER, self.config.digest())
 
     def held(self, pid: int) -> Held:
         """What server ``pid`` holds, while it does not run."""
         with self.store(pid) as store:
             releases = {(c.round, c.candidate): c.noisy.tobytes() for c in store.checkpoints()}
-            counted = frozenset(s.client for s in store.standings() if s.excluded is None)
+            counted = frozenset(s.client for s in store.records() if s.excluded is None)
             return Held(DurableLedger(store).entries, releases, counted)
 
     def start(
@@ -249,7 +249,7 @@ class Study:
 
         async def serve(server: int) -> None:
             with deviating(attacker if server == pid else None):
-                await run_party(
+                await run_mpc_server(
                     self._own_config(server),
                     server,
                     self.directory(server),

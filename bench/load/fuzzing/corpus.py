@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from mechanisms.workload import Workload
 from parties.config import Address, CertificateFiles, Config, config_from_dict
-from parties.identity.study_setup import CERTIFICATES, merge
-from parties.identity.tls import Authority, make_certificates, pinned_in, public_keys
+from parties.identity.study_setup import CERTIFICATES, create_study
+from parties.identity.tls import Authority, make_certificates, pinned_key_in, public_keys
 from parties.local.children import free_ports
-from parties.mpc.inputs.own import OwnInput
-from parties.mpc.submission.submit import Prepared, prepare
-from parties.service.identity import Identity, join, make_identity
+from parties.mpc.inputs.own import OwnerInput
+from parties.mpc.submission.submit import PreparedSubmission, prepare
+from parties.service.identity import ServiceIdentity, create_identity, join_servers
 from parties.service.studies import DISTAIM
 from parties.service.study_intake import new_card
 
@@ -98,7 +98,7 @@ class Corpus:
         files = self.certificates[SERVER]
         section = {
             "address": f"127.0.0.1:{self._ports[6]}",
-            "key": pinned_in(files.cert).key,
+            "key": pinned_key_in(files.cert).key,
             "clients": list(OWNERS),
         }
         tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
@@ -129,9 +129,9 @@ class Corpus:
         return self.path("north.state")
 
     @cached_property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedSubmission:
         """The first owner's submission, sealed and signed."""
-        own = OwnInput.of(self.config, self.workload, codes_of(0))
+        own = OwnerInput.of(self.config, self.workload, codes_of(0))
         made = prepare(
             self.config,
             own,
@@ -145,14 +145,14 @@ class Corpus:
         return made
 
     @cached_property
-    def identity(self) -> Identity:
+    def identity(self) -> ServiceIdentity:
         """A service that knows two others."""
         files = []
         for number, name in enumerate(PARTIES):
             ends = [Address("127.0.0.1", self._ports[7 + 2 * number + end]) for end in range(2)]
-            make_identity(self.path(f"services/{name}"), name, *ends)
+            create_identity(self.path(f"services/{name}"), name, *ends)
             files.append(self.folder / "services" / name / f"{name}.server")
-        return join(self.folder / "services" / PARTIES[0], files)
+        return join_servers(self.folder / "services" / PARTIES[0], files)
 
     @cached_property
     def proposal(self) -> tuple[str, dict[str, str]]:
@@ -167,7 +167,7 @@ class Corpus:
         study.write_text(tomli_w.dumps(self.study))
         Authority.make(self.path("proposal/authority"), 10)
         authority = self.folder / "proposal" / "authority"
-        merge(study, cards, authority=authority, out=folder, valid_days=9)
+        create_study(study, cards, authority=authority, out=folder, valid_days=9)
         texts = {path.name: path.read_text() for path in (folder / CERTIFICATES).glob("*.crt")}
         return (folder / "small.toml").read_text(), texts
 

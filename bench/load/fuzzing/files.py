@@ -25,34 +25,39 @@ from bench.load.fuzzing.target import Target
 from mechanisms.draft import draft_domain
 from mechanisms.reading import read_text
 from mechanisms.table import encode
-from parties.audit.bundle import public_files, unpacked, write_bundle
+from parties.audit.bundle import public_files, unpacked_run, write_bundle
 from parties.audit.runner import audit_folder
 from parties.config import Address, load_config
-from parties.crypto.encrypted_file import Locked, Opener, Sink
+from parties.crypto.encrypted_file import EncryptingWriter, KeyWrapper, PublicKeyWrapper
 from parties.crypto.hpke import SealKey
-from parties.identity.join_documents import load_card, load_request, own_card, own_request
+from parties.identity.join_documents import (
+    ensure_join_request,
+    ensure_server_card,
+    load_join_request,
+    load_server_card,
+)
 from parties.identity.tls import load_certificate, load_key
-from parties.mpc.replay.log import Tape, read_tape
+from parties.mpc.replay.log import ReplayLog, read_replay_log
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.state import (
-    Key,
-    State,
-    Withdrawn,
-    completed,
+    SubmissionKey,
+    SubmissionState,
+    WithdrawnSubmissions,
+    completed_receipt,
+    load_withdrawn,
     mark_complete,
     mark_withdrawn,
-    withdrawn_by,
 )
 from parties.report.from_result import read_result
 from parties.service.backup import manifest_of
 from parties.service.identity import ServerFile
-from parties.service.offline_status import past_status
+from parties.service.offline_status import offline_status
 from parties.service.settings import load_settings
 from parties.session.model_files import load_model
 from parties.storage.database import FILE
-from parties.storage.owner_budget import Budget, Release, Source
+from parties.storage.owner_budget import OwnerBudget, Release, TableIdentity
 from parties.storage.privacy_ledger import DurableLedger
-from parties.storage.release_registry import Register
+from parties.storage.release_registry import ReleaseRegistry
 from protocols.transcript import START, canonical, chain, read
 
 
@@ -161,18 +166,20 @@ def _signed(kind: str, key: Path) -> Callable[[Mutator, bytes], bytes]:
 def _card(corpus: Corpus) -> Target:
     folder = folder_of(corpus, "card")
     ends = {"mesh": Address("127.0.0.1", 1), "ingest": Address("127.0.0.1", 2)}
-    own_card("alpha", ends, keys=folder / "keys", path=folder / "alpha.card")
+    ensure_server_card("alpha", ends, keys=folder / "keys", path=folder / "alpha.card")
     seed = (folder / "alpha.card").read_bytes()
     damage = _signed("card", folder / "keys" / "own.key")
-    return Target("card", [seed], _at(folder / "other.card", load_card), damage, share=20)
+    return Target("card", [seed], _at(folder / "other.card", load_server_card), damage, share=20)
 
 
 def _request(corpus: Corpus) -> Target:
     folder = folder_of(corpus, "request")
-    own_request("north", keys=folder / "keys", path=folder / "north.request")
+    ensure_join_request("north", keys=folder / "keys", path=folder / "north.request")
     seed = (folder / "north.request").read_bytes()
     damage = _signed("request", folder / "keys" / "own.key")
-    return Target("request", [seed], _at(folder / "other.request", load_request), damage, share=20)
+    return Target(
+        "request", [seed], _at(folder / "other.request", load_join_request), damage, share=20
+    )
 
 
 def _server_file(corpus: Corpus) -> Target:
@@ -230,37 +237,37 @@ def _tables(corpus: Corpus) -> list[bytes]:
 def _state(corpus: Corpus) -> Target:
     path = folder_of(corpus, "state") / "x.state"
     return Target(
-        "owner-state", [corpus.state.read_bytes()], _at(path, State.read), _json, share=20
+        "owner-state", [corpus.state.read_bytes()], _at(path, SubmissionState.read), _json, share=20
     )
 
 
-_KEY = Key("ab" * 32, OWNERS[0], "cd" * 32)
+_KEY = SubmissionKey("ab" * 32, OWNERS[0], "cd" * 32)
 
 
 def _completed(corpus: Corpus) -> Target:
     path = folder_of(corpus, "completed") / "x.state"
     mark_complete(path, _KEY, {"run": "small", "receipts": [], "kept_for": []})
-    reader = _at(path, lambda path: completed(path, _KEY))
+    reader = _at(path, lambda path: completed_receipt(path, _KEY))
     return Target("completed", [path.read_bytes()], reader, _json, share=8)
 
 
 def _withdrawn(corpus: Corpus) -> Target:
     path = folder_of(corpus, "withdrawn") / "x.state"
     proof = json.dumps({"client": OWNERS[0], "servers": {}})
-    mark_withdrawn(path, Withdrawn(_KEY.config, _KEY.client, 1, ("ef" * 32,), proof))
-    reader = _at(path, lambda path: withdrawn_by(path, _KEY.config, _KEY.client))
+    mark_withdrawn(path, WithdrawnSubmissions(_KEY.config, _KEY.client, 1, ("ef" * 32,), proof))
+    reader = _at(path, lambda path: load_withdrawn(path, _KEY.config, _KEY.client))
     return Target("withdrawn", [path.read_bytes()], reader, _json, share=8)
 
 
 def _tape(corpus: Corpus) -> Target:
     folder = folder_of(corpus, "tape")
-    tape = Tape(folder, 1)
+    tape = ReplayLog(folder, 1)
     tape.input("nonce", bytes(16))
     tape.key("private", bytes(16))
     tape.close()
     (made,) = (folder / "replay").glob("*.tape")
     seed = made.read_bytes()
-    return Target("tape", [seed], _at(folder / "x.tape", read_tape), _damaged, share=10)
+    return Target("tape", [seed], _at(folder / "x.tape", read_replay_log), _damaged, share=10)
 
 
 def _database(path: Path) -> bytes:
@@ -280,7 +287,7 @@ def _store(corpus: Corpus) -> Target:
         place.mkdir(mode=0o700)
         (place / FILE).write_bytes(data)
         with Store(place, digest) as store:
-            asked = (store.submissions(), store.finals(), store.standings(), store.checkpoints())
+            asked = (store.submissions(), store.finalized(), store.records(), store.checkpoints())
             return asked, store.page(1, ""), DurableLedger(store).entries, store.traffic()
 
     return Target("store", [seed], reader, _damaged, share=0.5)
@@ -290,12 +297,12 @@ def _budget(corpus: Corpus) -> Target:
     folder = folder_of(corpus, "budget")
     table = folder / "north.csv"
     table.write_bytes(corpus.table)
-    source = Source.of_file(table, "north")
+    source = TableIdentity.of_file(table, "north")
     release = Release("ab" * 32, "small", "distaim", 0.1, 2.0, 1e-5)
-    Budget(folder / "made.sqlite").charge(source, release, "cd" * 32)
+    OwnerBudget(folder / "made.sqlite").charge(source, release, "cd" * 32)
 
     def reader(path: Path) -> object:
-        budget = Budget(path)
+        budget = OwnerBudget(path)
         return [dataset.to_dict() for dataset in budget.datasets()], budget.quote(source, release)
 
     seed = _database(folder / "made.sqlite")
@@ -304,10 +311,10 @@ def _budget(corpus: Corpus) -> Target:
 
 def _register(corpus: Corpus) -> Target:
     folder = folder_of(corpus, "register")
-    Register(folder / "made.sqlite")
+    ReleaseRegistry(folder / "made.sqlite")
 
     def reader(path: Path) -> object:
-        return Register(path).record("ab" * 32, "cd" * 16)
+        return ReleaseRegistry(path).record("ab" * 32, "cd" * 16)
 
     seed = _database(folder / "made.sqlite")
     return Target("register", [seed], _at(folder / "x.sqlite", reader), _damaged, share=1)
@@ -365,7 +372,7 @@ def _past(corpus: Corpus) -> Target:
     Store(folder / "server" / "store", "ab" * 32).close()
 
     def reader(path: Path) -> object:
-        return past_status(path.parent)
+        return offline_status(path.parent)
 
     where = folder / "server" / "transcript.jsonl"
     return Target("past", [seed], _at(where, reader), _json_line, share=4)
@@ -474,7 +481,7 @@ def _bundle(corpus: Corpus) -> Target:
     seed = (folder / "run.zip").read_bytes()
 
     def reader(path: Path) -> object:
-        with unpacked(path) as unpacked_folder:
+        with unpacked_run(path) as unpacked_folder:
             return sorted(unpacked_folder.rglob("*"))
 
     return Target("bundle", [seed], _at(folder / "x.zip", reader), _archive, share=2)
@@ -528,15 +535,15 @@ def _tar(corpus: Corpus) -> Target:
         return _entries(draw, entries, draw.draw.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)))
 
     def reader(path: Path) -> object:
-        with unpacked(path) as folder:
+        with unpacked_run(path) as folder:
             return sorted(folder.rglob("*"))
 
     return Target("tar", [_tar_of(entries)], _at(path, reader), damage, share=2)
 
 
-def _opener() -> Opener:
+def _opener() -> KeyWrapper:
     key = SealKey.generate()
-    return Locked(key.public, key)
+    return PublicKeyWrapper(key.public, key)
 
 
 _MANIFEST = {
@@ -551,9 +558,9 @@ _MANIFEST = {
 }
 
 
-def _sealed_backup(content: bytes, opener: Opener) -> bytes:
+def _sealed_backup(content: bytes, opener: KeyWrapper) -> bytes:
     made = io.BytesIO()
-    sink = Sink(made, opener)
+    sink = EncryptingWriter(made, opener)
     sink.write(content)
     sink.finish()
     return made.getvalue()

@@ -31,33 +31,43 @@ from parties.config.diff import differences_text
 from parties.crypto.hpke import SealKey
 from parties.federation import messages as flaim
 from parties.federation.flaim_parameters import settings_of
-from parties.federation.key_directory import Own, pack_cards, pack_members, unpack_members
-from parties.federation.messages import Refusal, Refused
+from parties.federation.key_directory import (
+    OwnClientKey,
+    pack_client_keys,
+    pack_members,
+    unpack_members,
+)
+from parties.federation.messages import Refusal, RefusalMessage
 from parties.foundation.version import version
 from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes
-from parties.methods.flaim.client import ClientSession
+from parties.methods.flaim.client import FlaimClientSession
 from parties.mpc.computation import read_traffic
 from parties.mpc.inputs import input_forms
-from parties.mpc.participants.listing import Listed, Listing, Whose, parse_resumed
-from parties.mpc.restart import document_of, read_held
+from parties.mpc.participants.listing import (
+    ListedUpload,
+    Listing,
+    WithdrawalScope,
+    parse_resume_reply,
+)
+from parties.mpc.restart import parse_reply, parse_reported_state
 from parties.mpc.submission.http_api import refusal_text
 from parties.mpc.submission.messages import FieldError
 from parties.mpc.submission.sealed_upload import (
-    ReceiptMaker,
+    ReceiptSigner,
     SignedUpload,
-    Sizes,
+    UploadSizes,
     check_receipt,
     open_part,
     receipts_in,
 )
 from parties.mpc.submission.withdrawal import SignedWithdrawal
-from parties.mpc.submission.withdrawal_client import TakenBack, sign_withdrawal
-from parties.network.client_hello import Hello
-from parties.service.peer_state import Standing, Statement
-from parties.service.studies import State
+from parties.mpc.submission.withdrawal_client import WithdrawalProgress, sign_withdrawal
+from parties.network.client_hello import ClientHello
+from parties.service.peer_state import PeerState, StudySnapshot
+from parties.service.studies import StudyState
 from parties.service.study_intake import check_proposal
-from parties.session.result_digests import Published
+from parties.session.result_digests import ResultDigests
 from protocols.exchanger import PeerExchanger
 from protocols.frames import HEADER
 from protocols.keystream import KEY_BYTES
@@ -197,16 +207,16 @@ def _model(workload: Workload) -> Model:
 
 def _flaim_messages(workload: Workload) -> list[bytes]:
     """One of each kind, packed; CHOICES and PLAIN as they are within their boxes."""
-    asked = partial(flaim.pack_asked, BoxKey.generate().public)
+    asked = partial(flaim.pack_sealed_request, BoxKey.generate().public)
     candidates = len(workload.candidates)
     allowed, model = np.ones(candidates, np.bool_), _model(workload)
     one_way = np.full(sum(workload.domain.shape), 0.2)
     layout = Layout(1, 0, 3, 4.0, True, (4,)).encode()
     kinds = flaim.MessageKind
     bodies = [
-        (kinds.HELLO, flaim.Hello(bytes(32), bytes(32), 60, "1").pack()),
+        (kinds.HELLO, flaim.ClientGreeting(bytes(32), bytes(32), 60, "1").pack()),
         (kinds.WELCOME, flaim.Welcome(1, 3, bytes(32)).pack()),
-        (kinds.REFUSED, Refused(Refusal.MISFIT, "another config").pack()),
+        (kinds.REFUSED, RefusalMessage(Refusal.MISFIT, "another config").pack()),
         (kinds.BRIEF, asked(Brief(workload, 1, 0.1, 3.0, 1.0, 60, allowed, model, None).encode())),
         (
             kinds.BRIEF,
@@ -220,15 +230,15 @@ def _flaim_messages(workload: Workload) -> list[bytes]:
         (kinds.GOODBYE, flaim.pack_reason("done")),
         (kinds.PLAIN, flaim.pack_plain(np.arange(9))),
     ]
-    return [flaim.Message(kind, 1, body).pack() for kind, body in bodies]
+    return [flaim.FederationMessage(kind, 1, body).pack() for kind, body in bodies]
 
 
 def flaim_seeds(config: Config) -> list[bytes]:
     """What FLAIM's server may be sent: a greeting of a client of this run first, and one message of each kind."""
     workload = config.build_workload()
     digests = bytes.fromhex(config.digest()), bytes.fromhex(workload.digest())
-    hello = flaim.Hello(*digests, None, version()).pack()
-    greeting = flaim.Message(flaim.MessageKind.HELLO, 0, hello).pack()
+    hello = flaim.ClientGreeting(*digests, None, version()).pack()
+    greeting = flaim.FederationMessage(flaim.MessageKind.HELLO, 0, hello).pack()
     return [greeting, *_flaim_messages(workload), *_round()[0]]
 
 
@@ -236,23 +246,23 @@ def _flaim_message(corpus: Corpus) -> Target:
     workload = corpus.workload
 
     def read(data: bytes) -> object:
-        if flaim.is_secagg(data):
+        if flaim.is_secagg_message(data):
             return wire.open_envelope(data, 1 << 20)
-        message = flaim.Message.unpack(data, "peer")
+        message = flaim.FederationMessage.unpack(data, "peer")
         kinds, body = flaim.MessageKind, message.body
         match message.kind:
             case kinds.HELLO:
-                return flaim.Hello.unpack(body, "peer")
+                return flaim.ClientGreeting.unpack(body, "peer")
             case kinds.WELCOME:
                 return flaim.Welcome.unpack(body, "peer")
             case kinds.REFUSED:
-                return Refused.unpack(body, "peer")
+                return RefusalMessage.unpack(body, "peer")
             case kinds.BRIEF:
-                brief = Brief.decode(flaim.unpack_asked(body, "peer")[1], workload)
+                brief = Brief.decode(flaim.unpack_sealed_request(body, "peer")[1], workload)
                 return brief.totals if brief.model is not None else brief
             case kinds.LAYOUT:
                 place, task = flaim.unpack_task(body, "peer")
-                layout = task if place is not None else flaim.unpack_asked(task, "peer")[1]
+                layout = task if place is not None else flaim.unpack_sealed_request(task, "peer")[1]
                 return Layout.decode(layout, workload).cells(workload)
             case kinds.CHOICES:
                 return decode_choices(body, workload, round=1, count=2)
@@ -270,13 +280,13 @@ def _damaged(draw: Mutator, data: bytes) -> bytes:
 
 def _flaim_client(corpus: Corpus) -> Target:
     config, workload = corpus.flaim, corpus.flaim.build_workload()
-    settings, left, sessions = settings_of(config), 0, list[ClientSession]()
+    settings, left, sessions = settings_of(config), 0, list[FlaimClientSession]()
 
     def read(data: bytes) -> object:
         nonlocal left
         if left <= 0 or sessions[0].over:
             client = FlaimClient(codes_of(0), workload, settings, random_bytes=np.random.bytes)
-            made = ClientSession(
+            made = FlaimClientSession(
                 config,
                 workload,
                 client,
@@ -296,9 +306,10 @@ def _flaim_roster(corpus: Corpus) -> Target:
     """Cards of other clients, as a server shows them; who is in a sum."""
     changes = {"run.security": "malicious", "flaim.noise": "distributed"}
     config = corpus.flaim.override(changes)
-    own = Own.make(config, corpus.certificates[OWNERS[0]])
+    own = OwnClientKey.make(config, corpus.certificates[OWNERS[0]])
     cards = {
-        number: Own.make(config, corpus.certificates[OWNERS[number]]).card for number in (1, 2)
+        number: OwnClientKey.make(config, corpus.certificates[OWNERS[number]]).card
+        for number in (1, 2)
     }
 
     def read(data: bytes) -> object:
@@ -307,7 +318,7 @@ def _flaim_roster(corpus: Corpus) -> Target:
         own.learn(data, SERVER)
         return own.roster
 
-    seeds = [*pack_cards(cards), pack_members((0, 1, 2))]
+    seeds = [*pack_client_keys(cards), pack_members((0, 1, 2))]
     return Target("flaim-roster", seeds, read, _damaged, share=20)
 
 
@@ -363,7 +374,7 @@ def _part(corpus: Corpus) -> Target:
     """A server's part of an upload, whose sizes were judged before: its box, or the common part, is damaged."""
     config, prepared = corpus.config, corpus.prepared
     upload, form = prepared.upload.upload, input_forms(config, corpus.workload)["seeded"]
-    sizes = Sizes.of(form, upload.submission.capacity)
+    sizes = UploadSizes.of(form, upload.submission.capacity)
     key = SealKey.load(corpus.certificates[PARTIES[1]].seal)
 
     def read(data: bytes) -> object:
@@ -372,7 +383,7 @@ def _part(corpus: Corpus) -> Target:
     def damage(draw: Mutator, data: bytes) -> bytes:
         return draw.several(draw.damage, data)[: len(data)].ljust(len(data), b"\0")
 
-    content = prepared.sealed.part(1).content
+    content = prepared.sealed.for_server(1).content
     return Target("part", [content], read, damage, share=3)
 
 
@@ -435,8 +446,8 @@ def _mesh_frames(_: Corpus) -> Target:
 
 def _listing(corpus: Corpus) -> Target:
     config, files = corpus.config, corpus.certificates[OWNERS[1]]
-    whose = Whose(config.run.id, config.digest(), Issuer.load(files.ca))
-    upload = Listed(OWNERS[0], corpus.prepared.upload.upload.digest(), 1)
+    whose = WithdrawalScope(config.run.id, config.digest(), Issuer.load(files.ca))
+    upload = ListedUpload(OWNERS[0], corpus.prepared.upload.upload.digest(), 1)
     withdrawn = (sign_withdrawal(config, files, 1),)
     seed = Listing(True, frozenset([upload]), withdrawn).to_bytes()
 
@@ -451,7 +462,7 @@ def _resumed(corpus: Corpus) -> Target:
     document = {"totals": [[0, digest], [1, digest]], "final": [[OWNERS[0], digest, 1]]}
 
     def read(data: bytes) -> object:
-        return parse_resumed(data, 1)
+        return parse_resume_reply(data, 1)
 
     return Target("resumed", [json.dumps(document).encode()], read, _json, share=50)
 
@@ -482,7 +493,7 @@ def _state(corpus: Corpus) -> Target:
     }
 
     def read(data: bytes) -> object:
-        return read_held(document_of(data, 1), 1, rounds=2, budget=1.0)
+        return parse_reported_state(parse_reply(data, 1), 1, rounds=2, budget=1.0)
 
     return Target("state", [json.dumps(document).encode()], read, _json, share=50)
 
@@ -503,10 +514,10 @@ def _traffic(_: Corpus) -> Target:
 
 
 def _published(_: Corpus) -> Target:
-    seed = Published("ab" * 32, "cd" * 32, 60)
+    seed = ResultDigests("ab" * 32, "cd" * 32, 60)
 
     def read(data: bytes) -> object:
-        return Published.from_bytes(data)
+        return ResultDigests.from_bytes(data)
 
     return Target("published", [seed.to_bytes()], read, _damaged, (*OURS, ValueError), share=10)
 
@@ -523,12 +534,12 @@ def _differences(corpus: Corpus) -> Target:
 
 def _statement(corpus: Corpus) -> Target:
     digest = corpus.config.digest()
-    standing = Standing(State.PROPOSED, None, True, False, "waits")
-    said = Statement(PARTIES[0], 2, 1, {digest: standing}, {"ab" * 32: "too large"}, {digest: 4})
+    standing = StudySnapshot(StudyState.PROPOSED, None, True, False, "waits")
+    said = PeerState(PARTIES[0], 2, 1, {digest: standing}, {"ab" * 32: "too large"}, {digest: 4})
 
     def read(data: bytes) -> object:
         document = json.loads(data)
-        return Statement.from_dict(document) if isinstance(document, dict) else None
+        return PeerState.from_dict(document) if isinstance(document, dict) else None
 
     refuses = (*OURS, ValueError, RecursionError)  # Of JSON: who asks another server catches them.
     return Target(
@@ -563,7 +574,7 @@ def _hello(_: Corpus) -> Target:
     body += struct.pack(">H", len(extensions)) + extensions
     message = b"\1" + len(body).to_bytes(3, "big") + body
     seed = b"\x16\3\1" + struct.pack(">H", len(message)) + message
-    return Target("client-hello", [seed], Hello.look, _damaged, share=50)
+    return Target("client-hello", [seed], ClientHello.look, _damaged, share=50)
 
 
 # To owners.
@@ -572,7 +583,7 @@ def _hello(_: Corpus) -> Target:
 def _answer(corpus: Corpus) -> Target:
     """What a server answers to an owner: receipts, or why not."""
     upload, config = corpus.prepared.upload.upload, corpus.config
-    maker = ReceiptMaker.load(PARTIES[0], corpus.certificates[PARTIES[0]])
+    maker = ReceiptSigner.load(PARTIES[0], corpus.certificates[PARTIES[0]])
     answers: list[dict[str, object]] = [
         {"receipts": [maker.make(upload).to_dict()]},
         {"error": {"what": "no", "where": "path", "expected": "another", "reason": "x"}},
@@ -594,12 +605,12 @@ def _answer(corpus: Corpus) -> Target:
 
 
 def _proof(corpus: Corpus) -> Target:
-    maker = ReceiptMaker.load(PARTIES[0], corpus.certificates[PARTIES[0]])
+    maker = ReceiptSigner.load(PARTIES[0], corpus.certificates[PARTIES[0]])
     receipt = maker.make(corpus.prepared.upload.upload)
-    seed = TakenBack(OWNERS[0], 1, {PARTIES[0]: (1, receipt)}).proof.encode()
+    seed = WithdrawalProgress(OWNERS[0], 1, {PARTIES[0]: (1, receipt)}).proof.encode()
 
     def read(data: bytes) -> object:
-        return TakenBack.from_proof(data.decode(errors="surrogateescape"), 1)
+        return WithdrawalProgress.from_proof(data.decode(errors="surrogateescape"), 1)
 
     refuses = (*OURS, ValueError, KeyError, TypeError)
     return Target("proof", [seed], read, _json, refuses, share=10)

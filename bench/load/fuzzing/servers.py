@@ -25,18 +25,18 @@ from bench.load.fuzzing.messages import flaim_seeds
 from bench.load.fuzzing.mutate import Mutator
 from bench.load.fuzzing.target import Find, where
 from bench.process_memory import memory
-from parties.foundation.errors import RoundTransportError
+from parties.foundation.errors import FrameTransportError
 from parties.identity import tls
 from parties.methods.flaim.client import run_client
 from parties.methods.flaim.server import run_flaim_server
-from parties.mpc.server import run_party
+from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.http_api import run_path, submission_path, withdrawal_path
 from parties.mpc.submission.submit import submit
 from parties.network.frames import SIZE_BYTES
-from parties.observability.events import Silent
-from parties.observability.status import About, Board
-from parties.service.admin_listener import NAME, Listening, answering, listen
-from parties.service.run_api import Orders, application
+from parties.observability.events import NullProgress
+from parties.observability.status import RunInfo, RunStatus
+from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
+from parties.service.run_api import CommandHandlers, run_application
 
 SHARE = 10.0
 """Of a thousand inputs in all, those of each scene: connections take milliseconds."""
@@ -234,11 +234,11 @@ async def _distaim(corpus: Corpus) -> AsyncIterator[Scene]:
         paths = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
         own = folder / f"server-{pid}"
         own.mkdir(parents=True)
-        run = run_party(
+        run = run_mpc_server(
             config.override({"tls": paths}),
             pid,
             own,
-            progress=Silent(),
+            progress=NullProgress(),
             closed=closed,
             register=folder / f"register-{pid}.sqlite",
         )
@@ -311,7 +311,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
         run_flaim_server(
             config,
             folder / "server",
-            progress=Silent(),
+            progress=NullProgress(),
             closed=asyncio.Event(),
             register=folder / "register.sqlite",
         )
@@ -332,7 +332,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
                     codes_of(number),
                     corpus.certificates[name],
                     folder / name,
-                    progress=Silent(),
+                    progress=NullProgress(),
                 )
                 for number, name in enumerate(OWNERS)
             )
@@ -347,7 +347,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
         try:
             writer.write(len(messages[0]).to_bytes(SIZE_BYTES, "big") + messages[0])
             if not await reader.read(SIZE_BYTES):
-                raise RoundTransportError(SERVER, "has no answer to a greeting")
+                raise FrameTransportError(SERVER, "has no answer to a greeting")
         finally:
             writer.transport.abort()
 
@@ -364,8 +364,8 @@ async def _admin(corpus: Corpus) -> AsyncIterator[Scene]:
     """The admin API of a server, at the socket in its folder: who may open that may send anything."""
     folder = corpus.path("scene-admin")
     folder.mkdir()
-    board = Board(About.of_party(corpus.config, 0))
-    orders = Orders(close=bool, finish=bool, revoke=str)
+    board = RunStatus(RunInfo.of_server(corpus.config, 0))
+    orders = CommandHandlers(close=bool, finish=bool, revoke=str)
     requests = [
         *(_http("GET", path, {}) for path in ("/status", "/metrics", "/healthz", "/events")),
         _http("POST", "/close", {}),
@@ -374,10 +374,10 @@ async def _admin(corpus: Corpus) -> AsyncIterator[Scene]:
     ]
 
     async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_unix_connection(str(folder / NAME))
+        return await asyncio.open_unix_connection(str(folder / SOCKET_NAME))
 
     async def asks() -> None:
-        connector = aiohttp.UnixConnector(str(folder / NAME))
+        connector = aiohttp.UnixConnector(str(folder / SOCKET_NAME))
         async with (
             aiohttp.ClientSession(connector=connector) as session,
             session.get("http://localhost/status") as response,
@@ -385,8 +385,8 @@ async def _admin(corpus: Corpus) -> AsyncIterator[Scene]:
             response.raise_for_status()
             await response.json()
 
-    listening = [Listening(listen(folder / NAME))]
-    with answering(lambda: application(board, orders), listening):
+    listening = [AdminListener(listen_unix(folder / SOCKET_NAME))]
+    with admin_thread(lambda: run_application(board, orders), listening):
         yield Scene([Door(connect, requests, text=True)], asks, asks)
 
 

@@ -19,7 +19,7 @@ from bench.process_memory import memory
 from mechanisms.errors import MechanismError
 from parties.foundation.errors import PartyError
 from parties.foundation.exit_codes import describe
-from parties.foundation.untrusted_text import LONGEST
+from parties.foundation.untrusted_text import MAX_PRINTED
 from protocols.errors import ProtocolError
 from secagg.errors import SecAggError
 
@@ -128,7 +128,7 @@ def _fault_of(words: str) -> str:
     """What is wrong with an error's words; nothing where nothing is."""
     if not words.strip():
         return "says nothing"
-    if len(words) > LONGEST + 3:
+    if len(words) > MAX_PRINTED + 3:
         return f"says {len(words)} characters"
     odd = [letter for letter in words if not letter.isprintable() and letter != "\n"]
     return f"says {odd[0]!r}, which would reach a terminal" if odd else ""

@@ -29,9 +29,9 @@ from bench.load.kills.outcome import Case, Outcome
 from parties.config import CertificateFiles, Config
 from parties.foundation.exit_codes import Status, describe
 from parties.local.children import free_ports
-from parties.mpc.server import run_party
+from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.submit import submit
-from parties.observability.events import Silent
+from parties.observability.events import NullProgress
 
 LIMIT_S = 60.0
 _RECEIVE_S = 4.0
@@ -116,11 +116,11 @@ def _serve(run: Run, pid: int, case: Case | None) -> None:
     point = points.watch(case.number, case.fault, run.folder / "hit") if case else None
     try:
         asyncio.run(
-            run_party(
+            run_mpc_server(
                 run.configs[pid],
                 pid,
                 run.directory(pid),
-                progress=Silent(),
+                progress=NullProgress(),
                 closed=asyncio.Event(),
                 register=run.folder / f"register-{pid}.sqlite",
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from parties.cli.runtime import postponed
+from parties.cli.runtime import deferred_signals
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _imported = list[str]()
@@ -28,7 +28,7 @@ def started(target: Callable[..., None], *args: object) -> Iterator[ForkServerPr
     """A process that does this; killed at the end, where it has not ended."""
     process = _CONTEXT.Process(target=target, args=args)
     try:
-        with postponed():
+        with deferred_signals():
             process.start()
         yield process
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parties.audit.runner import audit_folder
 from parties.config import Config
-from parties.mpc.outputs import STORE
+from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.storage.store import Store
 from parties.storage.privacy_ledger import DurableLedger
@@ -31,7 +31,7 @@ def judged(run: Finished, *, clocks_apart: bool = False) -> str:
     plan = make_plan(run.config, run.config.build_workload())
     charged = []
     for pid, directory in enumerate(run.directories):
-        with Store(directory / STORE, run.config.digest()) as store:
+        with Store(directory / STORE_FOLDER, run.config.digest()) as store:
             ledger = DurableLedger(store)
             charged.append(sorted((e.round, e.step, e.rho) for e in ledger.entries))
             if ledger.spent > plan.rho * (1 + 1e-9):

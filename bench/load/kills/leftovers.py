@@ -14,9 +14,9 @@ from pathlib import Path
 from bench.load.services import SERVICES, Trio
 from parties.config import Config
 from parties.crypto.hpke import SealKey
-from parties.identity.join_documents import SEAL
+from parties.identity.join_documents import SEAL_FILE
 from parties.local.children import LOOPBACK
-from parties.mpc.outputs import STORE
+from parties.mpc.outputs import STORE_FOLDER
 from parties.service.study_intake import StudyFolder
 from parties.storage.database import FILE
 
@@ -67,13 +67,13 @@ def _secrets(folder: Path, pid: int, config: Config) -> Iterator[str]:
     """In a service's folder: sealing keys, shares, and what was half made."""
     for hidden in [*folder.glob("cards/.*"), *folder.glob("studies/.*")]:
         yield f"{hidden}, half made"
-    for path in folder.glob(f"studies/*/tls/{SEAL}"):
+    for path in folder.glob(f"studies/*/tls/{SEAL_FILE}"):
         yield f"{path}"
     seal = config.parties[pid].seal
-    for path in folder.glob(f"cards/*/tls/{SEAL}"):
+    for path in folder.glob(f"cards/*/tls/{SEAL_FILE}"):
         if str(SealKey.load(path).public) == seal:
             yield f"{path}: the sealing key of a study"
-    store = StudyFolder(folder, config.run.id, config.digest()).work / STORE
+    store = StudyFolder(folder, config.run.id, config.digest()).work / STORE_FOLDER
     if (store / FILE).exists():
         yield from _shares(store)
 

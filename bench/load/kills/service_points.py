@@ -17,10 +17,10 @@ import parties.service.study_intake
 import parties.service.workers
 import parties.session.enrollment
 from bench.load.kills.points import Point
-from parties.service.closed_studies import Afterword
-from parties.service.peer_sync import Exchange, Peer
+from parties.service.closed_studies import ClosedStudyResponder
+from parties.service.peer_sync import Peer, PeerServer
 from parties.service.service import Service
-from parties.service.studies import Book
+from parties.service.studies import StudyRepository
 from parties.service.workers import Worker
 
 _CLOCKS = (
@@ -44,9 +44,9 @@ def _watch_files(point: Point) -> None:
     service, proposals = parties.service.service, parties.service.study_intake
     point.watch(parties.service.database, "_migrate", lambda *_: "database's tables")
     point.watch(parties.service.database, "_check_owner", lambda *_: "database's owner")
-    point.watch(Book, "add", lambda _, study, *rest: f"book {study.run} added")
-    point.watch(Book, "change", lambda _, study, entry: f"book {study.run} {entry.what}")
-    point.watch(Book, "note", lambda _, entry: f"book {entry.what}")
+    point.watch(StudyRepository, "add", lambda _, study, *rest: f"book {study.run} added")
+    point.watch(StudyRepository, "change", lambda _, study, entry: f"book {study.run} {entry.what}")
+    point.watch(StudyRepository, "note", lambda _, entry: f"book {entry.what}")
     point.watch(service, "new_card", lambda *_: "card")
     point.watch(service, "check_proposal", lambda *_: "look at a proposal")
     point.watch(service, "keep", lambda _, proposal, *rest: f"keep {proposal.config.run.id}")
@@ -65,7 +65,7 @@ def _kind(path: Path) -> str:
 
 def _watch_others(point: Point) -> None:
     """The two other services, the operator, owners without a study."""
-    point.watch(Exchange, "start", lambda _: "exchange opened")
+    point.watch(PeerServer, "start", lambda _: "exchange opened")
     point.watch(Service, "statement", lambda service: f"tell {_told(service)}", once=True)
     point.watch(Service, "proposal", lambda *_: "tell a proposal")
     point.watch(Peer, "study", lambda peer, _: f"ask {peer.server.name} for a study")
@@ -74,7 +74,7 @@ def _watch_others(point: Point) -> None:
     point.watch(Service, "approve", lambda *_: "order to approve")
     point.watch(Service, "cancel", lambda *_: "order to cancel")
     point.watch(Service, "_do", lambda _, act: f"{type(act).__name__} {getattr(act, 'server', '')}")
-    point.watch(Afterword, "take", lambda *_: "answer an owner", once=True)
+    point.watch(ClosedStudyResponder, "take", lambda *_: "answer an owner", once=True)
 
 
 def _told(service: Service) -> str:

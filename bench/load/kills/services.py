@@ -43,20 +43,20 @@ from bench.load.services import (
     study_of,
 )
 from parties.cli.main import cli
-from parties.cli.runtime import guarded, leave
+from parties.cli.runtime import exit_now, run_command_line
 from parties.config import Config, load_config
 from parties.foundation.errors import PartyError, StoreError
 from parties.foundation.exit_codes import Status
 from parties.identity.study_setup import CERTIFICATES
 from parties.mpc.submission.submit import submit
 from parties.service.database import FILE
-from parties.service.peer_sync import FRESH_S
+from parties.service.peer_sync import PEER_STATE_TTL_S
 from parties.service.status_client import NotRunning
-from parties.service.studies import ACTIVE, State
+from parties.service.studies import ACTIVE, StudyState
 from parties.service.study_intake import StudyFolder
 
 LIMIT_S = 240.0
-_STOP_S, _HANG_S, _ROOM_S = 0.3, FRESH_S + 1, 2.0
+_STOP_S, _HANG_S, _ROOM_S = 0.3, PEER_STATE_TTL_S + 1, 2.0
 _POLL_S, _AGAIN_S = 0.2, 2.0
 """How often services ask one another, and when they try again what they would in a minute."""
 _DELETED_S, _END_S = 30.0, 20.0
@@ -87,10 +87,10 @@ def _command(arguments: Sequence[str], log: Path, case: Case | None) -> None:
     service.POLL_S, service._FORGET_AGAIN_S, service._FETCH_AGAIN_S = _POLL_S, _AGAIN_S, _AGAIN_S
     hit = log.parent / "hit"
     point = service_points.watch(case.number, case.fault, hit) if case else None
-    status = guarded(cli, list(arguments))
+    status = run_command_line(cli, list(arguments))
     if point is not None and point.fault == "":
         (log.parent / "points").write_text("\n".join(point.names))
-    leave(status)
+    exit_now(status)
 
 
 def _owners(trio: Trio, config: Config, numbers: Sequence[int]) -> None:
@@ -315,7 +315,9 @@ class Playing:
         numbers = range(1 if cancelled else len(OWNERS))
         with started(_owners, self.trio, self.config, numbers) as submitting:
             await _until(
-                partial(self._is_everywhere, State.RUNNING if cancelled else State.FINISHED)
+                partial(
+                    self._is_everywhere, StudyState.RUNNING if cancelled else StudyState.FINISHED
+                )
             )
             if cancelled:
                 await _until(partial(_has_ended, submitting))
@@ -341,14 +343,14 @@ class Playing:
                 if process.exitcode == 0:
                     return load_config(merged)
 
-    async def _is_everywhere(self, state: State) -> bool:
+    async def _is_everywhere(self, state: StudyState) -> bool:
         """Whether it is so far at all three; each operator approves it where it waits for that, or has failed."""
         digest, there = self.config.digest(), list[bool]()
         for name in SERVICES:
             study = await self._seen(name)
-            if study is not None and study["state"] in (State.PROPOSED, State.FAILED):
+            if study is not None and study["state"] in (StudyState.PROPOSED, StudyState.FAILED):
                 await self._asked(name, "POST", f"/studies/{digest}/approve", {"digest": digest})
-            if study is not None and study["state"] in (State.FAILED, State.CANCELLED):
+            if study is not None and study["state"] in (StudyState.FAILED, StudyState.CANCELLED):
                 self._failed(name, study)
             gone = study is not None and (state in ACTIVE or study["process"] is None)
             there.append(study is not None and study["state"] == state and gone)
@@ -356,17 +358,17 @@ class Playing:
 
     def _failed(self, name: str, study: dict[str, Any]) -> None:
         self._failures += 1
-        if study["state"] == State.CANCELLED or self._failures > 3 * _TRIES:
+        if study["state"] == StudyState.CANCELLED or self._failures > 3 * _TRIES:
             raise _WrongEnd(f"{name}: it is {study['state']}: {study['reason']}")
 
     async def _is_cancelled(self) -> bool:
         """Whether all three have it; the operator repeats it until then."""
         digest = self.config.digest()
         states = [study["state"] if (study := await self._seen(name)) else "" for name in SERVICES]
-        if states[SERVICES.index(_CANCELS)] not in ("", State.CANCELLED):
+        if states[SERVICES.index(_CANCELS)] not in ("", StudyState.CANCELLED):
             target = f"/studies/{digest}/cancel"
             await self._asked(_CANCELS, "POST", target, {"reason": "not needed"})
-        return set(states) == {State.CANCELLED}
+        return set(states) == {StudyState.CANCELLED}
 
     async def _is_deleted(self) -> bool:
         """Whether what is secret is gone, or should have been by now."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parties.audit.evidence import Attempt, Entry, Evidence, Session
+from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt, TranscriptEntry
 from parties.audit.findings import require
 from parties.mpc.steps import OPENED_IN
 from parties.mpc.transcript_schema import CLAIMED, REPEATED, ROUND
@@ -30,29 +30,29 @@ def charges(evidence: Evidence) -> str:
     for transcript in evidence.transcripts:
         paid: set[tuple[str, ...]] = set()
         for attempt in transcript.attempts:
-            count += _paid(attempt, paid)
+            count += _paid_openings(attempt, paid)
     _require_same(evidence)
     text = f"Each of the {count} openings in the three transcripts follows the charge that pays for it."
     return " ".join([text, *never_opened(evidence), *_claims(evidence)])
 
 
-def _paid(attempt: Attempt, paid: set[tuple[str, ...]]) -> int:
+def _paid_openings(attempt: TranscriptAttempt, paid: set[tuple[str, ...]]) -> int:
     """The openings of an attempt, of which each follows its charge; ``paid`` is added to."""
-    due: Entry | None = None
+    due: TranscriptEntry | None = None
     count = 0
     for entry, is_due in _charged(attempt):
         where = f"line {entry.line} of server {attempt.pid}'s transcript"
         if entry.kind == "ledger":
-            paid.add(_paid_for(entry))
+            paid.add(_paid_opening(entry))
         if entry.kind == "opened":
             charge = OPENED_IN[what][1].charge if (what := entry.text("what")) in OPENED_IN else ""
             require(due is not None, f"{where}: an opening without a charge before it")
-            place = (entry.record["round"], charge)
-            fits = due is not None and (due.record["round"], due.record["step"]) == place
+            position = (entry.record["round"], charge)
+            fits = due is not None and (due.record["round"], due.record["step"]) == position
             require(fits, f"{where}: the charge before this opening is for something else")
             due, count = None, count + 1
         elif is_due:
-            known = entry.kind == "ledger" or _paid_for(entry) in paid
+            known = entry.kind == "ledger" or _paid_opening(entry) in paid
             require(known, f"{where}: an opening is repeated that nobody paid for")
             require(due is None, f"{where}: a charge before the one before it was used")
             due = entry
@@ -63,7 +63,7 @@ def _paid(attempt: Attempt, paid: set[tuple[str, ...]]) -> int:
     return count
 
 
-def _charged(attempt: Attempt) -> Iterator[tuple[Entry, bool]]:
+def _charged(attempt: TranscriptAttempt) -> Iterator[tuple[TranscriptEntry, bool]]:
     """Charges, notes of repeated openings, and openings that are charged; whether an opening is due after it.
 
     None is due after charges that were taken over, before the attempt's first round.
@@ -79,14 +79,14 @@ def _charged(attempt: Attempt) -> Iterator[tuple[Entry, bool]]:
                 yield entry, False
 
 
-def _paid_for(entry: Entry) -> tuple[str, ...]:
+def _paid_opening(entry: TranscriptEntry) -> tuple[str, ...]:
     """What a charge, or a note of a repeated opening, says of the opening."""
     return tuple(str(entry.record[field]) for field in ("round", "step", "event", "opening"))
 
 
-def openings_by_name(evidence: Evidence) -> dict[str, list[Entry]]:
+def openings_by_name(evidence: Evidence) -> dict[str, list[TranscriptEntry]]:
     """What all servers have opened, in all attempts, by the openings' names."""
-    opened: dict[str, list[Entry]] = {}
+    opened: dict[str, list[TranscriptEntry]] = {}
     for attempt in (a for transcript in evidence.transcripts for a in transcript.attempts):
         due = ""
         for entry, is_due in _charged(attempt):
@@ -114,7 +114,7 @@ def _require_same(evidence: Evidence) -> None:
             )
 
 
-def _value(entry: Entry) -> object:
+def _value(entry: TranscriptEntry) -> object:
     """What was opened; of a choice its index, since the words of all others are random."""
     data = entry.bytes("value")
     if entry.text("what") != CHOICE.what:
@@ -124,25 +124,25 @@ def _value(entry: Entry) -> object:
 
 
 @dataclass(slots=True)
-class _Unopened:
+class _UnopenedCharge:
     """A charge that nothing was opened for: its first record, and the servers that have it."""
 
-    entry: Entry
+    entry: TranscriptEntry
     servers: list[int]
 
 
 def never_opened(evidence: Evidence) -> list[str]:
     """A sentence for each charge that no server opened anything for, with how the records end then."""
-    opened, found = opened_names(evidence), dict[str, _Unopened]()
+    opened, found = opened_names(evidence), dict[str, _UnopenedCharge]()
     for transcript in evidence.transcripts:
         for entry in (e for a in transcript.attempts for e in a.of("ledger")):
             name = entry.text("opening")
             if name not in opened:
-                found.setdefault(name, _Unopened(entry, [])).servers.append(transcript.pid)
+                found.setdefault(name, _UnopenedCharge(entry, [])).servers.append(transcript.pid)
     return [_sentence(evidence, charge) for charge in found.values()]
 
 
-def _sentence(evidence: Evidence, charge: _Unopened) -> str:
+def _sentence(evidence: Evidence, charge: _UnopenedCharge) -> str:
     entry = charge.entry
     servers = ", ".join(map(str, charge.servers))
     text = (
@@ -158,14 +158,14 @@ def _sentence(evidence: Evidence, charge: _Unopened) -> str:
     )
 
 
-def _session_of(evidence: Evidence, entry: Entry) -> Session | None:
+def _session_of(evidence: Evidence, entry: TranscriptEntry) -> MeshSession | None:
     for session in evidence.sessions:
         if any(entry is other for attempt in session.present for other in attempt.entries):
             return session
     return None
 
 
-def _ends(session: Session | None) -> list[str]:
+def _ends(session: MeshSession | None) -> list[str]:
     """How the servers' records of a session end, the first first; none where all came to the end."""
     if session is None or all(attempt.clean for attempt in session.present):
         return []

@@ -16,7 +16,7 @@ import numpy as np
 from mechanisms.accounting import Schedule
 from mechanisms.scores import AIM, build_spec
 from parties.audit.checks.linkage import capacities_of, is_linked, linked_facts
-from parties.audit.checks.privacy import Terms, candidates_of, rounds_of
+from parties.audit.checks.privacy import RunTerms, candidates_of, rounds_of
 from parties.audit.checks.proofs import (
     counted_problem,
     gates_problem,
@@ -24,7 +24,7 @@ from parties.audit.checks.proofs import (
     problem_of,
     sizes_problem,
 )
-from parties.audit.evidence import Attempt, Entry, Evidence, Session
+from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt, TranscriptEntry
 from parties.audit.findings import require
 from parties.config import CELLS, MALICIOUS
 from parties.mpc.estimation import LEAD, estimate_bytes
@@ -38,9 +38,9 @@ from parties.mpc.steps import (
     OF_MESSAGES,
     PASSED,
     STEPS,
-    Batches,
-    Checked,
-    Messages,
+    BatchFacts,
+    CheckFacts,
+    MessageFacts,
 )
 from parties.mpc.transcript_schema import (
     AGREED,
@@ -92,7 +92,7 @@ _BY_MESSAGES = {step.name: step for step in OF_MESSAGES}
 
 
 @dataclass(slots=True)
-class Tally:
+class MessageTally:
     """What one server's messages of one step and round add up to."""
 
     sent: int = 0
@@ -101,14 +101,14 @@ class Tally:
     sizes: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
-def step_in_round(entry: Entry) -> StepInRound:
+def step_in_round(entry: TranscriptEntry) -> StepInRound:
     """Where a message, an opening or an account belongs."""
     return StepInRound(entry.text("step"), entry.number("round"))
 
 
-def tallies(attempt: Attempt) -> dict[StepInRound, Tally]:
+def tallies(attempt: TranscriptAttempt) -> dict[StepInRound, MessageTally]:
     """The messages of an attempt, by step and round."""
-    sums: dict[StepInRound, Tally] = defaultdict(Tally)
+    sums: dict[StepInRound, MessageTally] = defaultdict(MessageTally)
     for entry in attempt.of("sent", "received"):
         tally, size = sums[step_in_round(entry)], entry.number("bytes")
         if entry.kind == "sent":
@@ -120,20 +120,20 @@ def tallies(attempt: Attempt) -> dict[StepInRound, Tally]:
     return dict(sums)
 
 
-def steps_of(attempt: Attempt) -> dict[StepInRound, list[Entry]]:
+def steps_of(attempt: TranscriptAttempt) -> dict[StepInRound, list[TranscriptEntry]]:
     """A server's own account of its finished steps, by step and round."""
-    accounts: dict[StepInRound, list[Entry]] = defaultdict(list)
+    accounts: dict[StepInRound, list[TranscriptEntry]] = defaultdict(list)
     for entry in attempt.of("step"):
         accounts[step_in_round(entry)].append(entry)
     return dict(accounts)
 
 
-def settled(place: StepInRound, session: Session) -> bool:
+def is_step_complete(key: StepInRound, session: MeshSession) -> bool:
     """Whether all three have written down everything of a step: the mesh did not break down in its round."""
     if session.clean:
         return True
-    step = STEPS.get(place.step)
-    return (step is None or step.in_round) and place.round < session.sealed_round
+    step = STEPS.get(key.step)
+    return (step is None or step.in_round) and key.round < session.sealed_round
 
 
 def traffic(evidence: Evidence) -> str:
@@ -142,15 +142,17 @@ def traffic(evidence: Evidence) -> str:
     for session in evidence.sessions:
         for attempt in session.present:
             steps, sums = steps_of(attempt), tallies(attempt)
-            for place in sorted(steps.keys() | sums.keys()):
-                if settled(place, session):
-                    _account(place, steps.get(place, []), sums.get(place, Tally()), attempt)
+            for key in sorted(steps.keys() | sums.keys()):
+                if is_step_complete(key, session):
+                    _account(key, steps.get(key, []), sums.get(key, MessageTally()), attempt)
                     count += 1
     return f"The accounts of {count} steps are what the messages add up to."
 
 
-def _account(place: StepInRound, steps: list[Entry], tally: Tally, attempt: Attempt) -> None:
-    where = f"server {attempt.pid}, {place}"
+def _account(
+    key: StepInRound, steps: list[TranscriptEntry], tally: MessageTally, attempt: TranscriptAttempt
+) -> None:
+    where = f"server {attempt.pid}, {key}"
     require(bool(steps), f"{where}: there are messages and no account of the step")
     totals = {"sent": tally.sent, "received": tally.received, "messages": tally.messages}
     for name, total in totals.items():
@@ -160,13 +162,13 @@ def _account(place: StepInRound, steps: list[Entry], tally: Tally, attempt: Atte
         )
 
 
-def costs(evidence: Evidence, terms: Terms) -> str:
+def costs(evidence: Evidence, terms: RunTerms) -> str:
     """Every step took the rounds and the bytes that its formula says."""
     with with_verifier(terms.config.run.security == MALICIOUS):
         return _costs(evidence, terms)
 
 
-def _costs(evidence: Evidence, terms: Terms) -> str:
+def _costs(evidence: Evidence, terms: RunTerms) -> str:
     exact = 0
     for session in evidence.sessions:
         _proofs(session)
@@ -175,33 +177,33 @@ def _costs(evidence: Evidence, terms: Terms) -> str:
             wanted, sums = expected(attempt, evidence, terms), tallies(attempt)
             steps = steps_of(attempt)
             _gates(session, attempt, wanted)
-            for place in sorted(wanted.keys() | sums.keys()):
-                step = STEPS.get(place.step)
+            for key in sorted(wanted.keys() | sums.keys()):
+                step = STEPS.get(key.step)
                 if step is not None and step.contains:
                     continue
-                tally, done = sums.get(place, Tally()), steps.get(place, [])
-                where = f"server {attempt.pid}, {place}"
-                if not settled(place, session):
-                    _at_most(where, place, tally, attempt, terms, wanted.get(place))
-                elif place in wanted:
-                    _exactly(where, wanted[place], tally, done, attempt.pid)
+                tally, done = sums.get(key, MessageTally()), steps.get(key, [])
+                where = f"server {attempt.pid}, {key}"
+                if not is_step_complete(key, session):
+                    _at_most(where, key, tally, attempt, terms, wanted.get(key))
+                elif key in wanted:
+                    _exactly(where, wanted[key], tally, done, attempt.pid)
                     exact += 1
                 else:
-                    _public(where, place, tally, done, attempt, terms)
+                    _public(where, key, tally, done, attempt, terms)
     return f"Rounds and bytes of {exact} steps are what the formulas say; the others have the messages they should."
 
 
-def _proofs(session: Session) -> None:
+def _proofs(session: MeshSession) -> None:
     """What the three sent to prove something has the sizes of proofs."""
     attempts = list(session.present)
-    places = {step_in_round(entry) for attempt in attempts for entry in attempt.of("sent")}
-    for place in sorted(place for place in places if is_proof(place.step)):
-        if settled(place, session):
-            problem = sizes_problem(attempts, place.step, place.round)
-            require(problem is None, f"{place}: {problem}")
+    keys = {step_in_round(entry) for attempt in attempts for entry in attempt.of("sent")}
+    for key in sorted(key for key in keys if is_proof(key.step)):
+        if is_step_complete(key, session):
+            problem = sizes_problem(attempts, key.step, key.round)
+            require(problem is None, f"{key}: {problem}")
 
 
-def _counted_proofs(session: Session, terms: Terms) -> None:
+def _counted_proofs(session: MeshSession, terms: RunTerms) -> None:
     """With a verifier, what counting each round's rows multiplied was proved, all of it."""
     if not is_verified():
         return
@@ -210,39 +212,45 @@ def _counted_proofs(session: Session, terms: Terms) -> None:
         for note in filter(_counts_rows, attempt.entries):
             number, (_, rows) = note.number("round"), _joined(note, attempt, terms)
             wanted[number] += count_checks(_counted_rows(rows, terms, number).plan, rows)
-        rounds = {place.round for place in tallies(attempt) if place.step == COUNT_VERIFY.name}
+        rounds = {key.round for key in tallies(attempt) if key.step == COUNT_VERIFY.name}
         for number in sorted(wanted.keys() | rounds):
-            place = StepInRound(COUNT_VERIFY.name, number)
-            if settled(place, session):
+            key = StepInRound(COUNT_VERIFY.name, number)
+            if is_step_complete(key, session):
                 problem = counted_problem(attempt, number, wanted[number])
-                require(problem is None, f"server {attempt.pid}, {place}: {problem}")
+                require(problem is None, f"server {attempt.pid}, {key}: {problem}")
 
 
-def _gates(session: Session, attempt: Attempt, wanted: Mapping[StepInRound, Cost]) -> None:
+def _gates(
+    session: MeshSession, attempt: TranscriptAttempt, wanted: Mapping[StepInRound, Cost]
+) -> None:
     """With a verifier, so many ANDs can have been proved in each round as its steps have."""
     if not is_verified():
         return
     rounds = defaultdict[int, dict[str, int]](dict)
-    for place, cost in wanted.items():
-        if settled(place, session):
-            rounds[place.round][place.step] = cost.gates
+    for key, cost in wanted.items():
+        if is_step_complete(key, session):
+            rounds[key.round][key.step] = cost.gates
     for number, gates in sorted(rounds.items()):
         problem = gates_problem(attempt, number, gates)
         require(problem is None, f"server {attempt.pid}, round {number}: {problem}")
 
 
-def _counts_rows(entry: Entry) -> bool:
+def _counts_rows(entry: TranscriptEntry) -> bool:
     return entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what)
 
 
-def _joined(note: Entry, attempt: Attempt, terms: Terms) -> tuple[Linked | Aligned | None, int]:
+def _joined(
+    note: TranscriptEntry, attempt: TranscriptAttempt, terms: RunTerms
+) -> tuple[Linked | Aligned | None, int]:
     """What a batch's rows take to be joined, if they are of several sources, and how many are counted."""
     if is_linked(note):
         return linked_facts(note, attempt, terms.config)
     return None, sum(capacities_of(note).values())
 
 
-def _exactly(where: str, cost: Cost, tally: Tally, done: list[Entry], pid: int) -> None:
+def _exactly(
+    where: str, cost: Cost, tally: MessageTally, done: list[TranscriptEntry], pid: int
+) -> None:
     require(
         tally.sent == cost.sent[pid],
         f"{where}: {tally.sent} bytes were sent; the protocol sends {cost.sent[pid]}",
@@ -251,21 +259,23 @@ def _exactly(where: str, cost: Cost, tally: Tally, done: list[Entry], pid: int) 
     require(rounds == cost.rounds, f"{where}: {rounds} rounds; the protocol has {cost.rounds}")
 
 
-def expected(attempt: Attempt, evidence: Evidence, terms: Terms) -> dict[StepInRound, Cost]:
+def expected(
+    attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms
+) -> dict[StepInRound, Cost]:
     """What the formulas say of an attempt's steps that were finished."""
     wanted: dict[StepInRound, Cost] = defaultdict(Cost)
-    for place, cost in _released(attempt, evidence, terms):
-        wanted[place] += cost
+    for key, cost in _released(attempt, evidence, terms):
+        wanted[key] += cost
     wanted.update(_counted_in(attempt, terms))
     return dict(wanted)
 
 
 def _released(
-    attempt: Attempt, evidence: Evidence, terms: Terms
+    attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms
 ) -> Iterator[tuple[StepInRound, Cost]]:
     """The costs of what an attempt chose and measured, and of the noise that it made ahead of time."""
     plans = {number: plan for number, _, plan in rounds_of(attempt, terms)}
-    chosen_from = _ChosenFrom(terms)
+    chosen_from = _SelectionTracker(terms)
     for entry in attempt.entries:
         number = entry.number("round") if "round" in entry.record else -1
         chosen_from.see(entry)
@@ -295,14 +305,14 @@ def _released(
         yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms, 0), 0)
 
 
-class _ChosenFrom:
+class _SelectionTracker:
     """What the next selection is among, and by which way: read from the notes of one attempt, in their order.
 
     Bits of counts are kept while the total is the same, and noise until it is used; a selection that goes by bits which
     were never made, or of another total, or by noise that was never made, raises Failed.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: RunTerms) -> None:
         self._terms = terms
         self._candidates: list[int] = []
         self._made: list[int] = []
@@ -310,7 +320,7 @@ class _ChosenFrom:
         self._kept = False
         self._samples = self._unused = 0
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TranscriptEntry) -> None:
         """Take notice of an entry."""
         if entry.kind == "client" or any(entry.is_note(note.what) for note in _OTHER_TOTAL):
             self._with_bits.clear()
@@ -356,7 +366,7 @@ def _priced(
     )
 
 
-def _pending_cells(attempt: Attempt, terms: Terms) -> int:
+def _pending_cells(attempt: TranscriptAttempt, terms: RunTerms) -> int:
     """Cells of the one-way marginals where an attempt has still to measure some: the noise of all is made at once."""
     agreed = attempt.notes(AGREED.what)
     first = agreed[0].number("initial") if agreed else 0
@@ -365,7 +375,7 @@ def _pending_cells(attempt: Attempt, terms: Terms) -> int:
     return sum(terms.first_size(i) for i in terms.workload.one_way)
 
 
-def _selection(candidates: list[int], plan: Schedule, terms: Terms, samples: int) -> Selection:
+def _selection(candidates: list[int], plan: Schedule, terms: RunTerms, samples: int) -> Selection:
     spec = build_spec(
         terms.workload,
         candidates,
@@ -380,13 +390,13 @@ def _selection(candidates: list[int], plan: Schedule, terms: Terms, samples: int
     return Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
 
 
-def _checked(owners: int, terms: Terms) -> Checked:
+def _checked(owners: int, terms: RunTerms) -> CheckFacts:
     workload = terms.workload
     cells = workload.maximal_cells if terms.config.run.check == CELLS else 0
-    return Checked(owners, len(workload.maximal), cells)
+    return CheckFacts(owners, len(workload.maximal), cells)
 
 
-def _counted_rows(rows: int, terms: Terms, number: int) -> Counting:
+def _counted_rows(rows: int, terms: RunTerms, number: int) -> Counting:
     """A batch whose owners sent rows: ``owners.limits`` looks at the capacities."""
     if number == 0:
         return Counting(counting_plan(terms.first or terms.workload), rows)
@@ -394,14 +404,14 @@ def _counted_rows(rows: int, terms: Terms, number: int) -> Counting:
     return Counting(counting_plan(terms.workload), rows, recoding)
 
 
-def _measurement(cells: int, plan: Schedule, terms: Terms, number: int) -> Measurement:
+def _measurement(cells: int, plan: Schedule, terms: RunTerms, number: int) -> Measurement:
     """Of round ``number``."""
     sigma = plan.sigma if number > 0 else plan.initial_sigma
     noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
     return Measurement(cells, lambda count: noise.cost(count, sigma))
 
 
-def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, Cost]]:
+def _counted_in(attempt: TranscriptAttempt, terms: RunTerms) -> Iterator[tuple[StepInRound, Cost]]:
     """Digests of components passed on, and no problem told of."""
     steps = {step.name: step for step in OF_BATCHES}
     capacity = terms.config.clients.rows_per_client
@@ -413,41 +423,46 @@ def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, C
         if name == CLIENTS_COMPARE.name and not all(entry.record["accepted"] for entry in entries):
             continue
         capacities = [capacity] * len(entries)
-        yield from _priced([steps[name]], Batches(capacities, len(done)), number)
+        yield from _priced([steps[name]], BatchFacts(capacities, len(done)), number)
 
 
 def _public(
-    where: str, place: StepInRound, tally: Tally, done: list[Entry], attempt: Attempt, terms: Terms
+    where: str,
+    key: StepInRound,
+    tally: MessageTally,
+    done: list[TranscriptEntry],
+    attempt: TranscriptAttempt,
+    terms: RunTerms,
 ) -> None:
     """Steps without a formula for their bytes: the number of messages, and the same to both peers."""
-    if place.step == CLIENTS_COMPARE.name:
+    if key.step == CLIENTS_COMPARE.name:
         return
     sizes = [sorted(tally.sizes.get(peer, [])) for peer in {0, 1, 2} - {attempt.pid}]
-    if is_proof(place.step):
+    if is_proof(key.step):
         for each in sizes:
-            problem = problem_of(place.step, each, len(done))
+            problem = problem_of(key.step, each, len(done))
             require(problem is None, f"{where}: {problem}")
         return
     require(sizes[0] == sizes[1], f"{where}: the two peers were not told the same amount")
-    step = _BY_MESSAGES.get(place.step)
+    step = _BY_MESSAGES.get(key.step)
     if step is not None and step.problem is not None:
         rounds = sum(entry.number("rounds") for entry in done)
         is_lead, model = attempt.pid == LEAD, estimate_bytes(terms.workload)
-        problem = step.problem(Messages(sizes[0], len(done), rounds, is_lead, model))
+        problem = step.problem(MessageFacts(sizes[0], len(done), rounds, is_lead, model))
         require(problem is None, f"{where}: {problem}")
 
 
 def _at_most(
     where: str,
-    place: StepInRound,
-    tally: Tally,
-    attempt: Attempt,
-    terms: Terms,
+    key: StepInRound,
+    tally: MessageTally,
+    attempt: TranscriptAttempt,
+    terms: RunTerms,
     wanted: Cost | None,
 ) -> None:
     """In the round in which a mesh broke down no more was sent than its steps may send in all."""
-    limit = _limit(place, attempt, terms)
-    if place.step in [step.name for step in (*_OF_LINKING_BEFORE, *OF_RECODING, *OF_COUNTING)]:
+    limit = _limit(key, attempt, terms)
+    if key.step in [step.name for step in (*_OF_LINKING_BEFORE, *OF_RECODING, *OF_COUNTING)]:
         # A batch says what it is before it begins.
         limit = 0 if wanted is None else wanted.sent[attempt.pid]
     require(
@@ -460,32 +475,32 @@ def _at_most(
 _OF_LINKING_BEFORE = tuple(step for step in (*OF_LINKING, LINK_ALIGN) if step is not LINK_SORT)
 
 
-def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
+def _limit(key: StepInRound, attempt: TranscriptAttempt, terms: RunTerms) -> int | None:
     """The most that a server sends in a step of a selection or a measurement, whatever is chosen; None for others."""
     workload, plan = terms.workload, terms.plan
     sizes = [terms.first_size(i) for i in workload.one_way]
-    if place.step == MEASURE_NOISE.name:
+    if key.step == MEASURE_NOISE.name:
         sizes = [sum(sizes)]
-    if place.round > 0:
+    if key.round > 0:
         sizes = [max(terms.size(i) for i in range(len(workload.candidates)))]
-    measuring = [step for step in OF_MEASUREMENT if step.name == place.step]
+    measuring = [step for step in OF_MEASUREMENT if step.name == key.step]
     costs = [
         c
         for n in sizes
-        for c in _priced(measuring, _measurement(n, plan, terms, place.round), place.round)
+        for c in _priced(measuring, _measurement(n, plan, terms, key.round), key.round)
     ]
 
     def sent(costs: Sequence[tuple[StepInRound, Cost]]) -> int:
         return sum(cost.sent[attempt.pid] for _, cost in costs)
 
-    if selecting := [step for step in OF_SELECTION if step.name == place.step]:
+    if selecting := [step for step in OF_SELECTION if step.name == key.step]:
         every = [i for i, weight in enumerate(workload.weights) if weight > 0]
         direct = _selection(every, plan, terms, max(len(every), AT_ONCE))
         for count in dearest_counts(len(every)):
             facts = replace(direct, sizes=sorted(direct.sizes)[-count:])
-            if place.step == SELECT_BITS.name:
+            if key.step == SELECT_BITS.name:
                 facts = replace(facts, made=facts.sizes)
-            costs = max(costs, list(_priced(selecting, facts, place.round)), key=sent)
+            costs = max(costs, list(_priced(selecting, facts, key.round)), key=sent)
     return sent(costs) * _margin(plan) if costs else None
 
 
@@ -495,7 +510,7 @@ def _margin(plan: Schedule) -> int:
 
 
 def by_step(
-    evidence: Evidence, terms: Terms | None
+    evidence: Evidence, terms: RunTerms | None
 ) -> Mapping[str, tuple[list[int], list[int] | None, int]]:
     """For the page: bytes sent by each server, by formula (None without one), and rounds at server 0, by step."""
     sent: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])

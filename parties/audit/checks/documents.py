@@ -23,12 +23,12 @@ from mechanisms.origins import counted, counted_in_words
 from mechanisms.schema import table_schema
 from mechanisms.text_format import TextFormat
 from parties.config import Config
-from parties.identity.join_documents import grouped, words
-from parties.report.claimed import CLAIM_HEADS, CLAIMS_SAID, claim_rows
-from parties.report.likely import likely_in_words
-from parties.report.privacy_text import about, in_words, method_name, privacy_in_words
+from parties.identity.join_documents import fingerprint_words, grouped_hex
+from parties.report.claimed import CLAIM_HEADS, CLAIMS_NOTE, claim_rows
+from parties.report.likely import likely_error_text
+from parties.report.privacy_text import headline, method_name, privacy_text, report_header
 from parties.report.quality import NOISE
-from parties.session.result_digests import TABLE
+from parties.session.result_digests import TABLE_FILE
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
 _SHOWN_QUERIES = 20
@@ -52,9 +52,9 @@ _LIMITS = (
 def model_card(config: Config, report: Mapping[str, object]) -> str:
     """The card of the study that ``config`` is of; ``report`` is its report.json, empty where there is none."""
     report = report or _without_report(config)
-    parts = [
+    sections = [
         f"# Model card: {_text(config.run.id)}",
-        f"{_text(in_words(report))} Every row was drawn from a model of noisy counts; none is a person's.",
+        f"{_text(headline(report))} Every row was drawn from a model of noisy counts; none is a person's.",
         _warning(report),
         "## What it is for",
         _list([*_INTENDED, *_verdict(report, "good_for")]),
@@ -65,7 +65,7 @@ def model_card(config: Config, report: Mapping[str, object]) -> str:
         "## How it was made",
         _method(config, report),
         "## Privacy",
-        "\n\n".join(map(_text, privacy_in_words(report))),
+        "\n\n".join(map(_text, privacy_text(report))),
         _list(map(_text, _strings(report.get("trust")))),
         "## Who ran it",
         _operators(config),
@@ -74,7 +74,7 @@ def model_card(config: Config, report: Mapping[str, object]) -> str:
         "## How to check it",
         _checks(config),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _without_report(config: Config) -> Mapping[str, object]:
@@ -135,7 +135,7 @@ def _quality(report: Mapping[str, object]) -> str:
         f"further off holds with {quality['confidence']:.0%} confidence. It follows from what was opened, and is as "
         "private as the table."
     )
-    if likely := likely_in_words(quality):
+    if likely := likely_error_text(quality):
         said += f" {likely}"
     more = (
         f"\n\nOf {left_out} more queries less is known, or nothing; report.json has them."
@@ -153,7 +153,7 @@ def _claims(report: Mapping[str, object]) -> str:
     if not claims:
         return ""
     rows = [tuple(map(_text, row)) for row in claim_rows(claims)]
-    return f"## What holds of each column\n\n{CLAIMS_SAID}\n\n{_table(CLAIM_HEADS, rows)}"
+    return f"## What holds of each column\n\n{CLAIMS_NOTE}\n\n{_table(CLAIM_HEADS, rows)}"
 
 
 def _method(config: Config, report: Mapping[str, object]) -> str:
@@ -187,15 +187,18 @@ def _operators(config: Config) -> str:
     if not servers and config.flaim is not None and config.flaim.key is not None:
         servers = [(config.flaim.server, config.flaim.key)]
     digest = config.digest()
-    study = f"The configuration that all agreed on has the digest `{grouped(digest)}`, in words: *{words(digest)}*."
+    study = (
+        f"The configuration that all agreed on has the digest `{grouped_hex(digest)}`, in words: "
+        f"*{fingerprint_words(digest)}*."
+    )
     if not servers:
         return f"One process on one machine, which held the whole table. {study}"
-    rows = [(_text(name), f"`{grouped(key)}`", words(key)) for name, key in servers]
+    rows = [(_text(name), f"`{grouped_hex(key)}`", fingerprint_words(key)) for name, key in servers]
     return f"{study}\n\n{_table(('server', 'key (SHA-256)', 'in words'), rows)}"
 
 
 def _columns(config: Config) -> str:
-    told = about(config, ended=0.0)
+    provenance = report_header(config, ended=0.0)
     rows = [
         (
             _text(item.name),
@@ -204,14 +207,14 @@ def _columns(config: Config) -> str:
             _text(item.values),
             _text(item.provenance),
         )
-        for item in told.columns
+        for item in provenance.columns
     ]
     missing = config.domain.missing_values[:1]
     spelt = f"\n\nA missing value is written `{missing[0]}`." if missing and missing[0] else ""
     if missing == ("",):
         spelt = "\n\nA missing value is an empty cell."
     optional = any(column.missing for column in config.domain.columns)
-    said = f"{counted_in_words(told.provenance)}\n\n"
+    said = f"{counted_in_words(provenance.provenance)}\n\n"
     heads = ("column", "kind", "cells", "values", "from")
     return said + _table(heads, rows) + (spelt if optional else "")
 
@@ -268,7 +271,7 @@ private; the model card says by how much, and of whom.
 """
 """What a table may be used for, where the study has not agreed on terms of its own."""
 _DESCRIPTIONS = {
-    TABLE: ("synthetic-table", "The synthetic table"),
+    TABLE_FILE: ("synthetic-table", "The synthetic table"),
     "model/model.json": ("model-tree", "The model: columns and junction tree"),
     "model/marginals.npz": ("model-marginals", "The model: marginals, NumPy arrays"),
     "report.json": ("report", "What was done, opened and spent, for programs"),
@@ -293,7 +296,7 @@ _MEDIA_TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class BundledFile:
     """A file of a bundle: its name, its size, and the hex SHA-256 of its content."""
 
     name: str
@@ -319,7 +322,7 @@ def documents(
 
 
 def datapackage(
-    config: Config, report: Mapping[str, object] | None, files: Iterable[Packed]
+    config: Config, report: Mapping[str, object] | None, files: Iterable[BundledFile]
 ) -> bytes:
     """The Data Package over all ``files``: what each is, its size and its hash."""
     about = (report or {}).get("about")
@@ -341,13 +344,13 @@ def datapackage(
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _resource(file: Packed, form: TextFormat) -> dict[str, object]:
+def _resource(file: BundledFile, form: TextFormat) -> dict[str, object]:
     ending = file.name.rpartition(".")[2]
     name, title = _DESCRIPTIONS.get(file.name, (_plain(file.name), ""))
     resource: dict[str, object] = {
         "name": name,
         # Without it, validators guess from the ending, and take report.json for a report of their own.
-        "type": "table" if file.name == TABLE else "file",
+        "type": "table" if file.name == TABLE_FILE else "file",
         **({"title": title} if title else {}),
         "path": file.name,
         "format": ending,
@@ -355,7 +358,7 @@ def _resource(file: Packed, form: TextFormat) -> dict[str, object]:
         "bytes": file.size,
         "hash": f"sha256:{file.digest}",
     }
-    if file.name == TABLE:
+    if file.name == TABLE_FILE:
         resource |= {
             "profile": "tabular-data-resource",
             "encoding": "utf-8" if form.encoding == "utf-8-sig" else form.encoding,

@@ -18,25 +18,31 @@ from mechanisms.accounting import rho
 from mechanisms.silos import Request
 from parties.audit.checks import identity
 from parties.audit.checks.flaim import clocks, messages, same_certificate
-from parties.audit.checks.report import charges_of, openings_of, read
-from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
-from parties.audit.findings import SERVER_LIMITS, Failed, NotApplicable, require
-from parties.audit.rules import READABLE, Need, Rule
+from parties.audit.checks.report import charges_of, openings_of, read_report
+from parties.audit.evidence import (
+    Evidence,
+    TranscriptAttempt,
+    TranscriptEntry,
+    event_of,
+    require_complete,
+)
+from parties.audit.findings import SERVER_LIMITS, CheckFailure, NotApplicable, require
+from parties.audit.rules import READABLE, Prerequisite, Rule
 from parties.config import Config
 from parties.federation import secagg_steps as secagg
-from parties.federation.algorithm import Plan, plan_digest
+from parties.federation.algorithm import AlgorithmPlan, plan_digest
 from parties.federation.flaim_parameters import is_malicious
-from parties.federation.journal import head_of, request_of
-from parties.federation.sum_parameters import check_silos, session, silos_section
+from parties.federation.journal import request_from_head, request_head
+from parties.federation.sum_parameters import check_silos, silo_session_parameters, silos_section
 from parties.federation.sums_schema import (
     ASKED,
     FILES,
     FINISHED,
     JOINED,
     LEFT,
-    OPENED,
-    PROTOCOL,
-    STEPS,
+    SILO_OPENED_SUM,
+    SILO_STEPS,
+    SILOS_PROTOCOL,
     SUM,
 )
 from parties.foundation.errors import ConfigError
@@ -56,7 +62,7 @@ _OWN_NOISE = (
     "It cannot show that silos noised what they sent: each makes its answers private by its own noise and epsilon "
     "before they leave, and the sums get no other."
 )
-_PARTS = (
+_NOISE_SHARES = (
     "It cannot show that silos added their parts of the noise: all but the share that the configuration assumes to be "
     "corrupt are taken to have done so."
 )
@@ -67,7 +73,7 @@ _OWN_LEDGERS = (
     "Each silo keeps what it spent to itself: no charge is in the transcript to be compared."
 )
 
-_STEPS = {*STEPS.values(), *secagg.STEPS.values(), secagg.UNKNOWN}
+_STEPS = {*SILO_STEPS.values(), *secagg.SECAGG_STEPS.values(), secagg.UNKNOWN_STEP}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +81,7 @@ class SilosTerms:
     """What the configuration says, computed by the auditor."""
 
     config: Config
-    plan: Plan
+    plan: AlgorithmPlan
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,17 +90,17 @@ class SilosTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedSum:
+class RequestedSum:
     """One sum that was asked for: its ``number``, over how many silos, the ``request``, and the entries that follow."""
 
     number: int
     silos: int
     request: Request
     line: int
-    entries: Sequence[Entry]
+    entries: Sequence[TranscriptEntry]
 
     @property
-    def opened(self) -> list[Entry]:
+    def opened(self) -> list[TranscriptEntry]:
         """What was opened of it."""
         return [entry for entry in self.entries if entry.kind == "opened"]
 
@@ -107,36 +113,38 @@ def limits_of(terms: SilosTerms) -> tuple[str, ...]:
     elif plan.private_answers:
         noise = _OWN_NOISE
     else:
-        noise = _PARTS if silos_section(terms.config).noise == "distributed" else _BY_SERVER
-    wrote, whose, _, _, ledgers, truth = SERVER_LIMITS
+        noise = _NOISE_SHARES if silos_section(terms.config).noise == "distributed" else _BY_SERVER
+    wrote, ledger_text, _, _, ledgers, truth = SERVER_LIMITS
     name = "" if terms.config.algorithm is None else terms.config.algorithm[0]
     charged = _OWN_LEDGERS if plan.private_answers else ledgers
-    return (wrote, whose, noise, _RESULTS[name], charged, truth)
+    return (wrote, ledger_text, noise, _RESULTS[name], charged, truth)
 
 
 def terms_of(evidence: Evidence) -> SilosTerms:
     """The terms of the configuration in the transcript. Raises Failed."""
     transcript = evidence.transcripts[0]
-    require(transcript.protocol == PROTOCOL, "the transcript is not of a silos' server")
+    require(transcript.protocol == SILOS_PROTOCOL, "the transcript is not of a silos' server")
     config = identity.rebuild_config(transcript)
     try:
         plan = plan_of(config)
         check_silos(config, plan)
     except ConfigError as error:
-        raise Failed(f"the configuration in the transcript cannot be used: {error}") from error
+        raise CheckFailure(
+            f"the configuration in the transcript cannot be used: {error}"
+        ) from error
     return SilosTerms(config, plan)
 
 
-def sums_of(attempt: Attempt) -> Iterator[AskedSum]:
+def sums_of(attempt: TranscriptAttempt) -> Iterator[RequestedSum]:
     """The sums of an attempt. Raises Failed."""
     starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note(ASKED)]
     for start, end in pairwise([*starts, len(attempt.entries)]):
         note = attempt.entries[start]
         try:
-            request = request_of(note.text("head").encode(), b"")
+            request = request_from_head(note.text("head").encode(), b"")
         except ValueError as error:
-            raise Failed(f"line {note.line} asks for nothing: {error}") from error
-        yield AskedSum(
+            raise CheckFailure(f"line {note.line} asks for nothing: {error}") from error
+        yield RequestedSum(
             note.number("round"),
             note.number("clients"),
             request,
@@ -145,14 +153,14 @@ def sums_of(attempt: Attempt) -> Iterator[AskedSum]:
         )
 
 
-def _all_sums(evidence: Evidence) -> list[AskedSum]:
+def _all_sums(evidence: Evidence) -> list[RequestedSum]:
     return [asked for attempt in evidence.transcripts[0].attempts for asked in sums_of(attempt)]
 
 
 def completeness(evidence: Evidence) -> str:
     """From the header to the closing seal of a finished run, with a seal after every sum that was opened."""
     transcript = evidence.transcripts[0]
-    require_whole(transcript)
+    require_complete(transcript)
     last = transcript.attempts[-1]
     require(last.clean, "the transcript does not end with the closing seal of a finished run")
     finished = last.notes(FINISHED)
@@ -192,10 +200,10 @@ def configuration(evidence: Evidence, terms: SilosTerms) -> str:
 
 def requests(evidence: Evidence, terms: SilosTerms) -> str:
     """Every sum that was asked for is one of the plan's kinds, and there are no more of each than it has."""
-    kinds = {head_of(request): most for request, most in terms.plan.kinds}
-    found = Counter(head_of(asked.request) for asked in _all_sums(evidence))
+    kinds = {request_head(request): most for request, most in terms.plan.kinds}
+    found = Counter(request_head(asked.request) for asked in _all_sums(evidence))
     for head, count in found.items():
-        step = request_of(head, b"").step
+        step = request_from_head(head, b"").step
         require(head in kinds, f"the plan has no sum {step[:40]!r} of this length, noise and cost")
         require(
             count <= kinds[head],
@@ -222,7 +230,7 @@ def clients(evidence: Evidence, terms: SilosTerms) -> str:
     return f"{len(certificates)} of the run's {len(terms.names)} silos took part, each with one certificate."
 
 
-def _check_survivors(asked: AskedSum, terms: SilosTerms) -> None:
+def _check_survivors(asked: RequestedSum, terms: SilosTerms) -> None:
     where = f"line {asked.line}, sum {asked.number}"
     parameters = _session(asked, terms)
     here: set[str] = set()
@@ -262,11 +270,11 @@ def _check_survivors(asked: AskedSum, terms: SilosTerms) -> None:
     )
 
 
-def _session(asked: AskedSum, terms: SilosTerms) -> Parameters:
+def _session(asked: RequestedSum, terms: SilosTerms) -> Parameters:
     try:
-        return session(terms.config, asked.request, asked.silos, random_bytes=bytes)
+        return silo_session_parameters(terms.config, asked.request, asked.silos, random_bytes=bytes)
     except ParameterError as error:
-        raise Failed(f"no session takes sum {asked.number}: {error}") from error
+        raise CheckFailure(f"no session takes sum {asked.number}: {error}") from error
 
 
 def openings(evidence: Evidence) -> str:
@@ -280,7 +288,7 @@ def openings(evidence: Evidence) -> str:
             for entry in asked.opened:
                 where = f"line {entry.line}"
                 fits = (entry.text("what"), entry.text("step"), entry.number("round")) == (
-                    OPENED,
+                    SILO_OPENED_SUM,
                     SUM,
                     asked.number,
                 )
@@ -301,7 +309,7 @@ def ledger(evidence: Evidence, terms: SilosTerms) -> str:
     """Each sum was paid for before it was asked for, at what its noise costs, and all are within the budget."""
     costs: list[float] = []
     for attempt in evidence.transcripts[0].attempts:
-        paid: dict[int, Entry] = {}
+        paid: dict[int, TranscriptEntry] = {}
         wanted = {asked.number: asked for asked in sums_of(attempt)}
         for entry in attempt.of("ledger"):
             event, number = event_of(entry), entry.number("round")
@@ -354,7 +362,7 @@ def files(evidence: Evidence) -> str:
 
 def report(evidence: Evidence, terms: SilosTerms) -> str:
     """report.json has the parameters, charges, openings and the guarantee of the run."""
-    document, transcript = read(evidence), evidence.transcripts[0]
+    document, transcript = read_report(evidence), evidence.transcripts[0]
     run, section = terms.config.run, silos_section(terms.config)
     charged = charges_of(transcript)
     made: dict[str, object] = {
@@ -393,20 +401,20 @@ def _table(document: object, name: str) -> dict[str, object]:
 
 RULES: tuple[Rule[SilosTerms], ...] = (
     *READABLE,
-    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
-    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
-    Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
-    Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
-    Rule("configuration", lambda case: configuration(case.evidence, case.terms), Need.FORM),
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Prerequisite.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Prerequisite.FORM),
+    Rule("clocks", lambda case: clocks(case.evidence), Prerequisite.FORM),
+    Rule("completeness", lambda case: completeness(case.evidence), Prerequisite.FORM),
+    Rule("configuration", lambda case: configuration(case.evidence, case.terms), Prerequisite.FORM),
     Rule(
         "messages",
         lambda case: messages(case.evidence, _STEPS, len(case.terms.names)),
-        Need.CONFIGURATION,
+        Prerequisite.CONFIGURATION,
     ),
-    Rule("requests", lambda case: requests(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("clients", lambda case: clients(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("openings", lambda case: openings(case.evidence), Need.FORM),
-    Rule("ledger", lambda case: ledger(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("files made", lambda case: files(case.evidence), Need.FORM),
-    Rule("report", lambda case: report(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("requests", lambda case: requests(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("clients", lambda case: clients(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("openings", lambda case: openings(case.evidence), Prerequisite.FORM),
+    Rule("ledger", lambda case: ledger(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("files made", lambda case: files(case.evidence), Prerequisite.FORM),
+    Rule("report", lambda case: report(case.evidence, case.terms), Prerequisite.CONFIGURATION),
 )

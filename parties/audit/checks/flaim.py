@@ -23,29 +23,35 @@ from parties.audit.checks import identity, publication
 from parties.audit.checks.quality import check_claims, check_columns, check_verdict, written_table
 from parties.audit.checks.report import (
     FIGURES,
-    UNJUDGED,
+    UNCHECKED_COMMUNICATION,
     charges_of,
-    compare,
-    judge_about,
+    check_header,
+    compare_figures,
     openings_of,
-    read,
+    read_report,
 )
-from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
-from parties.audit.findings import Failed, require
-from parties.audit.rules import READABLE, Case, Need, Rule
+from parties.audit.evidence import (
+    Evidence,
+    TranscriptAttempt,
+    TranscriptEntry,
+    event_of,
+    require_complete,
+)
+from parties.audit.findings import CheckFailure, require
+from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule
 from parties.config import Config
 from parties.federation import secagg_steps as secagg
-from parties.federation.flaim_parameters import is_malicious, section_of, settings_of
+from parties.federation.flaim_parameters import flaim_section, is_malicious, settings_of
 from parties.federation.transcript_schema import (
     CHOICES,
     FINISHED,
+    FLAIM_OPENED,
+    FLAIM_PROTOCOL,
+    FLAIM_STEPS,
     JOINED,
     LEFT,
-    OPENED,
-    PROTOCOL,
     ROUND,
     SELECTED,
-    STEPS,
     SUMS,
 )
 from parties.foundation.errors import ConfigError
@@ -54,7 +60,7 @@ from parties.report.from_result import workload_size
 from parties.report.model import Privacy, RunReport
 from protocols.transcript import round_ended
 
-_STEPS = {*STEPS.values(), *secagg.STEPS.values(), secagg.UNKNOWN}
+_STEPS = {*FLAIM_STEPS.values(), *secagg.SECAGG_STEPS.values(), secagg.UNKNOWN_STEP}
 _CHOICE = struct.Struct(">IH")
 
 
@@ -69,7 +75,7 @@ class FlaimTerms:
     @property
     def names(self) -> tuple[str, ...]:
         """The clients."""
-        return section_of(self.config).clients
+        return flaim_section(self.config).clients
 
     @property
     def schedule(self) -> Schedule:
@@ -80,28 +86,30 @@ class FlaimTerms:
 def terms_of(evidence: Evidence) -> FlaimTerms:
     """The terms of the configuration in the transcript. Raises Failed."""
     transcript = evidence.transcripts[0]
-    require(transcript.protocol == PROTOCOL, "the transcript is not of a FLAIM server")
+    require(transcript.protocol == FLAIM_PROTOCOL, "the transcript is not of a FLAIM server")
     config = identity.rebuild_config(transcript)
     try:
         return FlaimTerms(config, config.build_workload(), settings_of(config))
     except ConfigError as error:
-        raise Failed(f"the configuration in the transcript cannot be used: {error}") from error
+        raise CheckFailure(
+            f"the configuration in the transcript cannot be used: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class FlaimRound:
     """One round of an attempt: its number, the note that begins it, what follows, and the schedule as it was then."""
 
     number: int
-    note: Entry
-    entries: Sequence[Entry]
+    note: TranscriptEntry
+    entries: Sequence[TranscriptEntry]
     plan: Schedule
 
 
 def completeness(evidence: Evidence) -> str:
     """From the header to the closing seal of a finished run, with a seal after every round that was begun."""
     transcript = evidence.transcripts[0]
-    require_whole(transcript)
+    require_complete(transcript)
     last = transcript.attempts[-1]
     require(last.clean, "the transcript does not end with the closing seal of a finished run")
     finished = last.notes(FINISHED)
@@ -122,7 +130,7 @@ def completeness(evidence: Evidence) -> str:
     return "The transcript reaches from its header to the closing seal of a finished run."
 
 
-def _rounds_begun(attempt: Attempt) -> list[int]:
+def _rounds_begun(attempt: TranscriptAttempt) -> list[int]:
     """Their numbers, but for one that an interrupted attempt had not paid for: it is taken again, or never."""
     begun = [entry.number("round") for entry in attempt.notes(ROUND)]
     paid = {entry.number("round") for entry in attempt.of("ledger")}
@@ -164,7 +172,7 @@ def messages(evidence: Evidence, kinds: Collection[str], clients: int) -> str:
     )
 
 
-def rounds_of(attempt: Attempt, terms: FlaimTerms) -> Iterator[Round]:
+def rounds_of(attempt: TranscriptAttempt, terms: FlaimTerms) -> Iterator[FlaimRound]:
     """The rounds of an attempt; an annealed schedule is followed by what was charged. Raises Failed."""
     plan = terms.schedule
     starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note(ROUND)]
@@ -173,10 +181,12 @@ def rounds_of(attempt: Attempt, terms: FlaimTerms) -> Iterator[Round]:
         number = note.number("round")
         if plan.adaptive and number > 0:
             plan = _advanced(plan, number, entries, terms)
-        yield Round(number, note, entries, plan)
+        yield FlaimRound(number, note, entries, plan)
 
 
-def _advanced(plan: Schedule, number: int, entries: Sequence[Entry], terms: FlaimTerms) -> Schedule:
+def _advanced(
+    plan: Schedule, number: int, entries: Sequence[TranscriptEntry], terms: FlaimTerms
+) -> Schedule:
     """The schedule in round ``number``: finer or not, as the charges say."""
     charged = next((event_of(entry) for entry in entries if entry.kind == "ledger"), None)
     choices = []
@@ -185,15 +195,15 @@ def _advanced(plan: Schedule, number: int, entries: Sequence[Entry], terms: Flai
         try:
             then.advance(number, settled=settled)
         except ValueError as error:
-            raise Failed(f"round {number} is not in the plan: {error}") from error
+            raise CheckFailure(f"round {number} is not in the plan: {error}") from error
         choices.append(then)
     for choice in choices:
-        if charged in [event for _, event in due(number, choice, terms)]:
+        if charged in [event for _, event in due_charges(number, choice, terms)]:
             return choice
     return choices[0]
 
 
-def due(number: int, plan: Schedule, terms: FlaimTerms) -> list[tuple[str, Event]]:
+def due_charges(number: int, plan: Schedule, terms: FlaimTerms) -> list[tuple[str, Event]]:
     """What round ``number`` is charged, in its order, with the step of each charge."""
     settings = terms.settings
     charges: list[tuple[str, Event]] = []
@@ -210,7 +220,7 @@ def _one_way(number: int, terms: FlaimTerms) -> bool:
     return number == 0 or (terms.settings.one_way_each_round and number > 1)
 
 
-def chosen_in(entry: Entry, terms: FlaimTerms) -> dict[int, tuple[int, ...]]:
+def chosen_in(entry: TranscriptEntry, terms: FlaimTerms) -> dict[int, tuple[int, ...]]:
     """The candidates that each client chose, from an opening of choices. Raises Failed."""
     data, offset, chosen = entry.bytes("value"), 0, {}
     where = f"line {entry.line}"
@@ -249,9 +259,9 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
             opened = [entry for entry in round_.entries if entry.kind == "opened"]
             for entry in opened:
                 what, where = entry.text("what"), f"line {entry.line}"
-                require(what in OPENED, f"{where}: {what[:40]!r} may not be opened")
+                require(what in FLAIM_OPENED, f"{where}: {what[:40]!r} may not be opened")
                 fits = (entry.text("step"), entry.number("round")) == (
-                    OPENED[what],
+                    FLAIM_OPENED[what],
                     round_.number,
                 )
                 require(fits, f"{where}: {what} was opened in another step or round")
@@ -268,14 +278,16 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
     return f"Nothing was opened but {choices} lists of choices and {sums} noisy sums of the lengths that these make."
 
 
-def _sums(round_: Round, opened: Sequence[Entry], chosen: set[int], terms: FlaimTerms) -> int:
+def _sums(
+    round_: FlaimRound, opened: Sequence[TranscriptEntry], chosen: set[int], terms: FlaimTerms
+) -> int:
     """The sums of a round: one over everything, or one for each query, some of which may have been given up."""
     one_way, number = _one_way(round_.number, terms), max(round_.number, 0)
     candidates = tuple(sorted(chosen))
-    parts = [(one_way, candidates)] if one_way or candidates else []
+    queries = [(one_way, candidates)] if one_way or candidates else []
     if terms.settings.grouping == "query":
-        parts = [(True, ())] * one_way + [(False, (c,)) for c in candidates]
-    layouts = [Layout(number, 0, 1, 1.0, flag, some) for flag, some in parts]
+        queries = [(True, ())] * one_way + [(False, (c,)) for c in candidates]
+    layouts = [Layout(number, 0, 1, 1.0, flag, some) for flag, some in queries]
     left = iter([layout.cells(terms.workload) for layout in layouts])
     for entry in opened:
         count = entry.number("count")
@@ -295,7 +307,7 @@ def charges(evidence: Evidence, terms: FlaimTerms) -> str:
     count = 0
     for attempt in evidence.transcripts[0].attempts:
         for round_ in rounds_of(attempt, terms):
-            wanted = [step for step, _ in due(round_.number, round_.plan, terms)]
+            wanted = [step for step, _ in due_charges(round_.number, round_.plan, terms)]
             needed = {CHOICES: len([s for s in wanted if s != MEASURE]), SUMS: len(wanted)}
             made = 0
             for entry in round_.entries:
@@ -329,7 +341,7 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
         for round_ in rounds_of(attempt, terms):
             made = [entry for entry in round_.entries if entry.kind == "ledger"]
             for entry, (step, event) in zip(
-                made, due(round_.number, round_.plan, terms), strict=False
+                made, due_charges(round_.number, round_.plan, terms), strict=False
             ):
                 fits = entry.number("round") == round_.number and entry.text("step") == step
                 require(
@@ -337,7 +349,7 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
                     f"line {entry.line} charges {event_of(entry)} as {entry.text('step')}, where the plan has {event} "
                     f"as {step} of round {round_.number}",
                 )
-            most = len(due(round_.number, round_.plan, terms))
+            most = len(due_charges(round_.number, round_.plan, terms))
             require(
                 len(made) <= most,
                 f"round {round_.number} has {len(made)} charges; the plan has {most}",
@@ -422,7 +434,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
 
 
 def same_certificate(
-    entry: Entry, field: str, certificates: dict[str, str], names: Collection[str]
+    entry: TranscriptEntry, field: str, certificates: dict[str, str], names: Collection[str]
 ) -> None:
     """Raises Failed unless the client of ``entry`` is one of ``names``, with the certificate that it had before."""
     name = entry.text("client")
@@ -451,24 +463,24 @@ def traffic(evidence: Evidence) -> str:
 
 def _report(evidence: Evidence, terms: FlaimTerms) -> str:
     """report.json has the parameters, the budget, the charges, openings and rows of the run, and no other choices."""
-    document, transcript = read(evidence), evidence.transcripts[0]
+    document, transcript = read_report(evidence), evidence.transcripts[0]
     config, settings, ledger = terms.config, terms.settings, charges_of(transcript)
-    rows = publication.said_published(evidence).rows
+    rows = publication.sealed_digests(evidence).rows
     figures = RunReport(
         method=f"flaim-{settings.variant}",
         dataset="",
         parameters=parameters_of(config),
         privacy=Privacy(settings.rho, ledger),
         workload=workload_size(terms.workload),
-        communication=UNJUDGED,
+        communication=UNCHECKED_COMMUNICATION,
         time_s={"total": 0.0},
         opened=openings_of(transcript),
         seed=config.run.seed,
         synthetic_rows=rows,
         rounds_done=transcript.attempts[-1].notes(FINISHED)[-1].number("rounds"),
     )
-    compare(document, figures, FIGURES)
-    judge_about(document, config, evidence.directory / "transcripts" / "server.jsonl")
+    compare_figures(document, figures, FIGURES)
+    check_header(document, config, evidence.directory / "transcripts" / "server.jsonl")
     if isinstance(said := document.get("quality"), dict):
         check_verdict(said, config.domain)
     if (table := written_table(config, evidence.directory)) is not None:
@@ -496,32 +508,32 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
     )
 
 
-def _configuration(case: Case[FlaimTerms]) -> str:
+def _configuration(case: AuditCase[FlaimTerms]) -> str:
     return identity.configuration(case.evidence, case.terms.config, case.terms.workload, None)
 
 
 RULES: tuple[Rule[FlaimTerms], ...] = (
     *READABLE,
-    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
-    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
-    Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
-    Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
-    Rule("configuration", _configuration, Need.FORM),
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Prerequisite.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Prerequisite.FORM),
+    Rule("clocks", lambda case: clocks(case.evidence), Prerequisite.FORM),
+    Rule("completeness", lambda case: completeness(case.evidence), Prerequisite.FORM),
+    Rule("configuration", _configuration, Prerequisite.FORM),
     Rule(
         "messages",
         lambda case: messages(case.evidence, _STEPS, len(case.terms.names)),
-        Need.CONFIGURATION,
+        Prerequisite.CONFIGURATION,
     ),
-    Rule("clients", lambda case: clients(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("openings", lambda case: openings(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("charges", lambda case: charges(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("ledger", lambda case: ledger(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("traffic", lambda case: traffic(case.evidence), Need.CONFIGURATION),
-    Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
+    Rule("clients", lambda case: clients(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("openings", lambda case: openings(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("charges", lambda case: charges(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("ledger", lambda case: ledger(case.evidence, case.terms), Prerequisite.CONFIGURATION),
+    Rule("traffic", lambda case: traffic(case.evidence), Prerequisite.CONFIGURATION),
+    Rule("published", lambda case: publication.published(case.evidence), Prerequisite.FORM),
     Rule(
         "table",
         lambda case: publication.table(case.evidence, case.terms.config, case.terms.workload),
-        Need.CONFIGURATION,
+        Prerequisite.CONFIGURATION,
     ),
-    Rule("report", lambda case: _report(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("report", lambda case: _report(case.evidence, case.terms), Prerequisite.CONFIGURATION),
 )

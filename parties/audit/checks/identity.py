@@ -15,13 +15,19 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from mechanisms.workload import Workload
-from parties.audit.evidence import Attempt, Evidence, ServerTranscript, form_problem, require_whole
-from parties.audit.findings import Failed, require
+from parties.audit.evidence import (
+    Evidence,
+    ServerTranscript,
+    TranscriptAttempt,
+    form_problem,
+    require_complete,
+)
+from parties.audit.findings import CheckFailure, require
 from parties.config import Config, agreed_config, agreed_digest, load_config
 from parties.federation import transcript as secagg
 from parties.foundation.errors import CertificateError, ConfigError
 from parties.foundation.version import WIRE_VERSION
-from parties.identity.join_documents import words
+from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import common_name, load_certificate
 from parties.mpc.transcript_schema import FINISHED, ROUND, TOTAL
 from protocols.mesh import key_hash
@@ -30,7 +36,7 @@ from protocols.transcript import FORMAT, round_ended
 _SKEW = datetime.timedelta(hours=1)
 """How far a host's clock may be off when a certificate is looked at."""
 AUTHORITY = "ca.crt"
-_SAME = {
+_SAME_FIELDS = {
     "run": "run",
     "config_sha256": "configuration",
     "workload_sha256": "workload",
@@ -48,10 +54,10 @@ def form(transcripts: Sequence[ServerTranscript]) -> str:
         for line, record in enumerate(transcript.reading.records, start=1):
             where = f"line {line} of server {transcript.pid}'s transcript"
             if record is None:
-                raise Failed(f"{where} is not a record in the writer's form")
+                raise CheckFailure(f"{where} is not a record in the writer's form")
             problem = form_problem(record, transcript.protocol)
             if problem is not None:
-                raise Failed(f"{where}: {problem}")
+                raise CheckFailure(f"{where}: {problem}")
         kinds = [record["kind"] for record in transcript.reading.records if record is not None]
         require(
             kinds.count("header") == 1 and kinds[0] == "header",
@@ -73,7 +79,7 @@ def _require_format(transcript: ServerTranscript) -> None:
                 found = record.get(field)
                 if isinstance(found, int) and found != ours:
                     what = "format" if field == "format" else "messages of version"
-                    raise Failed(
+                    raise CheckFailure(
                         f"server {transcript.pid}'s transcript has {what} {found}, and this program reads {ours}:"
                         " audit it with the version that wrote it"
                     )
@@ -84,7 +90,7 @@ def chains(transcripts: Sequence[ServerTranscript]) -> str:
     for transcript in transcripts:
         for seal in transcript.reading.seals:
             if not seal.fits:
-                raise Failed(
+                raise CheckFailure(
                     f"the seal in line {seal.line} of server {transcript.pid}'s transcript does not fit the lines "
                     "before it: a line was changed, added, removed or moved"
                 )
@@ -108,15 +114,15 @@ def _certificate(evidence: Evidence, transcript: ServerTranscript) -> x509.Certi
                 if pin in (None, others[-1]):
                     return certificate
     if not others:
-        raise Failed(f"there is no certificate for {name!r} in the folder {folder.name}")
-    raise Failed(
+        raise CheckFailure(f"there is no certificate for {name!r} in the folder {folder.name}")
+    raise CheckFailure(
         f"the certificate for {name!r} has the key {others[0]}; the configuration that the servers agreed on pins {pin}"
     )
 
 
 def _pin(transcript: ServerTranscript) -> str | None:
     """The key of a transcript's server by the configuration in its own header; None where there is none."""
-    if transcript.protocol == secagg.PROTOCOL:
+    if transcript.protocol == secagg.SECAGG_PROTOCOL:
         return None
     name, config = transcript.header.text("name"), rebuild_config(transcript)
     servers = [party.pinned for party in config.parties]
@@ -125,14 +131,16 @@ def _pin(transcript: ServerTranscript) -> str | None:
     for pinned in servers:
         if pinned.name == name:
             return pinned.key
-    raise Failed(f"the configuration has no server {name!r}, whose transcript this is")
+    raise CheckFailure(f"the configuration has no server {name!r}, whose transcript this is")
 
 
 def _read(path: Path) -> x509.Certificate:
     try:
         return load_certificate(path, "certificate")
     except CertificateError as error:
-        raise Failed(f"{path.name} cannot be used: expected an X.509 certificate, PEM") from error
+        raise CheckFailure(
+            f"{path.name} cannot be used: expected an X.509 certificate, PEM"
+        ) from error
 
 
 def certificates(evidence: Evidence) -> str:
@@ -144,14 +152,14 @@ def certificates(evidence: Evidence) -> str:
         try:
             certificate.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature) as error:
-            raise Failed(f"the certificate of {name} is not issued by ca.crt") from error
+            raise CheckFailure(f"the certificate of {name} is not issued by ca.crt") from error
         times = [entry.time for entry in (transcript.entries[0], transcript.entries[-1])]
-        for item, whose in ((certificate, f"the certificate of {name}"), (authority, "ca.crt")):
+        for item, owner in ((certificate, f"the certificate of {name}"), (authority, "ca.crt")):
             for time in times:
                 moment = datetime.datetime.fromtimestamp(time, datetime.UTC)
                 first, last = item.not_valid_before_utc - _SKEW, item.not_valid_after_utc + _SKEW
                 valid = first <= moment <= last
-                require(valid, f"{whose} was not valid at {moment:%Y-%m-%d %H:%M} UTC")
+                require(valid, f"{owner} was not valid at {moment:%Y-%m-%d %H:%M} UTC")
     sha256 = authority.fingerprint(hashes.SHA256()).hex()
     fingerprint = f"ca.crt has the SHA-256 fingerprint {sha256}"
     if all(_pin(transcript) is None for transcript in evidence.transcripts):
@@ -164,7 +172,7 @@ def certificates(evidence: Evidence) -> str:
     return (
         "Every server's certificate has the key that the configuration pins, is issued by ca.crt and was valid during "
         f"the run; compare with what you agreed on: the configuration has the digest {digest}, in words "
-        f'"{words(digest)}"; {fingerprint}.'
+        f'"{fingerprint_words(digest)}"; {fingerprint}.'
     )
 
 
@@ -181,10 +189,12 @@ def signatures(evidence: Evidence) -> str:
                 elif isinstance(key, ec.EllipticCurvePublicKey):
                     key.verify(seal.signature, seal.signed, ec.ECDSA(hashes.SHA256()))
                 else:
-                    raise Failed(f"the certificate of {name} has a key of another kind")
+                    raise CheckFailure(f"the certificate of {name} has a key of another kind")
             except InvalidSignature as error:
                 where = f"line {seal.line} of server {transcript.pid}'s transcript"
-                raise Failed(f"the seal in {where} is not signed with the key of {name}") from error
+                raise CheckFailure(
+                    f"the seal in {where} is not signed with the key of {name}"
+                ) from error
             count += 1
     return f"All {count} seals are signed with the keys of the servers' certificates."
 
@@ -193,7 +203,7 @@ def completeness(evidence: Evidence) -> str:
     """Each transcript runs from header to closing seal of a finished run; each round has a total and then a seal."""
     for transcript in evidence.transcripts:
         who = f"server {transcript.pid}'s transcript"
-        require_whole(transcript)
+        require_complete(transcript)
         last = transcript.last
         require(last.clean, f"{who} does not end with the closing seal of a finished run")
         require(
@@ -217,7 +227,7 @@ def completeness(evidence: Evidence) -> str:
     return f"All three transcripts reach from their header to the closing seal of a finished run{again}."
 
 
-def _rounds_sealed(attempt: Attempt, who: str) -> None:
+def _rounds_sealed(attempt: TranscriptAttempt, who: str) -> None:
     """Before each round a commitment to its total, after it a seal, but for one that was interrupted."""
     sealed = [entry.text("reason") for entry in attempt.of("seal")]
     begun = [entry.number("round") for entry in attempt.notes(ROUND.what)]
@@ -269,7 +279,7 @@ def agreement(evidence: Evidence) -> str:
     first = evidence.transcripts[0].header
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
-            for name, what in _SAME.items():
+            for name, what in _SAME_FIELDS.items():
                 mine, theirs = attempt.opening.record[name], first.record[name]
                 require(
                     mine == theirs,
@@ -321,7 +331,7 @@ def configured(evidence: Evidence, config: Config) -> None:
             try:
                 same = load_config(path).digest() == digest
             except ConfigError as error:
-                raise Failed(f"{path.name} cannot be used: {error}") from error
+                raise CheckFailure(f"{path.name} cannot be used: {error}") from error
             require(same, f"{path.name} is not the configuration of the transcripts")
 
 
@@ -331,4 +341,6 @@ def rebuild_config(transcript: ServerTranscript) -> Config:
     try:
         return agreed_config(document if isinstance(document, dict) else {})
     except ConfigError as error:
-        raise Failed(f"the configuration in the transcripts cannot be used: {error}") from error
+        raise CheckFailure(
+            f"the configuration in the transcripts cannot be used: {error}"
+        ) from error

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parties.audit.evidence import Attempt, Entry, table
-from parties.audit.findings import Failed, require
+from parties.audit.evidence import TranscriptAttempt, TranscriptEntry, record_table
+from parties.audit.findings import CheckFailure, require
 from parties.config import Config
-from parties.mpc.inputs.linked import LINKED, Link
+from parties.mpc.inputs.linked import LINKED, SourceLink
 from parties.mpc.transcript_schema import COUNTING, RECOUNTING
 from protocols.bitslice import to_bits, words_for
 from protocols.errors import CheckFailed
@@ -20,24 +20,26 @@ from protocols.sort import Parts
 from protocols.steps import COMPARISONS, Aligned, Linked
 
 
-def capacities_of(note: Entry) -> Mapping[str, int]:
+def capacities_of(note: TranscriptEntry) -> Mapping[str, int]:
     """The owners of a batch that servers count, and how many rows each may have. Raises Failed."""
-    capacities = table(note.record["capacities"])
+    capacities = record_table(note.record["capacities"])
     rows = {client: value for client, value in capacities.items() if type(value) is int}
     right = bool(rows) and len(rows) == len(capacities) and min(rows.values()) > 0
     require(right, f"line {note.line}: a batch does not say how many rows its owners may have")
     return rows
 
 
-def is_linked(entry: Entry) -> bool:
+def is_linked(entry: TranscriptEntry) -> bool:
     """Whether an entry is the note of a batch of several sources."""
     batch = entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what)
     return batch and entry.text("form") == LINKED
 
 
-def linked_facts(note: Entry, attempt: Attempt, config: Config) -> tuple[Linked | Aligned, int]:
+def linked_facts(
+    note: TranscriptEntry, attempt: TranscriptAttempt, config: Config
+) -> tuple[Linked | Aligned, int]:
     """What joining a batch takes, and how many rows may come of it."""
-    link, declared = Link.of(config), capacities_of(note)
+    link, declared = SourceLink.of(config), capacities_of(note)
     if not link.by_key:
         rows = link.rows(declared)[0]
         return Aligned(rows, len(config.sources)), rows
@@ -59,18 +61,18 @@ class Sorting:
     config: Config
     _parts: Parts | None = None
 
-    def begin(self, note: Entry) -> None:
+    def begin(self, note: TranscriptEntry) -> None:
         """A batch of several sources is joined from here on."""
-        link = Link.of(self.config)
+        link = SourceLink.of(self.config)
         self._parts = None
         if link.by_key:
             facts = link.linking(capacities_of(note))
             self._parts = Parts.of(facts.total if facts.candidates else 0)
 
-    def size(self, entry: Entry, where: str) -> int:
+    def size(self, entry: TranscriptEntry, where: str) -> int:
         """How many words an opening of comparisons is to have; takes notice of what they say. Raises Failed."""
         if self._parts is None or not self._parts.unsorted:
-            raise Failed(f"{where}: comparisons are opened where no rows are sorted")
+            raise CheckFailure(f"{where}: comparisons are opened where no rows are sorted")
         left, right = self._parts.pairs()
         words = np.frombuffer(entry.bytes("value"), "<u8").astype(np.uint64)
         expected = words_for(len(left))
@@ -82,5 +84,5 @@ class Sorting:
         try:
             self._parts = self._parts.split(left, right, bits[: len(left)])
         except CheckFailed as error:
-            raise Failed(f"{where}: {error}") from error
+            raise CheckFailure(f"{where}: {error}") from error
         return expected

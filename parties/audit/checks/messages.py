@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from parties.audit.evidence import Attempt, Entry, Evidence, Session
-from parties.audit.findings import Failed, require
+from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt, TranscriptEntry
+from parties.audit.findings import CheckFailure, require
 from parties.mpc.steps import AGREE, ESTIMATE, FINISH, STEPS
 from parties.mpc.transcript_schema import NOTES, ROUND
 from protocols.steps import Phase
@@ -23,7 +23,7 @@ MAX_SKEW_S = 3600.0
 """How far the clocks of two hosts may be apart."""
 
 
-class Key(NamedTuple):
+class MessageKey(NamedTuple):
     """What the two ends of a message have to say alike."""
 
     label: str
@@ -33,17 +33,17 @@ class Key(NamedTuple):
     round: int
 
 
-def _key(entry: Entry) -> Key:
+def _key(entry: TranscriptEntry) -> MessageKey:
     size, round = entry.number("bytes"), entry.number("round")
-    return Key(entry.text("label"), entry.text("digest"), size, entry.text("step"), round)
+    return MessageKey(entry.text("label"), entry.text("digest"), size, entry.text("step"), round)
 
 
 def _between(
     evidence: Evidence, sender: int, receiver: int
-) -> tuple[list[tuple[Entry, Attempt]], ...]:
+) -> tuple[list[tuple[TranscriptEntry, TranscriptAttempt]], ...]:
     """The messages from one server to another, as each of the two wrote them down."""
 
-    def noted(pid: int, kind: str, peer: int) -> list[tuple[Entry, Attempt]]:
+    def noted(pid: int, kind: str, peer: int) -> list[tuple[TranscriptEntry, TranscriptAttempt]]:
         return [
             (entry, attempt)
             for attempt in evidence.transcripts[pid].attempts
@@ -86,13 +86,15 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
     return f"All {total} messages, {size} bytes, were received as they were sent, digest by digest{broken}."
 
 
-def _describe(entry: Entry, sender: int, receiver: int) -> str:
+def _describe(entry: TranscriptEntry, sender: int, receiver: int) -> str:
     number = entry.number("round")
     when = f" of round {number}" if number >= 0 else ""
     return f"a message from server {sender} to server {receiver} in step {entry.text('step')}{when}"
 
 
-def _may_be_lost(entry: Entry, attempt: Attempt, sessions: Mapping[str, Session]) -> bool:
+def _may_be_lost(
+    entry: TranscriptEntry, attempt: TranscriptAttempt, sessions: Mapping[str, MeshSession]
+) -> bool:
     """Whether the mesh broke down in the round of this message, or before the servers had agreed on anything."""
     step = entry.text("step")
     if attempt.session is None:
@@ -120,12 +122,12 @@ def steps(evidence: Evidence, rounds: int) -> str:
     return f"Every message belongs to one of the protocol's {len(STEPS)} steps and to a round, and has its own label."
 
 
-def _step_known(entry: Entry, pid: int, rounds: int) -> None:
+def _step_known(entry: TranscriptEntry, pid: int, rounds: int) -> None:
     name, number = entry.text("step"), entry.number("round")
     where = f"line {entry.line} of server {pid}'s transcript"
     step = STEPS.get(name)
     if step is None:
-        raise Failed(f"{where}: the protocol has no step {name[:40]!r}")
+        raise CheckFailure(f"{where}: the protocol has no step {name[:40]!r}")
     fits = step.first_round <= number <= rounds if step.in_round else number == -1
     require(
         fits, f"{where}: step {name} does not belong to round {number if number >= 0 else None}"
@@ -138,23 +140,23 @@ def order(evidence: Evidence) -> str:
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
             reached = -1
-            for entry, place in _places(attempt):
+            for entry, position in _positions(attempt):
                 # The model is estimated before a round, and once more after the last one that took place.
                 if _is_estimate(entry) and entry.number("round") >= reached // _PHASES - 1:
-                    place = max(place, reached)
+                    position = max(position, reached)
                 require(
-                    place >= reached,
+                    position >= reached,
                     f"line {entry.line} of server {transcript.pid}'s transcript ({_name(entry)}) comes too late",
                 )
-                reached, count = place, count + 1
+                reached, count = position, count + 1
     return f"{count} records of messages received, charges, openings and seals are in the protocol's order."
 
 
-def _is_estimate(entry: Entry) -> bool:
+def _is_estimate(entry: TranscriptEntry) -> bool:
     return entry.kind == "received" and entry.text("step") == ESTIMATE.name
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: TranscriptEntry) -> str:
     for field in ("step", "what", "reason", "client"):
         if field in entry.record:
             return f"{entry.kind} {entry.text(field)[:40]}"
@@ -162,15 +164,15 @@ def _name(entry: Entry) -> str:
 
 
 _PHASES = 10
-_BEFORE, _AFTER = -1, 1 << 40
+_BEFORE_ALL, _AFTER_ALL = -1, 1 << 40
 
 
-def _place(round: int, phase: Phase) -> int:
+def _position(round: int, phase: Phase) -> int:
     """Where a phase of a round stands in the order of the whole run."""
-    return {Phase.START: _BEFORE, Phase.END: _AFTER}.get(phase, _PHASES * round + phase)
+    return {Phase.START: _BEFORE_ALL, Phase.END: _AFTER_ALL}.get(phase, _PHASES * round + phase)
 
 
-def _places(attempt: Attempt) -> Iterator[tuple[Entry, int]]:
+def _positions(attempt: TranscriptAttempt) -> Iterator[tuple[TranscriptEntry, int]]:
     """Entries that have a place in the order of the protocol, and that place."""
     begun = False
     for entry in attempt.entries:
@@ -181,14 +183,14 @@ def _places(attempt: Attempt) -> Iterator[tuple[Entry, int]]:
         if entry.kind == "seal":
             ended = ended_round(entry.text("reason"))
             if ended is not None:
-                yield entry, _place(ended, Phase.MEASUREMENT)
+                yield entry, _position(ended, Phase.MEASUREMENT)
             continue
         phase = _phase_of(entry)
         if phase is not None:
-            yield entry, _place(entry.number("round"), phase)
+            yield entry, _position(entry.number("round"), phase)
 
 
-def _phase_of(entry: Entry) -> Phase | None:
+def _phase_of(entry: TranscriptEntry) -> Phase | None:
     """The phase that a record other than a seal belongs to, None where it has no place."""
     if entry.kind == "note":
         return NOTES[entry.text("what")].phase
@@ -231,7 +233,7 @@ def clocks(evidence: Evidence) -> str:
     return f"Nobody's time goes back and no message arrived before it was sent; clocks differed by {worst:.1f} s."
 
 
-def _least_lag(session: Session, sender: int, receiver: int) -> float | None:
+def _least_lag(session: MeshSession, sender: int, receiver: int) -> float | None:
     """The least time from sending to receiving, by the two hosts' clocks, of messages that both wrote down."""
     one, other = session.attempts[sender], session.attempts[receiver]
     if one is None or other is None:

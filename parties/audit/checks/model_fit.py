@@ -11,13 +11,13 @@ from functools import lru_cache
 from mechanisms.descent import Tables
 from mechanisms.model import Model
 from mechanisms.pgm import fit
-from parties.audit.checks.privacy import Terms
-from parties.audit.checks.released import Released, released
+from parties.audit.checks.privacy import RunTerms
+from parties.audit.checks.released import ReleasedMeasurements, released_measurements
 from parties.audit.evidence import Evidence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimated:
+class FittedModel:
     """The model that a round chose with, and its potentials, by the cliques measured before."""
 
     model: Model
@@ -25,19 +25,19 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fits:
+class ModelFits:
     """The final model, and the one of the last round that was finished; None where another mesh had made that."""
 
     final: Model
-    last: Estimated | None
+    last: FittedModel | None
 
 
 @lru_cache(maxsize=1)
-def fits_of(evidence: Evidence, terms: Terms) -> tuple[Fits, ...]:
+def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
     """One for each way in which the lead may have come to its last model. Raises Failed, EstimationError."""
-    opened = released(evidence, terms)
+    opened = released_measurements(evidence, terms)
     rounds = opened.measurements[-1].round
-    found: list[Fits] = []
+    found: list[ModelFits] = []
     for stages in _sequences(opened, terms):
         whole = _fitted(opened, terms, stages)
         found.append(whole)
@@ -50,11 +50,13 @@ def fits_of(evidence: Evidence, terms: Terms) -> tuple[Fits, ...]:
             found.append(rest)
             if rounds in stages[:skipped]:
                 earlier = [_fitted(opened, terms, other) for other in _earlier(opened, terms)]
-                found += [Fits(rest.final, made.last) for made in (whole, *earlier) if made.last]
+                found += [
+                    ModelFits(rest.final, made.last) for made in (whole, *earlier) if made.last
+                ]
     return tuple(found)
 
 
-def _earlier(opened: Released, terms: Terms) -> Iterator[list[int]]:
+def _earlier(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[int]]:
     """In which rounds each mesh may have made a model, up to that of the last round."""
     rounds = opened.measurements[-1].round
     for begun in sorted(set(opened.begun)):
@@ -62,7 +64,7 @@ def _earlier(opened: Released, terms: Terms) -> Iterator[list[int]]:
         yield [*([done] if terms.plan.adaptive and done else []), *range(done + 1, rounds + 1)]
 
 
-def _sequences(opened: Released, terms: Terms) -> Iterator[list[int]]:
+def _sequences(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[int]]:
     """In which rounds the mesh that made the model may have made one before (``mechanisms.aim.run_aim``).
 
     It is one of those that went on from the last measurement or earlier. An annealed schedule looks back by one model;
@@ -80,16 +82,16 @@ def _sequences(opened: Released, terms: Terms) -> Iterator[list[int]]:
             yield [*stages, *range(done + 1, rounds + 2)]
 
 
-def _fitted(opened: Released, terms: Terms, stages: Sequence[int]) -> Fits:
+def _fitted(opened: ReleasedMeasurements, terms: RunTerms, stages: Sequence[int]) -> ModelFits:
     """A fit in each round of ``stages``, each starting from the one before, and a last one."""
     run, rounds = terms.config.run, opened.measurements[-1].round
     potentials: Tables = {}
-    last: Estimated | None = None
+    last: FittedModel | None = None
     for number in stages:
         until = [m for m in opened.measurements if m.round < number]
         model, potentials = fit(terms.workload, until, iterations=run.iterations, start=potentials)
         if number == rounds:
-            last = Estimated(model, potentials)
+            last = FittedModel(model, potentials)
     final = run.final_iterations
     model, _ = fit(terms.workload, opened.measurements, iterations=final, start=potentials)
-    return Fits(model, last)
+    return ModelFits(model, last)

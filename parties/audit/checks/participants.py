@@ -16,13 +16,19 @@ from dataclasses import dataclass, field
 
 from parties.audit.checks.identity import AUTHORITY
 from parties.audit.checks.linkage import capacities_of
-from parties.audit.checks.privacy import Terms, finished_rounds
-from parties.audit.evidence import Attempt, Entry, Evidence, Session, table
-from parties.audit.findings import Failed, require
+from parties.audit.checks.privacy import RunTerms, finished_rounds
+from parties.audit.evidence import (
+    Evidence,
+    MeshSession,
+    TranscriptAttempt,
+    TranscriptEntry,
+    record_table,
+)
+from parties.audit.findings import CheckFailure, require
 from parties.config import NO_CHECK
 from parties.foundation.errors import CertificateError
 from parties.identity.signing import Issuer
-from parties.methods.distaim import left_out
+from parties.methods.distaim import excluded_owner
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.inputs import input_forms
 from parties.mpc.steps import PASSED
@@ -39,14 +45,14 @@ from parties.mpc.transcript_schema import (
     ROUND,
     WITHDRAWN,
 )
-from parties.report.model import Excluded
+from parties.report.model import ExcludedOwner
 from protocols.steps import CHOICE, COUNTS
 
 
-def clients(evidence: Evidence, terms: Terms) -> str:
+def clients(evidence: Evidence, terms: RunTerms) -> str:
     """The three counted the same data owners, each once, in the numbers that they say and the configuration allows."""
     expected, minimum = terms.config.clients.expected, terms.config.clients.minimum
-    owners, ever = _Owners(), 0
+    owners, ever = _CountedOwners(), 0
     for session in evidence.sessions:
         lists = [
             [
@@ -83,7 +89,7 @@ def _most_clients(evidence: Evidence) -> int:
     return max((e.number("clients") for e in rounds if e.number("round") <= last), default=0)
 
 
-def _same_clients(lists: Sequence[Sequence[tuple[object, ...]]], session: Session) -> None:
+def _same_clients(lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSession) -> None:
     longest = max(lists, key=len, default=[])
     for attempt, own in zip(session.present, lists, strict=True):
         same = list(own) == list(longest[: len(own)])
@@ -97,22 +103,22 @@ def _same_clients(lists: Sequence[Sequence[tuple[object, ...]]], session: Sessio
 
 
 @dataclass(frozen=True, slots=True)
-class _Owners:
+class _CountedOwners:
     """Who is counted ``here``, in one mesh; the last upload ``accepted`` of each; of whom something was ``opened``."""
 
     here: frozenset[str] = frozenset()
     accepted: Mapping[str, str] = field(default_factory=dict)
     opened: frozenset[str] = frozenset()
 
-    def with_all(self, after: Sequence["_Owners"]) -> "_Owners":
+    def with_all(self, after: Sequence["_CountedOwners"]) -> "_CountedOwners":
         """What is known before the next mesh, by what came ``after`` each server's part in this one."""
         accepted = dict(self.accepted)
         for each in sorted(after, key=lambda each: len(each.accepted)):
             accepted |= each.accepted
-        return _Owners(frozenset(), accepted, self.opened.union(*(e.opened for e in after)))
+        return _CountedOwners(frozenset(), accepted, self.opened.union(*(e.opened for e in after)))
 
 
-def _counted(attempt: Attempt, before: _Owners) -> _Owners:
+def _counted(attempt: TranscriptAttempt, before: _CountedOwners) -> _CountedOwners:
     """Whom an attempt counted in the end.
 
     Once something was opened of an owner, its upload is the same throughout the run, and nothing of it is taken back.
@@ -126,8 +132,8 @@ def _counted(attempt: Attempt, before: _Owners) -> _Owners:
             known_all = len(set(names)) == len(names) and accepted.keys() >= set(names)
             require(known_all, f"{line} lists an owner that no mesh accepted")
             here = set(names)
-        elif entry.takes_back:
-            for name in table(entry.record["clients"]):
+        elif entry.is_removal:
+            for name in record_table(entry.record["clients"]):
                 require(
                     name not in opened, f"{line}: {name!r} is taken back, of whom was opened before"
                 )
@@ -147,14 +153,14 @@ def _counted(attempt: Attempt, before: _Owners) -> _Owners:
             )
         elif entry.kind == "opened" and entry.record["what"] in (CHOICE.what, COUNTS.what):
             opened |= here
-    return _Owners(frozenset(here), accepted, frozenset(opened))
+    return _CountedOwners(frozenset(here), accepted, frozenset(opened))
 
 
 _CHECKED = ("", Exclusion.OUT_OF_BOUNDS)
 """The reasons, none among them, that an opened bit decides between."""
 
 
-def limits(evidence: Evidence, terms: Terms) -> str:
+def limits(evidence: Evidence, terms: RunTerms) -> str:
     """Every owner was counted, or excluded, as its bit says; other exclusions are as the servers' claims say.
 
     Who sent rows has no bit: it weighs what its capacity says, whatever it sent.
@@ -162,9 +168,9 @@ def limits(evidence: Evidence, terms: Terms) -> str:
     bits = excluded = withdrawn = 0
     rows: dict[str, int] = {}
     for session in evidence.sessions:
-        _alike(session, [list(attempt.of("opened")) for attempt in session.present])
+        _check_alike(session, [list(attempt.of("opened")) for attempt in session.present])
         for note in (ACCUSED, COUNTING, RECOUNTING, WITHDRAWN, REPLACED, REVOKED):
-            _alike(session, [list(attempt.notes(note.what)) for attempt in session.present])
+            _check_alike(session, [list(attempt.notes(note.what)) for attempt in session.present])
         withdrawn += len(_withdrawn(session, evidence))
         counts = [_follow(attempt, terms) for attempt in session.present]
         bits += max(bits for bits, _ in counts)
@@ -179,22 +185,24 @@ def limits(evidence: Evidence, terms: Terms) -> str:
     return f"{what}; {excluded} were excluded, for reasons that are shown{gone}."
 
 
-def _withdrawn(session: Session, evidence: Evidence) -> set[str]:
+def _withdrawn(session: MeshSession, evidence: Evidence) -> set[str]:
     """Who has withdrawn, by its own signature, with a certificate of the run's authority."""
     found: set[str] = set()
     for attempt in session.present:
         header = evidence.transcripts[attempt.pid].header
         run, config = header.text("run"), header.text("config_sha256")
         for entry in attempt.notes(WITHDRAWN.what):
-            for client, said in table(entry.record["clients"]).items():
+            for client, said in record_table(entry.record["clients"]).items():
                 try:
                     signed = SignedWithdrawal.from_dict(
-                        {"client": client, **table(said)}, run, config
+                        {"client": client, **record_table(said)}, run, config
                     )
                     signed.check(_authority(evidence), run, config)
                 except (ValueError, CertificateError) as error:
                     where = f"line {entry.line} of server {attempt.pid}'s transcript"
-                    raise Failed(f"{where}: {client!r} has not signed its withdrawal") from error
+                    raise CheckFailure(
+                        f"{where}: {client!r} has not signed its withdrawal"
+                    ) from error
                 found.add(client)
     return found
 
@@ -203,41 +211,43 @@ def _authority(evidence: Evidence) -> Issuer:
     try:
         return Issuer.load(evidence.certificates / AUTHORITY)
     except CertificateError as error:
-        raise Failed(f"{AUTHORITY} cannot be used: expected an X.509 certificate, PEM") from error
+        raise CheckFailure(
+            f"{AUTHORITY} cannot be used: expected an X.509 certificate, PEM"
+        ) from error
 
 
-def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
+def excluded(evidence: Evidence) -> tuple[ExcludedOwner, ...]:
     """Who was not counted in the end, by the first server's transcript, as the report has it."""
-    left: dict[str, Excluded] = {}
+    left: dict[str, ExcludedOwner] = {}
     for attempt in evidence.transcripts[0].attempts:
         if not attempt.notes(ROUND.what):
             continue
         # What was not counted before a restart is judged anew, or waited for again.
-        decided: dict[str, Excluded] = {}
-        waiting: dict[str, Excluded] = {}
-        noted: dict[str, Excluded] = {}
+        decided: dict[str, ExcludedOwner] = {}
+        waiting: dict[str, ExcludedOwner] = {}
+        noted: dict[str, ExcludedOwner] = {}
         accused: dict[str, list[int]] = {}
         for entry in attempt.entries:
             number = entry.number("round") if "round" in entry.record else -1
             if entry.is_note(ACCUSED.what):
-                shown = table(entry.record["shown"])
+                shown = record_table(entry.record["shown"])
                 accused[entry.text("client")] = sorted(map(int, shown))
             elif entry.is_note(WITHDRAWN.what):
-                for client in table(entry.record["clients"]):
-                    decided[client] = left_out(client, number, Exclusion.WITHDRAWN, [])
+                for client in record_table(entry.record["clients"]):
+                    decided[client] = excluded_owner(client, number, Exclusion.WITHDRAWN, [])
             elif entry.is_note(REVOKED.what):
-                for client, upload in table(entry.record["clients"]).items():
+                for client, upload in record_table(entry.record["clients"]).items():
                     if upload:
-                        decided[client] = left_out(client, number, Exclusion.REVOKED, [])
+                        decided[client] = excluded_owner(client, number, Exclusion.REVOKED, [])
             elif entry.kind == "client" and entry.record["accepted"]:
                 decided.pop(entry.text("client"), None)
             elif entry.kind == "client":
                 client, reason = entry.text("client"), Exclusion(entry.text("reason"))
-                decided[client] = left_out(client, number, reason, accused.get(client, []))
+                decided[client] = excluded_owner(client, number, reason, accused.get(client, []))
             elif entry.is_note(INCOMPLETE.what):
                 noted = {
-                    client: left_out(client, number, Exclusion.INCOMPLETE, _numbers(servers))
-                    for client, servers in table(entry.record["clients"]).items()
+                    client: excluded_owner(client, number, Exclusion.INCOMPLETE, _numbers(servers))
+                    for client, servers in record_table(entry.record["clients"]).items()
                 }
             elif entry.is_note(ROUND.what):
                 waiting, noted = noted, {}
@@ -255,15 +265,15 @@ def counted_capacities(evidence: Evidence) -> dict[str, int]:
         for entry in attempt.entries:
             if entry.is_note(COUNTED.what):
                 counted = {str(name) for name in entry.items("clients")}
-            elif entry.takes_back:
-                counted -= table(entry.record["clients"]).keys()
+            elif entry.is_removal:
+                counted -= record_table(entry.record["clients"]).keys()
             elif entry.kind == "client" and entry.record["accepted"]:
                 counted.add(entry.text("client"))
         capacities |= rows_capacities(attempt)
     return {client: capacities[client] for client in counted if client in capacities}
 
 
-def rows_capacities(attempt: Attempt) -> dict[str, int]:
+def rows_capacities(attempt: TranscriptAttempt) -> dict[str, int]:
     """The owners whose rows an attempt counted, and how many each may have."""
     found: dict[str, int] = {}
     for _, capacities, again in _counted_batches(attempt):
@@ -275,17 +285,19 @@ def rows_capacities(attempt: Attempt) -> dict[str, int]:
     return found
 
 
-def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int], bool]]:
+def _counted_batches(
+    attempt: TranscriptAttempt,
+) -> Iterator[tuple[TranscriptEntry, Mapping[str, int], bool]]:
     """The batches that servers counted, and whether they counted them again, to take them out of the total.
 
     Those are of owners whose rows are counted and who have withdrawn or replaced them, or were revoked, just before.
     """
     batch: Mapping[str, int] = {}
     inside, leaving = set[str](), set[str]()
-    anew, first, resumed = set[str](), set[str](), set[str]()
+    is_recount, first, resumed = set[str](), set[str](), set[str]()
     for entry in attempt.entries:
-        if entry.takes_back:
-            leaving |= table(entry.record["clients"]).keys() & inside
+        if entry.is_removal:
+            leaving |= record_table(entry.record["clients"]).keys() & inside
         elif entry.is_note(COUNTING.what):
             capacities = capacities_of(entry)
             again = capacities.keys() <= leaving
@@ -302,18 +314,18 @@ def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int
             where = f"line {entry.line} of server {attempt.pid}'s transcript"
             known = capacities_of(entry).keys() <= inside | resumed
             require(known, f"{where}: owners are counted again who were not counted before")
-            anew |= capacities_of(entry).keys()
+            is_recount |= capacities_of(entry).keys()
         elif entry.is_note(ROUND.what):
             where = f"line {entry.line} of server {attempt.pid}'s transcript"
-            all_anew = not anew or anew == first
-            require(all_anew, f"{where}: {len(first - anew)} owners are not counted again")
-            anew, first = set(), inside | resumed
+            all_anew = not is_recount or is_recount == first
+            require(all_anew, f"{where}: {len(first - is_recount)} owners are not counted again")
+            is_recount, first = set(), inside | resumed
             require(not leaving, f"{where}: {len(leaving)} owners' rows are still in the total")
 
 
-def _alike(session: Session, lists: Sequence[Sequence[Entry]]) -> None:
+def _check_alike(session: MeshSession, lists: Sequence[Sequence[TranscriptEntry]]) -> None:
     """The servers of a mesh tell the same of owners; where it broke down, one may not have come to the last of it."""
-    told = [
+    lists_by_server = [
         [
             tuple(str(value) for name, value in entry.record.items() if name != "t")
             for entry in entries
@@ -321,16 +333,16 @@ def _alike(session: Session, lists: Sequence[Sequence[Entry]]) -> None:
         ]
         for entries in lists
     ]
-    longest = max(told, key=len)
-    for attempt, own in zip(session.present, told, strict=True):
+    longest = max(lists_by_server, key=len)
+    for attempt, own in zip(session.present, lists_by_server, strict=True):
         same = own == longest[: len(own)] and (len(own) == len(longest) or not session.clean)
         require(same, f"server {attempt.pid} and another one tell differently of data owners")
 
 
-def _follow(attempt: Attempt, terms: Terms) -> tuple[int, int]:
+def _follow(attempt: TranscriptAttempt, terms: RunTerms) -> tuple[int, int]:
     """How many bits an attempt opened, and how many owners it excluded, after a look at each."""
     bits: deque[bool] = deque()
-    accused: dict[str, Entry] = {}
+    accused: dict[str, TranscriptEntry] = {}
     by_rows: set[str] = set()
     again = {entry.line for entry, _, repeated in _counted_batches(attempt) if repeated}
     opened = excluded = 0
@@ -365,13 +377,13 @@ def _follow(attempt: Attempt, terms: Terms) -> tuple[int, int]:
                 require(not reason, f"{where}: excluded as {reason!r} after its rows were counted")
             elif reason in _CHECKED:
                 _counts_may_come(terms, where)
-                _as_its_bit_says(reason, bits, terms, where)
+                _check_bit_reason(reason, bits, terms, where)
             else:
-                _as_shown(reason, accused.pop(entry.text("client"), None), where)
+                _check_shown_reason(reason, accused.pop(entry.text("client"), None), where)
     return opened, excluded
 
 
-def _batch(entry: Entry, terms: Terms, where: str) -> set[str]:
+def _batch(entry: TranscriptEntry, terms: RunTerms, where: str) -> set[str]:
     """The owners of a batch that servers count. Raises Failed unless the run takes such inputs from them."""
     forms = input_forms(terms.config, terms.workload)
     name, bound = entry.text("form"), terms.config.clients.rows_per_client
@@ -387,14 +399,14 @@ def _batch(entry: Entry, terms: Terms, where: str) -> set[str]:
     return set(capacities)
 
 
-def _counts_may_come(terms: Terms, where: str) -> None:
+def _counts_may_come(terms: RunTerms, where: str) -> None:
     """Raises Failed where owners have to send rows."""
     forms = input_forms(terms.config, terms.workload).values()
     allowed = not all(form.by_capacity for form in forms)
     require(allowed, f"{where}: an owner is counted that did not send rows")
 
 
-def _bits(entry: Entry, where: str) -> list[bool]:
+def _bits(entry: TranscriptEntry, where: str) -> list[bool]:
     words = entry.bytes("value")
     size = PASSED.itemsize
     values = [
@@ -405,7 +417,7 @@ def _bits(entry: Entry, where: str) -> list[bool]:
     return [value == 1 for value in values]
 
 
-def _as_its_bit_says(reason: str, bits: deque[bool], terms: Terms, where: str) -> None:
+def _check_bit_reason(reason: str, bits: deque[bool], terms: RunTerms, where: str) -> None:
     if terms.config.run.check == NO_CHECK:
         require(not reason, f"{where}: excluded as {reason!r}, which nobody checks")
         return
@@ -417,15 +429,15 @@ def _as_its_bit_says(reason: str, bits: deque[bool], terms: Terms, where: str) -
     )
 
 
-def _as_shown(reason: str, note: Entry | None, where: str) -> None:
+def _check_shown_reason(reason: str, note: TranscriptEntry | None, where: str) -> None:
     """Servers excluded an owner by what they said themselves."""
     if note is None:
-        raise Failed(f"{where}: an owner is excluded as {reason!r} and no server says so")
+        raise CheckFailure(f"{where}: an owner is excluded as {reason!r} and no server says so")
     require(reason == Exclusion.COMPONENTS_DIFFER, f"{where}: {reason!r} is nobody's to say")
-    shown = table(note.record["shown"])
+    shown = record_table(note.record["shown"])
     require(bool(shown), f"{where}: an owner is excluded as {reason!r} and nothing is shown")
     for accuser, by_holder in shown.items():
-        digests = table(by_holder)
+        digests = record_table(by_holder)
         holders = {str(pid) for pid in range(3) if accuser in (str(pid), str((pid + 1) % 3))}
         require(
             digests.keys() == holders and len({str(d) for d in digests.values()}) == len(holders),

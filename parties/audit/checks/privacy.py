@@ -23,8 +23,14 @@ from mechanisms.workload import Workload
 from parties.audit.checks import identity
 from parties.audit.checks.charges import opened_names, openings_by_name
 from parties.audit.checks.linkage import Sorting, is_linked
-from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
-from parties.audit.findings import Failed, require
+from parties.audit.evidence import (
+    Evidence,
+    MeshSession,
+    TranscriptAttempt,
+    TranscriptEntry,
+    event_of,
+)
+from parties.audit.findings import CheckFailure, require
 from parties.config import Config
 from parties.foundation.errors import ConfigError
 from parties.mpc.planning.budget import make_plan, released_costs
@@ -51,7 +57,7 @@ _Charge: TypeAlias = tuple[int, str, str, float, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class RunTerms:
     """What the configuration says, computed by the auditor."""
 
     config: Config
@@ -73,25 +79,27 @@ class Terms:
         """Cells of a column as round 0 measures it."""
         return (self.first or self.workload).domain.columns[column].size
 
-    def counts(self, entry: Entry) -> NDArray[np.float64]:
+    def counts(self, entry: TranscriptEntry) -> NDArray[np.float64]:
         """Opened numbers as noisy counts; ``protocols.measure``."""
         words = np.frombuffer(entry.bytes("value"), "<u4").astype(np.uint32)
         counts = R32.decode(words).astype(np.float64)
         return np.ldexp(counts, -noise_of(self.config.run.noise).fraction_bits)
 
 
-def terms_of(evidence: Evidence) -> Terms:
+def terms_of(evidence: Evidence) -> RunTerms:
     """The terms of the configuration in the transcripts. Raises Failed."""
     config = identity.rebuild_config(evidence.transcripts[0])
     try:
         workload = config.build_workload()
-        terms = Terms(config, workload, make_plan(config, workload), first_workload(config))
+        terms = RunTerms(config, workload, make_plan(config, workload), first_workload(config))
         return terms if terms.first is None else _resolved(evidence, terms)
     except ConfigError as error:
-        raise Failed(f"the configuration in the transcripts cannot be used: {error}") from error
+        raise CheckFailure(
+            f"the configuration in the transcripts cannot be used: {error}"
+        ) from error
 
 
-def _resolved(evidence: Evidence, terms: Terms) -> Terms:
+def _resolved(evidence: Evidence, terms: RunTerms) -> RunTerms:
     """The terms with the workload that follows from what round 0 opened; the largest there can be where that lacks."""
     found: dict[int, Checkpoint] = {}
     for session in evidence.sessions:
@@ -121,7 +129,7 @@ def candidates_of(mask: str, count: int) -> list[int]:
     return [int(index) for index in np.flatnonzero(bits[:count])]
 
 
-def openings(evidence: Evidence, terms: Terms) -> str:
+def openings(evidence: Evidence, terms: RunTerms) -> str:
     """Only choices and noisy counts were opened, as many and as large as the configuration allows."""
     totals: Counter[str] = Counter()
     # A mesh opens nothing twice; what a restart repeats is counted once in the run.
@@ -169,13 +177,13 @@ def openings(evidence: Evidence, terms: Terms) -> str:
     )
 
 
-def _held_by_one(session: Session) -> int:
+def _held_by_one(session: MeshSession) -> int:
     """How many openings only one of the three wrote down: what is lost with the mesh."""
     counts = sorted(sum(1 for _ in attempt.of("opened")) for attempt in session.present)
     return counts[-1] - counts[-2] if len(counts) > 1 else 0
 
 
-def _really_opened(attempt: Attempt) -> None:
+def _really_opened(attempt: TranscriptAttempt) -> None:
     """Raises Failed unless both others sent what the last opening needs, which this server alone wrote down.
 
     What they sent stands in their transcripts too (``messages``): a server cannot have opened what nobody opened to it.
@@ -207,7 +215,7 @@ def finished_rounds(evidence: Evidence) -> int:
     return notes[-1].number("rounds") if notes else -1
 
 
-def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
+def _openings_of(attempt: TranscriptAttempt, terms: RunTerms) -> list[str]:
     """What an attempt opened, after a look at each opening's step and size."""
     where = f"of server {attempt.pid}'s transcript"
     candidates: list[int] = []
@@ -254,7 +262,7 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
     return opened
 
 
-def _permitted(entry: Entry, where: str) -> str:
+def _permitted(entry: TranscriptEntry, where: str) -> str:
     """What an opening opened, which may be opened in its step. Raises Failed."""
     what = entry.text("what")
     require(what in OPENED_IN, f"{where}: {what[:40]!r} may not be opened")
@@ -263,7 +271,7 @@ def _permitted(entry: Entry, where: str) -> str:
     return what
 
 
-def _of_size(entry: Entry, size: int, where: str) -> None:
+def _of_size(entry: TranscriptEntry, size: int, where: str) -> None:
     """Raises Failed unless an opening is of ``size`` numbers and has the bytes for them."""
     _, opening = OPENED_IN[entry.text("what")]
     count = entry.number("count")
@@ -274,7 +282,7 @@ def _of_size(entry: Entry, size: int, where: str) -> None:
     )
 
 
-def values(evidence: Evidence, terms: Terms) -> str:
+def values(evidence: Evidence, terms: RunTerms) -> str:
     """The three opened the same values and drew the same conclusions from them."""
     count = 0
     for session in evidence.sessions:
@@ -293,20 +301,22 @@ def values(evidence: Evidence, terms: Terms) -> str:
     )
 
 
-def _opened_values(attempt: Attempt) -> list[tuple[object, ...]]:
+def _opened_values(attempt: TranscriptAttempt) -> list[tuple[object, ...]]:
     fields = ("round", "step", "what", "count", "value")
     entries = (entry for entry in attempt.of("opened") if entry.record["what"] != PASSED.what)
     return [entry.values(*fields) for entry in entries]
 
 
-def _notes(attempt: Attempt, what: str) -> list[tuple[object, ...]]:
+def _notes(attempt: TranscriptAttempt, what: str) -> list[tuple[object, ...]]:
     return [
         tuple(str(value) for name, value in e.record.items() if name != "t")
         for e in attempt.notes(what)
     ]
 
 
-def _same_up_to_the_end(lists: Sequence[Sequence[tuple[object, ...]]], session: Session) -> None:
+def _same_up_to_the_end(
+    lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSession
+) -> None:
     """Where a mesh broke down, a server may not have come to the last of them, or not have kept it."""
     longest = max(lists, key=len, default=[])
     for attempt, own in zip(session.present, lists, strict=True):
@@ -322,7 +332,7 @@ def _same_up_to_the_end(lists: Sequence[Sequence[tuple[object, ...]]], session: 
         )
 
 
-def _choices_hold(attempt: Attempt, terms: Terms) -> None:
+def _choices_hold(attempt: TranscriptAttempt, terms: RunTerms) -> None:
     """An opened choice is one of the candidates, and the noted query is that one."""
     candidates: list[int] = []
     opened: int | None = None
@@ -345,7 +355,7 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
             opened = None
 
 
-def ledger(evidence: Evidence, terms: Terms) -> str:
+def ledger(evidence: Evidence, terms: RunTerms) -> str:
     """Every charge costs what its event costs and is one that the plan provides for; the sum is within the budget."""
     budget, accountant = Fraction(terms.plan.rho), terms.plan.accountant
     ledgers: list[Counter[_Charge]] = []
@@ -400,7 +410,7 @@ def ledger(evidence: Evidence, terms: Terms) -> str:
     return f"{ledgers[0].total()} charges, recomputed from the plan, add up to {sum_}."
 
 
-def _numbers_of_charges(evidence: Evidence, entries: Counter[_Charge], terms: Terms) -> None:
+def _numbers_of_charges(evidence: Evidence, entries: Counter[_Charge], terms: RunTerms) -> None:
     """One charge for each release of the finished rounds, and at most two for each interruption.
 
     A choice whose measurement was lost, and not covered again, was a release after the last finished round.
@@ -416,7 +426,7 @@ def _numbers_of_charges(evidence: Evidence, entries: Counter[_Charge], terms: Te
         made[number, step] += times
     missing, extra = planned - made, made - planned
     for number, step in missing:
-        raise Failed(f"round {number} has no charge for {step}")
+        raise CheckFailure(f"round {number} has no charge for {step}")
     # One charge that nothing was opened for, and the one before it where only one server held what was opened.
     lost = len(evidence.sessions) - 1
     explained = lost + sum(_held_by_one(session) for session in evidence.sessions)
@@ -433,7 +443,7 @@ def step_text(charges: Counter[tuple[int, str]]) -> str:
     return f"{step} of round {number}"
 
 
-def _as_planned(attempt: Attempt, evidence: Evidence, terms: Terms) -> None:
+def _as_planned(attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms) -> None:
     """The events that an attempt charged are those of the schedule, followed round by round."""
     for number, entries, plan in rounds_of(attempt, terms):
         for entry in entries:
@@ -449,11 +459,13 @@ def _as_planned(attempt: Attempt, evidence: Evidence, terms: Terms) -> None:
             )
 
 
-def rounds_of(attempt: Attempt, terms: Terms) -> Iterator[tuple[int, list[Entry], Schedule]]:
+def rounds_of(
+    attempt: TranscriptAttempt, terms: RunTerms
+) -> Iterator[tuple[int, list[TranscriptEntry], Schedule]]:
     """Each round of an attempt with its charges and the schedule as it was then."""
     plan = schedule_at(attempt, terms)
     begun = False
-    entries: list[Entry] = []
+    entries: list[TranscriptEntry] = []
     number = -1
     for entry in attempt.entries:
         if entry.is_note(ROUND.what):
@@ -472,7 +484,7 @@ def rounds_of(attempt: Attempt, terms: Terms) -> Iterator[tuple[int, list[Entry]
         yield number, entries, plan
 
 
-def schedule_at(attempt: Attempt, terms: Terms) -> Schedule:
+def schedule_at(attempt: TranscriptAttempt, terms: RunTerms) -> Schedule:
     """The schedule with which an attempt began, told of what was released and lost before."""
     plan = make_plan(terms.config, terms.workload)
     agreed = attempt.notes(AGREED.what)
@@ -489,13 +501,13 @@ def schedule_at(attempt: Attempt, terms: Terms) -> Schedule:
         )
         plan.resume(sigmas)
     except ValueError as error:
-        raise Failed(
+        raise CheckFailure(
             f"server {attempt.pid} went on after rounds that no plan comes to: {error}"
         ) from error
     return plan
 
 
-def _next_charge(attempt: Attempt, start: Entry) -> Event | None:
+def _next_charge(attempt: TranscriptAttempt, start: TranscriptEntry) -> Event | None:
     for entry in attempt.entries:
         if entry.line > start.line and entry.is_note(ROUND.what):
             return None
@@ -515,7 +527,7 @@ def _advanced(plan: Schedule, number: int, charged: Event | None, where: str) ->
         try:
             plan_then.advance(number, settled=settled)
         except ValueError as error:
-            raise Failed(f"{where} is not in the plan: {error}") from error
+            raise CheckFailure(f"{where} is not in the plan: {error}") from error
         require(plan_then.rounds >= number, f"{where} is not in the plan: nothing is left for it")
         choices.append(plan_then)
     for choice in choices:

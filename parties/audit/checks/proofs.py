@@ -1,16 +1,17 @@
 """In malicious mode: what was opened was proved before, at every server; and what proofs send has their form.
 
-Provides the check ``proved``; ``problem_of`` and ``sizes_problem``, which judge the messages of a step of proofs: how
-many there are at one server, and their sizes by what all three sent; ``counted_problem``, whether all rows that were
-counted were proved; and ``gates_problem``, whether as many ANDs can have been proved as there were. Public: everything.
+Provides the check ``openings_proved``; ``problem_of`` and ``sizes_problem``, which judge the messages of a step of
+proofs: how many there are at one server, and their sizes by what all three sent; ``counted_problem``, whether all rows
+that were counted were proved; and ``gates_problem``, whether as many ANDs can have been proved as there were. Public:
+everything.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Never
 
-from parties.audit.checks.privacy import Terms
-from parties.audit.evidence import Attempt, Evidence
+from parties.audit.checks.privacy import RunTerms
+from parties.audit.evidence import Evidence, TranscriptAttempt
 from parties.audit.findings import require
 from parties.config import MALICIOUS
 from parties.mpc.steps import (
@@ -23,7 +24,7 @@ from parties.mpc.steps import (
     PASSED,
     PREPARE_VERIFY,
     SELECT_VERIFY,
-    Messages,
+    MessageFacts,
 )
 from protocols.proof_sizes import Tables, Told, most_gates, tables_of
 from protocols.proof_sizes import problem_of as sizes_of_proofs
@@ -43,7 +44,7 @@ _BY_NAME = {step.name: step for step in OF_PROOFS}
 _LAST_WORD_BYTES = 1
 
 
-_PROVED_IN: tuple[tuple[Sequence[Step[Never]], Sequence[Step[Messages]]], ...] = (
+_PROVED_IN: tuple[tuple[Sequence[Step[Never]], Sequence[Step[MessageFacts]]], ...] = (
     (
         (*OF_CHECKS, *OF_LINKING, LINK_ALIGN, *OF_RECODING, *OF_COUNTING),
         (CLIENTS_VERIFY, LINK_VERIFY, COUNT_VERIFY),
@@ -62,28 +63,30 @@ def is_proof(step: str) -> bool:
 def problem_of(step: str, sizes: list[int], times: int) -> str | None:
     """What is wrong with the messages that a server sent to one peer in a step of proofs taken so many times."""
     judged = _BY_NAME[step].problem
-    return judged(Messages(sizes, times, 0, False, 0)) if judged is not None else None
+    return judged(MessageFacts(sizes, times, 0, False, 0)) if judged is not None else None
 
 
-def sizes_problem(attempts: Sequence[Attempt], step: str, number: int) -> str | None:
+def sizes_problem(attempts: Sequence[TranscriptAttempt], step: str, number: int) -> str | None:
     """What is wrong with the sizes of what all three servers sent in a step of proofs in a round."""
     if len(attempts) < 3:
         return None
     checks = [_checks(attempt, step, number) for attempt in attempts]
     if len({len(found) for found in checks}) > 1:
         return "the servers took part in different numbers of checks"
-    told = sorted(zip(attempts, checks, strict=True), key=lambda item: item[0].pid)
-    return next(filter(None, map(sizes_of_proofs, zip(*(c for _, c in told), strict=True))), None)
+    sizes = sorted(zip(attempts, checks, strict=True), key=lambda item: item[0].pid)
+    return next(filter(None, map(sizes_of_proofs, zip(*(c for _, c in sizes), strict=True))), None)
 
 
-def counted_problem(attempt: Attempt, number: int, wanted: Sequence[Tables]) -> str | None:
+def counted_problem(
+    attempt: TranscriptAttempt, number: int, wanted: Sequence[Tables]
+) -> str | None:
     """What is wrong with the proofs of what a server counted in a round, whose rows ask for these tables.
 
     What the last of them leave is proved with the round's total, as is what owners' checks open.
     """
-    found = [tables_of(told) for told in _checks(attempt, COUNT_VERIFY.name, number)]
+    found = [tables_of(counts) for counts in _checks(attempt, COUNT_VERIFY.name, number)]
     if found != list(wanted):
-        return f"tables of {_shown(found)} were proved; the rows that were counted ask for {_shown(wanted)}"
+        return f"tables of {_tables_text(found)} were proved; the rows that were counted ask for {_tables_text(wanted)}"
     opened = sum(
         (entry.record["what"], entry.number("round")) == (PASSED.what, number)
         for entry in attempt.of("opened")
@@ -92,22 +95,22 @@ def counted_problem(attempt: Attempt, number: int, wanted: Sequence[Tables]) -> 
     return "the round's total was not proved" if wanted and totals < 1 else None
 
 
-def gates_problem(attempt: Attempt, number: int, gates: Mapping[str, int]) -> str | None:
+def gates_problem(attempt: TranscriptAttempt, number: int, gates: Mapping[str, int]) -> str | None:
     """What is wrong with a server's proofs of a round, whose steps have so many words of ``gates``, by name."""
     for steps, proofs in _PROVED_IN:
         made = sum(gates.get(step.name, 0) for step in steps)
-        checks = (told for proof in proofs for told in _checks(attempt, proof.name, number))
+        checks = (counts for proof in proofs for counts in _checks(attempt, proof.name, number))
         if sum(map(most_gates, checks)) < made:
             names = ", ".join(proof.name for proof in proofs)
             return f"{made} words of ANDs were sent, and too few proved in {names}"
     return None
 
 
-def _shown(tables: Sequence[Tables]) -> str:
+def _tables_text(tables: Sequence[Tables]) -> str:
     return ", ".join(f"{t.rows} x {t.entries}" for t in tables) or "no rows"
 
 
-def _checks(attempt: Attempt, step: str, number: int) -> list[Told]:
+def _checks(attempt: TranscriptAttempt, step: str, number: int) -> list[Told]:
     """What a server sent in each check of a step, which ends with a word to both."""
     before, following = (attempt.pid - 1) % 3, (attempt.pid + 1) % 3
     sizes: dict[int, list[list[int]]] = {before: [[]], following: [[]]}
@@ -121,7 +124,7 @@ def _checks(attempt: Attempt, step: str, number: int) -> list[Told]:
     return [Told(*pair) for pair in pairs if any(pair)]
 
 
-def proved(evidence: Evidence, terms: Terms) -> str:
+def openings_proved(evidence: Evidence, terms: RunTerms) -> str:
     """Both peers of a server had said that they found all right, before it opened anything."""
     if terms.config.run.security != MALICIOUS:
         return f"run.security = {terms.config.run.security}: the servers are assumed to follow the protocol."
@@ -131,7 +134,7 @@ def proved(evidence: Evidence, terms: Terms) -> str:
     )
 
 
-def _opened(attempt: Attempt) -> int:
+def _opened(attempt: TranscriptAttempt) -> int:
     """How many openings an attempt has, each after its proofs. Raises Failed."""
     words: Counter[tuple[str, int, int]] = Counter()
     opened: Counter[tuple[str, int]] = Counter()

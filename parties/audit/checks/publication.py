@@ -4,8 +4,8 @@ The lead tells the others the digests of table and model, and all three seal the
 the table has to be rows drawn from the model, and the model a fit of what was opened. For that the auditor fits a model
 itself, from the same openings in the same order with as many iterations, and compares misfits
 (``mechanisms.pgm.misfit``) and the answers to all queries. Public: everything. Known limits: which of the tables that a
-model may draw it is, and what a model says beyond the workload's queries, the lead decides; TOLERANCE, ``_APART`` and
-``_CHANCE`` are its room in them.
+model may draw it is, and what a model says beyond the workload's queries, the lead decides; TOLERANCE,
+``_MAX_DISTANCE`` and ``_CHANCE`` are its room in them.
 """
 
 import math
@@ -18,15 +18,22 @@ from mechanisms.model import Model
 from mechanisms.pgm import misfit
 from mechanisms.workload import Workload, count_marginals
 from parties.audit.checks.model_fit import fits_of
-from parties.audit.checks.privacy import Terms
-from parties.audit.checks.released import released
+from parties.audit.checks.privacy import RunTerms
+from parties.audit.checks.released import released_measurements
 from parties.audit.evidence import Evidence, ServerTranscript
-from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.findings import CheckFailure, NotApplicable, require
 from parties.config import Config
 from parties.foundation.errors import PartyError
 from parties.report.from_result import read_synthetic
 from parties.session.model_files import MAX_MODEL_BYTES, unpacked_bytes
-from parties.session.result_digests import MODEL, NOTE, TABLE, Published, model_digest, table_digest
+from parties.session.result_digests import (
+    MODEL_FOLDER,
+    NOTE,
+    TABLE_FILE,
+    ResultDigests,
+    model_digest,
+    table_digest,
+)
 
 TOLERANCE = 0.05
 """How much worse than the auditor's own fit a published model may be, in misfit: a twentieth of what noise alone makes.
@@ -35,7 +42,7 @@ On the machine of the run the two are the same computation and the same numbers.
 another order: with inputs off by 10^-10 of their size, the largest difference of 300 fits was 0.014, all others below
 0.003. Fits of another run's openings of the same data were worse by 0.35 or more with 15 cells, 0.8 with thousands.
 """
-_APART = 0.1
+_MAX_DISTANCE = 0.1
 """How far, in L1, a query's answer may be from the auditor's own fit's: a twentieth of the rows moved.
 
 The fits above, with inputs off by 10^-10, answered all queries alike up to 10^-6.
@@ -48,68 +55,70 @@ _CHANCE = 1e-9
 
 def published(evidence: Evidence) -> str:
     """All servers sealed the same digests at the end, and they are those of the files in the folder."""
-    said, found = said_published(evidence), []
+    said, found = sealed_digests(evidence), []
     for name, shown, digest, wanted in (
-        (TABLE, TABLE, table_digest, said.table),
-        (MODEL, f"{MODEL}/", model_digest, said.model),
+        (TABLE_FILE, TABLE_FILE, table_digest, said.table),
+        (MODEL_FOLDER, f"{MODEL_FOLDER}/", model_digest, said.model),
     ):
         path = evidence.directory / name
         if path.exists():
             try:
                 there = digest(path)
             except PartyError as error:
-                raise Failed(f"{shown} cannot be read") from error
+                raise CheckFailure(f"{shown} cannot be read") from error
             require(there == wanted, f"{shown} is not what was made at the end of the run")
             found.append(shown)
     if not found:
-        raise NotApplicable(f"There is neither {TABLE} nor {MODEL}/ in the folder.")
+        raise NotApplicable(f"There is neither {TABLE_FILE} nor {MODEL_FOLDER}/ in the folder.")
     who = "All three servers" if len(evidence.transcripts) > 1 else "The server"
     return f"{who} sealed the digests of {' and '.join(found)} at the end of the run."
 
 
-def said_published(evidence: Evidence) -> Published:
+def sealed_digests(evidence: Evidence) -> ResultDigests:
     """What the servers sealed. Raises Failed where it is not one thing."""
-    said = [_said(transcript) for transcript in evidence.transcripts]
+    said = [_sealed_digests_of(transcript) for transcript in evidence.transcripts]
     for transcript, one in zip(evidence.transcripts, said, strict=True):
         who = f"servers 0 and {transcript.pid} sealed different digests of what was published"
         require(one == said[0], who)
     return said[0]
 
 
-def _said(transcript: ServerTranscript) -> Published:
+def _sealed_digests_of(transcript: ServerTranscript) -> ResultDigests:
     notes = transcript.last.notes(NOTE)
     require(
         len(notes) == 1,
         f"server {transcript.pid}'s transcript does not say once what was published",
     )
-    return Published(notes[0].text("table"), notes[0].text("model"), notes[0].number("rows"))
+    return ResultDigests(notes[0].text("table"), notes[0].text("model"), notes[0].number("rows"))
 
 
 def table(evidence: Evidence, config: Config, workload: Workload) -> str:
     """The table has as many rows as was sealed, and they are drawn from the model."""
-    if not (evidence.directory / TABLE).exists():
-        raise NotApplicable(f"There is no {TABLE} in the folder.")
+    if not (evidence.directory / TABLE_FILE).exists():
+        raise NotApplicable(f"There is no {TABLE_FILE} in the folder.")
     try:
         codes = read_synthetic(config, evidence.directory)
     except (PartyError, MechanismError) as error:
-        raise Failed(f"{TABLE} is no table of the configuration's columns") from error
-    rows = said_published(evidence).rows
-    require(len(codes) == rows, f"{TABLE} has {len(codes)} rows; {rows} were made")
+        raise CheckFailure(f"{TABLE_FILE} is no table of the configuration's columns") from error
+    rows = sealed_digests(evidence).rows
+    require(len(codes) == rows, f"{TABLE_FILE} has {len(codes)} rows; {rows} were made")
     model = _model(evidence, config)
     worst = model.sampling_error(codes)
     require(
         worst < _SPREAD,
-        f"{TABLE} is not drawn from {MODEL}/: a count is {worst:.1f} rows off, where less than 2 can be",
+        f"{TABLE_FILE} is not drawn from {MODEL_FOLDER}/: a count is {worst:.1f} rows off, where less than 2 can be",
     )
-    query = arranged(codes, model, workload)
+    query = implausible_query(codes, model, workload)
     require(
         query is None,
-        f"{TABLE} is not drawn from {MODEL}/: its counts of ({', '.join(query or ())}) are no chance",
+        f"{TABLE_FILE} is not drawn from {MODEL_FOLDER}/: its counts of ({', '.join(query or ())}) are no chance",
     )
-    return f"{TABLE} has {rows} rows, whose counts are those of rows drawn from the model."
+    return f"{TABLE_FILE} has {rows} rows, whose counts are those of rows drawn from the model."
 
 
-def arranged(codes: NDArray[np.int32], model: Model, workload: Workload) -> tuple[str, ...] | None:
+def implausible_query(
+    codes: NDArray[np.int32], model: Model, workload: Workload
+) -> tuple[str, ...] | None:
     """A query whose counts in a table are not those of rows drawn from the model; None where there is none.
 
     Within the model's cliques counts hardly vary (``Model.sampling_error``); between them no more than those of
@@ -132,36 +141,39 @@ def arranged(codes: NDArray[np.int32], model: Model, workload: Workload) -> tupl
 
 def _model(evidence: Evidence, config: Config) -> Model:
     """The published model. Raises NotApplicable where there is none, Failed where it is damaged or of other columns."""
-    folder = evidence.directory / MODEL
+    folder = evidence.directory / MODEL_FOLDER
     if not folder.is_dir():
-        raise NotApplicable(f"There is no {MODEL}/ in the folder.")
+        raise NotApplicable(f"There is no {MODEL_FOLDER}/ in the folder.")
     try:
-        require(unpacked_bytes(folder) <= MAX_MODEL_BYTES, f"{MODEL}/ is too large to be looked at")
+        require(
+            unpacked_bytes(folder) <= MAX_MODEL_BYTES,
+            f"{MODEL_FOLDER}/ is too large to be looked at",
+        )
         model = Model.load(folder)
     except (MechanismError, OSError, ValueError, MemoryError) as error:
-        raise Failed(f"{MODEL}/ is no model that can be read") from error
+        raise CheckFailure(f"{MODEL_FOLDER}/ is no model that can be read") from error
     same = model.domain == config.domain
-    require(same, f"{MODEL}/ is a model of other columns than the configuration's")
+    require(same, f"{MODEL_FOLDER}/ is a model of other columns than the configuration's")
     return model
 
 
-def model(evidence: Evidence, terms: Terms) -> str:
+def model(evidence: Evidence, terms: RunTerms) -> str:
     """The model fits the noisy counts that were opened as the auditor's own fit does, and answers alike."""
     given = _model(evidence, terms.released)
-    opened = released(evidence, terms)
+    opened = released_measurements(evidence, terms)
     try:
         said = misfit(terms.workload, opened.measurements, given)
         fits = [each.final for each in fits_of(evidence, terms)]
         own = max(misfit(terms.workload, opened.measurements, fitted) for fitted in fits)
     except MechanismError as error:
-        raise Failed(f"no model can be fitted to what was opened: {error}") from error
+        raise CheckFailure(f"no model can be fitted to what was opened: {error}") from error
     require(
         said <= own + TOLERANCE,
         f"the model is not one of what was opened: its misfit is {said:.3g} times that of noise, a fit's {own:.3g}",
     )
-    apart = [_apart(terms.workload, given, fitted) for fitted in fits]
+    apart = [_largest_distance(terms.workload, given, fitted) for fitted in fits]
     require(
-        any(distance <= _APART for distance in apart),
+        any(distance <= _MAX_DISTANCE for distance in apart),
         f"the model is not one of what was opened: it answers a query otherwise than a fit, by {min(apart):.2g} in L1",
     )
     return (
@@ -171,7 +183,7 @@ def model(evidence: Evidence, terms: Terms) -> str:
     )
 
 
-def _apart(workload: Workload, one: Model, other: Model) -> float:
+def _largest_distance(workload: Workload, one: Model, other: Model) -> float:
     """The largest L1 distance between two models' answers to a query of the workload."""
     pairs = zip(one.answers(workload.maximal), other.answers(workload.maximal), strict=True)
     return float(np.max([np.abs(left - right).sum() for left, right in pairs]))

@@ -21,12 +21,12 @@ from mechanisms.column_values import ColumnValues
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
 from mechanisms.pgm import CELLS_PER_MB, allowed_candidates
-from parties.audit.checks.model_fit import Estimated, Fits, fits_of
-from parties.audit.checks.privacy import Terms, rounds_of
-from parties.audit.checks.released import Released, released
-from parties.audit.checks.report import NAME, read
+from parties.audit.checks.model_fit import FittedModel, ModelFits, fits_of
+from parties.audit.checks.privacy import RunTerms, rounds_of
+from parties.audit.checks.released import ReleasedMeasurements, released_measurements
+from parties.audit.checks.report import REPORT_FILE, read_report
 from parties.audit.evidence import Evidence
-from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.findings import CheckFailure, NotApplicable, require
 from parties.config import Config
 from parties.foundation.errors import PartyError
 from parties.mpc.planning.budget import make_plan, noise_kind, rule_of
@@ -35,29 +35,29 @@ from parties.report.columns import column_summaries
 from parties.report.from_result import SyntheticTable, read_table_of
 from parties.report.quality import NOISE, aim_quality
 from parties.report.verdict import verdict
-from parties.session.result_digests import MODEL, TABLE
+from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 
 TOLERANCE = 1e-3
 """How far, in L1, a bound may be below the auditor's own: models are the same on the machine of the run, and on
 another one their answers differ by some 10^-6."""
 
 
-def quality(evidence: Evidence, terms: Terms) -> str:
+def quality(evidence: Evidence, terms: RunTerms) -> str:
     """No interval is narrower than what follows from the openings, and the verdict follows from the figures."""
-    document = read(evidence)
+    document = read_report(evidence)
     said = document.get("quality")
     if not isinstance(said, Mapping):
-        raise NotApplicable(f"{NAME} says nothing of quality.")
+        raise NotApplicable(f"{REPORT_FILE} says nothing of quality.")
     check_verdict(said, terms.released.domain)
     table = written_table(terms.released, evidence.directory)
-    if table is None or not (evidence.directory / MODEL).is_dir():
-        raise NotApplicable(f"There is no {TABLE} or no {MODEL}/ in the folder.")
+    if table is None or not (evidence.directory / MODEL_FOLDER).is_dir():
+        raise NotApplicable(f"There is no {TABLE_FILE} or no {MODEL_FOLDER}/ in the folder.")
     try:
         fits = fits_of(evidence, terms)
     except MechanismError as error:
-        raise Failed(f"no model can be fitted to what was opened: {error}") from error
+        raise CheckFailure(f"no model can be fitted to what was opened: {error}") from error
     check_columns(document, terms.released.domain, table.values)
-    opened = released(evidence, terms)
+    opened = released_measurements(evidence, terms)
     problems = []
     for each in fits:
         own = aim_quality(
@@ -80,19 +80,19 @@ def quality(evidence: Evidence, terms: Terms) -> str:
 
 def written_table(config: Config, directory: Path) -> SyntheticTable | None:
     """The synthetic table in a run's folder; None where there is none. Raises Failed."""
-    if not (directory / TABLE).exists():
+    if not (directory / TABLE_FILE).exists():
         return None
     try:
         return read_table_of(config, directory)
     except (PartyError, MechanismError) as error:
-        raise Failed(f"{TABLE} is no table of the configuration's columns") from error
+        raise CheckFailure(f"{TABLE_FILE} is no table of the configuration's columns") from error
 
 
 def check_verdict(said: Mapping[str, Any], domain: Domain) -> None:
     """Raises Failed unless the sentences are those that the rules make of the figures."""
     require(
         said.get("verdict") == verdict(said, domain),
-        f"{NAME} has a verdict that does not follow from its own figures",
+        f"{REPORT_FILE} has a verdict that does not follow from its own figures",
     )
 
 
@@ -102,11 +102,11 @@ def check_claims(said: Mapping[str, Any], domain: Domain, table: SyntheticTable)
     if claims is None:
         return
     own = column_claims(said, domain, table.codes, table.values)
-    require(len(claims) == len(own), f"{NAME} has not exactly one claim for each column")
+    require(len(claims) == len(own), f"{REPORT_FILE} has not exactly one claim for each column")
     for claimed, follows in zip(claims, own, strict=True):
         require(
-            _follows(claimed, follows),
-            f"{NAME} claims something else of the column {follows['column']} than follows from its intervals",
+            _is_consistent(claimed, follows),
+            f"{REPORT_FILE} claims something else of the column {follows['column']} than follows from its intervals",
         )
 
 
@@ -118,13 +118,13 @@ def check_columns(
     if said is None:
         return
     own = column_summaries(domain, values)
-    require(len(said) == len(own), f"{NAME} has not exactly the columns of {TABLE}")
+    require(len(said) == len(own), f"{REPORT_FILE} has not exactly the columns of {TABLE_FILE}")
     for claimed, follows in zip(said, own, strict=True):
         shown = _synthetic(claimed)
         for key, value in _synthetic(follows).items():
             require(
-                _alike(shown.get(key), value),
-                f"{NAME} has another {key} of the column {follows['column']} than {TABLE}",
+                _is_equal(shown.get(key), value),
+                f"{REPORT_FILE} has another {key} of the column {follows['column']} than {TABLE_FILE}",
             )
 
 
@@ -137,7 +137,9 @@ def _synthetic(column: Mapping[str, Any]) -> dict[str, Any]:
     return figures | {f"quantile {q}": both["synthetic"] for q, both in quantiles.items()}
 
 
-def _result(opened: Released, evidence: Evidence, terms: Terms, fits: Fits) -> AimResult:
+def _result(
+    opened: ReleasedMeasurements, evidence: Evidence, terms: RunTerms, fits: ModelFits
+) -> AimResult:
     """The run as the transcripts have it, with the last choice where the model is known that it was made with."""
     measurements = opened.measurements
     rounds, clients = measurements[-1].round, max(m.clients for m in measurements)
@@ -150,7 +152,7 @@ def _result(opened: Released, evidence: Evidence, terms: Terms, fits: Fits) -> A
 
 
 def _last_choice(
-    opened: Released, evidence: Evidence, terms: Terms, estimated: Estimated
+    opened: ReleasedMeasurements, evidence: Evidence, terms: RunTerms, estimated: FittedModel
 ) -> Chosen:
     """What the last round chose among, as ``mechanisms.aim.run_aim`` has it. Raises Failed."""
     config, workload, measured = terms.config, terms.workload, opened.measurements[-1]
@@ -177,7 +179,7 @@ def _last_choice(
     return Chosen(spec, spec.candidates.index(measured.candidate), measured)
 
 
-def _plans(evidence: Evidence, terms: Terms, number: int) -> tuple[Schedule, Schedule]:
+def _plans(evidence: Evidence, terms: RunTerms, number: int) -> tuple[Schedule, Schedule]:
     """The schedule when a round's model was made, and as it was in that round."""
     plans = {0: make_plan(terms.config, terms.workload)}
     for session in evidence.sessions:
@@ -189,29 +191,32 @@ def _plans(evidence: Evidence, terms: Terms, number: int) -> tuple[Schedule, Sch
 def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
     """What ``said`` claims beyond ``own``, in sentences."""
     if said["confidence"] != own["confidence"]:
-        yield f"{NAME} claims another confidence than {own['confidence']}"
+        yield f"{REPORT_FILE} claims another confidence than {own['confidence']}"
     if "likely" in said and said["likely"] != own["likely"]:
-        yield f"{NAME} claims that another share of the marginals is below what is likely, or other tables for it"
+        yield (
+            f"{REPORT_FILE} claims that another share of the marginals is below what is likely, or "
+            f"other tables for it"
+        )
     if said["dependencies"] != own["dependencies"]:
-        yield f"{NAME} has other dependencies than those of what was measured"
-    if not _follows(said.get("fine", []), own["fine"]):
-        yield f"{NAME} has other bounds on fine cells than those that follow from the openings"
-    if not _follows(said.get("shuffling"), own["shuffling"]):
-        yield f"{NAME} compares the pairs with independent columns otherwise than what was opened does"
+        yield f"{REPORT_FILE} has other dependencies than those of what was measured"
+    if not _is_consistent(said.get("fine", []), own["fine"]):
+        yield f"{REPORT_FILE} has other bounds on fine cells than those that follow from the openings"
+    if not _is_consistent(said.get("shuffling"), own["shuffling"]):
+        yield f"{REPORT_FILE} compares the pairs with independent columns otherwise than what was opened does"
     if len(said["marginals"]) != len(own["marginals"]):
-        yield f"{NAME} has not exactly one interval for each marginal"
+        yield f"{REPORT_FILE} has not exactly one interval for each marginal"
     for claimed, follows in zip(said["marginals"], own["marginals"], strict=False):
         where = f"the marginal of {', '.join(follows['columns'])}"
         if any(claimed[key] != follows[key] for key in ("columns", "query", "cells")):
-            yield f"{NAME} has another marginal in the place of {where}"
-        if not _alike(claimed["noise"], follows["noise"]):
-            yield f"{NAME} has another noise for {where}"
+            yield f"{REPORT_FILE} has another marginal in the place of {where}"
+        if not _is_equal(claimed["noise"], follows["noise"]):
+            yield f"{REPORT_FILE} has another noise for {where}"
         if not _is_wider(claimed, follows):
-            yield f"{NAME} has a narrower interval for {where} than what follows from the openings"
+            yield f"{REPORT_FILE} has a narrower interval for {where} than what follows from the openings"
         if _expects_less(claimed, follows):
-            yield f"{NAME} expects another error of {where} than what follows from the openings"
+            yield f"{REPORT_FILE} expects another error of {where} than what follows from the openings"
         if _claims_less_likely(claimed, follows):
-            yield f"{NAME} says of {where} that less is likely than what follows from the openings"
+            yield f"{REPORT_FILE} says of {where} that less is likely than what follows from the openings"
 
 
 def _is_wider(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
@@ -226,7 +231,7 @@ def _expects_less(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> boo
     if claimed["expected_is"] != follows["expected_is"]:
         return True
     if claimed["expected_is"] == NOISE:
-        return not _alike(claimed["expected"], follows["expected"])
+        return not _is_equal(claimed["expected"], follows["expected"])
     return bool(claimed["expected"] < follows["expected"] - TOLERANCE)
 
 
@@ -235,20 +240,20 @@ def _claims_less_likely(claimed: Mapping[str, Any], follows: Mapping[str, Any]) 
     return "likely" in claimed and not claimed["likely"] >= follows["likely"] - TOLERANCE
 
 
-def _follows(claimed: object, follows: object) -> bool:
+def _is_consistent(claimed: object, follows: object) -> bool:
     """Does a claim have what follows, in all of its parts? It may have more: what only a trial knows is not judged."""
     if isinstance(follows, Mapping):
         return isinstance(claimed, Mapping) and all(
-            _follows(claimed.get(key), value) for key, value in follows.items()
+            _is_consistent(claimed.get(key), value) for key, value in follows.items()
         )
     if isinstance(follows, list):
         if not isinstance(claimed, list) or len(claimed) != len(follows):
             return False
-        return all(map(_follows, claimed, follows))
-    return _alike(claimed, follows)
+        return all(map(_is_consistent, claimed, follows))
+    return _is_equal(claimed, follows)
 
 
-def _alike(one: object, other: object) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     if isinstance(one, float | int) and isinstance(other, float | int):
         return math.isclose(one, other, rel_tol=1e-6)
     return one == other

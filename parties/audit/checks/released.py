@@ -1,7 +1,7 @@
 """What a run of three servers released, read from its transcripts: the noisy marginals that its model was made of.
 
-Provides ``released``. A value that was opened and lost in a crash was charged and opened again: of one round and query
-the last one counts. Public: everything.
+Provides ``released_measurements``. A value that was opened and lost in a crash was charged and opened again: of one
+round and query the last one counts. Public: everything.
 """
 
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Measurement
-from parties.audit.checks.privacy import Terms, finished_rounds, rounds_of
-from parties.audit.evidence import Attempt, Evidence, Session
+from parties.audit.checks.privacy import RunTerms, finished_rounds, rounds_of
+from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt
 from parties.audit.findings import require
 from parties.mpc.private_bins import measurements_of
 from parties.mpc.records import Checkpoint
@@ -19,39 +19,41 @@ from protocols.steps import COUNTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Released:
+class ReleasedMeasurements:
     """``measurements`` of the finished rounds, in order; ``begun``: how many there were when each mesh began."""
 
     measurements: tuple[Measurement, ...]
     begun: tuple[int, ...]
 
 
-def released(evidence: Evidence, terms: Terms) -> Released:
+def released_measurements(evidence: Evidence, terms: RunTerms) -> ReleasedMeasurements:
     """The noisy marginals of the finished rounds. Raises Failed where one is missing."""
     one_way, rounds = terms.workload.one_way, finished_rounds(evidence)
     found: dict[tuple[int, int], Measurement] = {}
     chosen: dict[int, int] = {}
     begun = []
     for session in evidence.sessions:
-        begun.append(_begun(session))
+        begun.append(_n_agreed(session))
         attempt = max(session.present, key=lambda a: len(list(a.of("opened"))))
-        for measurement in _measured(attempt, evidence, terms):
+        for measurement in _measured_in(attempt, evidence, terms):
             found[measurement.round, measurement.candidate] = measurement
             chosen[measurement.round] = measurement.candidate
-    places = [(0, candidate) for candidate in one_way]
-    places += [(number, chosen.get(number, -1)) for number in range(1, rounds + 1)]
-    for place in places:
-        require(place in found, f"round {place[0]} has no noisy counts for the model")
-    return Released(tuple(found[place] for place in places), tuple(begun))
+    keys = [(0, candidate) for candidate in one_way]
+    keys += [(number, chosen.get(number, -1)) for number in range(1, rounds + 1)]
+    for key in keys:
+        require(key in found, f"round {key[0]} has no noisy counts for the model")
+    return ReleasedMeasurements(tuple(found[key] for key in keys), tuple(begun))
 
 
-def _begun(session: Session) -> int:
+def _n_agreed(session: MeshSession) -> int:
     """How many measurements the servers of a mesh had agreed that there were."""
     (note,) = session.present[0].notes(AGREED.what)
     return note.number("initial") + len(note.items("sigmas"))
 
 
-def _measured(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[Measurement]:
+def _measured_in(
+    attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms
+) -> Iterator[Measurement]:
     """What an attempt opened and noted about it."""
     plans: dict[int, Schedule] = {n: plan for n, _, plan in rounds_of(attempt, terms)}
     left = iter(terms.workload.one_way[attempt.notes(AGREED.what)[0].number("initial") :])

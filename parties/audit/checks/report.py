@@ -1,7 +1,7 @@
 """The check ``report``: the figures of report.json are those that the transcripts and the configuration make.
 
-Provides ``report``, and ``compare`` and ``judge_about``, which judge any report's figures. A trial writes its report
-after its servers have ended, with the table at hand; therefore none of it is sealed, and what follows from the
+Provides ``report``, and ``compare_figures`` and ``check_header``, which judge any report's figures. A trial writes its
+report after its servers have ended, with the table at hand; therefore none of it is sealed, and what follows from the
 computation is computed anew: parameters, budget and charges, workload, openings, choices, rounds, rows; and of which
 study it is, of which columns, and when it ended. Public: everything. Known limits: seconds, bytes, utility (which only
 a trial knows) and sentences are not judged; nor is report.html, which is drawn from report.json.
@@ -17,21 +17,21 @@ import numpy as np
 from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, Estimate, estimated_total
 from parties.audit.checks.participants import counted_capacities, excluded
-from parties.audit.checks.privacy import Terms, finished_rounds
-from parties.audit.checks.publication import said_published
-from parties.audit.checks.released import released
+from parties.audit.checks.privacy import RunTerms, finished_rounds
+from parties.audit.checks.publication import sealed_digests
+from parties.audit.checks.released import released_measurements
 from parties.audit.evidence import Evidence, ServerTranscript, event_of
-from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.findings import CheckFailure, NotApplicable, require
 from parties.config import Config
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.methods.distaim import implementation_delta
 from parties.mpc.outputs import result_document
-from parties.report.from_result import parameters, selected, sources_of, workload_size
-from parties.report.model import Communication, Opened, Privacy, RunReport
-from parties.report.privacy_text import about, ended
+from parties.report.from_result import run_parameters, selected_queries, sources_of, workload_size
+from parties.report.model import Communication, Privacy, ReportedOpening, RunReport
+from parties.report.privacy_text import report_header, transcript_end
 
-NAME = "report.json"
-UNJUDGED = Communication(0.0, 0.0, {}, 0.0)
+REPORT_FILE = "report.json"
+UNCHECKED_COMMUNICATION = Communication(0.0, 0.0, {}, 0.0)
 _TOLERANCE = 1e-9
 FIGURES = (
     "method",
@@ -46,11 +46,14 @@ FIGURES = (
 """What is judged of every report."""
 
 
-def report(evidence: Evidence, terms: Terms) -> str:
+def report(evidence: Evidence, terms: RunTerms) -> str:
     """report.json has the parameters, the budget, the charges, openings, choices and rows of the run."""
-    document = read(evidence)
+    document = read_report(evidence)
     config, workload = terms.config, terms.workload
-    measurements, rounds = released(evidence, terms).measurements, finished_rounds(evidence)
+    measurements, rounds = (
+        released_measurements(evidence, terms).measurements,
+        finished_rounds(evidence),
+    )
     clients = max(m.clients for m in measurements)
     total = estimated_total(measurements, clients, config.max_rows)
     nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
@@ -63,7 +66,7 @@ def report(evidence: Evidence, terms: Terms) -> str:
         rho_total=terms.plan.rho,
         ledger=ledger,
     )
-    rows = said_published(evidence).rows
+    rows = sealed_digests(evidence).rows
     require(
         rows == (config.run.rows or total), f"the table is said to have {rows} rows, not {total}"
     )
@@ -72,22 +75,22 @@ def report(evidence: Evidence, terms: Terms) -> str:
     figures = RunReport(
         method="distaim",
         dataset="",
-        parameters=parameters(config, config.clients.expected if there else clients),
+        parameters=run_parameters(config, config.clients.expected if there else clients),
         privacy=Privacy(terms.plan.rho, ledger, implementation_delta(config, workload)),
         workload=workload_size(
             config.build_workload(), sum(declared.values()), sources_of(config, declared)
         ),
-        communication=UNJUDGED,
+        communication=UNCHECKED_COMMUNICATION,
         time_s={"total": 0.0},
         opened=openings_of(evidence.transcripts[0]),
-        selected=selected(result),
+        selected=selected_queries(result),
         seed=config.run.seed,
         synthetic_rows=rows,
         rounds_done=rounds,
         excluded=excluded(evidence),
     )
-    compare(document, figures, (*FIGURES, "selected", "excluded"))
-    judge_about(document, config, evidence.directory / "transcripts" / "party-0.jsonl")
+    compare_figures(document, figures, (*FIGURES, "selected", "excluded"))
+    check_header(document, config, evidence.directory / "transcripts" / "party-0.jsonl")
     return (
         f"report.json has the figures that the transcripts make: epsilon = {config.run.epsilon:g}, delta = "
         f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows; "
@@ -95,7 +98,7 @@ def report(evidence: Evidence, terms: Terms) -> str:
     )
 
 
-def judge_about(document: Mapping[str, object], config: Config, transcript: Path) -> None:
+def check_header(document: Mapping[str, object], config: Config, transcript: Path) -> None:
     """Of which study a report says it is, of which columns, and when it ended. Raises Failed where it is otherwise.
 
     Older reports do not say. Which version wrote it, and its words for columns and unit, are not judged.
@@ -103,7 +106,10 @@ def judge_about(document: Mapping[str, object], config: Config, transcript: Path
     said = document.get("about")
     if said is None:
         return
-    made, facts = about(config, ended=ended(transcript)).to_dict(), _section(document, "about")
+    made, facts = (
+        report_header(config, ended=transcript_end(transcript)).to_dict(),
+        _section(document, "about"),
+    )
     for name in ("study", "configuration", "ended"):
         _same(facts.get(name), made[name], f"about.{name}")
     _same(_shapes(facts.get("columns")), _shapes(made["columns"]), "about.columns")
@@ -123,17 +129,17 @@ def _shapes(columns: object) -> list[object]:
     ]
 
 
-def read(evidence: Evidence) -> Mapping[str, object]:
+def read_report(evidence: Evidence) -> Mapping[str, object]:
     """The report in the folder. Raises NotApplicable where there is none, Failed where it is none."""
-    path = evidence.directory / NAME
+    path = evidence.directory / REPORT_FILE
     if not path.exists():
-        raise NotApplicable(f"There is no {NAME} in the folder.")
+        raise NotApplicable(f"There is no {REPORT_FILE} in the folder.")
     try:
-        document = json_of(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Failed(f"{NAME} is no report: {type(error).__name__}") from error
+        raise CheckFailure(f"{REPORT_FILE} is no report: {type(error).__name__}") from error
     if not isinstance(document, dict):
-        raise Failed(f"{NAME} is no report: it is no table")
+        raise CheckFailure(f"{REPORT_FILE} is no report: it is no table")
     return document
 
 
@@ -157,16 +163,18 @@ def charges_of(transcript: ServerTranscript) -> tuple[LedgerEntry, ...]:
     )
 
 
-def openings_of(transcript: ServerTranscript) -> tuple[Opened, ...]:
+def openings_of(transcript: ServerTranscript) -> tuple[ReportedOpening, ...]:
     """The openings of a transcript."""
     entries = (entry for entry in transcript.entries if entry.kind == "opened")
     return tuple(
-        Opened(e.number("round"), e.text("step"), e.text("what"), e.number("count"))
+        ReportedOpening(e.number("round"), e.text("step"), e.text("what"), e.number("count"))
         for e in entries
     )
 
 
-def compare(document: Mapping[str, object], figures: RunReport, names: Sequence[str]) -> None:
+def compare_figures(
+    document: Mapping[str, object], figures: RunReport, names: Sequence[str]
+) -> None:
     """Raises Failed, with where, unless ``document`` has the figures ``names`` of a report."""
     # As the report was written: lists instead of tuples, charges in one order.
     expected = json.loads(json.dumps(figures.to_dict()))
@@ -183,20 +191,22 @@ def _sorted(value: object) -> object:
 
 def _same(said: object, made: object, where: str) -> None:
     if isinstance(said, dict) and isinstance(made, dict):
-        require(said.keys() == made.keys(), f"{NAME} does not have exactly the fields of {where}")
+        require(
+            said.keys() == made.keys(), f"{REPORT_FILE} does not have exactly the fields of {where}"
+        )
         for name, value in made.items():
             _same(said[name], value, f"{where}.{name}")
     elif isinstance(said, list) and isinstance(made, list):
         require(
             len(said) == len(made),
-            f"{NAME} has {len(said)} entries in {where}, where the transcripts make {len(made)}",
+            f"{REPORT_FILE} has {len(said)} entries in {where}, where the transcripts make {len(made)}",
         )
         for number, (one, other) in enumerate(zip(said, made, strict=True)):
             _same(one, other, f"{where}[{number}]")
     else:
         require(
             _equal(said, made),
-            f"{NAME} says that {where} is {str(said)[:60]}, where the transcripts make it {str(made)[:60]}",
+            f"{REPORT_FILE} says that {where} is {str(said)[:60]}, where the transcripts make it {str(made)[:60]}",
         )
 
 

@@ -9,10 +9,16 @@ from collections import Counter
 
 from parties.audit.checks import identity
 from parties.audit.checks.flaim import clocks
-from parties.audit.evidence import Attempt, Evidence, require_whole
-from parties.audit.findings import Failed, require
-from parties.audit.rules import READABLE, Need, Rule
-from parties.federation.secagg_steps import MASKED, SESSION, STEPS, SUM, UNKNOWN
+from parties.audit.evidence import Evidence, TranscriptAttempt, require_complete
+from parties.audit.findings import CheckFailure, require
+from parties.audit.rules import READABLE, Prerequisite, Rule
+from parties.federation.secagg_steps import (
+    MASKED,
+    SECAGG_SESSION,
+    SECAGG_STEPS,
+    SECAGG_SUM,
+    UNKNOWN_STEP,
+)
 from parties.federation.transcript import ABORTED
 from secagg import wire
 from secagg.errors import ParameterError
@@ -20,10 +26,10 @@ from secagg.masks import packed_bytes
 from secagg.noise import NoiseKind
 from secagg.parameters import Parameters
 
-_STEPS = {*STEPS.values(), UNKNOWN}
+_STEPS = {*SECAGG_STEPS.values(), UNKNOWN_STEP}
 
 
-def _attempt(evidence: Evidence) -> Attempt:
+def _attempt(evidence: Evidence) -> TranscriptAttempt:
     return evidence.transcripts[0].attempts[-1]
 
 
@@ -34,13 +40,13 @@ def parameters_of(evidence: Evidence) -> Parameters:
             bytes.fromhex(evidence.transcripts[0].header.text("parameters"))
         )
     except (ParameterError, ValueError) as error:
-        raise Failed(f"the header has no parameters of a session: {error}") from error
+        raise CheckFailure(f"the header has no parameters of a session: {error}") from error
 
 
 def completeness(evidence: Evidence) -> str:
     """From the header to the closing seal, in one piece, with a sum or the reason why there is none."""
     transcript = evidence.transcripts[0]
-    require_whole(transcript)
+    require_complete(transcript)
     require(
         len(transcript.attempts) == 1, "a session is not resumed; the transcript goes on after one"
     )
@@ -57,7 +63,7 @@ def configuration(evidence: Evidence) -> str:
     """The session's parameters have the digest that its clients signed, and its clients are named."""
     parameters, header = parameters_of(evidence), evidence.transcripts[0].header
     if evidence.agreed is not None:
-        raise Failed(
+        raise CheckFailure(
             f"this is a session of SecAgg, which has no configuration: it is none of {evidence.agreed.name}"
         )
     require(
@@ -123,7 +129,7 @@ def openings(evidence: Evidence) -> str:
     opened = list(_attempt(evidence).of("opened"))
     for entry in opened:
         require(
-            (entry.text("what"), entry.text("step")) == (SUM, SESSION),
+            (entry.text("what"), entry.text("step")) == (SECAGG_SUM, SECAGG_SESSION),
             f"line {entry.line}: {entry.text('what')[:40]!r} may not be opened",
         )
         length = entry.number("count")
@@ -143,12 +149,12 @@ def openings(evidence: Evidence) -> str:
 
 RULES: tuple[Rule[object], ...] = (
     *READABLE,
-    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
-    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
-    Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
-    Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
-    Rule("configuration", lambda case: configuration(case.evidence), Need.FORM),
-    Rule("messages", lambda case: messages(case.evidence), Need.FORM),
-    Rule("clients", lambda case: clients(case.evidence), Need.FORM),
-    Rule("openings", lambda case: openings(case.evidence), Need.FORM),
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Prerequisite.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Prerequisite.FORM),
+    Rule("clocks", lambda case: clocks(case.evidence), Prerequisite.FORM),
+    Rule("completeness", lambda case: completeness(case.evidence), Prerequisite.FORM),
+    Rule("configuration", lambda case: configuration(case.evidence), Prerequisite.FORM),
+    Rule("messages", lambda case: messages(case.evidence), Prerequisite.FORM),
+    Rule("clients", lambda case: clients(case.evidence), Prerequisite.FORM),
+    Rule("openings", lambda case: openings(case.evidence), Prerequisite.FORM),
 )

@@ -1,15 +1,15 @@
 """A client of FLAIM as a process, or one of several in a process: its own connection, certificate, ledger and rows.
 
-Provides ``run_client``; its connection is a `parties.federation.channel.Line`. A lost connection is a dropout of the
-round; the client comes back for the next one while the server is there. Secret: rows, keys, vectors. The folder holds
-the client's ledger of this run: what it was ever asked to release, spent before it is sent. Another folder is another
-ledger, and charged to the table's budget once more. Known limits: see `parties.methods.flaim.client`.
+Provides ``run_client``; its connection is a `parties.federation.channel.ClientConnection`. A lost connection is a
+dropout of the round; the client comes back for the next one while the server is there. Secret: rows, keys, vectors. The
+folder holds the client's ledger of this run: what it was ever asked to release, spent before it is sent. Another folder
+is another ledger, and charged to the table's budget once more. Known limits: see `parties.methods.flaim.client`.
 
 One client of FLAIM, without I/O and without a clock: what it answers to each message of the server.
 
-Provides ``ClientSession``. It drives a `mechanisms.flaim_client.FlaimClient`, which charges the client's own ledger
-before it looks at a row, and one `secagg.SecAggClient` for each sum, with a policy from the client's own config. What
-the server asks for beyond that config, the session's minima or the budget is refused, and nothing is sent.
+Provides ``FlaimClientSession``. It drives a `mechanisms.flaim_client.FlaimClient`, which charges the client's own
+ledger before it looks at a row, and one `secagg.SecAggClient` for each sum, with a policy from the client's own config.
+What the server asks for beyond that config, the session's minima or the budget is refused, and nothing is sent.
 
     BRIEF    -> CHOICES                 what this client chose, private by the exponential mechanism
     ROSTER   -> nothing                 in malicious mode: cards of other clients, checked
@@ -42,22 +42,27 @@ from mechanisms.flaim_messages import Brief, Layout, encode_choices
 from mechanisms.flaim_settings import SumNoise
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.federation.channel import Line, until_goodbye
-from parties.federation.client_session import SumSession, Tally
-from parties.federation.flaim_parameters import is_malicious, policy, section_of, smallest_sum
-from parties.federation.key_directory import Own, session_id
+from parties.federation.channel import ClientConnection, until_goodbye
+from parties.federation.client_session import ClientTally, SumSession
+from parties.federation.flaim_parameters import (
+    flaim_client_policy,
+    flaim_section,
+    is_malicious,
+    smallest_sum,
+)
+from parties.federation.key_directory import OwnClientKey, session_id
 from parties.federation.messages import (
-    Message,
+    FederationMessage,
     MessageKind,
     pack_plain,
     pack_reason,
     seal_answer,
-    unpack_asked,
+    unpack_sealed_request,
     unpack_task,
 )
-from parties.foundation.errors import ConfigError, FlaimProtocolError
+from parties.foundation.errors import ConfigError, FederationProtocolError
 from parties.identity import tls
-from parties.methods.flaim.settings import Replaced, check_flaim
+from parties.methods.flaim.settings import ReplacementCost, check_flaim
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.storage.database import Database
@@ -71,7 +76,7 @@ _CLIQUE_BYTES = 64
 """More than a clique of a brief's model takes besides its cells and its columns."""
 
 
-class SharedBriefs:
+class BriefCache:
     """The brief of a round, decoded once for all clients of a process: they are sent the same bytes."""
 
     def __init__(self, workload: Workload) -> None:
@@ -91,7 +96,7 @@ class SharedBriefs:
             return self._brief
 
 
-class ClientSession(SumSession):
+class FlaimClientSession(SumSession):
     """One client's side of a run; ``over`` once the server has said goodbye."""
 
     def __init__(
@@ -104,11 +109,11 @@ class ClientSession(SumSession):
         server: str,
         random_bytes: Callable[[int], bytes],
         decode: Callable[[bytes], Brief] | None = None,
-        own: Own | None = None,
+        own: OwnClientKey | None = None,
     ) -> None:
         """``ledger`` becomes the client's own. ``server`` is the server's name, for messages.
 
-        ``decode`` stands in for `Brief.decode` where several clients share a process (``SharedBriefs``). ``own`` is
+        ``decode`` stands in for `Brief.decode` where several clients share a process (``BriefCache``). ``own`` is
         what malicious mode needs, and it alone. Raises ValueError.
         """
         super().__init__(
@@ -124,7 +129,7 @@ class ClientSession(SumSession):
         self._ledger = ledger
         self._decode = decode or (lambda body: Brief.decode(body, workload))
         # What the sum that is being taken was asked for with, and its roster.
-        self._asked: tuple[Layout, list[bytes] | None] | None = None
+        self._current_request: tuple[Layout, list[bytes] | None] | None = None
         self._counted = 0
 
     def lost(self) -> None:
@@ -132,42 +137,42 @@ class ClientSession(SumSession):
         super().lost()
         self._client.rejoin()
 
-    def _asked_for(self, message: Message) -> bytes | None:
+    def _answer_request(self, message: FederationMessage) -> bytes | None:
         match message.kind:
             case MessageKind.BRIEF:
                 return self._choose(message)
             case MessageKind.LAYOUT:
                 return self._count(message)
             case _:
-                return super()._asked_for(message)
+                return super()._answer_request(message)
 
-    def _choose(self, message: Message) -> bytes:
+    def _choose(self, message: FederationMessage) -> bytes:
         """Score the workload against the server's model, choose, and say what."""
-        self._idle("BRIEF")
-        key, body = unpack_asked(message.body, self._server)
+        self._require_idle("BRIEF")
+        key, body = unpack_sealed_request(message.body, self._server)
         brief = self._decode(body)
         if brief.round != message.round:
-            raise FlaimProtocolError(self._server, f"sent a brief of round {brief.round}")
+            raise FederationProtocolError(self._server, f"sent a brief of round {brief.round}")
         chosen = self._client.choose(brief)
         answer = encode_choices(message.round, chosen)
         return seal_answer(key, MessageKind.CHOICES, message.round, answer)
 
-    def _count(self, message: Message) -> bytes | None:
+    def _count(self, message: FederationMessage) -> bytes | None:
         """Count what a sum asks for, once its session is one that this client's own config allows."""
-        self._idle("LAYOUT")
-        place, asked = unpack_task(message.body, self._server)
-        body = asked if place is not None else unpack_asked(asked, self._server)[1]
+        self._require_idle("LAYOUT")
+        position, asked = unpack_task(message.body, self._server)
+        body = asked if position is not None else unpack_sealed_request(asked, self._server)[1]
         layout = Layout.decode(body, self._workload)
         if layout.round != message.round:
-            raise FlaimProtocolError(self._server, f"sent a layout of round {layout.round}")
-        self._check_size(layout, plain=place is None)
+            raise FederationProtocolError(self._server, f"sent a layout of round {layout.round}")
+        self._check_size(layout, plain=position is None)
         if layout.chosen and not self._client.chose_of(layout):
             # This process did not choose (one before it did): zeros would count as this client's rows.
             self._give_up()
-            return Message(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
+            return FederationMessage(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
         # Before anything is charged or counted: who is in this sum, by their own certificates.
         own, named = self._own, None
-        roster = None if own is None else own.keys(layout.clients, place or 0, self._server)
+        roster = None if own is None else own.keys(layout.clients, position or 0, self._server)
         if own is not None and roster is not None:
             named = session_id(self._config, layout.encode(), roster)
             own.once(named, self._server)
@@ -176,13 +181,13 @@ class ClientSession(SumSession):
         self.tally.sums += 1
         if layout.round != self._counted or not self.tally.rounds:
             self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
-        if place is None:
-            key, _ = unpack_asked(asked, self._server)
+        if position is None:
+            key, _ = unpack_sealed_request(asked, self._server)
             return seal_answer(key, MessageKind.PLAIN, message.round, pack_plain(counts))
-        demanded = self._demanded(layout, noise, named)
-        self._asked = layout, roster
+        demanded = self._policy(layout, noise, named)
+        self._current_request = layout, roster
         self._sum = SecAggClient(
-            place,
+            position,
             counts,
             demanded,
             identity=None if own is None else own.identity,
@@ -196,7 +201,7 @@ class ClientSession(SumSession):
 
         Secret: it holds the vector and the keys of a sum that is being taken.
         """
-        layout, roster = self._asked or (None, None)
+        layout, roster = self._current_request or (None, None)
         return {
             "over": self.over,
             "tally": [self.tally.rounds, self.tally.sums, self.tally.given_up],
@@ -211,7 +216,7 @@ class ClientSession(SumSession):
     def thaw(self, document: Mapping[str, Any]) -> None:
         """Go on where ``freeze`` was called."""
         self.over = document["over"]
-        self.tally = Tally(*document["tally"])
+        self.tally = ClientTally(*document["tally"])
         self._counted, self._gave_up = document["counted"], document["gave_up"]
         latest, round, chosen = document["place"]
         self._client.resume((latest, round, tuple(chosen)))
@@ -221,38 +226,40 @@ class ClientSession(SumSession):
         keys = document["roster"]
         roster = None if keys is None else [bytes.fromhex(key) for key in keys]
         named = None if roster is None else session_id(self._config, layout.encode(), roster)
-        self._asked = layout, roster
+        self._current_request = layout, roster
         self._sum = SecAggClient.thaw(
             document["sum"].encode(),
-            self._demanded(layout, self._client.noise_of(layout), named),
+            self._policy(layout, self._client.noise_of(layout), named),
             identity=None if self._own is None else self._own.identity,
             roster=roster,
             random_bytes=self._random_bytes,
         )
 
-    def _demanded(self, layout: Layout, noise: SumNoise, named: bytes | None) -> ClientPolicy:
+    def _policy(self, layout: Layout, noise: SumNoise, named: bytes | None) -> ClientPolicy:
         try:
-            return policy(self._config, self._workload, layout, noise, session_id=named)
+            return flaim_client_policy(
+                self._config, self._workload, layout, noise, session_id=named
+            )
         except ParameterError as error:
-            raise FlaimProtocolError(
+            raise FederationProtocolError(
                 self._server, f"asks for a sum that no session can take: {error}"
             ) from error
 
     def _check_size(self, layout: Layout, *, plain: bool) -> None:
-        section = section_of(self._config)
+        section = flaim_section(self._config)
         least = smallest_sum(section, one_way=layout.one_way)
         if layout.clients > self._clients:
-            raise FlaimProtocolError(
+            raise FederationProtocolError(
                 self._server,
                 f"asks for a sum over {layout.clients} clients; expected at most {self._clients}",
             )
         alone = section.grouping == "query" and not layout.one_way
         if plain and not (alone and layout.clients < least):
-            raise FlaimProtocolError(
+            raise FederationProtocolError(
                 self._server, "asks for counts without SecAgg; this run's config does not allow it"
             )
         if not plain and layout.clients < least:
-            raise FlaimProtocolError(
+            raise FederationProtocolError(
                 self._server,
                 f"asks for a sum over {layout.clients} clients; expected at least {least}",
             )
@@ -308,7 +315,7 @@ async def run_client(
     progress: Progress,
     spend: Callable[[str], object] | None = None,
     workload: Workload | None = None,
-    briefs: SharedBriefs | None = None,
+    briefs: BriefCache | None = None,
     joining: asyncio.Semaphore | None = None,
 ) -> ClientReport:
     """Take part in the run of ``config`` with ``codes`` (rows, columns) until the server says goodbye.
@@ -343,8 +350,8 @@ async def run_client(
             check_enrolled(config, name)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)
-        own = Own.make(config, files) if is_malicious(config) else None
-        session = ClientSession(
+        own = OwnClientKey.make(config, files) if is_malicious(config) else None
+        session = FlaimClientSession(
             config,
             workload,
             inner,
@@ -355,7 +362,7 @@ async def run_client(
             own=own,
         )
         report = ClientReport(name, rho_total=settings.rho)
-        line = Line(
+        connection = ClientConnection(
             config,
             workload.digest(),
             files,
@@ -369,13 +376,13 @@ async def run_client(
         )
         started = time.monotonic()
         try:
-            await until_goodbye(line)
+            await until_goodbye(connection)
         finally:
             report.rounds, report.sums = session.tally.rounds, session.tally.sums
             report.given_up, report.rho_spent = session.tally.given_up, ledger.spent
             report.seconds = time.monotonic() - started
             charged = [entry.event for entry in ledger.entries]
-            replaced = Replaced.of(section, charged, delta=config.run.delta)
+            replaced = ReplacementCost.of(section, charged, delta=config.run.delta)
             report.replaced = None if replaced is None else str(replaced)
     report.finished = True
     return report

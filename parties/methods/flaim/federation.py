@@ -1,8 +1,8 @@
-"""FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` of real `Members`.
+"""FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` of real `ConnectedClients`.
 
-Provides ``NetworkFederation``, and ``side_by_side``, the order of a round's sums. Each sum is a SecAgg session of its
-own among the participants that are asked for it, with fresh keys; its messages run over the clients' connections. Sums
-with no client in common are taken at the same time, so that a client that is silent in one holds up no other. Who
+Provides ``NetworkFederation``, and ``take_concurrently``, the order of a round's sums. Each sum is a SecAgg session of
+its own among the participants that are asked for it, with fresh keys; its messages run over the clients' connections.
+Sums with no client in common are taken at the same time, so that a client that is silent in one holds up no other. Who
 leaves, is silent beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum
 that is left with too few is given up: nothing of it is revealed, what it was charged stays spent.
 
@@ -37,24 +37,29 @@ from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.federation import transcript_schema
-from parties.federation.flaim_parameters import secagg_noise, section_of, session, smallest_sum
+from parties.federation.flaim_parameters import (
+    flaim_section,
+    flaim_session_parameters,
+    secagg_noise,
+    smallest_sum,
+)
 from parties.federation.key_directory import session_id
-from parties.federation.members import Conversation, Members
+from parties.federation.members import ClientExchange, ConnectedClients
 from parties.federation.messages import (
     HEADER_BYTES,
-    Message,
+    FederationMessage,
     MessageKind,
     open_answer,
-    pack_asked,
     pack_reason,
+    pack_sealed_request,
     pack_task,
     unpack_plain,
 )
-from parties.federation.secagg_server import play
-from parties.federation.secure_sum import SumChannel, out_reason
-from parties.federation.transcript import Record
+from parties.federation.secagg_server import run_secagg_session
+from parties.federation.secure_sum import SumChannel, give_up_reason
+from parties.federation.transcript import FederationTranscript
 from parties.federation.transcript_schema import AGGREGATE, CHOOSE
-from parties.foundation.errors import FlaimProtocolError, RoundTimeout
+from parties.foundation.errors import FederationProtocolError, FrameTimeout
 from protocols.sealing import OVERHEAD_BYTES as BOX_BYTES
 from protocols.sealing import BoxKey
 from secagg import SecAggServer, wire
@@ -62,12 +67,12 @@ from secagg.errors import ParameterError, RoundAborted
 from secagg.noise import discrete_gaussian
 
 _T = TypeVar("_T")
-SIDE_BY_SIDE = 8
+CONCURRENT_SUMS = 8
 """Sums of one round that are taken at a time: a session's vectors and its clients' messages are in memory meanwhile."""
 
 
 @dataclass(slots=True)
-class SumTally:
+class FlaimSumTally:
     """How a run's sums were taken: by SecAgg, from a lone chooser without it, not at all; and how many clients left."""
 
     secagg: int = 0
@@ -87,18 +92,18 @@ class NetworkFederation:
         config: Config,
         workload: Workload,
         settings: FlaimSettings,
-        members: Members,
-        record: Record,
+        members: ConnectedClients,
+        record: FederationTranscript,
         *,
         wait: Callable[[int], Awaitable[None]],
         known: Sequence[Participant] = (),
     ) -> None:
         """``wait`` for enough clients before a round (`Attendance.round`); ``known``: those of earlier attempts."""
-        self.tally = SumTally()
+        self.tally = FlaimSumTally()
         self._config = config
         self._workload = workload
         self._settings = settings
-        self._section = section_of(config)
+        self._section = flaim_section(config)
         self._members = members
         self._record = record
         self._stage_s = config.timeouts.receive_s
@@ -132,32 +137,34 @@ class NetworkFederation:
         )
         for number in drawn:
             self._certificates[number] = self._members.present[number].certificate
-            self._record.took_part(number, round, certificate=self._certificates[number])
+            self._record.participation(number, round, certificate=self._certificates[number])
         return self._participants
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
         """Ask the participants what they choose; see ``Federation``."""
-        body = pack_asked(self._key.public, brief.encode())
-        message = Message(MessageKind.BRIEF, brief.round, body).pack()
+        body = pack_sealed_request(self._key.public, brief.encode())
+        message = FederationMessage(MessageKind.BRIEF, brief.round, body).pack()
         chosen_by: dict[int, tuple[int, ...]] = {}
         with (
             self._record.step(CHOOSE, brief.round),
-            self._members.conversation(self._participants, round=brief.round) as talk,
+            self._members.exchange(self._participants, round=brief.round) as exchange,
         ):
-            for place in talk.present:
-                talk.post(place, message)
-            async for place, data in self._answers(talk, talk.present, "choices"):
+            for position in exchange.present:
+                exchange.post(position, message)
+            async for position, data in self._answers(exchange, exchange.present, "choices"):
                 try:
-                    body = self._sealed(data, MessageKind.CHOICES, brief.round, talk.name(place))
+                    body = self._open_sealed(
+                        data, MessageKind.CHOICES, brief.round, exchange.name(position)
+                    )
                     chosen = decode_choices(
                         body, self._workload, round=brief.round, count=self._settings.chosen
                     )
                     if not all(brief.allowed[i] for i in chosen):
                         raise FlaimError("a candidate was chosen that the brief does not allow")
-                except (FlaimError, FlaimProtocolError) as error:
-                    self._out(talk, place, error)
+                except (FlaimError, FederationProtocolError) as error:
+                    self._expel(exchange, position, error)
                     continue
-                chosen_by[talk.numbers[place]] = chosen
+                chosen_by[exchange.numbers[position]] = chosen
         self._participants = tuple(number for number in self._participants if number in chosen_by)
         self._record.choices(
             brief.round,
@@ -168,10 +175,10 @@ class NetworkFederation:
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
         """Take the sums, side by side where no client is in two of them; see ``Federation``."""
-        openings: dict[int, _Opening | None] = {}
+        openings: dict[int, _OpenedSum | None] = {}
         written = 0
         with self._record.step(AGGREGATE, self._round):
-            async with contextlib.aclosing(side_by_side(requests, self._sum)) as ending:
+            async with contextlib.aclosing(take_concurrently(requests, self._sum)) as ending:
                 async for number, opened in ending:
                     openings[number] = opened
                     # The record has the openings in the order of the requests, whichever ended first.
@@ -181,29 +188,29 @@ class NetworkFederation:
                         written += 1
         return [None if opened is None else opened.sums for _, opened in sorted(openings.items())]
 
-    async def _sum(self, request: SumRequest) -> "_Opening | None":
+    async def _sum(self, request: SumRequest) -> "_OpenedSum | None":
         layout = request.layout
         noise = self._settings.sum_noise(layout.sigma)
-        with self._members.conversation(request.members, round=layout.round) as talk:
+        with self._members.exchange(request.members, round=layout.round) as exchange:
             # Some may have left since they chose, while others still did.
-            for place in sorted(set(range(len(talk.numbers))) - set(talk.present)):
-                if talk.numbers[place] not in self._dropped:
-                    self.dropped(talk, place, "the connection was lost")
+            for position in sorted(set(range(len(exchange.numbers))) - set(exchange.present)):
+                if exchange.numbers[position] not in self._dropped:
+                    self.dropped(exchange, position, "the connection was lost")
             try:
                 if len(request.members) < smallest_sum(self._section, one_way=layout.one_way):
-                    return await self._plain(talk, request, noise)
-                return await self._by_secagg(talk, request, noise)
+                    return await self._plain(exchange, request, noise)
+                return await self._by_secagg(exchange, request, noise)
             except (RoundAborted, ParameterError, RoundLost) as error:
-                self._give_up(talk, request, str(error))
+                self._give_up(exchange, request, str(error))
                 return None
 
     async def _by_secagg(
-        self, talk: Conversation, request: SumRequest, noise: SumNoise
-    ) -> "_Opening":
+        self, exchange: ClientExchange, request: SumRequest, noise: SumNoise
+    ) -> "_OpenedSum":
         """One SecAgg session. Raises RoundAborted, ParameterError."""
         layout, known = request.layout, self._members.roster
         roster = None if known is None else known.identities(request.members)
-        parameters = session(
+        parameters = flaim_session_parameters(
             self._config,
             self._workload,
             layout,
@@ -215,44 +222,46 @@ class NetworkFederation:
             roster=roster,
         )
         body = layout.encode()
-        for place in talk.present:
+        for position in exchange.present:
             if roster is not None:
-                talk.introduce(place)
-            task = Message(MessageKind.LAYOUT, layout.round, pack_task(place, body))
-            talk.post(place, task.pack())
-        talk.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
+                exchange.send_roster(position)
+            task = FederationMessage(MessageKind.LAYOUT, layout.round, pack_task(position, body))
+            exchange.post(position, task.pack())
+        exchange.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
         server = SecAggServer(parameters, roster=roster)
-        channel = SumChannel(talk, self.dropped)
-        await play(server, channel, present=talk.present, stage_s=self._stage_s)
-        survivors = tuple(talk.numbers[place] for place in sorted(server.survivors))
+        channel = SumChannel(exchange, self.dropped)
+        await run_secagg_session(server, channel, present=exchange.present, stage_s=self._stage_s)
+        survivors = tuple(exchange.numbers[position] for position in sorted(server.survivors))
         self.tally.secagg += 1
         least = self.tally.least_survivors
         self.tally.least_survivors = min(least or len(survivors), len(survivors))
         sums = Sums(server.result, survivors, noise.deviation(len(survivors)))
-        return _Opening(sums, server.scaled_result)
+        return _OpenedSum(sums, server.scaled_result)
 
-    async def _plain(self, talk: Conversation, request: SumRequest, noise: SumNoise) -> "_Opening":
+    async def _plain(
+        self, exchange: ClientExchange, request: SumRequest, noise: SumNoise
+    ) -> "_OpenedSum":
         """Counts as they are, of too few for SecAgg, with this server's noise. Raises RoundLost if there are none."""
         layout, cells = request.layout, request.layout.cells(self._workload)
         if self._section.grouping != "query" or layout.one_way or noise.variance:
             raise RoundLost(f"{len(request.members)} clients for a sum are too few")
-        asked = pack_task(None, pack_asked(self._key.public, layout.encode()))
-        message = Message(MessageKind.LAYOUT, layout.round, asked).pack()
-        talk.allow(HEADER_BYTES + BOX_BYTES + 4 * cells)
-        for place in talk.present:
-            talk.post(place, message)
+        asked = pack_task(None, pack_sealed_request(self._key.public, layout.encode()))
+        message = FederationMessage(MessageKind.LAYOUT, layout.round, asked).pack()
+        exchange.allow(HEADER_BYTES + BOX_BYTES + 4 * cells)
+        for position in exchange.present:
+            exchange.post(position, message)
         total: NDArray[np.int64] = np.zeros(cells, np.int64)
         survivors: list[int] = []
         high = self._config.clients.rows_per_client
-        async for place, data in self._answers(talk, talk.present, "counts"):
-            name = talk.name(place)
+        async for position, data in self._answers(exchange, exchange.present, "counts"):
+            name = exchange.name(position)
             try:
-                body = self._sealed(data, MessageKind.PLAIN, layout.round, name)
+                body = self._open_sealed(data, MessageKind.PLAIN, layout.round, name)
                 total += unpack_plain(body, cells, high, name)
-            except FlaimProtocolError as error:
-                self._out(talk, place, error)
+            except FederationProtocolError as error:
+                self._expel(exchange, position, error)
                 continue
-            survivors.append(talk.numbers[place])
+            survivors.append(exchange.numbers[position])
         if not survivors:
             raise RoundLost("nobody answered")
         # Of a large query this takes a while, and other sums are under way.
@@ -266,83 +275,85 @@ class NetworkFederation:
         self.tally.plain_contributors += len(survivors)
         counts = total.astype(np.float64)
         sums = Sums(counts, tuple(sorted(survivors)), noise.deviation(len(survivors)))
-        return _Opening(sums, total)
+        return _OpenedSum(sums, total)
 
-    def _sealed(self, data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
+    def _open_sealed(self, data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
         """What a message of ``kind`` and ``round`` has sealed. Raises FlaimProtocolError on anything else."""
-        message = Message.unpack(data, name)
+        message = FederationMessage.unpack(data, name)
         if message.kind is not kind or message.round != round:
-            raise FlaimProtocolError(
+            raise FederationProtocolError(
                 name,
                 f"sent {message.kind.name} of round {message.round}; expected {kind.name} of {round}",
             )
         return open_answer(self._key, message, name)
 
     async def _answers(
-        self, talk: Conversation, places: Sequence[int], what: str
+        self, exchange: ClientExchange, positions: Sequence[int], what: str
     ) -> AsyncIterator[tuple[int, bytes]]:
         """(place, message) of each that answers within the stage's deadline; the others are out."""
-        waiting, ends = set(places), time.monotonic() + self._stage_s
+        waiting, ends = set(positions), time.monotonic() + self._stage_s
         while waiting:
             try:
                 async with asyncio.timeout(max(0.0, ends - time.monotonic())):
-                    place, data = await talk.receive()
+                    position, data = await exchange.receive()
             except TimeoutError:
-                for place in sorted(waiting):
+                for position in sorted(waiting):
                     late = f"sent no {what} within {self._stage_s:g} s"
-                    self._out(talk, place, RoundTimeout(talk.name(place), late))
+                    self._expel(exchange, position, FrameTimeout(exchange.name(position), late))
                 return
-            if place not in waiting:
+            if position not in waiting:
                 if data is not None:
-                    error = FlaimProtocolError(talk.name(place), "answered twice")
-                    self._out(talk, place, error)
+                    error = FederationProtocolError(exchange.name(position), "answered twice")
+                    self._expel(exchange, position, error)
                 continue
-            waiting.discard(place)
+            waiting.discard(position)
             if data is None:
-                self.dropped(talk, place, "the connection was lost")
-            elif reason := out_reason(data, talk.name(place)):
-                self.dropped(talk, place, reason)
+                self.dropped(exchange, position, "the connection was lost")
+            elif reason := give_up_reason(data, exchange.name(position)):
+                self.dropped(exchange, position, reason)
             else:
-                yield place, data
+                yield position, data
 
-    def _out(self, talk: Conversation, place: int, error: Exception) -> None:
+    def _expel(self, exchange: ClientExchange, position: int, error: Exception) -> None:
         """Hang up on a client that broke the protocol or a deadline."""
-        self.dropped(talk, place, str(error))
-        talk.expel(place, error)
+        self.dropped(exchange, position, str(error))
+        exchange.expel(position, error)
 
-    def dropped(self, talk: Conversation, place: int, reason: str) -> None:
+    def dropped(self, exchange: ClientExchange, position: int, reason: str) -> None:
         """A participant has dropped out of the round."""
-        number = talk.numbers[place]
+        number = exchange.numbers[position]
         self.tally.dropouts += 1
         self._dropped.add(number)
-        self._record.took_part(
+        self._record.participation(
             number,
             self._round,
             certificate=self._certificates[number],
             reason=reason or "gave up",
         )
 
-    def _give_up(self, talk: Conversation, request: SumRequest, reason: str) -> None:
+    def _give_up(self, exchange: ClientExchange, request: SumRequest, reason: str) -> None:
         self.tally.given_up += 1
         text = f"round {request.layout.round}: {reason}"
         self.tally.reasons.append(text)
         self._record.transcript.note(
             transcript_schema.ABORTED, round=request.layout.round, reason=reason
         )
-        skipped = Message(MessageKind.SKIPPED, request.layout.round, pack_reason(reason)).pack()
-        for place in talk.present:
-            talk.post(place, skipped)
+        skipped = FederationMessage(
+            MessageKind.SKIPPED, request.layout.round, pack_reason(reason)
+        ).pack()
+        for position in exchange.present:
+            exchange.post(position, skipped)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Opening:
+class _OpenedSum:
     """A noisy sum, and the integers (cells,) that were opened, for the record."""
 
     sums: Sums
     scaled: NDArray[np.int64]
 
 
-async def side_by_side(
+async def take_concurrently(
     requests: Sequence[SumRequest], take: Callable[[SumRequest], Coroutine[None, None, _T]]
 ) -> AsyncGenerator[tuple[int, _T], None]:
     """(position, what ``take`` gives) of every request as it ends; a client has its sums in the requests' order."""
@@ -352,7 +363,7 @@ async def side_by_side(
         while waiting or running:
             taken = {client for number in running.values() for client in requests[number].members}
             for number in tuple(waiting):
-                if len(running) < SIDE_BY_SIDE and taken.isdisjoint(requests[number].members):
+                if len(running) < CONCURRENT_SUMS and taken.isdisjoint(requests[number].members):
                     waiting.remove(number)
                     running[asyncio.create_task(take(requests[number]))] = number
                 # Nobody overtakes a request that waits for one of its own clients.

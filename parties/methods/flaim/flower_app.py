@@ -27,19 +27,19 @@ from parties.config import load_config
 from parties.config.provenance import check_confirmed
 from parties.federation.flaim_parameters import flaim_release
 from parties.federation.flower_envelope import RECORD, Envelope
-from parties.federation.flower_members import GridMembers
+from parties.federation.flower_members import FlowerClients
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import describe
-from parties.methods.flaim.client import SharedBriefs
-from parties.methods.flaim.flower_node import Node
+from parties.methods.flaim.client import BriefCache
+from parties.methods.flaim.flower_node import FlowerNode
 from parties.methods.flaim.report import write_server_report
 from parties.methods.flaim.server import run_flaim_server
-from parties.observability.events import Lines
-from parties.observability.status import About, Board
-from parties.session.owner import Owner, Table
+from parties.observability.events import TextLines
+from parties.observability.status import RunInfo, RunStatus
+from parties.session.owner import DataOwner, Table
 
 server, client = ServerApp(), ClientApp()
-_KINDS = "query"
+_MESSAGE_TYPE = "query"
 _PATHS = frozenset({"config", "data", "ca", "cert", "key", "dir", "budget"})
 
 
@@ -47,8 +47,8 @@ class ClientFailed(Exception):
     """What Flower may tell the server of a client's failure: its status."""
 
 
-class _GridPost:
-    """`GridMembers`' post over one of Flower's grids."""
+class _GridTransport:
+    """`FlowerClients`' post over one of Flower's grids."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -60,7 +60,7 @@ class _GridPost:
         self, letters: Sequence[tuple[int, Envelope]], *, ttl_s: float
     ) -> Sequence[str | None]:
         messages = [
-            Message(_content(envelope), dst_node_id=node, message_type=_KINDS, ttl=ttl_s)
+            Message(_content(envelope), dst_node_id=node, message_type=_MESSAGE_TYPE, ttl=ttl_s)
             for node, envelope in letters
         ]
         return list(self._grid.push_messages(messages))
@@ -91,10 +91,10 @@ def serve(grid: Grid, context: Context) -> None:
         run_flaim_server(
             config,
             folder,
-            progress=Lines("server"),
+            progress=TextLines("server"),
             closed=asyncio.Event(),
-            meet=functools.partial(GridMembers, post=_GridPost(grid)),
-            board=Board(About.of_meeting(config)),
+            meet=functools.partial(FlowerClients, transport=_GridTransport(grid)),
+            board=RunStatus(RunInfo.of_federation(config)),
         )
     )
     write_server_report(config, folder)
@@ -127,20 +127,20 @@ def _settings(context: Context) -> Mapping[str, str]:
     return given
 
 
-def _node(settings: Mapping[str, str]) -> Node:
+def _node(settings: Mapping[str, str]) -> FlowerNode:
     data = Path(settings["data"])
-    return _made(tuple(sorted(settings.items())), data.stat().st_mtime_ns)
+    return _cached_node(tuple(sorted(settings.items())), data.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=256)
-def _made(settings: tuple[tuple[str, str], ...], _: int) -> Node:
+def _cached_node(settings: tuple[tuple[str, str], ...], _: int) -> FlowerNode:
     """The node of these settings; where a process serves several messages, its table is read once."""
     given: dict[str, Any] = {
         name: Path(value) if name in _PATHS else value for name, value in settings
     }
     config, source = load_config(given["config"]), TableSource(str(given["data"]))
     check_confirmed(config)
-    owner = Owner.of(
+    owner = DataOwner.of(
         config,
         Table(source, ignore_extra=False),
         dataset=given.get("dataset"),
@@ -150,22 +150,22 @@ def _made(settings: tuple[tuple[str, str], ...], _: int) -> Node:
         key=given.get("key"),
     )
     workload = config.build_workload()
-    return Node(
+    return FlowerNode(
         config,
         workload,
         owner.table.codes(config.domain),
         owner.files,
         given.get("dir") or owner.beside("flaim"),
         owner.account(flaim_release(config)).spend,
-        _briefs(workload.digest(), workload),
+        _brief_cache(workload.digest(), workload),
     )
 
 
-_SHARED: dict[str, SharedBriefs] = {}
+_BRIEF_CACHES: dict[str, BriefCache] = {}
 
 
-def _briefs(digest: str, workload: Any) -> SharedBriefs:
-    return _SHARED.setdefault(digest, SharedBriefs(workload))
+def _brief_cache(digest: str, workload: Any) -> BriefCache:
+    return _BRIEF_CACHES.setdefault(digest, BriefCache(workload))
 
 
 server.main()(serve)

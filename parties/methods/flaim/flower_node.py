@@ -1,10 +1,11 @@
 """A client of FLAIM on Flower, for one message: it reads what it was, answers, and writes down what it is then.
 
-Provides ``Node``. A SuperNode starts a process of its ClientApp for each message, so that what lives in one process of
-`parties.methods.flaim.client` lives here in a file of mode 0600 in the client's own folder, beside its ledger: where it
-is in the run, and within a sum its counts and keys. It is written before the answer leaves, whole or not at all, and
-gone after the run. Secret: that file, the table. Known limits: who copies the file has the client's counts for the
-length of a sum; the server is whom the SuperNode's --root-certificates trust: `flaim.key` is not looked at.
+Provides ``FlowerNode``. A SuperNode starts a process of its ClientApp for each message, so that what lives in one
+process of `parties.methods.flaim.client` lives here in a file of mode 0600 in the client's own folder, beside its
+ledger: where it is in the run, and within a sum its counts and keys. It is written before the answer leaves, whole or
+not at all, and gone after the run. Secret: that file, the table. Known limits: who copies the file has the client's
+counts for the length of a sum; the server is whom the SuperNode's --root-certificates trust: `flaim.key` is not looked
+at.
 """
 
 import json
@@ -21,23 +22,23 @@ from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.federation.flaim_parameters import is_malicious
 from parties.federation.flower_envelope import Envelope, proof_text
-from parties.federation.key_directory import Own
-from parties.federation.messages import Hello, Message, MessageKind
-from parties.foundation.errors import ConfigError, FlaimProtocolError
+from parties.federation.key_directory import OwnClientKey
+from parties.federation.messages import ClientGreeting, FederationMessage, MessageKind
+from parties.foundation.errors import ConfigError, FederationProtocolError
 from parties.foundation.version import version
 from parties.identity import tls
-from parties.methods.flaim.client import ClientSession, SharedBriefs
+from parties.methods.flaim.client import BriefCache, FlaimClientSession
 from parties.methods.flaim.settings import check_flaim
 from parties.session.enrollment import check_enrolled
 from parties.storage.database import Database
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
-STATE = "flower.json"
+STATE_FILE = "flower.json"
 
 
 @dataclass(slots=True)
-class Node:
+class FlowerNode:
     """The client with the table ``codes`` (rows, columns) and the certificate ``files``; ``folder`` is its own.
 
     ``spend`` charges all that the ledger allows, under its name, to the table's budget
@@ -50,7 +51,7 @@ class Node:
     files: CertificateFiles
     folder: Path
     spend: Callable[[str], object]
-    briefs: SharedBriefs | None = None
+    briefs: BriefCache | None = None
 
     def answer(self, envelope: Envelope) -> Envelope:
         """What this client answers. Raises as `parties.methods.flaim.client.run_client`, and is out of the run then."""
@@ -59,7 +60,7 @@ class Node:
         except BaseException:
             # Whoever made it fail gets no second try with the same keys.
             with disk_errors(self.folder):
-                (self.folder / STATE).unlink(missing_ok=True)
+                (self.folder / STATE_FILE).unlink(missing_ok=True)
             raise
 
     def _answer(self, envelope: Envelope) -> Envelope:
@@ -68,8 +69,8 @@ class Node:
         inner = FlaimClient(self.codes, self.workload, settings, random_bytes=secrets.token_bytes)
         with Database(self.folder, self.config.digest(), LEDGER) as database:
             ledger = DurableLedger(database, settings.rho)
-            own, kept = self._own(anew=bool(envelope.challenge))
-            session = ClientSession(
+            own, kept = self._load_state(fresh=bool(envelope.challenge))
+            session = FlaimClientSession(
                 self.config,
                 self.workload,
                 inner,
@@ -84,24 +85,24 @@ class Node:
                     # Who has taken part comes back whatever the time is.
                     check_enrolled(self.config, tls.load_identity(self.files).name)
                 self.spend(database.identity)
-                self._keep(own, session)
+                self._save_state(own, session)
                 return self._greeting(own, inner, envelope.challenge)
             if kept is None:
-                raise FlaimProtocolError(server, "goes on with a client that is not in a run")
+                raise FederationProtocolError(server, "goes on with a client that is not in a run")
             session.thaw(kept)
             answers = []
             for frame in envelope.frames:
                 if len(frame) > session.limit:
-                    raise FlaimProtocolError(server, f"sent a message of {len(frame)} bytes")
+                    raise FederationProtocolError(server, f"sent a message of {len(frame)} bytes")
                 if not _is_welcome(frame, server):
                     answer = session.receive(frame)
                     answers += [] if answer is None else [answer]
-            self._keep(own, session)
+            self._save_state(own, session)
         return Envelope(tuple(answers))
 
-    def _greeting(self, own: Own, inner: FlaimClient, challenge: bytes) -> Envelope:
+    def _greeting(self, own: OwnClientKey, inner: FlaimClient, challenge: bytes) -> Envelope:
         card = own.card.pack()
-        hello = Hello(
+        hello = ClientGreeting(
             bytes.fromhex(self.config.digest()),
             bytes.fromhex(self.workload.digest()),
             inner.declared_rows,
@@ -109,33 +110,35 @@ class Node:
             card if is_malicious(self.config) else b"",
         )
         proof = own.identity.sign(proof_text(self.config.digest(), challenge))
-        frame = Message(MessageKind.HELLO, 0, hello.pack()).pack()
+        frame = FederationMessage(MessageKind.HELLO, 0, hello.pack()).pack()
         return Envelope((frame,), card=card, proof=proof)
 
-    def _own(self, *, anew: bool) -> tuple[Own, dict[str, object] | None]:
-        """This client's card, and what its session was; fresh where it begins ``anew``."""
+    def _load_state(self, *, fresh: bool) -> tuple[OwnClientKey, dict[str, object] | None]:
+        """This client's card, and what its session was; fresh where it begins ``fresh``."""
         names = self.config.require_flaim().clients
         name = tls.load_identity(self.files).name
         if name not in names:
             what = f"does not have {name!r}, the name in {self.files.cert}"
             raise ConfigError(self.config.source, "flaim.clients", what)
-        path = self.folder / STATE
-        if anew or not path.exists():
-            return Own.make(self.config, self.files), None
+        path = self.folder / STATE_FILE
+        if fresh or not path.exists():
+            return OwnClientKey.make(self.config, self.files), None
         with disk_errors(path, "read"):
             document = json.loads(path.read_bytes())
-        return Own.thaw(self.config, self.files, document["own"]), document["session"]
+        return OwnClientKey.thaw(self.config, self.files, document["own"]), document["session"]
 
-    def _keep(self, own: Own, session: ClientSession) -> None:
-        path = self.folder / STATE
+    def _save_state(self, own: OwnClientKey, session: FlaimClientSession) -> None:
+        path = self.folder / STATE_FILE
         if session.over:
             with disk_errors(path):
                 path.unlink(missing_ok=True)
             return
         document = {"own": own.freeze(), "session": session.freeze()}
-        write_whole(path, json.dumps(document).encode(), durable=True, secret=True)
+        write_atomic(path, json.dumps(document).encode(), durable=True, secret=True)
 
 
 def _is_welcome(frame: bytes, server: str) -> bool:
     """WELCOME, whose link key only the server needs."""
-    return frame[:4] != b"SAGG" and Message.unpack(frame, server).kind is MessageKind.WELCOME
+    return (
+        frame[:4] != b"SAGG" and FederationMessage.unpack(frame, server).kind is MessageKind.WELCOME
+    )

@@ -1,7 +1,7 @@
 """The finished rounds of a FLAIM run on the server's disk: a server that is started again goes on after the last one.
 
-Provides ``History``. Each finished round is one file: what was released in it, by whom it was chosen and measured, and
-what the clients declared by then. After a kill at any moment it is there whole or not at all. Public: all of it;
+Provides ``RoundJournal``. Each finished round is one file: what was released in it, by whom it was chosen and measured,
+and what the clients declared by then. After a kill at any moment it is there whole or not at all. Public: all of it;
 everything in it has its noise. Trusted as the ledger beside it is; the SHA-256 at the end of a file finds accidents.
 
 A file is one line of JSON (its keys are those of ``FlaimRound``; ``rows`` by client), the counts of each measurement as
@@ -18,13 +18,13 @@ import numpy as np
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from mechanisms.workload import Workload
-from parties.foundation.errors import StoreUnfit
-from parties.storage.files import disk_errors, write_whole
+from parties.foundation.errors import StoreIncompatible
+from parties.storage.files import disk_errors, write_atomic
 
 _DIGEST_BYTES = 32
 
 
-class History:
+class RoundJournal:
     """The finished rounds in ``directory``, which is made when the first one is saved.
 
     ``rounds`` are those found there, in their order; ``population`` is who had been in the run by the last of them.
@@ -51,16 +51,16 @@ class History:
             "lost": done.lost,
             "rows": [[p.client, p.rows] for p in population],
         }
-        parts = [json.dumps(document).encode() + b"\n"]
-        parts += [m.noisy.astype("<f8").tobytes() for m in done.measurements]
-        data = b"".join(parts)
+        chunks = [json.dumps(document).encode() + b"\n"]
+        chunks += [m.noisy.astype("<f8").tobytes() for m in done.measurements]
+        data = b"".join(chunks)
         path = self._path(len(self.rounds))
         with disk_errors(path):
             self._directory.mkdir(mode=0o700, exist_ok=True)
-        write_whole(path, data + hashlib.sha256(data).digest(), durable=True, secret=True)
+        write_atomic(path, data + hashlib.sha256(data).digest(), durable=True, secret=True)
         self.rounds, self.population = (*self.rounds, done), tuple(population)
 
-    def give_up(self, charged: Iterable[int]) -> None:
+    def mark_lost(self, charged: Iterable[int]) -> None:
         """The rounds of ``charged`` that are not here were interrupted: nothing came of them. Raises StoreError."""
         last = self.rounds[-1].round if self.rounds else -1
         for number in sorted({number for number in charged if number > last}):
@@ -81,7 +81,7 @@ class History:
             data = path.read_bytes()
         body = data[:-_DIGEST_BYTES]
         if hashlib.sha256(body).digest() != data[-_DIGEST_BYTES:]:
-            raise StoreUnfit(path, "is damaged: its SHA-256 is not the one at its end")
+            raise StoreIncompatible(path, "is damaged: its SHA-256 is not the one at its end")
         line, _, counts = body.partition(b"\n")
         document = json.loads(line)
         self.rounds = (*self.rounds, self._round(document, counts))

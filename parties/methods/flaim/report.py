@@ -5,7 +5,7 @@ everything that comes in.
 
 How good the table is that a run of FLAIM has written, kept beside it until the report is made.
 
-Provides ``keep_quality``. Public: everything.
+Provides ``write_flaim_quality``. Public: everything.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,20 @@ from mechanisms.flaim import FlaimResult
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.federation.flaim_parameters import is_malicious, section_of, settings_of
-from parties.methods.flaim.settings import Replaced, unit
-from parties.report.from_result import parameters, read_result, selected, workload_size
-from parties.report.model import TRIAL_TRUST, Communication, Opened, Parameters, Privacy, RunReport
-from parties.report.privacy_text import about, ended
+from parties.federation.flaim_parameters import flaim_section, is_malicious, settings_of
+from parties.methods.flaim.settings import ReplacementCost, neighbours_text
+from parties.report.from_result import read_result, run_parameters, selected_queries, workload_size
+from parties.report.model import (
+    TRIAL_TRUST,
+    Communication,
+    Parameters,
+    Privacy,
+    ReportedOpening,
+    RunReport,
+)
+from parties.report.privacy_text import report_header, transcript_end
 from parties.report.quality import flaim_quality, write_quality
-from parties.report.writing import write_without_real
+from parties.report.writing import write_report_without_real
 
 _CHOICES_PRIVATE = (
     "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "
@@ -50,7 +57,7 @@ def flaim_report(
 
     The ``transcript`` says when the run ended; without one it was now.
     """
-    section, settings = section_of(config), settings_of(config)
+    section, settings = flaim_section(config), settings_of(config)
     rho_total, entries = result["rho_total"], tuple(map(LedgerEntry.from_dict, result["ledger"]))
     phases = {**result["seconds"], **_step_seconds(result)}
     times = {**{k: v for k, v in phases.items() if k != "total"}, **wall_s}
@@ -70,12 +77,14 @@ def flaim_report(
             servers=1,
         ),
         time_s={"total": total, **times, "other": max(0.0, total - sum(times.values()))},
-        opened=tuple(Opened(**item) for item in result["opened"]),
-        selected=selected(result),
+        opened=tuple(ReportedOpening(**item) for item in result["opened"]),
+        selected=selected_queries(result),
         seed=config.run.seed,
         synthetic_rows=result["synthetic_rows"],
         rounds_done=result["rounds_done"],
-        about=about(config, ended=ended(transcript), unit=unit(section)),
+        about=report_header(
+            config, ended=transcript_end(transcript), unit=neighbours_text(section)
+        ),
         trust=(*_trust(config, result), *((TRIAL_TRUST_FLAIM,) if trial else ())),
         notes=_notes(config, result),
         flaim={
@@ -116,8 +125,8 @@ TRIAL_TRUST_FLAIM = TRIAL_TRUST.replace("all three servers and all owners", "ser
 def parameters_of(config: Config) -> Parameters:
     """What was asked for, in FLAIM's words."""
     return replace(
-        parameters(config, config.clients.expected),
-        noise=section_of(config).noise,
+        run_parameters(config, config.clients.expected),
+        noise=flaim_section(config).noise,
         upload="secagg",
     )
 
@@ -132,7 +141,7 @@ def _deviation(result: Mapping[str, Any], index: int) -> float:
 
 def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
     """(epsilon, delta) against whom; for one row added to or removed from one client's table."""
-    section, run = section_of(config), config.run
+    section, run = flaim_section(config), config.run
     full = f"epsilon = {run.epsilon:g}, delta = {run.delta:g}"
     private = section.variant not in ("oracle",)
     outside = full if private else "none: variant oracle looks at the pooled table"
@@ -148,7 +157,7 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
         result["sums"]["plain"] or result["single_choosers"]
     )
     return {
-        "unit": unit(section),
+        "unit": neighbours_text(section),
         **({} if (replaced := _replaced(config, result)) is None else {"replaced": str(replaced)}),
         "against_everybody_but_the_server": outside,
         "against_the_server": server,
@@ -158,14 +167,14 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _replaced(config: Config, result: Mapping[str, Any]) -> Replaced | None:
+def _replaced(config: Config, result: Mapping[str, Any]) -> ReplacementCost | None:
     events = [LedgerEntry.from_dict(entry).event for entry in result["ledger"]]
-    return Replaced.of(section_of(config), events, delta=config.run.delta)
+    return ReplacementCost.of(flaim_section(config), events, delta=config.run.delta)
 
 
 def _corrupt(config: Config) -> str:
     of = "the run's" if is_malicious(config) else "a sum's"
-    return f"{section_of(config).corrupt:.0%} of {of} clients (or one of them)"
+    return f"{flaim_section(config).corrupt:.0%} of {of} clients (or one of them)"
 
 
 def _sums_trust(config: Config, least: int) -> str:
@@ -180,7 +189,7 @@ def _sums_trust(config: Config, least: int) -> str:
             "authority that issued the certificates"
             + (
                 ", but for the keys, which the configuration has (flaim.client_keys)."
-                if section_of(config).client_keys
+                if flaim_section(config).client_keys
                 else ", which could have made others of the same names (no flaim.client_keys)."
             )
         )
@@ -191,7 +200,7 @@ def _sums_trust(config: Config, least: int) -> str:
 
 
 def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
-    section = section_of(config)
+    section = flaim_section(config)
     least = result["sums"]["least_survivors"] or section.minimum
     sums = _sums_trust(config, least)
     if section.noise == "distributed":
@@ -223,7 +232,8 @@ def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
             "Variant oracle is an experiment: its choices used the pooled table without noise."
         )
     items.append(
-        f"The privacy guarantee is for {unit(section)}. A client that sends other counts than its own can bend the "
+        f"The privacy guarantee is for {neighbours_text(section)}. A client that sends other counts "
+        "than its own can bend the "
         "result."
     )
     if (replaced := _replaced(config, result)) is not None:
@@ -272,10 +282,10 @@ def write_server_report(config: Config, directory: Path) -> None:
         trial=False,
         transcript=directory / "transcript.jsonl",
     )
-    write_without_real(config, workload, directory, report)
+    write_report_without_real(config, workload, directory, report)
 
 
-def keep_quality(
+def write_flaim_quality(
     into: Path,
     workload: Workload,
     settings: FlaimSettings,

@@ -43,29 +43,29 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.federation import transcript_schema
 from parties.federation.attendance import Attendance
-from parties.federation.members import Meeting, Members
+from parties.federation.members import ConnectedClients, ConnectedClientsFactory
 from parties.federation.result import RESULT, ServerFacts, flaim_document
-from parties.federation.session import Attempt, begun
-from parties.federation.tls_members import Connections
-from parties.federation.transcript import Record
+from parties.federation.session import ServerSession, open_session
+from parties.federation.tls_members import TlsClients
+from parties.federation.transcript import FederationTranscript
 from parties.federation.transcript_schema import AGGREGATE, CHOOSE
 from parties.foundation.errors import ConfigError
 from parties.foundation.version import version
 from parties.methods.flaim.federation import NetworkFederation
-from parties.methods.flaim.history import History
-from parties.methods.flaim.report import keep_quality
+from parties.methods.flaim.history import RoundJournal
+from parties.methods.flaim.report import write_flaim_quality
 from parties.methods.flaim.settings import check_flaim
 from parties.mpc.outputs import write_synthetic
 from parties.observability.events import Progress
-from parties.observability.heartbeat import Pulse
-from parties.observability.status import About, Board, Phase, Watched
-from parties.session.operator_commands import Orders
-from parties.session.result_digests import NOTE, Published
+from parties.observability.heartbeat import Heartbeat
+from parties.observability.status import Phase, RunInfo, RunStatus, StatusSink
+from parties.session.operator_commands import OperatorCommands
+from parties.session.result_digests import NOTE, ResultDigests
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.transcript import Value, round_ended
 
 ORACLE = "oracle"
-_WORDS = {CHOOSE: "clients choose", AGGREGATE: "taking sums"}
+_STEP_TEXTS = {CHOOSE: "clients choose", AGGREGATE: "taking sums"}
 
 
 async def run_flaim_server(
@@ -75,14 +75,14 @@ async def run_flaim_server(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None = None,
-    meet: Meeting = Connections,
-    board: Board | None = None,
-    orders: Orders | None = None,
+    meet: ConnectedClientsFactory = TlsClients,
+    board: RunStatus | None = None,
+    orders: OperatorCommands | None = None,
 ) -> None:
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
     ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``meet`` makes its members: over TLS, or what else carries
+    studies, if it has not its usual place; ``clients_factory`` makes its members: over TLS, or what else carries
     messages; ``board`` is told what goes on;
     ``orders`` is what its operator asks, now or later, and is done before the next round. Raises ConfigError,
     CertificateError, StoreError (with StudyReleased where another folder has released this configuration), CheckFailed
@@ -96,30 +96,30 @@ async def run_flaim_server(
             "is 'oracle', which needs the pooled table; expected another one, or a simulation (syncret flaim "
             "--simulate)",
         )
-    board = board or Board(About.of_meeting(config))
-    progress = Watched(progress, board)
+    board = board or RunStatus(RunInfo.of_federation(config))
+    progress = StatusSink(progress, board)
     workload = config.build_workload()
     settings = check_flaim(config, workload)
-    with begun(
+    with open_session(
         config,
         directory,
         settings.rho,
         progress=progress,
         closed=closed,
         register=register,
-        meet=meet,
+        clients_factory=meet,
         board=board,
         orders=orders,
     ) as attempt:
         before, database, registered = attempt.before, attempt.database, attempt.registered
-        history = History(database.directory / "rounds", workload)
+        history = RoundJournal(database.directory / "rounds", workload)
         if _is_over(before, workload, settings, history, ended=(directory / RESULT).exists()):
             progress.event("finished", "the run was finished before; nothing is left to do")
             return
         if settings.annealed:
             history.clear()
         elif history.rounds:
-            history.give_up(entry.round for entry in before.entries)
+            history.mark_lost(entry.round for entry in before.entries)
         facts: dict[str, Value] = {
             "workload_sha256": workload.digest(),
             "version": version(),
@@ -127,7 +127,7 @@ async def run_flaim_server(
             "noise": settings.noise,
             "rho_total": settings.rho,
         }
-        record = attempt.open_record(transcript_schema.PROTOCOL, facts)
+        record = attempt.open_transcript(transcript_schema.FLAIM_PROTOCOL, facts)
 
         def first(entry: LedgerEntry) -> None:
             registered.release(attempt.present, len(ledger.entries))
@@ -135,9 +135,11 @@ async def run_flaim_server(
 
         registered.resume(len(before.entries))
         ledger = DurableLedger(database, settings.rho, first=first)
-        run = _Run(config, directory, workload, settings, ledger, record, history, attempt)
+        run = _FlaimServerRun(
+            config, directory, workload, settings, ledger, record, history, attempt
+        )
         await attempt.serve(
-            run.among,
+            run.run_with_clients,
             record,
             ledger,
             digest=workload.digest(),
@@ -147,7 +149,12 @@ async def run_flaim_server(
 
 
 def _is_over(
-    ledger: Ledger, workload: Workload, settings: FlaimSettings, history: History, *, ended: bool
+    ledger: Ledger,
+    workload: Workload,
+    settings: FlaimSettings,
+    history: RoundJournal,
+    *,
+    ended: bool,
 ) -> bool:
     """Whether a run that has ``ended``, with a result, has no further round, or none that is covered.
 
@@ -175,7 +182,7 @@ def _is_over(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Run:
+class _FlaimServerRun:
     """Algorithm 1 in one attempt at a run."""
 
     config: Config
@@ -183,32 +190,32 @@ class _Run:
     workload: Workload
     settings: FlaimSettings
     ledger: DurableLedger
-    record: Record
-    history: History
-    attempt: Attempt
+    record: FederationTranscript
+    history: RoundJournal
+    attempt: ServerSession
 
-    async def among(self, members: Members) -> Mapping[str, object]:
+    async def run_with_clients(self, members: ConnectedClients) -> Mapping[str, object]:
         """Wait for clients, run, write, say goodbye; returns the content of result.json."""
         started = time.perf_counter()
-        attempt, before = self.attempt, self.history.rounds
-        if attempt.earlier:
-            self.record.transcript.note(transcript_schema.EARLIER, spent=attempt.earlier)
+        session, before = self.attempt, self.history.rounds
+        if session.earlier:
+            self.record.transcript.note(transcript_schema.EARLIER, spent=session.earlier)
             number = next_round(self.settings, before)
             then = f"going on with round {number}" if before else "beginning anew"
-            attempt.progress.event(
+            session.progress.event(
                 "resumed",
-                f"an attempt before this one has spent rho {attempt.earlier:.6g} of {self.settings.rho:.6g}; "
+                f"an attempt before this one has spent rho {session.earlier:.6g} of {self.settings.rho:.6g}; "
                 f"{then}, with the rest",
             )
         schedule = self.settings.schedule(len(self.workload.domain.columns))
         # Nobody is waited for where only the model is left to be made.
         ready = bool(before) and next_round(self.settings, before) > schedule.rounds
-        attendance = attempt.attendance(
+        attendance = session.attendance(
             members, self.settings.min_participants, len(self.history.population)
         )
         if not ready:
             await attendance.gather()
-        attempt.begin_computing(started)
+        session.begin_computing(started)
         federation = NetworkFederation(
             self.config,
             self.workload,
@@ -224,15 +231,15 @@ class _Run:
             final_iterations=self.settings.final_iterations,
             max_model_mb=self.settings.max_model_mb,
         )
-        pulse = Pulse(attempt.progress, rounds=schedule.rounds, doing=self._doing)
-        attempt.progress, inner.on_iteration = pulse, pulse.iteration
-        async with pulse.beating():
+        heartbeat = Heartbeat(session.progress, rounds=schedule.rounds, activity=self._activity)
+        session.progress, inner.on_iteration = heartbeat, heartbeat.iteration
+        async with heartbeat.running():
             result = await run_flaim(
                 self.workload,
                 self.settings,
                 schedule,
                 federation,
-                _Timed(inner, attempt.seconds, pulse),
+                _TimedEstimator(inner, session.seconds, heartbeat),
                 self.ledger,
                 on_round=lambda done: self._round_done(done, federation.population),
                 history=before,
@@ -247,7 +254,7 @@ class _Run:
         # Before the result, which counts the bytes of these messages too.
         members.farewell("the run is finished")
         names = members.names
-        attempt.seconds["total"] = time.perf_counter() - started
+        session.seconds["total"] = time.perf_counter() - started
         facts = ServerFacts(
             clients=len(federation.population),
             clients_sent={names[i]: count for i, count in sorted(members.received.items())},
@@ -256,20 +263,20 @@ class _Run:
             steps={name: asdict(cost) for name, cost in self.record.by_step.items()},
             sums=asdict(federation.tally),
             lost={names[i]: reason for i, reason in sorted(members.lost.items())},
-            earlier_rho=attempt.earlier,
-            seconds=dict(attempt.seconds),
+            earlier_rho=session.earlier,
+            seconds=dict(session.seconds),
             opened=self.record.opened,
         )
         return flaim_document(
             result, self.workload, self.settings, ledger=self.ledger, rows=written.rows, facts=facts
         )
 
-    def _doing(self) -> str | None:
+    def _activity(self) -> str | None:
         """What clients are asked for, in words."""
         if self.record.at is None:
             return None
         step, number = self.record.at
-        return f"round {number} of {self.settings.rounds}: {_WORDS.get(step, step)}"
+        return f"round {number} of {self.settings.rounds}: {_STEP_TEXTS.get(step, step)}"
 
     def _wait(self, attendance: Attendance) -> Callable[[int], Awaitable[None]]:
         async def wait(number: int) -> None:
@@ -290,14 +297,14 @@ class _Run:
         self.history.save(done, population)
         self.attempt.progress.event("round-done", text, done=done.round, lost=done.lost)
 
-    async def _write(self, result: FlaimResult) -> Published:
+    async def _write(self, result: FlaimResult) -> ResultDigests:
         started = time.perf_counter()
         self.attempt.progress.event("writing", "writing the synthetic table")
         written = await asyncio.to_thread(
             write_synthetic, self.directory, result.model, self.config, total=result.total
         )
         await asyncio.to_thread(
-            keep_quality,
+            write_flaim_quality,
             self.directory,
             self.workload,
             self.settings,
@@ -308,15 +315,15 @@ class _Run:
         return written.said
 
 
-class _Timed:
+class _TimedEstimator:
     """An estimator whose time is noted."""
 
     def __init__(
-        self, inner: FlaimEstimator, seconds: defaultdict[str, float], pulse: Pulse
+        self, inner: FlaimEstimator, seconds: defaultdict[str, float], heartbeat: Heartbeat
     ) -> None:
         self._inner = inner
         self._seconds = seconds
-        self._pulse = pulse
+        self._heartbeat = heartbeat
 
     async def estimate(
         self, targets: Sequence[tuple[int, Target]], *, spent: float, final: bool
@@ -324,7 +331,7 @@ class _Timed:
         """See ``FlaimEstimator.estimate``."""
         started = time.perf_counter()
         try:
-            with self._pulse.during("estimating the model"):
+            with self._heartbeat.activity("estimating the model"):
                 return await self._inner.estimate(targets, spent=spent, final=final)
         finally:
             self._seconds["estimate"] += time.perf_counter() - started

@@ -5,8 +5,9 @@ Provides ``check_flaim``, which server, clients and trials begin with, before an
 
 For which neighbouring tables FLAIM's epsilon holds, in words that stand wherever it is printed.
 
-Provides ``unit`` (who is told apart from whom) and ``Replaced`` (what was released costs a row that is replaced by
-another, where sizes are public: then tables of one size are the neighbours). All public. Source: `mechanisms` README.
+Provides ``neighbours_text`` (who is told apart from whom) and ``ReplacementCost`` (what was released costs a row that
+is replaced by another, where sizes are public: then tables of one size are the neighbours). All public. Source:
+`mechanisms` README.
 """
 
 from collections.abc import Iterable
@@ -75,7 +76,7 @@ def flaim_noise(config: Config, workload: Workload, rows: float) -> tuple[int, l
 PUBLIC_SIZES = "public"
 
 
-def unit(section: FlaimSection) -> str:
+def neighbours_text(section: FlaimSection) -> str:
     """The guarantee's neighbours."""
     of_row = "one row added to or removed from one client's table"
     if section.sizes != PUBLIC_SIZES:
@@ -84,7 +85,7 @@ def unit(section: FlaimSection) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacementCost:
     """``rho`` and, at the run's delta, ``epsilon`` for one row replaced by another; ``times`` the charged rho."""
 
     rho: float
@@ -94,7 +95,7 @@ class Replaced:
     @classmethod
     def of(
         cls, section: FlaimSection, events: Iterable[Event], *, delta: float
-    ) -> "Replaced | None":
+    ) -> "ReplacementCost | None":
         """What the charged ``events`` come to; None where sizes are not public, or nothing was charged."""
         events = list(events)
         if section.sizes != PUBLIC_SIZES or not events:

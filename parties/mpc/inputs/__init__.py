@@ -13,18 +13,24 @@ from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
 from parties.config import AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.mpc.inputs.counts import Counts
-from parties.mpc.inputs.form import Added, Batch, InputForm, Limit, OnPart
-from parties.mpc.inputs.linked import Link, LinkedRows
+from parties.mpc.inputs.form import (
+    AdditionResult,
+    InputForm,
+    OnCountingProgress,
+    RowLimit,
+    SubmissionBatch,
+)
+from parties.mpc.inputs.linked import LinkedRows, SourceLink
 from parties.mpc.inputs.rows import Rows
 from protocols.row_plan import MAX_CELLS
 from protocols.upload import FORMS, ROWS, SOURCE_ROWS
 
 __all__ = [
-    "Added",
-    "Batch",
+    "AdditionResult",
     "InputForm",
-    "Limit",
-    "OnPart",
+    "OnCountingProgress",
+    "RowLimit",
+    "SubmissionBatch",
     "form_for",
     "input_form",
     "input_forms",
@@ -34,7 +40,7 @@ _BY_NAME: Mapping[str, Callable[[Workload], InputForm]] = {
     **{name: partial(Counts, name) for name in FORMS},
     ROWS: Rows,
 }
-MOST_PRODUCTS = 10**12
+MAX_PRODUCTS = 10**12
 """Rows times cells that servers are to count without being asked to: minutes, of cores of today."""
 
 
@@ -49,7 +55,7 @@ def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
     Rows alone where bins are private: what is to be counted is known after round 0. With sources, rows of each.
     """
     if config.sources:
-        link = Link(config, workload, config.domain if unmeasured(config.domain) else None)
+        link = SourceLink(config, workload, config.domain if unmeasured(config.domain) else None)
         return {SOURCE_ROWS[n]: LinkedRows(link, n) for n in range(len(config.sources))}
     if unmeasured(config.domain):
         return {ROWS: input_form(ROWS, workload, config.domain)}
@@ -67,7 +73,7 @@ def form_for(
 ) -> InputForm:
     """What an owner that may have ``capacity`` rows sends: of the run's forms the one that takes the fewest bytes.
 
-    Not rows, unless the run takes nothing else, where servers would have to count ``MOST_PRODUCTS`` if everybody had
+    Not rows, unless the run takes nothing else, where servers would have to count ``MAX_PRODUCTS`` if everybody had
     as many. With sources, that of the ``client``'s; of nobody in particular, what takes the most bytes.
     Raises ConfigError for a client in no source.
     """
@@ -77,7 +83,7 @@ def form_for(
             return forms[SOURCE_ROWS[config.source_of(client)]]
         return max(forms.values(), key=lambda form: sent_bytes(form, capacity))
     products = capacity * config.clients.expected * workload.maximal_cells
-    if products > MOST_PRODUCTS and len(forms) > 1:
+    if products > MAX_PRODUCTS and len(forms) > 1:
         forms = {name: form for name, form in forms.items() if not form.by_capacity}
     return min(forms.values(), key=lambda form: sent_bytes(form, capacity))
 

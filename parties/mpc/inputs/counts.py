@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mechanisms.workload import Workload, count_marginals
 from parties.config import CELLS, NO_CHECK
-from parties.mpc.inputs.form import Added, Batch
+from parties.mpc.inputs.form import AdditionResult, SubmissionBatch
 from parties.mpc.records import StoredSubmission
 from parties.mpc.steps import CLIENTS_CHECK, PASSED
 from protocols.base import multiply
@@ -98,34 +98,36 @@ class Counts:
     def _batch_owners(self) -> int:
         return max(1, _BATCH_BYTES // (R32.itemsize * self.cells))
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+    async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
         """See ``InputForm.add``. Rounds, Communication: those of ``CLIENTS_CHECK``."""
         added, sums = await asyncio.to_thread(self._sum, total, batch)
         if batch.limit.check == NO_CHECK or not batch.clients:
-            return Added(added)
+            return AdditionResult(added)
         with ctx.step(CLIENTS_CHECK.name, round=batch.round) as c:
-            passed = await self._passed(c, sums, batch)
+            passed = await self._checked_batch(c, sums, batch)
         failed = frozenset(
             client for client, ok in zip(batch.clients, passed, strict=True) if not ok
         )
         if failed:
             rest = batch.without(set(batch.clients) - failed)
-            added = added - (await asyncio.to_thread(self._sum, _nothing(added), rest))[0]
-        return Added(added, failed)
+            added = added - (await asyncio.to_thread(self._sum, _zeros_like(added), rest))[0]
+        return AdditionResult(added, failed)
 
-    async def _passed(self, ctx: Context, sums_sh: Share, batch: Batch) -> NDArray[np.bool_]:
+    async def _checked_batch(
+        self, ctx: Context, sums_sh: Share, batch: SubmissionBatch
+    ) -> NDArray[np.bool_]:
         """Who of ``batch`` is within its limit: (clients,)."""
         rows = batch.limit.rows
         verdicts = await check_totals(ctx, sums_sh, rows)
         if batch.limit.check == CELLS:
-            parts = []
-            for part in at_once(len(batch.clients), self.cells):
-                x_sh = await asyncio.to_thread(self._stacked, ctx.pid, batch, part)
-                parts.append(await check_cells(ctx, x_sh, rows))
-            verdicts = await multiply(ctx, verdicts, concatenate(*parts))
+            batches = []
+            for pending in at_once(len(batch.clients), self.cells):
+                x_sh = await asyncio.to_thread(self._stacked, ctx.pid, batch, pending)
+                batches.append(await check_cells(ctx, x_sh, rows))
+            verdicts = await multiply(ctx, verdicts, concatenate(*batches))
         return await open_verdicts(ctx, verdicts, PASSED.what)
 
-    def _sum(self, total: Share, batch: Batch) -> tuple[Share, Share]:
+    def _sum(self, total: Share, batch: SubmissionBatch) -> tuple[Share, Share]:
         """``total`` with everyone's counts, and the sum of each maximal marginal (marginals, clients)."""
         starts = np.array(self.workload.maximal_offsets[:-1], np.intp)
         totals = total.own.copy(), total.next.copy()
@@ -137,18 +139,18 @@ class Counts:
                 held[:, number] = np.add.reduceat(component, starts, dtype=R32.dtype)
         return Share(R32, total.pid, *totals), Share(R32, total.pid, sums[0], sums[1])
 
-    def _stacked(self, pid: int, batch: Batch, part: range) -> Share:
+    def _stacked(self, pid: int, batch: SubmissionBatch, pids: range) -> Share:
         """The counts of some of a batch, one client a row."""
-        held = [self._components(pid, batch, batch.clients[number]) for number in part]
+        held = [self._components(pid, batch, batch.clients[number]) for number in pids]
         return Share(R32, pid, *(np.stack(components) for components in zip(*held, strict=True)))
 
     def _components(
-        self, pid: int, batch: Batch, client: str
+        self, pid: int, batch: SubmissionBatch, client: str
     ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
         return upload_components(pid, self.name, batch.body(client), self.cells)
 
 
-def _nothing(like: Share) -> Share:
+def _zeros_like(like: Share) -> Share:
     """Zeros of the same shape."""
     zeros = R32.zeros(like.shape)
     return Share(R32, like.pid, zeros, zeros)

@@ -1,8 +1,9 @@
 """The interface of an input form: what an owner sends, how large it is, and how servers turn it into shares of counts.
 
-Provides ``InputForm``, and ``Batch``, the submissions of one form that are counted in together. An owner's *capacity*
-is the public number of rows that it may have, which its submission says; nothing depends on how many it has. Secret:
-what owners share, their bodies, and totals. Public: names, capacities, sizes, costs, and whose submission was refused.
+Provides ``InputForm``, and ``SubmissionBatch``, the submissions of one form that are counted in together. An owner's
+*capacity* is the public number of rows that it may have, which its submission says; nothing depends on how many it has.
+Secret: what owners share, their bodies, and totals. Public: names, capacities, sizes, costs, and whose submission was
+refused.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -18,12 +19,12 @@ from protocols.context import Context
 from protocols.shares import Share
 from protocols.upload import UploadParts, UploadSeeds
 
-OnPart = Callable[[int, int], None]
+OnCountingProgress = Callable[[int, int], None]
 """Told how many parts of a work are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RowLimit:
     """How much an owner may weigh: at most so many ``rows``, and what of it is checked (``run.check``)."""
 
     check: str
@@ -31,7 +32,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Added:
+class AdditionResult:
     """A running ``total`` with a batch in it, but for the clients in ``failed``, who are not within their limit."""
 
     total: Share
@@ -39,7 +40,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Batch:
+class SubmissionBatch:
     """Submissions of one form that are counted in together, in the same order at all three servers.
 
     ``body`` gives this server's body of a client (secret). ``progress`` hears of the work that the form has with it,
@@ -49,8 +50,8 @@ class Batch:
     round: int
     submissions: tuple[StoredSubmission, ...]
     body: Callable[[str], bytes]
-    limit: Limit
-    progress: OnPart | None = None
+    limit: RowLimit
+    progress: OnCountingProgress | None = None
     compute: ComputeSection = field(default_factory=ComputeSection)
 
     @property
@@ -63,7 +64,7 @@ class Batch:
         """The clients' names, in the order of the submissions."""
         return tuple(stored.submission.client for stored in self.submissions)
 
-    def without(self, clients: Collection[str]) -> "Batch":
+    def without(self, clients: Collection[str]) -> "SubmissionBatch":
         """Those that are left when ``clients`` are dropped."""
         left = (s for s in self.submissions if s.submission.client not in clients)
         return replace(self, submissions=tuple(left))
@@ -119,7 +120,7 @@ class InputForm(Protocol):
     def exceed_batch(self, owners: int, rows: int) -> bool:
         """Whether ``batches`` makes more than one of so many owners, with so many rows by their capacities."""
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+    async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
         """``total`` and the counts of everyone in ``batch`` who is within its limit; all were found to be whole.
 
         Shapes: ``total`` and the result's R32 (maximal cells,), whatever forms have gone into it. A form whose servers

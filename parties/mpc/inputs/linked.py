@@ -1,6 +1,6 @@
 """Owners that have some of the columns: the servers join their rows, and count what comes of it.
 
-Provides ``LinkedRows``, the ``InputForm`` of one source's owners, and ``Link``, what all sources of a run have in
+Provides ``LinkedRows``, the ``InputForm`` of one source's owners, and ``SourceLink``, what all sources of a run have in
 common. An owner sends rows as `rows` does, a linking key of 96 bits before the codes. They are joined once, when
 everybody is there: `protocols.link`, on shares, opening nothing of keys, rows or of how many match. A joined row is one
 count in each marginal. Secret: rows, keys, joined rows, how many there are. Public: sources, capacities, sizes, plan.
@@ -18,7 +18,7 @@ from mechanisms.domain import Domain
 from mechanisms.linking import KEY_BITS
 from mechanisms.workload import Workload
 from parties.config import BY_KEY, Config
-from parties.mpc.inputs.form import Added, Batch
+from parties.mpc.inputs.form import AdditionResult, SubmissionBatch
 from parties.mpc.inputs.rows import counting_plan, row_recoding
 from parties.mpc.records import StoredSubmission
 from parties.mpc.steps import CLIENTS_COUNT
@@ -50,7 +50,7 @@ LINKED = "linked"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SourceLink:
     """The sources of a run, and the ``workload`` that their joined rows are counted into.
 
     ``fine`` is the workload's domain before its private bins were measured, where it is another one.
@@ -86,7 +86,7 @@ class Link:
                 {name: declared[name] for name in names if name in declared} for names in sources
             ]
         largest = [
-            max(declared.get(name, 0) for name in place) for place in zip(*sources, strict=True)
+            max(declared.get(name, 0) for name in index) for index in zip(*sources, strict=True)
         ]
         return [dict(zip(names, largest, strict=True)) for names in sources]
 
@@ -108,7 +108,7 @@ class Link:
         """How many joined rows there may be."""
         return self.linking(declared).candidates if self.by_key else self.rows(declared)[0]
 
-    def shared(self, pid: int, batch: Batch) -> list[SourceRows]:
+    def shared(self, pid: int, batch: SubmissionBatch) -> list[SourceRows]:
         """The rows of every source, those of its owners one after the other."""
         declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
         made = []
@@ -125,7 +125,14 @@ class Link:
         return made
 
     def _owner(
-        self, pid: int, number: int, batch: Batch, *, client: str, declared: int, rows: int
+        self,
+        pid: int,
+        number: int,
+        batch: SubmissionBatch,
+        *,
+        client: str,
+        declared: int,
+        rows: int,
     ) -> SharedRows:
         """What an owner sent, and absent ones up to ``rows``; of one that is not in the batch nothing but these."""
         layout = self.layout(number)
@@ -134,10 +141,10 @@ class Link:
             return SharedRows(rows, nothing, nothing)
         body, size = batch.body(client), layout.body_size(declared)
         own, next_ = upload_components(pid, SOURCE_ROWS[number], body, size)
-        parts = [
-            _lengthened(layout, part.astype(np.uint8), declared, rows) for part in (own, next_)
+        shares = [
+            _padded_rows(layout, share.astype(np.uint8), declared, rows) for share in (own, next_)
         ]
-        return SharedRows(rows, *parts)
+        return SharedRows(rows, *shares)
 
     @property
     def places(self) -> list[int]:
@@ -152,7 +159,7 @@ class Link:
         bits = (starts[c] + bit for c in range(len(widths)) for bit in range(widths[c]))
         return [0, *bits]
 
-    async def joined(self, ctx: Context, batch: Batch) -> tuple[Share, int]:
+    async def joined(self, ctx: Context, batch: SubmissionBatch) -> tuple[Share, int]:
         """The joined rows of a batch in the domain's columns (bits, words), and how many there may be. Leaks: none."""
         sources = await asyncio.to_thread(self.shared, ctx.pid, batch)
         if self.by_key:
@@ -162,7 +169,7 @@ class Link:
         return rows_bsh[self.places], rows
 
 
-def _lengthened(
+def _padded_rows(
     layout: RowLayout, body: NDArray[np.uint8], declared: int, rows: int
 ) -> NDArray[np.uint8]:
     """A body of ``declared`` rows as one of ``rows``, no fewer, of which the further ones are zeros."""
@@ -179,7 +186,7 @@ def _lengthened(
 class LinkedRows:
     """Rows of the source ``number``; see ``InputForm``."""
 
-    link: Link
+    link: SourceLink
     number: int
 
     @property
@@ -236,7 +243,7 @@ class LinkedRows:
         """See ``InputForm.exceed_batch``: there is one of all, since rows are joined with one another."""
         return False
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+    async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
         """See ``InputForm.add``. Leaks: none. Rounds, Communication: those of the steps within ``CLIENTS_COUNT``."""
         link = self.link
         plan = await asyncio.to_thread(counting_plan, link.workload)
@@ -250,4 +257,4 @@ class LinkedRows:
                 counts = await count_rows(
                     c, rows_bsh, rows, plan, products=products, progress=batch.progress
                 )
-        return Added(total + counts)
+        return AdditionResult(total + counts)

@@ -1,7 +1,7 @@
 """What one owner shares of its table, and in which form: the owner's side of the input forms.
 
-Provides ``OwnInput``, ``declared_capacity`` and ``capacity_for``. Secret: its values and its rows. Public: the form and
-the capacity; they follow from the configuration and from what the owner declares, and never from its rows.
+Provides ``OwnerInput``, ``declared_capacity`` and ``capacity_for``. Secret: its values and its rows. Public: the form
+and the capacity; they follow from the configuration and from what the owner declares, and never from its rows.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ def capacity_for(rows: int, bound: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OwnInput:
+class OwnerInput:
     """An owner's ``values`` in ``form``, of so many ``rows``; ``capacity`` is what its submission says instead."""
 
     form: InputForm

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mechanisms.domain import Domain
 from mechanisms.resolving import places, unmeasured
 from mechanisms.workload import Workload
-from parties.mpc.inputs.form import Added, Batch
+from parties.mpc.inputs.form import AdditionResult, SubmissionBatch
 from parties.mpc.records import StoredSubmission
 from parties.mpc.steps import CLIENTS_COUNT
 from parties.session.compute_pool import local_products
@@ -128,10 +128,10 @@ class Rows:
         """See ``InputForm.exceed_batch``."""
         return owners > 1 and rows > SEGMENT_ROWS
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+    async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
         """See ``InputForm.add``. Leaks: none. Rounds, Communication: those of the steps within ``CLIENTS_COUNT``."""
         if not batch.clients:
-            return Added(total)
+            return AdditionResult(total)
         plan = await asyncio.to_thread(counting_plan, self.workload)
         recoding = row_recoding(self.workload, self.fine)
         rows_bsh = await asyncio.to_thread(self._shared, ctx.pid, batch)
@@ -143,9 +143,9 @@ class Rows:
                 counts = await count_rows(
                     c, rows_bsh, batch.rows, plan, products=products, progress=batch.progress
                 )
-        return Added(total + counts)
+        return AdditionResult(total + counts)
 
-    def _shared(self, pid: int, batch: Batch) -> Share:
+    def _shared(self, pid: int, batch: SubmissionBatch) -> Share:
         """The rows of everyone in ``batch``, one after the other."""
         owners = []
         for stored in batch.submissions:

@@ -1,9 +1,9 @@
 """Passing uploads on: what a server keeps in its outbox for the two others goes to them, over their ingest addresses.
 
-Provides ``Relay``. What it is told of goes at once, over connections that stay open; where a server is away it is tried
-again in the background, at growing intervals, until it is there. Both ends are servers whose keys are pinned. A part
-counts as delivered with a receipt that the other server has signed. Secret: nothing, parts are sealed. Public: who has
-what. Source: README, Decisions. Known limits: bytes of tries that failed are not counted.
+Provides ``Forwarder``. What it is told of goes at once, over connections that stay open; where a server is away it is
+tried again in the background, at growing intervals, until it is there. Both ends are servers whose keys are pinned. A
+part counts as delivered with a receipt that the other server has signed. Secret: nothing, parts are sealed. Public: who
+has what. Source: README, Decisions. Known limits: bytes of tries that failed are not counted.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ import aiohttp
 
 from parties.config import CertificateFiles, Config, PartySection
 from parties.foundation.errors import CertificateError, StoreError
-from parties.identity.tls import client_contexts, explain
+from parties.identity.tls import client_contexts, explain_tls_error
 from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.http_api import (
-    NoAnswer,
+    InvalidAnswer,
+    forwarded_path,
     in_chunks,
-    part_path,
-    passes,
+    is_retryable,
     read_answer,
     refusal_text,
 )
 from parties.mpc.submission.messages import Submission
 from parties.mpc.submission.sealed_upload import (
-    Received,
+    ReceivedUpload,
     SealedUpload,
     SignedUpload,
-    Sizes,
+    UploadSizes,
     check_receipt,
     receipts_in,
 )
-from parties.network.port_sharing import study_name
+from parties.network.port_sharing import study_sni_name
 from parties.observability.heartbeat import network_reason
 
 logger = logging.getLogger("syncret.relay")
@@ -46,38 +46,38 @@ logger = logging.getLogger("syncret.relay")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
 _AT_ONCE, _TOGETHER_BYTES = 4, 1 << 26
 """Parts that are on their way to one server at the same time, and bytes of them but for a single one."""
-QUEUED = 1000
+MAX_QUEUED = 1000
 """Clients in memory, in each queue: more of them wait in the outbox, while a server is away."""
 _KEEPALIVE_S = 5.0
 """Less than a server keeps a silent connection."""
-_ASKED_FIRST = 1 << 16
+_EXPECT_CONTINUE_BYTES = 1 << 16
 """Larger parts wait for the other server's word that it wants them."""
 
 
-class _Away(Exception):
+class _PeerUnavailable(Exception):
     """A server that could not be reached, or is not well: it is tried again later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class ForwarderContext:
     """What all deliveries have in common: the run, the store, uploads' sizes, and the ``largest`` that there may be."""
 
     config: Config
     store: Store
-    sizes: Callable[[Submission], Sizes]
+    sizes: Callable[[Submission], UploadSizes]
     largest: int
 
 
-class Relay:
+class Forwarder:
     """What server ``pid`` passes on. Made within a running event loop; ``close`` ends it."""
 
-    def __init__(self, post: Post, pid: int, files: CertificateFiles) -> None:
+    def __init__(self, shared: ForwarderContext, pid: int, files: CertificateFiles) -> None:
         """Raises CertificateError where ``files`` cannot be used."""
-        parties = post.config.require_parties()
+        parties = shared.config.require_parties()
         others = [other for other in range(3) if other != pid]
         contexts = client_contexts(files, [parties[other].pinned for other in others])
         self._peers = {
-            other: _Peer(post, other, context)
+            other: _PeerQueue(shared, other, context)
             for other, context in zip(others, contexts, strict=True)
         }
 
@@ -89,12 +89,12 @@ class Relay:
     def send(self, upload: SignedUpload, sealed: SealedUpload, pids: Sequence[int]) -> None:
         """This upload has come into the outbox: pass it on to the servers ``pids``, for whom it waits."""
         for pid in pids:
-            self._peers[pid].add(upload.submission.client, (upload, sealed.part(pid)))
+            self._peers[pid].add(upload.submission.client, (upload, sealed.for_server(pid)))
 
-    def wake(self) -> None:
+    def retry_now(self) -> None:
         """The other servers are there: try again now."""
         for peer in self._peers.values():
-            peer.wake()
+            peer.retry_now()
 
     async def settle(self, client: str, limit_s: float) -> None:
         """Until a client's upload is where it can be at present, for ``limit_s`` seconds at the most."""
@@ -108,27 +108,27 @@ class Relay:
             await peer.close()
 
 
-class _Peer:
+class _PeerQueue:
     """The way to one other server, and who is queued for it."""
 
-    def __init__(self, post: Post, pid: int, context: ssl.SSLContext) -> None:
-        self._post = post
+    def __init__(self, shared: ForwarderContext, pid: int, context: ssl.SSLContext) -> None:
+        self._shared = shared
         self._pid = pid
-        self._party: PartySection = post.config.require_parties()[pid]
-        self._server_name = study_name(post.config.digest())
-        self._outbox = Outbox(post.store)
+        self._party: PartySection = shared.config.require_parties()[pid]
+        self._server_name = study_sni_name(shared.config.digest())
+        self._outbox = Outbox(shared.store)
         self._context = context
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tries: dict[str, asyncio.Future[None]] = {}
         """Who is queued, and whether the first try is over."""
-        self._fresh: dict[str, tuple[SignedUpload, Received]] = {}
+        self._new_uploads: dict[str, tuple[SignedUpload, ReceivedUpload]] = {}
         """What has just come, for its first try."""
-        self._more = True
+        self._has_more = True
         """Whether there may be some in the outbox who are not queued."""
-        self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // post.largest)))
-        self._awake = asyncio.Event()
+        self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // shared.largest)))
+        self._retry_event = asyncio.Event()
         self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
-        self._said = ""
+        self._logged_reason = ""
         """Why parts wait, as it was logged."""
         self._session: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,29 +139,29 @@ class _Peer:
 
     def _refill(self) -> None:
         """Queue the oldest who wait, where few are queued."""
-        if self._more and len(self._tries) <= QUEUED // 2:
-            oldest = self._outbox.waiting(self._pid, QUEUED)
-            self._more = len(oldest) == QUEUED
+        if self._has_more and len(self._tries) <= MAX_QUEUED // 2:
+            oldest = self._outbox.waiting(self._pid, MAX_QUEUED)
+            self._has_more = len(oldest) == MAX_QUEUED
             for client in oldest:
                 self.add(client)
 
-    def add(self, client: str, fresh: tuple[SignedUpload, Received] | None = None) -> None:
-        if len(self._tries) >= QUEUED:
-            self._more = True
+    def add(self, client: str, fresh: tuple[SignedUpload, ReceivedUpload] | None = None) -> None:
+        if len(self._tries) >= MAX_QUEUED:
+            self._has_more = True
         elif client not in self._tries:
             self._tries[client] = asyncio.get_running_loop().create_future()
             self._queue.put_nowait(client)
             if self._is_away():
-                self._tried(client)
+                self._finish_first_try(client)
             elif fresh is not None:
-                self._fresh[client] = fresh
+                self._new_uploads[client] = fresh
 
     def tried(self, client: str) -> asyncio.Future[None] | None:
         return self._tries.get(client)
 
-    def wake(self) -> None:
+    def retry_now(self) -> None:
         self._pause_s, self._until = FIRST_PAUSE_S, 0.0
-        self._awake.set()
+        self._retry_event.set()
 
     async def close(self) -> None:
         tasks = list(self._tasks)
@@ -179,7 +179,7 @@ class _Peer:
     def _is_away(self) -> bool:
         return time.monotonic() < self._until
 
-    def _tried(self, client: str) -> None:
+    def _finish_first_try(self, client: str) -> None:
         future = self._tries.get(client)
         if future is not None and not future.done():
             future.set_result(None)
@@ -189,23 +189,23 @@ class _Peer:
             client = await self._queue.get()
             await self._slots.acquire()
             while (left := self._until - time.monotonic()) > 0:
-                self._awake.clear()
+                self._retry_event.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._awake.wait(), left)
+                    await asyncio.wait_for(self._retry_event.wait(), left)
             self._spawn(self._deliver(client))
 
     async def _deliver(self, client: str) -> None:
         """One try; what failed is queued again."""
         started = time.monotonic()
         try:
-            await self._pass_on(client, self._fresh.pop(client, None))
-        except (_Away, StoreError) as error:
+            await self._forward(client, self._new_uploads.pop(client, None))
+        except (_PeerUnavailable, StoreError) as error:
             self._fail(started, error)
             self._queue.put_nowait(client)
-            self._tried(client)
+            self._finish_first_try(client)
         else:
-            self._pause_s, self._said = FIRST_PAUSE_S, ""
-            self._tried(client)
+            self._pause_s, self._logged_reason = FIRST_PAUSE_S, ""
+            self._finish_first_try(client)
             del self._tries[client]
             if self._outbox.waits(client, self._pid):
                 # Another version has come meanwhile.
@@ -218,26 +218,28 @@ class _Peer:
         """Nobody is tried for a while, which grows with each failure; tries that began before one count with it."""
         if started < self._failed_at:
             return
-        if self._said != (said := str(error)):
+        if self._logged_reason != (said := str(error)):
             logger.warning("%s: parts wait: %s", self._party.name, said)
-            self._said = said
+            self._logged_reason = said
         self._failed_at = time.monotonic()
         self._until = self._failed_at + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         # They may be many by the time that it is back.
-        self._fresh.clear()
+        self._new_uploads.clear()
         for waiting in self._tries:
-            self._tried(waiting)
+            self._finish_first_try(waiting)
 
-    async def _pass_on(self, client: str, fresh: tuple[SignedUpload, Received] | None) -> None:
+    async def _forward(
+        self, client: str, fresh: tuple[SignedUpload, ReceivedUpload] | None
+    ) -> None:
         """Raises _Away, StoreError."""
         found = fresh or await asyncio.to_thread(self._in_outbox, client)
         if found is None:
             return
-        upload, part = found
-        status, answer, received = await self._put(upload, part)
-        if passes(status):
-            raise _Away(refusal_text(status, answer))
+        upload, received_part = found
+        status, answer, received = await self._put(upload, received_part)
+        if is_retryable(status):
+            raise _PeerUnavailable(refusal_text(status, answer))
         if status not in (200, 201):
             reason = refusal_text(status, answer)
             logger.warning("%s refuses the part of %s: %s", self._party.name, client, reason)
@@ -249,10 +251,10 @@ class _Peer:
             (receipt,) = receipts_in(answer)
             if receipt.party != self._party.name:
                 raise ValueError("the receipt is another server's")
-            check_receipt(receipt, upload.upload, self._post.config)
+            check_receipt(receipt, upload.upload, self._shared.config)
         except (ValueError, CertificateError) as error:
-            raise _Away(f"its receipt does not hold: {error}") from error
-        sent = len(part.content)
+            raise _PeerUnavailable(f"its receipt does not hold: {error}") from error
+        sent = len(received_part.content)
         await asyncio.to_thread(
             self._outbox.delivered,
             client,
@@ -263,23 +265,23 @@ class _Peer:
             received=received,
         )
 
-    def _in_outbox(self, client: str) -> tuple[SignedUpload, Received] | None:
+    def _in_outbox(self, client: str) -> tuple[SignedUpload, ReceivedUpload] | None:
         """A client's upload, and the other server's part of it; None where nobody waits for it. Blocks."""
-        upload = self._post.store.upload(client)
+        upload = self._shared.store.upload(client)
         content = None if upload is None else self._outbox.content(client)
         if upload is None or content is None:
             return None
-        return upload, self._post.sizes(upload.submission).split(content).part(self._pid)
+        return upload, self._shared.sizes(upload.submission).split(content).for_server(self._pid)
 
     async def _put(
-        self, upload: SignedUpload, part: Received
+        self, upload: SignedUpload, received_part: ReceivedUpload
     ) -> tuple[int, dict[str, object], int]:
         """Status, answer and its size. Raises _Away."""
-        content = part.content
-        asked_first = len(content) > _ASKED_FIRST
+        content = received_part.content
+        asked_first = len(content) > _EXPECT_CONTINUE_BYTES
         try:
             async with self._connected().put(
-                f"https://{self._party.ingest}{part_path(upload.submission.run)}",
+                f"https://{self._party.ingest}{forwarded_path(upload.submission.run)}",
                 # Chunks are gone once they are sent: only what nobody takes unasked is not sent twice by the library.
                 data=in_chunks(content) if asked_first else content,
                 headers=upload.headers_between_servers() | {"Content-Length": str(len(content))},
@@ -289,16 +291,18 @@ class _Peer:
             ) as response:
                 return (response.status, *await read_answer(response))
         except TimeoutError as error:
-            raise _Away("no answer in time") from error
+            raise _PeerUnavailable("no answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
-            reason = explain(getattr(error, "certificate_error", error), self._party.name)
-            raise _Away(reason or f"cannot be reached: {network_reason(error)}") from error
-        except NoAnswer as error:
-            raise _Away(str(error)) from error
+            reason = explain_tls_error(getattr(error, "certificate_error", error), self._party.name)
+            raise _PeerUnavailable(
+                reason or f"cannot be reached: {network_reason(error)}"
+            ) from error
+        except InvalidAnswer as error:
+            raise _PeerUnavailable(str(error)) from error
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
-            timeouts = self._post.config.timeouts
+            timeouts = self._shared.config.timeouts
             limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
             connector = aiohttp.TCPConnector(
                 ssl=self._context, limit=_AT_ONCE, keepalive_timeout=_KEEPALIVE_S

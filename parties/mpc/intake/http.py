@@ -46,76 +46,76 @@ from parties.foundation.errors import (
     StudyReleased,
     SubmissionConflict,
     SubmissionCounted,
-    SubmissionSettled,
+    SubmissionTombstoned,
 )
 from parties.foundation.version import ingest_headers
-from parties.mpc.intake.forwarder import Relay
-from parties.mpc.intake.validation import Judge, asker
-from parties.mpc.participants.finalized import Settlements
-from parties.mpc.records import answer_to
-from parties.mpc.storage.incoming import Incoming, Outgoing
-from parties.mpc.storage.outbox import Outbox, Whereabouts
+from parties.mpc.intake.forwarder import Forwarder
+from parties.mpc.intake.validation import RequestValidator, requester_name
+from parties.mpc.participants.finalized import FinalizedStore
+from parties.mpc.records import status_answer
+from parties.mpc.storage.incoming import IncomingBody, OutgoingUpload
+from parties.mpc.storage.outbox import DeliveryStatus, Outbox
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.http_api import (
-    COUNTED,
+    COUNTED_STATUS,
     config_path,
-    part_path,
+    forwarded_path,
     run_path,
     submission_path,
     withdrawal_path,
 )
 from parties.mpc.submission.messages import RING_BITS
 from parties.mpc.submission.sealed_upload import (
-    ReceiptMaker,
-    Received,
+    ReceiptSigner,
+    ReceivedUpload,
     SealedUpload,
-    Settled,
     SignedUpload,
+    Tombstone,
     open_part,
 )
 from parties.mpc.submission.withdrawal import SignedWithdrawal
-from parties.observability.events import Rejected, of_status, unheard
+from parties.observability.events import OnRejection, ignore_rejection, rejection_of_status
 from parties.observability.failure_causes import Cause, cause_of
-from parties.session.enrollment import Away, Enrolment, TurnedAway
+from parties.session.enrollment import Enrollment, EnrollmentRefusal, EnrollmentRefusalReason
 
 logger = logging.getLogger("syncret.ingest")
 
-STORED, KNOWN = "stored", "already stored"
+STORED_NOW, STORED_BEFORE = "stored", "already stored"
 _CHUNK = 1 << 16
 _TOGETHER_BYTES = 1 << 28
 """Of uploads that are opened at the same time, but for two of at most as many; it takes three times as much memory."""
-_PATIENCE = 1 / 3
+_RECEIPT_WAIT_SHARE = 1 / 3
 """Of an owner's deadline: how long its answer waits for the other servers' receipts."""
 _RECEIVED = web.RequestKey("received_bytes", int)
 _COUNTED = web.RequestKey("counted", bool)
 """Whether its bytes are in the store's account."""
-_JUDGED: web.RequestKey[tuple[SignedUpload, bool]] = web.RequestKey("judged", tuple)
+_VALIDATED: web.RequestKey[tuple[SignedUpload, bool]] = web.RequestKey("judged", tuple)
 """By its headers: the upload, and whether nothing of it is wanted any more."""
 
-_LACKS = (Cause.DISK_FULL, Cause.DISK, Cause.READ_ONLY, Cause.PERMISSION, Cause.FILES)
+_STORAGE_CAUSES = (Cause.DISK_FULL, Cause.DISK, Cause.READ_ONLY, Cause.PERMISSION, Cause.FILES)
 """What no owner's submission is to blame for, and every other one meets, too."""
-OnLack: TypeAlias = Callable[[StoreError], object]
+OnStorageFailure: TypeAlias = Callable[[StoreError], object]
 
 
-def ignored(error: StoreError) -> None:
+def ignore_storage_failure(error: StoreError) -> None:
     """The answer to an owner is all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class IngestApi:
     """The resources of one server: where it keeps uploads, what it opens and signs with, and how it passes them on.
 
-    ``on_lack`` hears of what the store cannot keep because of its host, such as a full disk.
+    ``on_storage_failure`` hears of what the store cannot keep because of its host, such as a full disk.
     """
 
-    judge: Judge
+    judge: RequestValidator
     store: Store
     seal: SealKey
-    receipts: ReceiptMaker
-    relay: Relay
-    enrolment: Enrolment
-    rejected: Rejected = unheard
-    on_lack: OnLack = ignored
+    receipts: ReceiptSigner
+    forwarder: Forwarder
+    enrolment: Enrollment
+    rejected: OnRejection = ignore_rejection
+    on_storage_failure: OnStorageFailure = ignore_storage_failure
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -135,41 +135,47 @@ class Api:
         app.router.add_get(submission_path(run), self.get_submission)
         app.router.add_put(withdrawal_path(run), self.put_withdrawal)
         app.router.add_get(withdrawal_path(run), self.get_withdrawal)
-        app.router.add_put(part_path(run), self.put_part, expect_handler=self.expect_part)
+        app.router.add_put(
+            forwarded_path(run), self.put_forwarded, expect_handler=self.expect_forwarded
+        )
         return app
 
     # An owner's upload
 
-    def _judge_upload(self, request: web.Request) -> tuple[SignedUpload, bool]:
+    def _validate_upload(self, request: web.Request) -> tuple[SignedUpload, bool]:
         """The upload, and whether nothing of it is wanted any more. Raises IngestError, StoreError."""
-        upload = self.judge.owners_upload(request)
-        _let_in(self.enrolment.identity(upload.submission.client))
+        upload = self.judge.validate_upload(request)
+        _require_enrolled(self.enrolment.identity(upload.submission.client))
         stored = self.store.check_upload(upload, self.judge.config.clients.expected)
         if not stored:
-            _let_in(self.enrolment.time())
+            _require_enrolled(self.enrolment.time())
         client = upload.submission.client
-        return upload, stored and Outbox(self.store).whereabouts(client).cared_for == 2
+        return upload, stored and Outbox(self.store).delivery_status(client).n_secured == 2
 
     async def expect_submission(self, request: web.Request) -> web.StreamResponse | None:
         """Before an owner sends its body: refuse by the headers, or answer 100 and go on."""
-        return await self._expect(request, self._judge_upload)
+        return await self._expect(request, self._validate_upload)
 
     async def put_submission(self, request: web.Request) -> web.Response:
         """Store this server's part and pass the others on; answer when it is clear how far they got."""
         # Of who has waited for 100 the headers were judged before.
-        upload, known = request.get(_JUDGED) or self._judge_upload(request)
+        upload, known = request.get(_VALIDATED) or self._validate_upload(request)
         client, new = upload.submission.client, False
         if not known:
             with self.store.incoming() as whole:
                 await self._receive(request, whole)
                 async with self._turns:
-                    new, sealed, pids = await asyncio.to_thread(self._keep_upload, upload, whole)
-            self.relay.send(upload, sealed, pids)
-        await self.relay.settle(client, self.judge.config.timeouts.submit_s * _PATIENCE)
-        return await asyncio.to_thread(self._standing_of, request, upload, STORED if new else KNOWN)
+                    new, sealed, pids = await asyncio.to_thread(self._store_upload, upload, whole)
+            self.forwarder.send(upload, sealed, pids)
+        await self.forwarder.settle(
+            client, self.judge.config.timeouts.submit_s * _RECEIPT_WAIT_SHARE
+        )
+        return await asyncio.to_thread(
+            self._status_of, request, upload, STORED_NOW if new else STORED_BEFORE
+        )
 
-    def _keep_upload(
-        self, upload: SignedUpload, whole: Incoming
+    def _store_upload(
+        self, upload: SignedUpload, whole: IncomingBody
     ) -> tuple[bool, SealedUpload, list[int]]:
         """Store all of it, durably: whether this server's part is new, all parts, and who else is to get one.
 
@@ -179,27 +185,29 @@ class Api:
         sealed = self.judge.sizes(submission).split(whole.read())
         if sealed.describe(submission) != upload.upload:
             raise _other_digest()
-        standing = Whereabouts()
+        status = DeliveryStatus()
         if self.store.upload_digest(submission.client) == upload.upload.digest():
-            standing = Outbox(self.store).whereabouts(submission.client)
+            status = Outbox(self.store).delivery_status(submission.client)
         others = [
             pid
             for pid in range(3)
-            if pid not in (self.judge.pid, *standing.receipts, *standing.kept_for)
+            if pid not in (self.judge.pid, *status.receipts, *status.kept_for)
         ]
-        new = self._keep_part(upload, sealed.part(self.judge.pid), Outgoing(whole, others))
+        new = self._store_forwarded(
+            upload, sealed.for_server(self.judge.pid), OutgoingUpload(whole, others)
+        )
         return new, sealed, others
 
-    def _standing_of(self, request: web.Request, upload: SignedUpload, status: str) -> web.Response:
+    def _status_of(self, request: web.Request, upload: SignedUpload, status: str) -> web.Response:
         """Who has an upload that is stored here, with receipts. Blocks."""
         submission = upload.submission
-        standing = Outbox(self.store).whereabouts(submission.client)
+        record = Outbox(self.store).delivery_status(submission.client)
         # Another request may be about to write it to the disk.
         self.store.flush()
         names = [party.name for party in self.judge.config.require_parties()]
         mine = self.receipts.make(upload.upload)
-        by_pid = {**standing.receipts, self.judge.pid: mine}
-        code = 201 if status == STORED else 200
+        by_pid = {**record.receipts, self.judge.pid: mine}
+        code = 201 if status == STORED_NOW else 200
         response = web.json_response(
             {
                 "run": submission.run,
@@ -210,8 +218,8 @@ class Api:
                 "counted_from": self.store.counted_from(submission.client),
                 "status": status,
                 "receipts": [by_pid[pid].to_dict() for pid in sorted(by_pid)],
-                "kept_for": [names[pid] for pid in standing.kept_for],
-                "refused": {names[pid]: why for pid, why in standing.refused.items()},
+                "kept_for": [names[pid] for pid in record.kept_for],
+                "refused": {names[pid]: why for pid, why in record.refused.items()},
                 "received_bytes": request.get(_RECEIVED, 0),
             },
             status=code if len(by_pid) == 3 else 202,
@@ -227,18 +235,18 @@ class Api:
         if upload is None:
             what = f"no submission of {client!r} at {self.judge.party}"
             raise IngestError(404, what, where="store", expected="one, sent to any server")
-        return await asyncio.to_thread(self._standing_of, request, upload, KNOWN)
+        return await asyncio.to_thread(self._status_of, request, upload, STORED_BEFORE)
 
     # What an owner takes back
 
     async def put_withdrawal(self, request: web.Request) -> web.Response:
         """Keep it for when the servers meet, durably, unless it is too late. Raises IngestError, StoreError."""
-        signed = self.judge.owners_withdrawal(request)
+        signed = self.judge.validate_withdrawal(request)
         await asyncio.to_thread(self._withdraw, signed)
-        return await asyncio.to_thread(self._settled_of, signed.withdrawal.client)
+        return await asyncio.to_thread(self._tombstone_of, signed.withdrawal.client)
 
     def _withdraw(self, signed: SignedWithdrawal) -> None:
-        said, settlements = signed.withdrawal, Settlements(self.store)
+        said, settlements = signed.withdrawal, FinalizedStore(self.store)
         with self.store.held():
             if said.version <= settlements.version(said.client) or settlements.final(said.client):
                 return
@@ -252,14 +260,14 @@ class Api:
         """What of the client that asks was withdrawn or replaced, with this server's word for it."""
         client = self.judge.client(request)
         self.judge.check_run(request)
-        return await asyncio.to_thread(self._settled_of, client)
+        return await asyncio.to_thread(self._tombstone_of, client)
 
-    def _settled_of(self, client: str) -> web.Response:
-        settlements, run = Settlements(self.store), self.judge.config.run.id
+    def _tombstone_of(self, client: str) -> web.Response:
+        settlements, run = FinalizedStore(self.store), self.judge.config.run.id
         with self.store.held():
             version, asked = settlements.version(client), settlements.withdrawal(client)
             stored, final = self.store.newest_version(client), settlements.final(client)
-        settled = Settled(run, self.judge.digest, client, version)
+        settled = Tombstone(run, self.judge.digest, client, version)
         wanted = 0 if asked is None else asked.withdrawal.version
         return web.json_response(
             {
@@ -277,43 +285,45 @@ class Api:
 
     # A part that another server passes on
 
-    def _judge_part(self, request: web.Request) -> tuple[SignedUpload, bool]:
+    def _validate_forwarded(self, request: web.Request) -> tuple[SignedUpload, bool]:
         """The upload, and whether its part is stored. Raises IngestError, StoreError."""
-        upload = self.judge.servers_part(request)
+        upload = self.judge.validate_forwarded(request)
         # Another server has taken it, in time by its own clock.
-        _let_in(self.enrolment.identity(upload.submission.client))
+        _require_enrolled(self.enrolment.identity(upload.submission.client))
         return upload, self.store.check_upload(upload, self.judge.config.clients.expected)
 
-    async def expect_part(self, request: web.Request) -> web.StreamResponse | None:
+    async def expect_forwarded(self, request: web.Request) -> web.StreamResponse | None:
         """As ``expect_submission``, of a server."""
-        return await self._expect(request, self._judge_part)
+        return await self._expect(request, self._validate_forwarded)
 
-    async def put_part(self, request: web.Request) -> web.Response:
+    async def put_forwarded(self, request: web.Request) -> web.Response:
         """Store this server's part: 201, or 200 where it was here, with its receipt."""
-        upload, stored = request.get(_JUDGED) or self._judge_part(request)
+        upload, stored = request.get(_VALIDATED) or self._validate_forwarded(request)
         if stored:
             await asyncio.to_thread(self.store.flush)
         else:
             with self.store.incoming() as incoming:
                 await self._receive(request, incoming)
                 async with self._turns:
-                    stored = not await asyncio.to_thread(self._keep_passed_on, upload, incoming)
+                    stored = not await asyncio.to_thread(self._receive_forwarded, upload, incoming)
         receipt = self.receipts.make(upload.upload).to_dict()
         return web.json_response({"receipts": [receipt]}, status=200 if stored else 201)
 
-    def _keep_passed_on(self, upload: SignedUpload, incoming: Incoming) -> bool:
+    def _receive_forwarded(self, upload: SignedUpload, incoming: IncomingBody) -> bool:
         sizes = self.judge.sizes(upload.submission)
-        return self._keep_part(upload, sizes.received(self.judge.pid, incoming.read()), None)
+        return self._store_forwarded(upload, sizes.received(self.judge.pid, incoming.read()), None)
 
     # What both have in common
 
-    def _keep_part(self, upload: SignedUpload, part: Received, outgoing: Outgoing | None) -> bool:
+    def _store_forwarded(
+        self, upload: SignedUpload, received: ReceivedUpload, outgoing: OutgoingUpload | None
+    ) -> bool:
         """Open and store this server's part, durably; False where it was here. Raises IngestError. Blocks."""
         pid, form = self.judge.pid, self.judge.forms[upload.submission.form]
-        if not upload.upload.describes(pid, part):
+        if not upload.upload.describes(pid, received):
             raise _other_digest()
         try:
-            body = open_part(pid, self.seal, upload.upload, part)
+            body = open_part(pid, self.seal, upload.upload, received)
         except SealError as error:
             raise IngestError(
                 422,
@@ -329,11 +339,11 @@ class Api:
             return self.store.accept(upload, opened, (own, next_), limit=limit, outgoing=outgoing)
 
     async def _expect(
-        self, request: web.Request, judge: Callable[[web.Request], tuple[SignedUpload, bool]]
+        self, request: web.Request, validator: Callable[[web.Request], tuple[SignedUpload, bool]]
     ) -> web.StreamResponse | None:
         try:
             self.judge.check_version(request)
-            request[_JUDGED] = judged = judge(request)
+            request[_VALIDATED] = judged = validator(request)
         except (IngestError, StoreError) as error:
             return self._refuse(request, error)
         if judged[1]:
@@ -342,7 +352,7 @@ class Api:
         request.writer.output_size = 0
         return None
 
-    async def _receive(self, request: web.Request, incoming: Incoming) -> None:
+    async def _receive(self, request: web.Request, incoming: IncomingBody) -> None:
         """Read the body into ``incoming``. Raises IngestError where it is slow."""
         limit_s = self.judge.config.timeouts.submit_s
         try:
@@ -368,7 +378,7 @@ class Api:
         """The run's public parameters; of the client that asks its upload's digest, and what became of it."""
         client = self.judge.client(request)
         self.judge.check_run(request)
-        config, away = self.judge.config, self.enrolment.turned_away(client)
+        config, away = self.judge.config, self.enrolment.refusal(client)
         return web.json_response(
             {
                 "run": config.run.id,
@@ -386,8 +396,10 @@ class Api:
                 "turned_away": None if away is None else away.what,
                 "upload": self.store.upload_digest(client),
                 "counted_from": self.store.counted_from(client),
-                "settled": Settlements(self.store).version(client),
-                **answer_to(self.store.standing(client), closed=self.store.closed_to_clients),
+                "settled": FinalizedStore(self.store).version(client),
+                **status_answer(
+                    self.store.participant_record(client), closed=self.store.closed_to_clients
+                ),
             }
         )
 
@@ -416,12 +428,14 @@ class Api:
 
     def _refuse(self, request: web.Request, error: IngestError | StoreError) -> web.Response:
         """The refusal for ``error``, of which the operator hears, too."""
-        response = refusal(error)
-        client, status = asker(request), response.status
-        if isinstance(error, StoreError) and cause_of(error).cause in _LACKS:
-            self.on_lack(error)
+        response = refusal_response(error)
+        client, status = requester_name(request), response.status
+        if isinstance(error, StoreError) and cause_of(error).cause in _STORAGE_CAUSES:
+            self.on_storage_failure(error)
         text = f"{client or 'somebody'}: refused with {status}: {error}"
-        self.rejected(of_status(status), text, client=client, remote=request.remote, status=status)
+        self.rejected(
+            rejection_of_status(status), text, client=client, remote=request.remote, status=status
+        )
         return response
 
     async def _count(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -451,7 +465,7 @@ class Api:
             logger.warning("bytes not counted: %s", error)
 
 
-def refusal(error: IngestError | StoreError) -> web.Response:
+def refusal_response(error: IngestError | StoreError) -> web.Response:
     """An error as the client sees it; a store's folder is nothing to tell a client about."""
     if isinstance(error, StoreError):
         status, expected = {
@@ -459,8 +473,11 @@ def refusal(error: IngestError | StoreError) -> web.Response:
                 409,
                 "the same submission again; the first one stands until a later version replaces it",
             ),
-            SubmissionSettled: (409, "another submission: what was taken back does not come back"),
-            SubmissionCounted: (COUNTED, "nothing more: what was counted stays"),
+            SubmissionTombstoned: (
+                409,
+                "another submission: what was taken back does not come back",
+            ),
+            SubmissionCounted: (COUNTED_STATUS, "nothing more: what was counted stays"),
             RunClosed: (410, "a submission before the run's last round"),
             StudyReleased: (409, "a new configuration, which you charge to your budget anew"),
             RunFull: (403, "a run that expects more data owners"),
@@ -468,7 +485,7 @@ def refusal(error: IngestError | StoreError) -> web.Response:
         what = error.message if status != 507 else "the server cannot store submissions at present"
         if status == 507:
             logger.error("%s", error)
-        reason = TurnedAway.CLOSED if isinstance(error, RunClosed) else ""
+        reason = EnrollmentRefusalReason.CLOSED if isinstance(error, RunClosed) else ""
         error = IngestError(status, what, where="store", expected=expected, reason=reason)
     said = {"what": error.what, "where": error.where, "expected": error.expected}
     said |= {"reason": error.reason} if error.reason else {}
@@ -477,10 +494,10 @@ def refusal(error: IngestError | StoreError) -> web.Response:
     return response
 
 
-def _let_in(away: Away | None) -> None:
+def _require_enrolled(away: EnrollmentRefusal | None) -> None:
     """Raises IngestError for an owner that is turned ``away``."""
     if away is not None:
-        status = 410 if away.reason is TurnedAway.CLOSED else 403
+        status = 410 if away.reason is EnrollmentRefusalReason.CLOSED else 403
         where, reason = "client certificate", str(away.reason)
         raise IngestError(status, away.what, where=where, expected=away.expected, reason=reason)
 

@@ -1,6 +1,6 @@
 """A listening ingest API: the connections below it, and its start and end.
 
-Provides ``start_ingest`` and ``Ingest``. Secret: the sealing key that is loaded. Public: everything else.
+Provides ``start_ingest`` and ``IngestServer``. Secret: the sealing key that is loaded. Public: everything else.
 """
 
 import asyncio
@@ -17,15 +17,20 @@ from parties.config import Address, CertificateFiles, Config
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import ConfigError, IngestError
 from parties.identity.tls import check_seal, handshake_text, server_context
-from parties.mpc.intake.forwarder import Post, Relay
-from parties.mpc.intake.http import Api, OnLack, ignored, refusal
-from parties.mpc.intake.validation import Judge
+from parties.mpc.intake.forwarder import Forwarder, ForwarderContext
+from parties.mpc.intake.http import (
+    IngestApi,
+    OnStorageFailure,
+    ignore_storage_failure,
+    refusal_response,
+)
+from parties.mpc.intake.validation import RequestValidator
 from parties.mpc.storage.store import Store
-from parties.mpc.submission.sealed_upload import ReceiptMaker
-from parties.network.port_sharing import Handed, Inlets
-from parties.observability.events import Rejected, Rejection, unheard
-from parties.session.enrollment import Enrolment
-from parties.session.operator_commands import Orders
+from parties.mpc.submission.sealed_upload import ReceiptSigner
+from parties.network.port_sharing import PassedSocketServer, SharedPorts
+from parties.observability.events import OnRejection, Rejection, ignore_rejection
+from parties.session.enrollment import Enrollment
+from parties.session.operator_commands import OperatorCommands
 
 logger = logging.getLogger("syncret.ingest")
 
@@ -36,7 +41,7 @@ LINGER_S = 2.0
 """How long a refused body is still read, so that the answer gets through, and how long closing waits for requests."""
 
 
-class _Connection(web.RequestHandler):
+class _IngestConnection(web.RequestHandler):
     """aiohttp's connection with errors below the application (no HTTP, a bug of ours) in the same JSON form.
 
     It is none of aiohttp's while its TLS handshake lasts: one that is over only after ``closed`` ends at once.
@@ -47,7 +52,7 @@ class _Connection(web.RequestHandler):
         manager: web.Server,
         closed: asyncio.Event,
         *,
-        rejected: Rejected,
+        rejected: OnRejection,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(
@@ -88,27 +93,27 @@ class _Connection(web.RequestHandler):
             what, expected = "this is not an HTTP request", "HTTP/1.1 as in the API's description"
             remote = request.remote
             self._rejected(Rejection.MALFORMED, f"{remote}: no HTTP", remote=remote, status=status)
-        return refusal(IngestError(status, what, where="request", expected=expected))
+        return refusal_response(IngestError(status, what, where="request", expected=expected))
 
 
-class Ingest:
+class IngestServer:
     """A listening ingest API and what passes on from it; ``close`` ends both and all connections."""
 
     def __init__(
         self,
         runner: web.AppRunner,
-        server: asyncio.Server | Handed,
-        relay: Relay,
+        server: asyncio.Server | PassedSocketServer,
+        forwarder: Forwarder,
         closed: asyncio.Event,
     ) -> None:
         self._runner = runner
         self._server = server
-        self._relay = relay
+        self._forwarder = forwarder
         self._closed = closed
 
-    def peers_are_there(self) -> None:
+    def retry_forwarding(self) -> None:
         """What waits for the other servers is tried again now."""
-        self._relay.wake()
+        self._forwarder.retry_now()
 
     async def close(self) -> None:
         """Stop listening and drop the connections that are left; requests under way get a moment to finish."""
@@ -116,7 +121,7 @@ class Ingest:
         self._server.close()
         self._closed.set()
         await self._runner.cleanup()
-        await self._relay.close()
+        await self._forwarder.close()
         await self._server.wait_closed()
 
     async def _accept_no_more(self) -> None:
@@ -134,25 +139,27 @@ async def start_ingest(
     pid: int,
     files: CertificateFiles,
     *,
-    orders: Orders | None = None,
-    inlets: Inlets | None = None,
-    rejected: Rejected = unheard,
-    on_lack: OnLack = ignored,
-) -> Ingest:
-    """Listen on server ``pid``'s ingest address, or at its ``inlets``, and pass on what an earlier process left.
+    commands: OperatorCommands | None = None,
+    ports: SharedPorts | None = None,
+    rejected: OnRejection = ignore_rejection,
+    on_lack: OnStorageFailure = ignore_storage_failure,
+) -> IngestServer:
+    """Listen on server ``pid``'s ingest address, or at its ``ports``, and pass on what an earlier process left.
 
-    ``orders`` is what the server's operator asks; ``rejected`` is told of what is not let in, ``on_lack`` of what
-    the host has no room for. Raises ConfigError where the address cannot be listened on, CertificateError where
+    ``commands`` is what the server's operator asks; ``rejected`` is told of what is not let in, ``on_storage_failure``
+    of what the host has no room for. Raises ConfigError where the address cannot be listened on, CertificateError where
     ``files`` cannot be used.
     """
     context = server_context(
         files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
     )
-    judge, seal = Judge.of(config, pid, files), _seal_key(config, pid, files)
-    relay = Relay(Post(config, store, judge.sizes, judge.largest), pid, files)
-    enrolment = Enrolment.of(config, orders or Orders(), store)
-    receipts = ReceiptMaker.load(judge.party, files)
-    api = Api(judge, store, seal, receipts, relay, enrolment, rejected, on_lack)
+    validator, seal = RequestValidator.of(config, pid, files), _seal_key(config, pid, files)
+    forwarder = Forwarder(
+        ForwarderContext(config, store, validator.sizes, validator.largest), pid, files
+    )
+    enrollment = Enrollment.of(config, commands or OperatorCommands(), store)
+    receipts = ReceiptSigner.load(validator.party, files)
+    api = IngestApi(validator, store, seal, receipts, forwarder, enrollment, rejected, on_lack)
     runner = web.AppRunner(api.application(), shutdown_timeout=LINGER_S)
     await runner.setup()
     manager, loop = runner.server, asyncio.get_running_loop()
@@ -160,11 +167,11 @@ async def start_ingest(
         raise RuntimeError("the HTTP server was not set up")
 
     closed = asyncio.Event()
-    factory = functools.partial(_Connection, manager, closed, rejected=rejected, loop=loop)
-    if inlets is not None:
-        relay.start()
-        handed = Handed(inlets.ingest(), factory, context, HANDSHAKE_TIMEOUT_S)
-        return Ingest(runner, handed, relay, closed)
+    factory = functools.partial(_IngestConnection, manager, closed, rejected=rejected, loop=loop)
+    if ports is not None:
+        forwarder.start()
+        handed = PassedSocketServer(ports.ingest(), factory, context, HANDSHAKE_TIMEOUT_S)
+        return IngestServer(runner, handed, forwarder, closed)
     try:
         server = await _listening(config.require_parties()[pid].ingest, factory, context)
     except OSError as error:
@@ -176,12 +183,12 @@ async def start_ingest(
             f"party.ingest of {config.require_parties()[pid].name}",
             f"cannot listen on {address}: {reason}; expected a free port of this host",
         ) from error
-    relay.start()
-    return Ingest(runner, server, relay, closed)
+    forwarder.start()
+    return IngestServer(runner, server, forwarder, closed)
 
 
 async def _listening(
-    address: Address, factory: Callable[[], _Connection], context: ssl.SSLContext
+    address: Address, factory: Callable[[], _IngestConnection], context: ssl.SSLContext
 ) -> asyncio.Server:
     return await asyncio.get_running_loop().create_server(
         factory,

@@ -1,8 +1,8 @@
 """What one server judges requests to its ingest API by, before it reads a body: who asks, and does the upload fit.
 
-Provides ``Judge`` and ``asker``; what a judge does not let pass is an IngestError. Client identity: the common name of
-its certificate, and nothing it says; a server's: its name and its pinned key. Whoever passes an upload on, its owner's
-certificate and signature are checked. Public: everything here.
+Provides ``RequestValidator`` and ``requester_name``; what a judge does not let pass is an IngestError. Client identity:
+the common name of its certificate, and nothing it says; a server's: its name and its pinned key. Whoever passes an
+upload on, its owner's certificate and signature are checked. Public: everything here.
 """
 
 import functools
@@ -15,25 +15,25 @@ from aiohttp import web
 
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import CertificateError, IngestError
-from parties.foundation.untrusted_text import from_der
+from parties.foundation.untrusted_text import certificate_from_der
 from parties.foundation.version import INGEST_HEADER, INGEST_VERSION, version
 from parties.identity.signing import Issuer
 from parties.identity.tls import common_name, peer_name
 from parties.mpc.inputs import InputForm, input_forms
-from parties.mpc.submission.http_api import OTHER_CONFIG, part_path, run_path
+from parties.mpc.submission.http_api import OTHER_CONFIG, forwarded_path, run_path
 from parties.mpc.submission.messages import RING_BITS, FieldError, Submission
-from parties.mpc.submission.sealed_upload import SIGNATURE_HEADER, SignedUpload, Sizes
+from parties.mpc.submission.sealed_upload import SIGNATURE_HEADER, SignedUpload, UploadSizes
 from parties.mpc.submission.withdrawal import SignedWithdrawal
 from protocols.mesh import key_hash
 from protocols.upload import SOURCE_ROWS
 
-_AN_OWNER = "a data owner's certificate of the run's authority"
-_A_SERVER = "the certificate of another server of this run"
-_ASKER = "client certificate"
+_EXPECTED_OWNER = "a data owner's certificate of the run's authority"
+_EXPECTED_SERVER = "the certificate of another server of this run"
+_REQUESTER = "client certificate"
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class RequestValidator:
     """Of server ``pid``: the run, its workload, the forms that owners may send, the authority that knows them."""
 
     config: Config
@@ -64,22 +64,22 @@ class Judge:
         """The server's name."""
         return self.config.require_parties()[self.pid].name
 
-    def sizes(self, submission: Submission) -> Sizes:
+    def sizes(self, submission: Submission) -> UploadSizes:
         """The sizes of a submission's parts; it has to fit the run."""
-        return Sizes.of(self.forms[submission.form], submission.capacity)
+        return UploadSizes.of(self.forms[submission.form], submission.capacity)
 
     @property
     def largest(self) -> int:
         """The most bytes that an owner may send."""
         capacity = self.config.clients.rows_per_client
-        return max(Sizes.of(form, capacity).whole for form in self.forms.values())
+        return max(UploadSizes.of(form, capacity).whole for form in self.forms.values())
 
     def client(self, request: web.Request) -> str:
         """Which owner asks, by certificate. Raises IngestError (403) for anyone else."""
-        name = _name_of(request, _AN_OWNER)
+        name = _name_of(request, _EXPECTED_OWNER)
         if name in [party.name for party in self.config.require_parties()]:
             what = f"{name!r} is a compute server of this run"
-            raise IngestError(403, what, where=_ASKER, expected=_AN_OWNER)
+            raise IngestError(403, what, where=_REQUESTER, expected=_EXPECTED_OWNER)
         return name
 
     def check_server(self, request: web.Request) -> None:
@@ -87,12 +87,14 @@ class Judge:
         try:
             name, key = _name_and_key(_tls(request).getpeercert(binary_form=True) or b"")
         except (CertificateError, ValueError) as error:
-            raise IngestError(403, str(error), where=_ASKER, expected=_A_SERVER) from error
+            raise IngestError(
+                403, str(error), where=_REQUESTER, expected=_EXPECTED_SERVER
+            ) from error
         others = [p.pinned for i, p in enumerate(self.config.require_parties()) if i != self.pid]
         if any(other.other_than(name, key) is None for other in others):
             return
         what = f"{name!r} is none of them, or has another key"
-        raise IngestError(403, what, where=_ASKER, expected=_A_SERVER)
+        raise IngestError(403, what, where=_REQUESTER, expected=_EXPECTED_SERVER)
 
     def check_run(self, request: web.Request) -> None:
         """Raises IngestError (404) where the path names another run."""
@@ -115,13 +117,13 @@ class Judge:
             return
         theirs = "an older one, which it does not say" if said is None else repr(said[:20])
         raise IngestError(
-            503 if request.path == part_path(self.config.run.id) else 400,
+            503 if request.path == forwarded_path(self.config.run.id) else 400,
             f"its messages are of another version: {theirs}",
             where=f"header {INGEST_HEADER}",
             expected=f"{INGEST_VERSION}, as of syncret {version()}, which {self.party} runs",
         )
 
-    def owners_upload(self, request: web.Request) -> SignedUpload:
+    def validate_upload(self, request: web.Request) -> SignedUpload:
         """What an owner is about to send, by its headers. Raises IngestError."""
         client = self.client(request)
         self.check_run(request)
@@ -134,7 +136,7 @@ class Judge:
         self._check_length(request, self.sizes(upload.submission).whole)
         return upload
 
-    def owners_withdrawal(self, request: web.Request) -> SignedWithdrawal:
+    def validate_withdrawal(self, request: web.Request) -> SignedWithdrawal:
         """What the owner that asks withdraws, by its headers. Raises IngestError."""
         client = self.client(request)
         self.check_run(request)
@@ -157,7 +159,7 @@ class Judge:
             ) from error
         return signed
 
-    def servers_part(self, request: web.Request) -> SignedUpload:
+    def validate_forwarded(self, request: web.Request) -> SignedUpload:
         """The upload of which another server is about to send a part, by its headers. Raises IngestError."""
         self.check_server(request)
         self.check_run(request)
@@ -182,7 +184,7 @@ class Judge:
             ) from error
         if upload.submission.client in [p.name for p in self.config.require_parties()]:
             what = f"{upload.submission.client!r} is a compute server of this run"
-            raise IngestError(403, what, where="header Syncret-Client", expected=_AN_OWNER)
+            raise IngestError(403, what, where="header Syncret-Client", expected=_EXPECTED_OWNER)
         try:
             self._check_fit(upload.submission)
         except IngestError as error:
@@ -259,7 +261,7 @@ class Judge:
 @functools.lru_cache(maxsize=8)
 def _name_and_key(certificate: bytes) -> tuple[str, str]:
     """The common name and the ``key_hash`` of a certificate (DER); of servers it is the same with each part."""
-    found = from_der(certificate)
+    found = certificate_from_der(certificate)
     return common_name(found, "the server's certificate"), key_hash(found)
 
 
@@ -270,7 +272,7 @@ def _tls(request: web.Request) -> ssl.SSLObject:
     return connection
 
 
-def asker(request: web.Request) -> str | None:
+def requester_name(request: web.Request) -> str | None:
     """The name in the certificate of whoever asks; None where there is none."""
     try:
         return peer_name(_tls(request))
@@ -282,7 +284,7 @@ def _name_of(request: web.Request, expected: str) -> str:
     try:
         return peer_name(_tls(request))
     except CertificateError as error:
-        raise IngestError(403, str(error), where=_ASKER, expected=expected) from error
+        raise IngestError(403, str(error), where=_REQUESTER, expected=expected) from error
 
 
 def _malformed(error: FieldError) -> IngestError:

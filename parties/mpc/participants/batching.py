@@ -1,6 +1,6 @@
 """Submissions that are agreed on, page by page, in the batches that they are counted in.
 
-Provides ``Batching``, and ``batched``, which goes through many. Public: all of it.
+Provides ``Batcher``, and ``in_batches``, which goes through many. Public: all of it.
 """
 
 from collections import defaultdict
@@ -11,31 +11,31 @@ from typing import TypeAlias
 from parties.mpc.inputs import InputForm
 from parties.mpc.records import StoredSubmission
 
-Part: TypeAlias = tuple[InputForm, tuple[StoredSubmission, ...]]
+FormGroup: TypeAlias = tuple[InputForm, tuple[StoredSubmission, ...]]
 """What is counted at once, and the form that does it."""
-_TOGETHER = 1000
+_MAX_BATCH = 1000
 
 
-class Batching:
+class Batcher:
     """Keeps of all that is added what does not fill a batch yet, by the forms that are counted together."""
 
     def __init__(self, forms: Mapping[str, InputForm]) -> None:
         self._forms = forms
         self._waiting: dict[str, list[StoredSubmission]] = defaultdict(list)
 
-    def add(self, due: Iterable[StoredSubmission]) -> list[Part]:
+    def add(self, due: Iterable[StoredSubmission]) -> list[FormGroup]:
         """The batches that are full with ``due``."""
         for stored in due:
             self._waiting[self._forms[stored.submission.form].together].append(stored)
-        full: list[Part] = []
+        full: list[FormGroup] = []
         for together, waiting in sorted(self._waiting.items()):
             form = self._form(waiting)
-            *parts, last = form.batches(waiting)
-            full += [(form, part) for part in parts]
+            *groups, last = form.batches(waiting)
+            full += [(form, group) for group in groups]
             self._waiting[together] = list(last)
         return full
 
-    def rest(self) -> list[Part]:
+    def remainder(self) -> list[FormGroup]:
         """What has filled no batch; nothing is kept any more."""
         waiting = [waiting for _, waiting in sorted(self._waiting.items())]
         self._waiting.clear()
@@ -45,11 +45,11 @@ class Batching:
         return self._forms[waiting[0].submission.form]
 
 
-def batched(
+def in_batches(
     forms: Mapping[str, InputForm], submissions: Iterable[StoredSubmission]
-) -> Iterator[Part]:
+) -> Iterator[FormGroup]:
     """All of ``submissions`` in batches, each as it is full."""
-    batching, left = Batching(forms), iter(submissions)
-    while some := list(islice(left, _TOGETHER)):
+    batching, left = Batcher(forms), iter(submissions)
+    while some := list(islice(left, _MAX_BATCH)):
         yield from batching.add(some)
-    yield from batching.rest()
+    yield from batching.remainder()

@@ -1,8 +1,8 @@
 """Whether the two holders of each component of a submission have the same one, and who says that they have not.
 
-Provides ``compare`` and the ``Accusation`` that a client is excluded by. Digests go round, each to the next server,
-which holds the component as well. A server that finds another one than its own says so to both others; then both
-holders of that component show what they hold, in all three transcripts.
+Provides ``compare_components`` and the ``Accusation`` that a client is excluded by. Digests go round, each to the next
+server, which holds the component as well. A server that finds another one than its own says so to both others; then
+both holders of that component show what they hold, in all three transcripts.
 
 What they show is the digest under a key that only the two have (their common keystream): to the third server a plain
 digest of a component would be a test for guesses of the counts. It commits its writer all the same: a holder that lets
@@ -30,7 +30,7 @@ from protocols.ring import R32
 from protocols.transcript import Value
 from protocols.upload import check_component
 
-Shown = Mapping[int, Mapping[int, str]]
+DigestsByServer = Mapping[int, Mapping[int, str]]
 """By component and holder: what the holder shows, in hexadecimal."""
 
 
@@ -39,7 +39,7 @@ class Accusation:
     """A client of whom servers say, each of its own component, that its holders differ: by component what they show."""
 
     client: str
-    shown: Shown
+    shown: DigestsByServer
 
     @property
     def by(self) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ class Accusation:
         }
 
 
-class _Disputed(NamedTuple):
+class _DisputedComponent(NamedTuple):
     """A component of client number ``client`` that its own server has otherwise than the server before."""
 
     client: int
@@ -68,30 +68,32 @@ class _Disputed(NamedTuple):
         return (self.component - 1) % 3, self.component
 
 
-async def compare(ctx: Context, batch: Sequence[StoredSubmission]) -> tuple[Accusation, ...]:
+async def compare_components(
+    ctx: Context, batch: Sequence[StoredSubmission]
+) -> tuple[Accusation, ...]:
     """Who of a batch is not to be counted.
 
     Leaks: the accusations; digests of accused components under a key of their two holders. Rounds: 5, with a disputed
     component 7. Communication: a digest a client, the accusations, and what is shown, both echoed. Raises ChannelError,
     ProtocolViolation, also where a server tells the others different things.
     """
-    found = await _differing(ctx, batch)
+    found = await _disputed_components(ctx, batch)
     mine = dict.fromkeys(found, Exclusion.COMPONENTS_DIFFER)
     names = [stored.submission.client for stored in batch]
     replies = await ctx.exchange(json.dumps(mine).encode())
     await echo(ctx, dict(enumerate(replies)))
     said = [_accusations(reply, pid, names) for pid, reply in enumerate(replies)]
     disputed = [
-        _Disputed(number, pid)
+        _DisputedComponent(number, pid)
         for number, client in enumerate(names)
         for pid in range(3)
         if client in said[pid]
     ]
-    shown = await _show(ctx, batch, disputed) if disputed else {}
+    shown = await _reveal_digests(ctx, batch, disputed) if disputed else {}
     return tuple(Accusation(client, shown[client]) for client in names if client in shown)
 
 
-async def _differing(ctx: Context, batch: Sequence[StoredSubmission]) -> list[str]:
+async def _disputed_components(ctx: Context, batch: Sequence[StoredSubmission]) -> list[str]:
     """The clients whose own component here is not what the server before holds as its next one."""
     digests = b"".join(bytes.fromhex(stored.next_digest) for stored in batch)
     received = b""
@@ -113,16 +115,16 @@ async def _differing(ctx: Context, batch: Sequence[StoredSubmission]) -> list[st
     return differing
 
 
-async def _show(
-    ctx: Context, batch: Sequence[StoredSubmission], disputed: Sequence[_Disputed]
+async def _reveal_digests(
+    ctx: Context, batch: Sequence[StoredSubmission], disputed: Sequence[_DisputedComponent]
 ) -> dict[str, dict[int, dict[int, str]]]:
     """What the holders of disputed components show, by client. Raises ProtocolViolation where it is no dispute."""
     mine = [_blinded(ctx, batch, item) if ctx.pid in item.holders else None for item in disputed]
-    told = await ctx.exchange(json.dumps(mine).encode())
-    await echo(ctx, dict(enumerate(told)))
+    exchanged = await ctx.exchange(json.dumps(mine).encode())
+    await echo(ctx, dict(enumerate(exchanged)))
     replies = [
         _digests(reply, pid, [pid in item.holders for item in disputed])
-        for pid, reply in enumerate(told)
+        for pid, reply in enumerate(exchanged)
     ]
     shown: dict[str, dict[int, dict[int, str]]] = {}
     for number, item in enumerate(disputed):
@@ -141,7 +143,7 @@ async def _show(
     return shown
 
 
-def _blinded(ctx: Context, batch: Sequence[StoredSubmission], item: _Disputed) -> str:
+def _blinded(ctx: Context, batch: Sequence[StoredSubmission], item: _DisputedComponent) -> str:
     """The digest of a disputed component under a fresh key of its two holders."""
     stored = batch[item.client]
     digest = stored.own_digest if item.component == ctx.pid else stored.next_digest

@@ -1,9 +1,9 @@
 """What a server remembers of owners that are counted for good, that have withdrawn, or whose submission was replaced.
 
-Provides ``Settlements``, in a server's store, and ``Final``. Three facts outlive the submissions themselves: that a
-client is in what a round uses (*final*: nothing of it can be taken back); up to which version nothing of a client was
-counted or ever will be (*settled*: what was sent before does not come back); and the withdrawals that owners have
-signed, settled or not. Secret: nothing.
+Provides ``FinalizedStore``, in a server's store, and ``Finalized``. Three facts outlive the submissions themselves:
+that a client is in what a round uses (*final*: nothing of it can be taken back); up to which version nothing of a
+client was counted or ever will be (*settled*: what was sent before does not come back); and the withdrawals that owners
+have signed, settled or not. Secret: nothing.
 """
 
 import json
@@ -24,7 +24,7 @@ TABLES = (
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Final:
+class Finalized:
     """The ``upload`` of ``client`` is in what ``round`` and all later ones use."""
 
     client: str
@@ -32,35 +32,35 @@ class Final:
     round: int
 
 
-class Settlements:
+class FinalizedStore:
     """All methods may be called from any thread; all may raise StoreError; what they enter is durable on return."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def final(self, client: str) -> Final | None:
+    def final(self, client: str) -> Finalized | None:
         """Whether ``client`` is counted for good, as far as this server knows."""
         row = self._database.row("SELECT client, upload, round FROM final WHERE client = ?", client)
-        return None if row is None else Final(*row)
+        return None if row is None else Finalized(*row)
 
-    def finals(self) -> list[Final]:
+    def finalized(self) -> list[Finalized]:
         """All who are, by client."""
         rows = self._database.rows("SELECT client, upload, round FROM final ORDER BY client")
-        return [Final(*row) for row in rows]
+        return [Finalized(*row) for row in rows]
 
-    def finals_among(self, clients: Iterable[str]) -> dict[str, str]:
+    def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
         """Of ``clients``, those who are, with their uploads."""
         query = "SELECT client, upload FROM final WHERE client IN (SELECT value FROM json_each(?))"
         return dict(self._database.rows(query, json.dumps(list(clients))))
 
-    def keep_finals(self, finals: Sequence[Final]) -> None:
+    def save_finalized(self, finals: Sequence[Finalized]) -> None:
         """These are counted for good, as the three servers have agreed, and nobody else."""
         rows = [(item.client, item.upload, item.round) for item in finals]
         with self._database.transaction():
             self._database.enter("DELETE FROM final", [()])
             self._database.enter("INSERT INTO final VALUES (?, ?, ?)", rows)
 
-    def add_finals(self, finals: Iterable[Final]) -> None:
+    def add_finalized(self, finals: Iterable[Finalized]) -> None:
         """These are, too; those who were before stay as they are."""
         rows = ((item.client, item.upload, item.round) for item in finals)
         self._database.enter("INSERT OR IGNORE INTO final VALUES (?, ?, ?)", rows)

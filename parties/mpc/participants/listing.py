@@ -1,11 +1,10 @@
 """What the servers tell one another of the owners that are here, and what they conclude from it, all three the same.
 
-Provides ``Listing``, a page of one server's, made of a ``Page`` of what it holds, and ``concluded``, which makes of
-three of them who is due, which earlier versions go, and who has withdrawn; ``agreed_finals``, after a restart, who is
-counted for good. Of a client's versions the
-highest counts that all three have: an upload that replaces one either takes its place at all three or at none. A
-withdrawal holds as soon as any server shows it, for its owner has signed it: one that keeps it back, or that makes one
-up, changes nothing. Public: everything here.
+Provides ``Listing``, a page of one server's, made of a ``Page`` of what it holds, and ``agree_on_listings``, which
+makes of three of them who is due, which earlier versions go, and who has withdrawn; ``agreed_finalized``, after a
+restart, who is counted for good. Of a client's versions the highest counts that all three have: an upload that replaces
+one either takes its place at all three or at none. A withdrawal holds as soon as any server shows it, for its owner has
+signed it: one that keeps it back, or that makes one up, changes nothing. Public: everything here.
 """
 
 import json
@@ -17,21 +16,21 @@ from typing import Self
 from parties.config import NAME_PATTERN
 from parties.foundation.errors import CertificateError
 from parties.identity.signing import Issuer
-from parties.mpc.participants.finalized import Final
+from parties.mpc.participants.finalized import Finalized
 from parties.mpc.records import StoredSubmission
 from parties.mpc.submission.messages import DIGEST_PATTERN, MAX_VERSION
 from parties.mpc.submission.withdrawal import SignedWithdrawal
-from parties.session.operator_commands import Asked
+from parties.session.operator_commands import CommandSet
 from protocols.errors import ProtocolViolation
 
-PAGE, PAGE_WITHDRAWN = 1000, 100
+MAX_PAGE_UPLOADS, MAX_PAGE_WITHDRAWALS = 1000, 100
 """Uploads and withdrawals that a listing has at most: further ones come in the next."""
-MOST_VERSIONS = 4
+MAX_PENDING_VERSIONS = 4
 """Of one client's submissions that wait for the servers to agree on one; they are in one listing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedUpload:
     """An upload as servers list it to one another, by its digest."""
 
     client: str
@@ -41,7 +40,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Incomplete:
+class IncompleteSubmission:
     """A submission that some servers listed in ``round`` and those ``missing`` it did not.
 
     ``final``: it is counted for good.
@@ -54,7 +53,7 @@ class Incomplete:
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class WithdrawalScope:
     """The run that withdrawals have to be of, its configuration's digest, and the ``authority`` that knows owners."""
 
     run: str
@@ -79,9 +78,9 @@ class Listing:
     """
 
     ready: bool
-    uploads: frozenset[Listed]
+    uploads: frozenset[ListedUpload]
     withdrawn: tuple[SignedWithdrawal, ...] = ()
-    asked: Asked = field(default_factory=Asked)
+    asked: CommandSet = field(default_factory=CommandSet)
     upto: str | None = None
 
     def to_bytes(self) -> bytes:
@@ -98,7 +97,7 @@ class Listing:
         ).encode()
 
     @classmethod
-    def parse(cls, reply: bytes, pid: int, whose: Whose, after: str = "") -> Self:
+    def parse(cls, reply: bytes, pid: int, scope: WithdrawalScope, after: str = "") -> Self:
         """What server ``pid`` said of the clients behind ``after``.
 
         Raises ProtocolViolation: malformed, of other clients, with a withdrawal that nobody signed, or more or less
@@ -111,22 +110,23 @@ class Listing:
                 "withdrawn": list() as w,
                 "asked": dict() as asked,
                 "upto": None | str() as upto,
-            } if len(uploads) <= PAGE and len(w) <= PAGE_WITHDRAWN:
-                listed = [_listed(item, pid) for item in uploads]
+            } if len(uploads) <= MAX_PAGE_UPLOADS and len(w) <= MAX_PAGE_WITHDRAWALS:
+                listed = [_parse_upload(item, pid) for item in uploads]
                 if len({(item.client, item.version) for item in listed}) != len(listed):
                     raise ProtocolViolation(f"party {pid} lists a client twice", pid)
-                withdrawn = tuple(_signed(item, pid, whose) for item in w)
-                page = cls(ready, frozenset(listed), withdrawn, _asked(asked, pid), upto)
-                page._check_place(pid, after)
+                withdrawn = tuple(_parse_withdrawal(item, pid, scope) for item in w)
+                page = cls(ready, frozenset(listed), withdrawn, _parse_commands(asked, pid), upto)
+                page._check_range(pid, after)
                 return page
         raise ProtocolViolation(f"party {pid} sent a malformed list of clients", pid)
 
-    def _check_place(self, pid: int, after: str) -> None:
+    def _check_range(self, pid: int, after: str) -> None:
         """Whether a page is where it belongs, and whole where others follow: else a server could go on for ever."""
         upto = self.upto
         if upto is not None:
             full = (
-                len(self.uploads) >= PAGE - MOST_VERSIONS or len(self.withdrawn) == PAGE_WITHDRAWN
+                len(self.uploads) >= MAX_PAGE_UPLOADS - MAX_PENDING_VERSIONS
+                or len(self.withdrawn) == MAX_PAGE_WITHDRAWALS
             )
             if not (full and NAME_PATTERN.fullmatch(upto)):
                 raise ProtocolViolation(f"party {pid} ends a list of clients too early", pid)
@@ -148,24 +148,24 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class Agreement:
     """What three listings come to: ``due``, the upload that counts of each client that has one at all three servers.
 
-    ``withdrawn`` is each client's withdrawal that reaches furthest; ``incomplete`` are those whose uploads are not at
-    all three.
+    ``withdrawn`` is each client's withdrawal that reaches furthest; ``find_incomplete`` are those whose uploads are not
+    at all three.
     """
 
-    due: Mapping[str, Listed] = field(default_factory=dict)
+    due: Mapping[str, ListedUpload] = field(default_factory=dict)
     withdrawn: Mapping[str, SignedWithdrawal] = field(default_factory=dict)
-    incomplete: dict[str, Incomplete] = field(default_factory=dict)
+    incomplete: dict[str, IncompleteSubmission] = field(default_factory=dict)
 
 
-def concluded(
+def agree_on_listings(
     listings: Sequence[Listing],
     final: Mapping[str, str],
     round: int,
     settled: Mapping[str, int] | None = None,
-) -> Concluded:
+) -> Agreement:
     """What ``listings`` come to where clients are counted for good with the ``final`` upload of each.
 
     Nothing of a client counts up to its ``settled`` version, which all three know to be withdrawn or decided on.
@@ -181,79 +181,83 @@ def concluded(
     for client, signed in withdrawn.items():
         gone[client] = max(gone.get(client, 0), signed.withdrawal.version)
 
-    def counts(item: Listed) -> bool:
+    def counts(item: ListedUpload) -> bool:
         kept = final.get(item.client, item.digest) == item.digest
         return kept and item.version > gone.get(item.client, 0)
 
     left = [set(filter(counts, listing.uploads)) for listing in listings]
-    due: dict[str, Listed] = {}
+    due: dict[str, ListedUpload] = {}
     for item in sorted(set.intersection(*left), key=lambda item: (item.client, item.version)):
         due[item.client] = item
-    return Concluded(due, dict(sorted(withdrawn.items())), incomplete(left, due.values(), round))
+    return Agreement(
+        due, dict(sorted(withdrawn.items())), find_incomplete(left, due.values(), round)
+    )
 
 
-def incomplete(
-    listings: Sequence[Collection[Listed]], common: Collection[Listed], round: int
-) -> dict[str, Incomplete]:
+def find_incomplete(
+    listings: Sequence[Collection[ListedUpload]], common: Collection[ListedUpload], round: int
+) -> dict[str, IncompleteSubmission]:
     """The clients that are listed and not in ``common``, by name: as the first server that lists it has it."""
     there = {item.client for item in common}
-    found: dict[str, Incomplete] = {}
+    found: dict[str, IncompleteSubmission] = {}
     for listing in listings:
         for item in sorted(set(listing), key=lambda item: (item.client, item.version)):
             if item.client not in there:
                 missing = tuple(pid for pid in range(3) if item not in listings[pid])
-                found.setdefault(item.client, Incomplete(item.digest, round, missing))
+                found.setdefault(item.client, IncompleteSubmission(item.digest, round, missing))
     return dict(sorted(found.items()))
 
 
-def lost(
+def find_lost(
     listings: Sequence[Listing], final: Mapping[str, str], round: int
-) -> dict[str, Incomplete]:
+) -> dict[str, IncompleteSubmission]:
     """Of clients that are counted for good, which servers do not list the upload that is."""
     there = [{item.digest for item in listing.uploads} for listing in listings]
     return {
-        client: Incomplete(
+        client: IncompleteSubmission(
             upload, round, tuple(p for p in range(3) if upload not in there[p]), True
         )
         for client, upload in final.items()
     }
 
 
-def agreed_finals(told: Sequence[Sequence[Final]]) -> list[Final]:
+def agreed_finalized(replies: Sequence[Sequence[Finalized]]) -> list[Finalized]:
     """Who is counted for good, of what the three servers say of it: those of whom two say so.
 
     Nothing that a client is in is charged before all three have its round's total on their disks, and with it who is
     final. So one that says so alone was killed before, or lies.
     """
-    holders = Counter((item.client, item.upload) for finals in told for item in finals)
-    found: dict[str, Final] = {}
-    for item in sorted(item for finals in told for item in finals):
+    holders = Counter((item.client, item.upload) for finals in replies for item in finals)
+    found: dict[str, Finalized] = {}
+    for item in sorted(item for finals in replies for item in finals):
         if holders[item.client, item.upload] > 1:
             found.setdefault(item.client, item)
     return [found[client] for client in sorted(found)]
 
 
-def parse_resumed(reply: bytes, pid: int) -> tuple[dict[int, str], list[Final]]:
+def parse_resume_reply(reply: bytes, pid: int) -> tuple[dict[int, str], list[Finalized]]:
     """The totals that server ``pid`` has, by round, and who is counted for good. Raises ProtocolViolation."""
     match _document(reply, pid):
         case {"totals": list() as totals, "final": list() as finals}:
-            return dict(_total(item, pid) for item in totals), [_final(i, pid) for i in finals]
+            return dict(_parse_total(item, pid) for item in totals), [
+                _parse_finalized(i, pid) for i in finals
+            ]
     raise ProtocolViolation(f"party {pid} sent something that is no list", pid)
 
 
-def _total(item: object, pid: int) -> tuple[int, str]:
+def _parse_total(item: object, pid: int) -> tuple[int, str]:
     match item:
         case [int() as round, str() as digest] if not isinstance(round, bool):
             return round, digest
     raise ProtocolViolation(f"party {pid} sent a malformed total", pid)
 
 
-def _final(item: object, pid: int) -> Final:
+def _parse_finalized(item: object, pid: int) -> Finalized:
     match item:
         case [str() as client, str() as upload, int() as round] if NAME_PATTERN.fullmatch(
             client
         ) and DIGEST_PATTERN.fullmatch(upload):
-            return Final(client, upload, round)
+            return Finalized(client, upload, round)
     raise ProtocolViolation(f"party {pid} sent a malformed client", pid)
 
 
@@ -264,7 +268,7 @@ def _document(reply: bytes, pid: int) -> object:
         raise ProtocolViolation(f"party {pid} sent a list that is not JSON", pid) from error
 
 
-def _listed(item: object, pid: int) -> Listed:
+def _parse_upload(item: object, pid: int) -> ListedUpload:
     match item:
         case [str() as client, str() as digest, int() as first_round, int() as version] if (
             NAME_PATTERN.fullmatch(client)
@@ -273,23 +277,23 @@ def _listed(item: object, pid: int) -> Listed:
             and not isinstance(version, bool)
             and 1 <= version <= MAX_VERSION
         ):
-            return Listed(client, digest, first_round, version)
+            return ListedUpload(client, digest, first_round, version)
     raise ProtocolViolation(f"party {pid} sent a malformed client", pid)
 
 
-def _asked(value: Mapping[str, object], pid: int) -> Asked:
+def _parse_commands(value: Mapping[str, object], pid: int) -> CommandSet:
     try:
-        return Asked.from_dict(value)
+        return CommandSet.from_dict(value)
     except ValueError as error:
         raise ProtocolViolation(f"party {pid} asks for what cannot be asked", pid) from error
 
 
-def _signed(item: object, pid: int, whose: Whose) -> SignedWithdrawal:
+def _parse_withdrawal(item: object, pid: int, scope: WithdrawalScope) -> SignedWithdrawal:
     try:
         signed = SignedWithdrawal.from_dict(
-            item if isinstance(item, dict) else {}, whose.run, whose.config
+            item if isinstance(item, dict) else {}, scope.run, scope.config
         )
-        signed.check(whose.authority, whose.run, whose.config)
+        signed.check(scope.authority, scope.run, scope.config)
     except (ValueError, CertificateError) as error:
         raise ProtocolViolation(
             f"party {pid} shows a withdrawal that its owner has not signed: {error}", pid

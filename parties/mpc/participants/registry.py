@@ -1,9 +1,10 @@
 """The roll of a count: which data owners are held for a batch, counted or excluded, as the three servers have agreed.
 
-Provides ``Roll``, in a server's database, so that what a server has in memory does not grow with its owners, ``Entry``,
-one of them, and ``Members``, who is counted. It is of one process: a server that starts again begins a new one from
-the running total that it goes on with, and nothing in it is the word on who is counted for good
-(`parties.mpc.participants.finalized`). So it is entered hastily: a power failure may take it back. Public: all of it.
+Provides ``ParticipantRegistry``, in a server's database, so that what a server has in memory does not grow with its
+owners, ``RegistryEntry``, one of them, and ``CountedMembers``, who is counted. It is of one process: a server that
+starts again begins a new one from the running total that it goes on with, and nothing in it is the word on who is
+counted for good (`parties.mpc.participants.finalized`). So it is entered hastily: a power failure may take it back.
+Public: all of it.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from parties.mpc.exclusion import Exclusion
-from parties.mpc.records import Member, Standing, StoredSubmission
+from parties.mpc.records import CountedMember, ParticipantRecord, StoredSubmission
 from parties.storage.database import Database, Row
 
 TABLES = (
@@ -26,15 +27,15 @@ TABLES = (
 """``place`` is that of a counted owner in the total, ``kind`` what its form is counted together with
 (``InputForm.together``); who is neither counted nor ``excluded`` is held. ``gone``: up to which version all three know
 that an owner has withdrawn, or is revoked."""
-_ENTER = "INSERT OR REPLACE INTO roll VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT OR REPLACE INTO roll VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _HELD = "place IS NULL AND excluded IS NULL"
-_NAMED = "client IN (SELECT value FROM json_each(?))"
-_PAGE = 1000
+_AMONG_NAMES = "client IN (SELECT value FROM json_each(?))"
+_PAGE_ROWS = 1000
 """Rows that are in memory at a time, of all that are gone through."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegistryEntry:
     """The upload of ``client`` that was decided on, of this ``version``, or is held; of who has gone there is none."""
 
     client: str
@@ -54,31 +55,31 @@ class Entry:
         return self.excluded in (Exclusion.WITHDRAWN, Exclusion.REVOKED)
 
 
-class Members(Collection[Member]):
+class CountedMembers(Collection[CountedMember]):
     """Who is counted, as the roll has it when somebody looks: names and uploads, in the order of the total."""
 
-    def __init__(self, roll: "Roll") -> None:
-        self._roll = roll
+    def __init__(self, registry: "ParticipantRegistry") -> None:
+        self._registry = registry
 
     def __len__(self) -> int:
-        return self._roll.counted
+        return self._registry.counted
 
-    def __iter__(self) -> Iterator[Member]:
-        return self._roll.counted_from()
+    def __iter__(self) -> Iterator[CountedMember]:
+        return self._registry.counted_from()
 
     def __contains__(self, item: object) -> bool:
         return any(item == member for member in self)
 
     @property
-    def names(self) -> "Names":
+    def names(self) -> "CountedNames":
         """Their names alone."""
-        return Names(self)
+        return CountedNames(self)
 
 
-class Names(Collection[str]):
+class CountedNames(Collection[str]):
     """The names of ``members``, in their order."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: CountedMembers) -> None:
         self._members = members
 
     def __len__(self) -> int:
@@ -91,7 +92,7 @@ class Names(Collection[str]):
         return any(item == name for name in self)
 
 
-class Roll:
+class ParticipantRegistry:
     """All methods may be called from any thread; all may raise StoreError."""
 
     def __init__(self, database: Database) -> None:
@@ -132,98 +133,100 @@ class Roll:
 
     # Who
 
-    def find(self, clients: Iterable[str]) -> dict[str, Entry]:
+    def find(self, clients: Iterable[str]) -> dict[str, RegistryEntry]:
         """Those of ``clients`` who are on the roll."""
-        query = f"SELECT client, version, upload, place, excluded FROM roll WHERE {_NAMED}"  # noqa: S608
+        query = f"SELECT client, version, upload, place, excluded FROM roll WHERE {_AMONG_NAMES}"  # noqa: S608
         return {
-            client: Entry(
+            client: RegistryEntry(
                 client,
                 version,
                 upload,
-                place is not None,
+                position is not None,
                 None if word is None else Exclusion(word),
             )
-            for client, version, upload, place, word in self._rows_of(query, clients)
+            for client, version, upload, position, word in self._rows_of(query, clients)
         }
 
     def settled(self, clients: Iterable[str]) -> dict[str, int]:
         """Of ``clients``, up to which version all three have decided; held is not decided."""
         names = list(clients)
-        query = f"SELECT client, version FROM roll WHERE {_NAMED} AND NOT ({_HELD})"  # noqa: S608
+        query = f"SELECT client, version FROM roll WHERE {_AMONG_NAMES} AND NOT ({_HELD})"  # noqa: S608
         settled: dict[str, int] = dict(self._rows_of(query, names))
-        gone = self._rows_of(f"SELECT client, version FROM gone WHERE {_NAMED}", names)  # noqa: S608
+        gone = self._rows_of(f"SELECT client, version FROM gone WHERE {_AMONG_NAMES}", names)  # noqa: S608
         return settled | {client: max(v, settled.get(client, 0)) for client, v in gone}
 
     def _rows_of(self, query: str, clients: Iterable[str]) -> Sequence[Row]:
         return self._database.rows(query, json.dumps(list(clients)))
 
     @property
-    def members(self) -> Members:
+    def members(self) -> CountedMembers:
         """Who is counted."""
-        return Members(self)
+        return CountedMembers(self)
 
-    def counted_from(self) -> Iterator[Member]:
+    def counted_from(self) -> Iterator[CountedMember]:
         """Who is counted, in the order of the total."""
         query = "SELECT place, client, upload FROM roll WHERE place > ? ORDER BY place LIMIT ?"
         return ((client, upload) for _, client, upload in self._paged(query, -1))
 
-    def standings(self) -> Iterator[Standing]:
+    def records(self) -> Iterator[ParticipantRecord]:
         """What has become of those decided on, by name."""
         columns = "client, upload, round, excluded, servers"
         query = (
             f"SELECT {columns} FROM roll WHERE client > ? AND NOT ({_HELD}) ORDER BY client LIMIT ?"  # noqa: S608
         )
-        return (Standing.from_row(*row) for row in self._paged(query, ""))
+        return (ParticipantRecord.from_row(*row) for row in self._paged(query, ""))
 
     def _paged(self, query: str, before: int | str) -> Iterator[Row]:
         """The rows of a query for those whose first column is behind ``before``, a page in memory at a time."""
-        while page := self._database.rows(query, before, _PAGE):
+        while page := self._database.rows(query, before, _PAGE_ROWS):
             yield from page
             before = page[-1][0]
 
     # What is decided
 
-    def begin(self, members: Iterable[Member], rounds: Mapping[str, int], round: int) -> None:
+    def begin(
+        self, members: Iterable[CountedMember], rounds: Mapping[str, int], round: int
+    ) -> None:
         """A new roll, with who is in the total that is gone on with since ``rounds``, or ``round``; nobody is gone."""
         rows = (
-            (client, 0, upload, "", 0, place, rounds.get(client, round), None, "[]")
-            for place, (client, upload) in enumerate(members)
+            (client, 0, upload, "", 0, position, rounds.get(client, round), None, "[]")
+            for position, (client, upload) in enumerate(members)
         )
-        with self._database.hasty():
+        with self._database.relaxed_durability():
             for table in ("roll", "gone"):
                 self._database.enter(f"DELETE FROM {table}", [()])  # noqa: S608
-            self._database.enter(_ENTER, rows)
+            self._database.enter(_INSERT, rows)
         self._sizes = None
 
     def hold(self, submissions: Iterable[StoredSubmission], kind: str) -> None:
         """These are at all three servers, and wait for a batch to be full."""
-        self._enter((*_named(s, kind), None, None, None, "[]") for s in submissions)
+        self._insert((*_leading_columns(s, kind), None, None, None, "[]") for s in submissions)
 
     def release(self) -> None:
         """Nobody is held any more: it has to be agreed on anew."""
-        with self._database.hasty():
+        with self._database.relaxed_durability():
             self._database.enter(f"DELETE FROM roll WHERE {_HELD}", [()])  # noqa: S608
         self._sizes = None
 
     def count(self, submissions: Iterable[StoredSubmission], kind: str, round: int) -> None:
         """These are in the total now, behind those that are."""
         last = self._database.row("SELECT max(place) FROM roll")
-        place = 0 if last is None or last[0] is None else last[0] + 1
-        self._enter(
-            (*_named(s, kind), number, round, None, "[]")
-            for number, s in enumerate(submissions, start=place)
+        position = 0 if last is None or last[0] is None else last[0] + 1
+        self._insert(
+            (*_leading_columns(s, kind), number, round, None, "[]")
+            for number, s in enumerate(submissions, start=position)
         )
 
-    def exclude(self, standings: Iterable[tuple[Standing, int]]) -> None:
+    def exclude(self, records: Iterable[tuple[ParticipantRecord, int]]) -> None:
         """This became of owners, up to a version each."""
-        self._enter(
+        self._insert(
             (s.client, version, s.digest, "", 0, None, s.round, s.excluded, json.dumps(s.by))
-            for s, version in standings
+            for s, version in records
         )
 
     def drop(self, clients: Iterable[str]) -> None:
         """Nothing is decided of ``clients``."""
-        with self._database.hasty():
+        with self._database.relaxed_durability():
             self._database.enter(
                 "DELETE FROM roll WHERE client = ?", ((client,) for client in clients)
             )
@@ -231,19 +234,19 @@ class Roll:
 
     def end(self, client: str, version: int) -> None:
         """All three know that nothing of ``client`` is to be counted up to ``version``."""
-        with self._database.hasty():
+        with self._database.relaxed_durability():
             self._database.enter(
                 "INSERT INTO gone VALUES (?1, ?2) ON CONFLICT DO UPDATE SET version = max(version, ?2)",
                 [(client, version)],
             )
 
-    def _enter(self, rows: Iterable[Sequence[object]]) -> None:
-        with self._database.hasty():
-            self._database.enter(_ENTER, rows)
+    def _insert(self, rows: Iterable[Sequence[object]]) -> None:
+        with self._database.relaxed_durability():
+            self._database.enter(_INSERT, rows)
         self._sizes = None
 
 
-def _named(stored: StoredSubmission, kind: str) -> tuple[object, ...]:
+def _leading_columns(stored: StoredSubmission, kind: str) -> tuple[object, ...]:
     """The first columns of the table."""
     said = stored.submission
     return (said.client, said.version, stored.upload, kind, said.capacity)

@@ -1,73 +1,79 @@
 """The three servers tell one another whom they hold, page by page of clients' names.
 
-Provides ``call_roll`` and what it yields, ``Heard``. A page ends where the first of the three pages does, and the next
-begins there, so that no server has more than a page of each in memory, however many owners there are. Public: all.
+Provides ``sync_participants`` and what it yields, ``SyncPage``. A page ends where the first of the three pages does,
+and the next begins there, so that no server has more than a page of each in memory, however many owners there are.
+Public: all.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from parties.mpc.participants.listing import PAGE, Listed, Listing, Whose
+from parties.mpc.participants.listing import (
+    MAX_PAGE_UPLOADS,
+    ListedUpload,
+    Listing,
+    WithdrawalScope,
+)
 from parties.mpc.records import StoredSubmission
-from parties.mpc.replay.effects import Holdings
+from parties.mpc.replay.effects import SubmissionView
 from parties.mpc.steps import CLIENTS_AGREE
-from parties.session.operator_commands import Asked
+from parties.session.operator_commands import CommandSet
 from protocols.context import Context
 from protocols.echo import echo
 from protocols.errors import ProtocolViolation
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class SyncPage:
     """What the three ``listings`` say of the clients behind ``after`` up to ``upto``, None for the last one.
 
     ``mine`` are this server's own submissions, by how it lists them.
     """
 
     listings: Sequence[Listing]
-    mine: Mapping[Listed, StoredSubmission]
+    mine: Mapping[ListedUpload, StoredSubmission]
     after: str
     upto: str | None
 
 
-async def call_roll(
+async def sync_participants(
     ctx: Context,
-    holdings: Holdings,
-    whose: Whose,
+    submissions: SubmissionView,
+    scope: WithdrawalScope,
     round: int,
     *,
     up_to_round: int,
     ready: bool,
-    asked: Asked,
+    commands: CommandSet,
     expected: int,
-) -> AsyncIterator[Heard]:
+) -> AsyncIterator[SyncPage]:
     """All three servers' pages: of whose first round is ``up_to_round`` or before; at most ``expected`` clients each.
 
     Leaks: who is there. Rounds: 2 a page. Communication: some 100 bytes an upload, to both others. Raises
     ChannelError, ProtocolViolation.
     """
-    after, last, told = "", False, [0, 0, 0]
+    after, last, n_listed = "", False, [0, 0, 0]
     while not last:
-        page = await asyncio.to_thread(holdings.page, up_to_round, after, asked.revoked)
-        mine = {_listed(stored): stored for stored in page.submissions}
-        listing = Listing(ready, frozenset(mine), page.withdrawn, asked, page.upto)
+        page = await asyncio.to_thread(submissions.page, up_to_round, after, commands.revoked)
+        mine = {_listed_upload(stored): stored for stored in page.submissions}
+        listing = Listing(ready, frozenset(mine), page.withdrawn, commands, page.upto)
         with ctx.step(CLIENTS_AGREE.name, round=round) as c:
             replies = await c.exchange(listing.to_bytes())
             await echo(c, dict(enumerate(replies)))
-        listings = [Listing.parse(r, pid, whose, after) for pid, r in enumerate(replies)]
+        listings = [Listing.parse(r, pid, scope, after) for pid, r in enumerate(replies)]
         ends = [one.upto for one in listings if one.upto is not None]
         upto = min(ends, default=None)
         listings = [one.up_to(upto) for one in listings]
         for pid, one in enumerate(listings):
-            told[pid] += len({item.client for item in one.uploads})
+            n_listed[pid] += len({item.client for item in one.uploads})
             # An owner that goes meanwhile makes room for another one.
-            if told[pid] > 2 * expected + PAGE:
+            if n_listed[pid] > 2 * expected + MAX_PAGE_UPLOADS:
                 raise ProtocolViolation(f"party {pid} lists more clients than there may be", pid)
-        yield Heard(listings, mine, after, upto)
+        yield SyncPage(listings, mine, after, upto)
         after, last = upto or "", upto is None
 
 
-def _listed(stored: StoredSubmission) -> Listed:
+def _listed_upload(stored: StoredSubmission) -> ListedUpload:
     said = stored.submission
-    return Listed(said.client, stored.upload, said.first_round, said.version)
+    return ListedUpload(said.client, stored.upload, said.first_round, said.version)

@@ -1,6 +1,7 @@
 """What a server says while it waits for data owners: who is here, what is missing where, and how long it still waits.
 
-Provides ``Waiting``, how far that is, and ``waiting_text``. Public: everything; names of owners and numbers of servers.
+Provides ``WaitStatus``, how far that is, and ``waiting_text``. Public: everything; names of owners and numbers of
+servers.
 """
 
 import time
@@ -8,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parties.config import Config
-from parties.mpc.participants.listing import Incomplete
-from parties.session.enrollment import until_text
-from parties.session.operator_commands import Asked
+from parties.mpc.participants.listing import IncompleteSubmission
+from parties.session.enrollment import deadline_text
+from parties.session.operator_commands import CommandSet
 
-SHOWN = 6
+MAX_NAMES_SHOWN = 6
 """Names of owners in one sentence, of more their number."""
-ON_THEIR_WAY_S = 4.0
+FORWARDING_GRACE_S = 4.0
 """So long an upload may take from one server to the others before it is said to be missing there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitStatus:
     """``stored`` owners have sent to this server; ``complete`` are at all three, and counted or held to be.
 
     ``incomplete`` are those that some servers lack. ``left_s`` is how long the wait lasts at the most, ``told`` what
@@ -29,26 +30,26 @@ class Waiting:
     stored: int
     complete: int
     left_s: float
-    incomplete: Mapping[str, Incomplete] = field(default_factory=dict)
-    told: Sequence[Asked] = ()
+    incomplete: Mapping[str, IncompleteSubmission] = field(default_factory=dict)
+    told: Sequence[CommandSet] = ()
 
 
-def waiting_text(config: Config, pid: int, state: Waiting, missing: Sequence[str]) -> str:
+def waiting_text(config: Config, pid: int, state: WaitStatus, missing: Sequence[str]) -> str:
     """In words, for server ``pid``'s operator; ``missing`` are the named owners of whom nothing is here."""
     clients = config.clients
-    parts = [f"{state.stored} of {clients.expected} data owners are here"]
+    clauses = [f"{state.stored} of {clients.expected} data owners are here"]
     if state.stored and missing:
-        parts.append(f"still to come: {_names(missing)}")
-    parts += _lacking(config, pid, state)
-    parts += _asked_by_some(config, state.told)
+        clauses.append(f"still to come: {_names(missing)}")
+    clauses += _missing_clauses(config, pid, state)
+    clauses += _pending_command_clauses(config, state.told)
     if state.stored < clients.expected:
-        parts.append(_until(config, state))
-    return "; ".join(parts)
+        clauses.append(_deadline_clause(config, state))
+    return "; ".join(clauses)
 
 
-def _until(config: Config, state: Waiting) -> str:
+def _deadline_clause(config: Config, state: WaitStatus) -> str:
     minimum = config.clients.minimum
-    at = until_text(state.left_s)
+    at = deadline_text(state.left_s)
     if state.complete < minimum:
         return f"the run needs {minimum} (clients.minimum) by {at}"
     return (
@@ -57,7 +58,7 @@ def _until(config: Config, state: Waiting) -> str:
     )
 
 
-def _lacking(config: Config, pid: int, state: Waiting) -> list[str]:
+def _missing_clauses(config: Config, pid: int, state: WaitStatus) -> list[str]:
     """Which owners' uploads are not at all three servers, server by server."""
     names = [party.name for party in config.require_parties()]
     texts = []
@@ -78,13 +79,13 @@ def _lacking(config: Config, pid: int, state: Waiting) -> list[str]:
     return texts
 
 
-def _asked_by_some(config: Config, told: Sequence[Asked]) -> list[str]:
+def _pending_command_clauses(config: Config, commands: Sequence[CommandSet]) -> list[str]:
     """What some operators ask and others do not yet."""
     names = [party.name for party in config.require_parties()]
     texts = []
     for what, asks in (
-        ("close the run to data owners", [one.close for one in told]),
-        ("end with the rounds done", [one.finish for one in told]),
+        ("close the run to data owners", [one.close for one in commands]),
+        ("end with the rounds done", [one.finish for one in commands]),
     ):
         if any(asks) and not all(asks):
             asking = ", ".join(n for n, yes in zip(names, asks, strict=True) if yes)
@@ -94,18 +95,24 @@ def _asked_by_some(config: Config, told: Sequence[Asked]) -> list[str]:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+    shown = ", ".join(names[:MAX_NAMES_SHOWN])
+    return (
+        shown
+        if len(names) <= MAX_NAMES_SHOWN
+        else f"{shown} and {len(names) - MAX_NAMES_SHOWN} more"
+    )
 
 
-class Lacking:
+class OverdueUploads:
     """Which of the incomplete uploads have been so for longer than the way to another server takes."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def settled(self, incomplete: Mapping[str, Incomplete]) -> dict[str, Incomplete]:
+    def settled(
+        self, incomplete: Mapping[str, IncompleteSubmission]
+    ) -> dict[str, IncompleteSubmission]:
         """Those of ``incomplete`` that were incomplete for a while."""
         now = time.monotonic()
         self._since = {client: self._since.get(client, now) for client in incomplete}
-        return {c: i for c, i in incomplete.items() if now - self._since[c] >= ON_THEIR_WAY_S}
+        return {c: i for c, i in incomplete.items() if now - self._since[c] >= FORWARDING_GRACE_S}

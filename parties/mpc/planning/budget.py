@@ -112,25 +112,25 @@ def divide(run: RunSection, workload: Workload, *, rows: int = 1) -> Schedule:
 
     Raises ValueError where delta does not cover what sampling costs.
     """
-    shape = _Shape.of(workload)
+    shape = _WorkloadShape.of(workload)
     found = _sampling_of(run, rows, shape)
     return _division(run, shape, row_budget(found.budget, rows), found.accountant)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _WorkloadShape:
     """What a division has to know of a workload: its columns, and the pairs that join all of them."""
 
     columns: int
     pairs: int
 
     @classmethod
-    def of(cls, workload: Workload) -> "_Shape":
+    def of(cls, workload: Workload) -> "_WorkloadShape":
         return cls(len(workload.one_way), tree_rounds(workload))
 
 
 def _division(
-    run: RunSection, shape: _Shape, budget: float, accountant: Accountant = ZCDP
+    run: RunSection, shape: _WorkloadShape, budget: float, accountant: Accountant = ZCDP
 ) -> Schedule:
     """Of a row's ``budget``."""
     columns = shape.columns
@@ -158,7 +158,7 @@ def _division(
     )
 
 
-def _accountants(run: RunSection, shape: _Shape) -> list[Accountant]:
+def _accountants(run: RunSection, shape: _WorkloadShape) -> list[Accountant]:
     """Accountants for the run's events: zCDP always, and a Gaussian's loss where a choice has a known factor."""
     if run.accountant != GAUSSIAN:
         return [ZCDP]
@@ -216,26 +216,28 @@ def _remedies(config: Config, workload: Workload) -> str:
     """Which keys to change so that a config without a plan gets one."""
     try:
         _plan(config, workload)
-    except _Uncovered:
+    except _DeltaExceeded:
         least = _least_delta(config, workload)
         if config.run.delta > least:
             return "a smaller run.epsilon or a larger run.delta"
         return f"a run.delta of more than {least:.2g}"
     except ValueError:
         pass
-    fine = _too_fine(config, workload)
+    fine = _is_noise_too_small(config, workload)
     remedies = [f"a {'smaller' if fine else 'larger'} run.epsilon"]
-    if config.run.schedule != ANNEALED and _works(config, workload, rounds=10_000 if fine else 1):
+    if config.run.schedule != ANNEALED and _is_feasible(
+        config, workload, rounds=10_000 if fine else 1
+    ):
         remedies.append(f"{'more' if fine else 'fewer'} run.rounds")
-    if config.run.noise != BOX_MULLER and _works(config, workload, noise=BOX_MULLER):
+    if config.run.noise != BOX_MULLER and _is_feasible(config, workload, noise=BOX_MULLER):
         remedies.append(f'run.noise = "{BOX_MULLER}"')
     return " or ".join(remedies)
 
 
 def _least_delta(config: Config, workload: Workload) -> float:
     """What the finest samplers take out of delta, at an epsilon of 1 where the config's is larger."""
-    run, shape = config.run, _Shape.of(workload)
-    paid = _Paid.planned(run, shape)
+    run, shape = config.run, _WorkloadShape.of(workload)
+    paid = _ChargeLimits.planned(run, shape)
     with contextlib.suppress(ValueError):
         # Of a usual delta: how much is paid for hardly hangs on the budget.
         paid = paid.most(_division(run, shape, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
@@ -243,7 +245,7 @@ def _least_delta(config: Config, workload: Workload) -> float:
     return (1 + math.exp(min(run.epsilon, 1.0))) * distance
 
 
-def _too_fine(config: Config, workload: Workload) -> bool:
+def _is_noise_too_small(config: Config, workload: Workload) -> bool:
     """Whether the noise is too small for a sampler, and not too large; samplers begin below 1 and end far above."""
     try:
         return min(_divided(config, workload).reach) < 1
@@ -251,7 +253,7 @@ def _too_fine(config: Config, workload: Workload) -> bool:
         return False
 
 
-def _works(config: Config, workload: Workload, **changes: int | str) -> bool:
+def _is_feasible(config: Config, workload: Workload, **changes: int | str) -> bool:
     try:
         _plan(replace(config, run=replace(config.run, **changes)), workload)  # type: ignore[arg-type]
     except ValueError:
@@ -287,28 +289,28 @@ def security_bits(config: Config, workload: Workload) -> int:
     return _sampling(config, workload).bits
 
 
-class _Uncovered(ValueError):
+class _DeltaExceeded(ValueError):
     """Delta does not cover the distance."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Paid:
+class _ChargeLimits:
     """What a ledger can ever pay for: so many noisy marginals, and so many choices."""
 
     marginals: int
     choices: int
 
     @classmethod
-    def planned(cls, run: RunSection, shape: _Shape) -> "_Paid":
+    def planned(cls, run: RunSection, shape: _WorkloadShape) -> "_ChargeLimits":
         """What a run without interruptions comes to at most."""
         return cls(shape.columns + run.rounds, run.rounds)
 
-    def most(self, plan: Schedule) -> "_Paid":
+    def most(self, plan: Schedule) -> "_ChargeLimits":
         """This or, where it is more, what ``plan``'s budget is enough for."""
         cost = plan.accountant.cost
         measurement, selection = (Fraction(cost(event)) for event in plan.cheapest)
         budget = Fraction(plan.rho)
-        return _Paid(
+        return _ChargeLimits(
             max(self.marginals, int(budget / measurement)),
             max(self.choices, int(budget / selection)),
         )
@@ -332,7 +334,7 @@ class _Paid:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sampling:
+class _SamplingPlan:
     """Precision of a run's samples, their distance at most, and the budget that epsilon and delta leave for a unit.
 
     The ``distance`` has what the ``accountant`` takes noise for another one by.
@@ -344,12 +346,12 @@ class _Sampling:
     accountant: Accountant
 
 
-def _sampling(config: Config, workload: Workload) -> _Sampling:
-    return _sampling_of(config.run, config.rows_of_unit, _Shape.of(workload))
+def _sampling(config: Config, workload: Workload) -> _SamplingPlan:
+    return _sampling_of(config.run, config.rows_of_unit, _WorkloadShape.of(workload))
 
 
 @lru_cache(maxsize=256)
-def _sampling_of(run: RunSection, rows: int, shape: _Shape) -> _Sampling:
+def _sampling_of(run: RunSection, rows: int, shape: _WorkloadShape) -> _SamplingPlan:
     """By the accountant whose largest deviation is the smallest: what zCDP allows, or more."""
     plain, *others = _accountants(run, shape)
     best = _sampling_by(plain, run, rows, shape)
@@ -362,16 +364,20 @@ def _sampling_of(run: RunSection, rows: int, shape: _Shape) -> _Sampling:
     return best
 
 
-def _largest_sigma(found: _Sampling, run: RunSection, rows: int, shape: _Shape) -> float:
+def _largest_sigma(
+    found: _SamplingPlan, run: RunSection, rows: int, shape: _WorkloadShape
+) -> float:
     return _division(run, shape, row_budget(found.budget, rows), found.accountant).reach[1]
 
 
-def _sampling_by(accountant: Accountant, run: RunSection, rows: int, shape: _Shape) -> _Sampling:
+def _sampling_by(
+    accountant: Accountant, run: RunSection, rows: int, shape: _WorkloadShape
+) -> _SamplingPlan:
     """What a run's ledger can pay for hangs on the budget, and that on what the ledger can pay for.
 
     Counts begin with the plan's and are raised until they cover what the budget that they leave is enough for.
     """
-    paid = _Paid.planned(run, shape)
+    paid = _ChargeLimits.planned(run, shape)
     # Whatever delta is spent on sampling, no budget is larger.
     largest = row_budget(_covered(accountant, run, 0.0), rows)
     rounded = rows * accountant.distance(_kind(run), largest)
@@ -381,7 +387,7 @@ def _sampling_by(accountant: Accountant, run: RunSection, rows: int, shape: _Sha
         budget = _covered(accountant, run, distance)
         most = paid.most(_division(run, shape, row_budget(budget, rows), accountant))
         if most == paid:
-            return _Sampling(bits, distance, budget, accountant)
+            return _SamplingPlan(bits, distance, budget, accountant)
         paid = most
 
 
@@ -390,7 +396,7 @@ def _covered(accountant: Accountant, run: RunSection, distance: float) -> float:
     try:
         return accountant.budget(run.epsilon, run.delta, distance=distance)
     except ValueError as problem:
-        raise _Uncovered(str(problem)) from problem
+        raise _DeltaExceeded(str(problem)) from problem
 
 
 def released_costs(plan: Schedule, initial: int, sigmas: Sequence[float]) -> list[float]:

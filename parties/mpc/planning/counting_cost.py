@@ -1,14 +1,13 @@
 """What counting rows costs the servers, before it begins: seconds, bytes, and what counts would cost instead.
 
-Provides ``Effort`` and ``effort_text``. Bytes are by the protocol's formulas; seconds are an estimate for machines of
-today, on all cores of this one. Public: everything.
+Provides ``CountingCost`` and ``counting_cost_text``. Bytes are by the protocol's formulas; seconds are an estimate for
+machines of today, on all cores of this one. Public: everything.
 
 What linking sources takes, before it is done: what servers send, in how many rounds, and about how long.
 
-Provides ``most_joined`` (rows that may come of it), ``link_cost``, ``link_memory`` and ``link_seconds``. The order of
-shuffled rows decides how many comparisons a sort takes; here they are those of typical orders, which differ by
-some percent.
-Public: everything.
+Provides ``max_joined_rows`` (rows that may come of it), ``link_cost``, ``link_memory`` and ``link_seconds``. The order
+of shuffled rows decides how many comparisons a sort takes; here they are those of typical orders, which differ by some
+percent. Public: everything.
 """
 
 import math
@@ -19,9 +18,9 @@ from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
 from parties.config import MALICIOUS, SEMI_HONEST, Config
 from parties.mpc.inputs import form_for, input_form, input_forms
-from parties.mpc.inputs.linked import Link
+from parties.mpc.inputs.linked import SourceLink
 from parties.mpc.inputs.rows import counting_plan
-from parties.mpc.submission.sealed_upload import Sizes
+from parties.mpc.submission.sealed_upload import UploadSizes
 from protocols import costs, link_costs
 from protocols.bitslice import words_for
 from protocols.costs import Cost
@@ -46,12 +45,12 @@ def _comparisons(rows: int) -> float:
     return COMPARISONS_A_ROW * math.log(rows) * rows if rows > 1 else 0.0
 
 
-def most_joined(config: Config) -> int:
+def max_joined_rows(config: Config) -> int:
     """How many rows the joined table has at most, in a run with sources."""
     bound, owners = config.clients.rows_per_client, config.clients.expected
     if not any(source.owners for source in config.sources):
         return bound * max(1, owners // len(config.sources))
-    return Link.of(config).candidates(_declared(config))
+    return SourceLink.of(config).candidates(_declared(config))
 
 
 def link_cost(config: Config) -> Cost:
@@ -59,7 +58,7 @@ def link_cost(config: Config) -> Cost:
     declared = _declared(config)
     if not declared:
         return Cost()
-    link = Link.of(config)
+    link = SourceLink.of(config)
     if not link.by_key:
         return link_costs.align(link.rows(declared)[0], len(config.sources))
     facts = link.linking(declared)
@@ -71,25 +70,25 @@ def link_cost(config: Config) -> Cost:
 def link_seconds(config: Config) -> float:
     """About how long that takes, but for what is sent."""
     declared = _declared(config)
-    if not declared or not Link.of(config).by_key:
+    if not declared or not SourceLink.of(config).by_key:
         return 0.0
     a_comparison = SECONDS_A_COMPARISON[config.run.security]
-    return a_comparison * _comparisons(Link.of(config).linking(declared).total)
+    return a_comparison * _comparisons(SourceLink.of(config).linking(declared).total)
 
 
 def link_memory(config: Config) -> int:
     """Bytes that a server holds at most for it: of all rows of all sources, sorted at once."""
     declared = _declared(config)
-    if not declared or not Link.of(config).by_key:
+    if not declared or not SourceLink.of(config).by_key:
         return 0
-    return MEMORY_A_ROW[config.run.security] * Link.of(config).linking(declared).total
+    return MEMORY_A_ROW[config.run.security] * SourceLink.of(config).linking(declared).total
 
 
 _SERVERS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class CountingCost:
     """Counting so many ``rows``, absent ones included: what a server sends, on average, and about how long it takes."""
 
     rows: int
@@ -112,15 +111,15 @@ class Effort:
         return f"{self.rows:,} rows: about {_seconds(self.seconds)} and {_size(self.sent_bytes)} sent by each server"
 
 
-def effort_text(config: Config, workload: Workload) -> str | None:
+def counting_cost_text(config: Config, workload: Workload) -> str | None:
     """What a run says of counting before it starts, for owners who declare nothing; None where they send counts.
 
     With both figures where rows cost more than counts, all owners and servers together.
     """
     owners, capacity = config.clients.expected, config.clients.rows_per_client
     if config.sources:
-        rows = most_joined(config)
-        effort = Effort.of(workload, rows, config.run.security)
+        rows = max_joined_rows(config)
+        effort = CountingCost.of(workload, rows, config.run.security)
         linked = f"linking the rows of {len(config.sources)} sources, then {effort}"
         return f"{linked} at most, less where owners declare less (submit --capacity)"
     form = form_for(config, workload, capacity)
@@ -128,12 +127,14 @@ def effort_text(config: Config, workload: Workload) -> str | None:
         if ROWS not in input_forms(config, workload):
             return None
         return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and submit --capacity"
-    effort = Effort.of(workload, owners * capacity, config.run.security)
+    effort = CountingCost.of(workload, owners * capacity, config.run.security)
     text = f"at most {effort}, less where owners declare less (submit --capacity)"
     if unmeasured(config.domain):
         return f"{text}; and finer cells of private bins before that"
-    by_rows = owners * _moved(Sizes.of(form, capacity)) + _SERVERS * effort.sent_bytes
-    by_counts = owners * _moved(Sizes.of(input_form(config.run.upload, workload), capacity))
+    by_rows = owners * _upload_bytes(UploadSizes.of(form, capacity)) + _SERVERS * effort.sent_bytes
+    by_counts = owners * _upload_bytes(
+        UploadSizes.of(input_form(config.run.upload, workload), capacity)
+    )
     if by_rows <= by_counts:
         return text
     return (
@@ -142,7 +143,7 @@ def effort_text(config: Config, workload: Workload) -> str | None:
     )
 
 
-def _moved(sizes: Sizes) -> int:
+def _upload_bytes(sizes: UploadSizes) -> int:
     """An owner's upload, and what servers pass on of it."""
     return sizes.whole + round(2 * sum(sizes.passed_on(pid) for pid in range(_SERVERS)) / _SERVERS)
 

@@ -1,13 +1,14 @@
 """What a run takes, before it is run: bytes, memory, seconds, the model's size, and noise beside the counts expected.
 
-Provides ``Needs``, ``needs_of``, and ``CellNoise`` with ``cell_noise``. Bytes follow from formulas
+Provides ``ResourceEstimate``, ``estimate_resources``, and ``CellNoise`` with ``cell_noise``. Bytes follow from formulas
 (`protocols.costs`): of an owner exactly, of servers at most, since what is chosen is not known. Memory and seconds are
 measurements that were made once and are scaled with the number of cells; ``BASIS`` says how, and how far they may be
 off. Public: everything; it depends on the configuration and on what is assumed of rows and networks.
 
 How the model of a run usually grows, for estimates before it begins: nothing is known yet of what will be chosen.
 
-Provides ``Stage`` and ``usual_growth``. Public: everything; it depends on the domain, the workload and the plan alone.
+Provides ``GrowthStage`` and ``usual_growth``. Public: everything; it depends on the domain, the workload and the plan
+alone.
 
 Of the rounds that join columns each adds a pair of two parts, drawn at random. Of those that follow every fourth adds
 a query that is new, since the others measure again what is in the model: of 19 on Census 9 were new, of 12 on Magic 3.
@@ -35,11 +36,16 @@ from parties.mpc.estimation import LEAD, estimate_bytes
 from parties.mpc.inputs import form_for
 from parties.mpc.inputs.rows import counting_plan
 from parties.mpc.planning.budget import security_bits
-from parties.mpc.planning.counting_cost import link_cost, link_memory, link_seconds, most_joined
-from parties.mpc.planning.upload_size import Offer
-from parties.mpc.planning.validation import owner_memory, selectable, selection_bounds, sizes_of
-from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, DIGEST_BYTES, Batches, Checked
-from parties.mpc.submission.sealed_upload import Sizes
+from parties.mpc.planning.counting_cost import link_cost, link_memory, link_seconds, max_joined_rows
+from parties.mpc.planning.upload_size import UploadSize
+from parties.mpc.planning.validation import (
+    owner_memory,
+    selectable_candidates,
+    selection_bounds,
+    sizes_of,
+)
+from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, DIGEST_BYTES, BatchFacts, CheckFacts
+from parties.mpc.submission.sealed_upload import UploadSizes
 from protocols.costs import Cost, count_proofs, dearest_counts, with_verifier
 from protocols.measure import noise_of
 from protocols.steps import (
@@ -61,7 +67,7 @@ _STAGES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class GrowthStage:
     """The model after a round: how many sets of columns are measured, and how many cells it has."""
 
     targets: int
@@ -70,13 +76,13 @@ class Stage:
 
 def usual_growth(
     workload: Workload, plan: Schedule, rounds: int, *, limit_mb: float
-) -> list[Stage]:
+) -> list[GrowthStage]:
     """The models after rounds 0 to ``rounds`` with a size limit of ``limit_mb``, as they may well be."""
     draw = public_generator(0)
     sizes = model_cells(workload.domain)
     columns = len(workload.domain.names)
     several = [i for i, q in enumerate(workload.candidates) if len(q) > 1 and workload.weights[i]]
-    order = [several[place] for place in draw.permutation(len(several))]
+    order = [several[index] for index in draw.permutation(len(several))]
     measured = list(workload.one_way)
     cells = [float(sizes([workload.candidates[i] for i in measured]))]
     counts, looked = [columns], [0]
@@ -97,22 +103,24 @@ def usual_growth(
             cells.append(size)
             looked.append(round)
         counts.append(len(measured))
-    return [Stage(count, _between(looked, cells, round)) for round, count in enumerate(counts)]
+    return [
+        GrowthStage(count, _between(looked, cells, round)) for round, count in enumerate(counts)
+    ]
 
 
 def _between(rounds: Sequence[int], cells: Sequence[float], round: int) -> float:
-    place = next(i for i, looked in enumerate(rounds) if looked >= round)
-    if rounds[place] == round:
-        return cells[place]
-    share = (round - rounds[place - 1]) / (rounds[place] - rounds[place - 1])
-    return cells[place - 1] + share * (cells[place] - cells[place - 1])
+    index = next(i for i, looked in enumerate(rounds) if looked >= round)
+    if rounds[index] == round:
+        return cells[index]
+    share = (round - rounds[index - 1]) / (rounds[index] - rounds[index - 1])
+    return cells[index - 1] + share * (cells[index] - cells[index - 1])
 
 
 Facts = TypeVar("Facts")
 
 _FINER_ROUNDS = 24
 """Of an annealed run after its tree, about: 9 to 33 on five tables at epsilon 1."""
-_DROWNED = 1.5
+_DROWNED_RATIO = 1.5
 """Of 2, which two tables differ by at most: noise that leaves more shows next to nothing."""
 
 SERVER_BYTES, SERVER_BYTES_A_CELL = 120e6, 45
@@ -139,7 +147,7 @@ BASIS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkAssumptions:
     """What is assumed between servers: the ``bytes_s`` of a connection, and ``latency_s`` for a message's way."""
 
     bytes_s: float = 125e6
@@ -164,7 +172,7 @@ class ModelSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ResourceEstimate:
     """See the module. What owners send is by form, what servers send at most and need of memory by party.
 
     ``passed_on_bytes`` is what servers send of uploads to one another, all three together. ``seconds`` are by phase
@@ -192,7 +200,7 @@ def server_memory(config: Config, workload: Workload, pid: int) -> int:
     size = SERVER_BYTES + SERVER_BYTES_A_CELL * workload.cells
     proved = config.run.security == MALICIOUS
     counting = 0.0
-    if _counted(config, workload) is not None:
+    if _max_counted_rows(config, workload) is not None:
         counting = PROVED_COUNTING_BYTES if proved else COUNTING_BYTES
     # Sources are joined before anything is counted: the larger of the two is the peak.
     return int(size + max(counting, link_memory(config)) + (LEAD_BYTES if pid == LEAD else 0))
@@ -205,24 +213,24 @@ def rounds_expected(plan: Schedule) -> int:
     return min(plan.rounds, plan.tree_rounds + _FINER_ROUNDS)
 
 
-def needs_of(
-    config: Config, workload: Workload, plan: Schedule, *, network: Network | None = None
-) -> Needs:
+def estimate_resources(
+    config: Config, workload: Workload, plan: Schedule, *, network: NetworkAssumptions | None = None
+) -> ResourceEstimate:
     """Of a run whose rounds all take place; of an annealed one, of as many as there usually are."""
-    offer, costs = Offer.of(config, workload), _costs(config, workload, plan)
+    offer, costs = UploadSize.of(config, workload), _costs(config, workload, plan)
     total = reduce(Cost.__add__, costs.values())
     first, second, third = total.sent
     echoes = 2 * DIGEST_BYTES * (rounds_expected(plan) + 1)
     lead = 2 * estimate_bytes(workload) * (rounds_expected(plan) + 1)
     memory = [server_memory(config, workload, pid) for pid in range(3)]
     form = form_for(config, workload, offer.capacity)
-    sizes = Sizes.of(form, offer.capacity)
+    sizes = UploadSizes.of(form, offer.capacity)
     # Whichever server takes an upload passes two of its three parts on.
     passed_on = 2 * sum(map(sizes.passed_on, range(3))) // 3
-    network = network or Network()
+    network = network or NetworkAssumptions()
     growth = usual_growth(workload, plan, rounds_expected(plan), limit_mb=config.run.max_model_mb)
     most_s, seconds = _seconds(config, workload, plan, costs=costs, growth=growth, network=network)
-    return Needs(
+    return ResourceEstimate(
         owner_sent_bytes=offer.sent_bytes,
         owner_form=offer.form,
         owner_memory_bytes=owner_memory(config, workload),
@@ -274,7 +282,7 @@ def _cost(step: Step[Facts], facts: Facts) -> Cost:
     return Cost() if step.cost is None else step.cost(facts)
 
 
-def _dearest(step: Step[Facts], facts: Sequence[Facts]) -> Cost:
+def _most_expensive(step: Step[Facts], facts: Sequence[Facts]) -> Cost:
     """That of the facts in which the most is sent."""
     return max((_cost(step, some) for some in facts), key=lambda cost: sum(cost.sent))
 
@@ -286,13 +294,15 @@ def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, C
 
 
 def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
-    sizes = sizes_of(workload, selectable(workload))
+    sizes = sizes_of(workload, selectable_candidates(workload))
     bits = selection_bounds(config, workload, plan)
 
     def select(samples: int) -> Cost:
         among = [sorted(sizes)[-count:] for count in dearest_counts(len(sizes))]
         facts = [Selection(some, *bits, samples) for some in among]
-        return sum((_dearest(step, facts) for step in (SELECT_SCORES, SELECT_CHOOSE)), Cost())
+        return sum(
+            (_most_expensive(step, facts) for step in (SELECT_SCORES, SELECT_CHOOSE)), Cost()
+        )
 
     noise = noise_of(config.run.noise, security_bits(config, workload))
 
@@ -330,8 +340,8 @@ def _share_cost(config: Config, workload: Workload) -> Cost:
     """Comparing what owners sent, and checking or counting it."""
     clients = config.clients
     capacities, batches = [clients.rows_per_client] * clients.expected, _batches(config)
-    share = _cost(CLIENTS_COMPARE, Batches(capacities, batches))
-    if (rows := _counted(config, workload)) is not None:
+    share = _cost(CLIENTS_COMPARE, BatchFacts(capacities, batches))
+    if (rows := _max_counted_rows(config, workload)) is not None:
         if config.run.security == MALICIOUS:
             share += count_proofs(rows.plan, rows.rows)
         return reduce(
@@ -339,7 +349,7 @@ def _share_cost(config: Config, workload: Workload) -> Cost:
         )
     if config.run.check != NO_CHECK:
         cells = workload.maximal_cells if config.run.check == CELLS else 0
-        checked = Checked(-(-clients.expected // batches), len(workload.maximal), cells)
+        checked = CheckFacts(-(-clients.expected // batches), len(workload.maximal), cells)
         share += _times(_cost(CLIENTS_CHECK, checked), batches)
     return share
 
@@ -348,11 +358,11 @@ def _batches(config: Config) -> int:
     return min(config.clients.expected, BATCHES)
 
 
-def _counted(config: Config, workload: Workload) -> Counting | None:
+def _max_counted_rows(config: Config, workload: Workload) -> Counting | None:
     """The rows that servers count, as many as there may be; None where owners count themselves."""
     if not form_for(config, workload, config.clients.rows_per_client).by_capacity:
         return None
-    rows = most_joined(config) if config.sources else config.max_rows
+    rows = max_joined_rows(config) if config.sources else config.max_rows
     return Counting(counting_plan(workload), rows)
 
 
@@ -374,8 +384,8 @@ def _seconds(
     plan: Schedule,
     *,
     costs: Mapping[str, Cost],
-    growth: Sequence[Stage],
-    network: Network,
+    growth: Sequence[GrowthStage],
+    network: NetworkAssumptions,
 ) -> tuple[float, Mapping[str, float]]:
     """Of the estimates at most, and of all phases with a model that grows as most do."""
     rate = min(PAYLOAD_BYTES_S, network.bytes_s)
@@ -383,7 +393,7 @@ def _seconds(
         phase: max(cost.sent) / rate + cost.rounds * network.latency_s
         for phase, cost in costs.items()
     }
-    owners, counted = config.clients.expected, _counted(config, workload)
+    owners, counted = config.clients.expected, _max_counted_rows(config, workload)
     seconds["share"] += owners * OWNER_S
     if counted is None:
         seconds["share"] += owners * OWNER_S_A_CELL * workload.maximal_cells
@@ -424,7 +434,7 @@ class CellNoise:
     @property
     def drowned(self) -> bool:
         """Whether the noise leaves little of the marginal to see."""
-        return self.left > _DROWNED
+        return self.left > _DROWNED_RATIO
 
 
 def cell_noise(

@@ -1,10 +1,11 @@
 """What an owner would send, by each form that it could take: sizes, which depend on public facts alone.
 
-Provides ``Offer``. Public.
+Provides ``UploadSize``. Public.
 
 A draft of a config, and what owners would send by it.
 
-Provides ``drafted_offers`` and ``text_with_offers``. Secret until its owner has looked at it: a draft. Public: sizes.
+Provides ``draft_upload_sizes`` and ``draft_text_with_upload_sizes``. Secret until its owner has looked at it: a draft.
+Public: sizes.
 """
 
 import tomllib
@@ -20,13 +21,13 @@ from parties.config import Config, config_from_dict
 from parties.foundation.errors import ConfigError
 from parties.mpc.inputs import form_for, input_forms
 from parties.mpc.inputs.own import declared_capacity
-from parties.mpc.submission.sealed_upload import Sizes
+from parties.mpc.submission.sealed_upload import UploadSizes
 from parties.session.draft_config import draft_text
 from protocols.upload import FORMS, SOURCE_ROWS
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class UploadSize:
     """An owner of at most ``capacity`` rows sends ``form``; ``sent_bytes`` are those of sealed uploads, by form."""
 
     capacity: int
@@ -50,7 +51,7 @@ class Offer:
         forms = input_forms(config, workload)
         if config.sources and client is not None:
             forms = {form.name: form}
-        sizes = {name: Sizes.of(form, declared).whole for name, form in forms.items()}
+        sizes = {name: UploadSizes.of(form, declared).whole for name, form in forms.items()}
         return cls(declared, form.name, sizes)
 
     def __str__(self) -> str:
@@ -69,15 +70,15 @@ def _kind(form: str) -> str:
     return f"rows (of the source in place {int(source) + 1})" if source else "rows"
 
 
-def text_with_offers(
+def draft_text_with_upload_sizes(
     name: str, draft: Draft, sources: Sequence[SourceDraft] = ()
-) -> tuple[str, tuple[Offer, ...]]:
+) -> tuple[str, tuple[UploadSize, ...]]:
     """The draft of the table called ``name`` as TOML, with what owners would send by it. Raises ConfigError."""
-    offers = drafted_offers(tomllib.loads(draft_text(name, draft, sources=sources)))
-    return draft_text(name, draft, [str(offer) for offer in offers], sources), offers
+    sizes = draft_upload_sizes(tomllib.loads(draft_text(name, draft, sources=sources)))
+    return draft_text(name, draft, [str(offer) for offer in sizes], sources), sizes
 
 
-def drafted_offers(document: Mapping[str, object]) -> tuple[Offer, ...]:
+def draft_upload_sizes(document: Mapping[str, object]) -> tuple[UploadSize, ...]:
     """What owners would send by a drafted config: one of as many rows as there may be, and one of a hundredth.
 
     None of them where its workload has too many cells. Raises ConfigError.
@@ -89,4 +90,4 @@ def drafted_offers(document: Mapping[str, object]) -> tuple[Offer, ...]:
     except ConfigError:
         return ()
     bound = config.clients.rows_per_client
-    return tuple(Offer.of(config, workload, rows) for rows in (bound, max(1, bound // 100)))
+    return tuple(UploadSize.of(config, workload, rows) for rows in (bound, max(1, bound // 100)))

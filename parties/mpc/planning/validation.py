@@ -1,7 +1,7 @@
 """What a configuration cannot do: the rules that `run`, `party`, `submit` and `plan` all begin with.
 
-Provides ``check_feasible``, which refuses with the key to change, before anything is sent, charged or computed,
-``check_memory``, which does so where a host has not the memory, and ``check_owner``, which is both at a data owner.
+Provides ``validate_run``, which refuses with the key to change, before anything is sent, charged or computed,
+``check_memory``, which does so where a host has not the memory, and ``validate_owner``, which is both at a data owner.
 They know the configuration and the host alone.
 Public: everything. Known limits: an annealed run is judged by the finest round that it may come to.
 """
@@ -21,8 +21,8 @@ from parties.foundation.errors import ConfigError
 from parties.foundation.process import memory_bytes
 from parties.mpc.inputs import input_forms
 from parties.mpc.planning.budget import make_plan
-from parties.mpc.planning.upload_size import Offer
-from parties.mpc.submission.sealed_upload import Sizes
+from parties.mpc.planning.upload_size import UploadSize
+from parties.mpc.submission.sealed_upload import UploadSizes
 from protocols.row_plan import MAX_CELLS
 from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
 
@@ -38,7 +38,7 @@ FEWER_CELLS = (
 """What helps against most of it."""
 
 
-def check_feasible(config: Config, workload: Workload) -> Schedule:
+def validate_run(config: Config, workload: Workload) -> Schedule:
     """The run's division of its budget, once nothing stands against the run. Raises ConfigError, by key."""
     plan = make_plan(config, workload)
     _check_private(config)
@@ -51,14 +51,14 @@ def check_feasible(config: Config, workload: Workload) -> Schedule:
     return plan
 
 
-def check_memory(config: Config, needed: int, whose: str, *, memory: int | None = None) -> None:
-    """Raises ConfigError where ``whose`` part ``needed`` more bytes than the host (or ``memory``) has in all."""
+def check_memory(config: Config, needed: int, role: str, *, memory: int | None = None) -> None:
+    """Raises ConfigError where ``role`` part ``needed`` more bytes than the host (or ``memory``) has in all."""
     there = memory_bytes() if memory is None else memory
     if there is not None and needed > there:
         raise ConfigError(
             config.source,
             "workload",
-            f"needs about {gigabytes(needed)} of memory for {whose}, of {gigabytes(there)} that there are; "
+            f"needs about {gigabytes_text(needed)} of memory for {role}, of {gigabytes_text(there)} that there are; "
             f"expected {FEWER_CELLS}, or a host with more",
         ) from MemoryError()
 
@@ -68,27 +68,27 @@ FEWER_CELLS = (
 )
 
 
-def check_owner(config: Config, workload: Workload) -> None:
+def validate_owner(config: Config, workload: Workload) -> None:
     """What a data owner's command begins with. Raises ConfigError where the run, or its part here, cannot be."""
-    check_feasible(config, workload)
+    validate_run(config, workload)
     check_memory(config, owner_memory(config, workload), "a data owner")
 
 
 def owner_memory(config: Config, workload: Workload, *, at_once: int = 1) -> int:
     """What a process of so many data owners needs at its peak beside their tables, by what they send."""
-    offer = Offer.of(config, workload)
+    offer = UploadSize.of(config, workload)
     a_byte = OWNER_BYTES_A_BYTE + OWNER_BYTES_MORE * (at_once - 1)
     return int(OWNER_BYTES + a_byte * offer.sent_bytes[offer.form])
 
 
-def gigabytes(size: float) -> str:
+def gigabytes_text(size: float) -> str:
     """A size for people."""
     if size >= 1e9:
         return f"{size / 1e9:.1f} GB"
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} KB"
 
 
-def selectable(workload: Workload) -> list[int]:
+def selectable_candidates(workload: Workload) -> list[int]:
     """The candidates that a query contains: all that a selection may be among."""
     return [i for i, weight in enumerate(workload.weights) if weight > 0]
 
@@ -98,14 +98,14 @@ def sizes_of(workload: Workload, candidates: Sequence[int]) -> list[int]:
     return [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
 
 
-def largest(workload: Workload) -> Clique:
+def largest_query(workload: Workload) -> Clique:
     """The query with the most cells."""
     return max(workload.maximal, key=workload.domain.size)
 
 
 def selection_bounds(config: Config, workload: Workload, plan: Schedule) -> tuple[int, int]:
     """Bits of errors and scores of a selection among all candidates, in the finest round. Raises ValueError."""
-    candidates = selectable(workload)
+    candidates = selectable_candidates(workload)
     sizes = sizes_of(workload, candidates)
     weights = [workload.weights[i] for i in candidates]
     gains = [score_gain(plan.sharpest, weight, max(weights)) for weight in weights]
@@ -132,7 +132,7 @@ def _check_private(config: Config) -> None:
 
 def _check_candidates(config: Config, workload: Workload) -> None:
     """A selection takes so many candidates."""
-    candidates = len(selectable(workload))
+    candidates = len(selectable_candidates(workload))
     if candidates > MAX_CANDIDATES:
         raise ConfigError(
             config.source,
@@ -144,7 +144,7 @@ def _check_candidates(config: Config, workload: Workload) -> None:
 
 def _check_sizes(config: Config, workload: Workload) -> None:
     """A marginal's errors, 2^6 times its rows twice and one for each cell, stay below 2^31."""
-    query = largest(workload)
+    query = largest_query(workload)
     room = 2**31 - 1 - 2 * (config.max_rows << FRACTION_BITS)
     if workload.domain.size(query) > room:
         raise ConfigError(
@@ -171,7 +171,7 @@ def _check_bounded_cells(config: Config, workload: Workload) -> None:
     """Where each cell is within the bound, a sum proves the rows only if it cannot wrap (protocols README, 2)."""
     if config.run.check != CELLS:
         return
-    query, room = largest(workload), MODULUS // (config.clients.rows_per_client + 1)
+    query, room = largest_query(workload), MODULUS // (config.clients.rows_per_client + 1)
     if workload.domain.size(query) > room:
         raise ConfigError(
             config.source,
@@ -198,11 +198,11 @@ def _check_counting(config: Config, workload: Workload) -> None:
 def _check_boxes(config: Config, workload: Workload) -> None:
     """A box is sealed as one."""
     for name, form in input_forms(config, workload).items():
-        box = max(Sizes.of(form, config.clients.rows_per_client).boxes)
+        box = max(UploadSizes.of(form, config.clients.rows_per_client).boxes)
         if box > MAX_BOX_BYTES:
             raise ConfigError(
                 config.source,
                 "run.upload",
-                f'is "{name}", which puts {gigabytes(box)} into a box for one server; expected at most '
-                f'{gigabytes(MAX_BOX_BYTES)}: upload = "seeded", or {FEWER_CELLS}',
+                f'is "{name}", which puts {gigabytes_text(box)} into a box for one server; expected at most '
+                f'{gigabytes_text(MAX_BOX_BYTES)}: upload = "seeded", or {FEWER_CELLS}',
             )

@@ -1,8 +1,8 @@
 """Where a server's code takes what its keys and messages do not decide: its store, the time, its own random nonce.
 
-Provides ``Circumstances``, which hands out a server's store, transcript and transport and keeps nothing of what goes
-through them, and ``Holdings``, what a store tells of the data owners. With ``record_replay``
-`parties.mpc.replay.recorder` takes the place of ``Circumstances``, and in a replay what was kept then. Public: the
+Provides ``Effects``, which hands out a server's store, transcript and transport and keeps nothing of what goes
+through them, and ``SubmissionView``, what a store tells of the data owners. With ``record_replay``
+`parties.mpc.replay.recorder` takes the place of ``Effects``, and in a replay what was kept then. Public: the
 interface; what goes through it may be secret.
 """
 
@@ -11,21 +11,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from parties.mpc.participants.finalized import Final
+from parties.mpc.participants.finalized import Finalized
 from parties.mpc.participants.listing import Page
-from parties.mpc.participants.registry import Roll
-from parties.mpc.records import Standing, StoredSubmission, Total
+from parties.mpc.participants.registry import ParticipantRegistry
+from parties.mpc.records import ParticipantRecord, RunningTotal, StoredSubmission
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.withdrawal import SignedWithdrawal
 from protocols.context import Transport
 from protocols.transcript import Transcript, Value
 
 
-class Holdings(Protocol):
+class SubmissionView(Protocol):
     """What a server holds of its data owners. What it tells depends on when it is asked. All as ``Store``."""
 
     @property
-    def roll(self) -> Roll:
+    def registry(self) -> ParticipantRegistry:
         """Who is held, counted and excluded, as this process counts."""
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
@@ -43,56 +43,56 @@ class Holdings(Protocol):
     def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
         """Delete what there is of ``client`` up to ``version``: it does not come back; durable on return."""
 
-    def finals(self) -> list[Final]:
+    def finalized(self) -> list[Finalized]:
         """Who is counted for good, as this server knows."""
 
-    def finals_among(self, clients: Iterable[str]) -> dict[str, str]:
+    def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
         """Of ``clients``, those who are, with their uploads."""
 
-    def left_finals(self, after: str, upto: str | None) -> dict[str, str]:
+    def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
         """Of clients by name, from behind ``after`` to ``upto``, those who are and are not on the roll."""
 
-    def keep_finals(self, finals: Sequence[Final]) -> None:
+    def save_finalized(self, finals: Sequence[Finalized]) -> None:
         """Who is, as all three have agreed; durable on return."""
 
-    def keep_totals(self, rounds: Sequence[int]) -> None:
+    def retain_totals(self, rounds: Sequence[int]) -> None:
         """Keep the running totals of these rounds, and no others."""
 
     def total_rounds(self) -> list[int]:
         """The rounds whose running total is here."""
 
-    def load_total(self, round: int, pid: int) -> Total:
+    def load_total(self, round: int, pid: int) -> RunningTotal:
         """The running total after ``round``, as server ``pid``'s share."""
 
-    def save_total(self, total: Total) -> None:
+    def save_total(self, total: RunningTotal) -> None:
         """Keep the running total after a round; durable on return."""
 
     def commitment_key(self) -> bytes:
         """This server's key for ``Total.commitment``, one for the whole run. Secret."""
 
-    def standings(self) -> list[Standing]:
+    def records(self) -> list[ParticipantRecord]:
         """What had become of data owners, by client."""
 
-    def save_standings(self, standings: Iterable[Standing]) -> None:
+    def save_records(self, records: Iterable[ParticipantRecord]) -> None:
         """Keep what has become of data owners; durable on return."""
 
 
-class Circumstances:
+class Effects:
     """What decides a server's messages besides its keys and what it receives; nothing of it is kept."""
 
-    def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
-        """What ``take`` returns. In a replay: what it returned then."""
-        return take()
+    def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
+        """What ``fn`` returns. In a replay: what it returned then."""
+        return fn()
 
-    def keep_json(self, name: str, take: Callable[[], Any]) -> Any:
+    def once_json(self, name: str, fn: Callable[[], Any]) -> Any:
         """As ``keep``, for a value that JSON has."""
-        return json.loads(self.keep(name, lambda: json.dumps(take()).encode()))
+        return json.loads(self.keep(name, lambda: json.dumps(fn()).encode()))
 
     def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
         """The store in ``directory``, with the state that the run goes on from. Raises StoreError."""
         return Store(directory, config_digest)
 
-    def holdings(self, store: Store) -> Holdings:
+    def submission_view(self, store: Store) -> SubmissionView:
         """What ``store`` holds of the data owners."""
         return store
 

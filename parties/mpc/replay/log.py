@@ -1,7 +1,7 @@
 """The file of a recording: a server's keys, what it received, and what it took from elsewhere, in order.
 
-Provides ``Tape``, which writes it, and ``read_tape``, what it holds as a ``Recording``. SECRET: a tape holds the
-server's keys, its shares of every client's counts and all that it received; together with another server's tape it
+Provides ``ReplayLog``, which writes it, and ``read_replay_log``, what it holds as a ``Recording``. SECRET: a tape holds
+the server's keys, its shares of every client's counts and all that it received; together with another server's tape it
 gives away the data. It is made for an auditor who may see one server's share, and only where ``record_replay`` asks for
 it (`parties.mpc.replay.recorder`).
 
@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parties.storage.files import create, write_whole
+from parties.storage.files import create, write_atomic
 from protocols.context import Payload
 from protocols.errors import CheckFailed
 
-FOLDER, SERVER = "replay", "server.txt"
+REPLAY_FOLDER, SERVER_FILE = "replay", "server.txt"
 WARNING = (
     "record_replay is on: this server keeps its keys, its shares of every client's counts and everything it receives "
     "in {folder}. Two servers' recordings together are the data. Give it to nobody but an auditor who may see this "
@@ -33,19 +33,19 @@ _ITEM = struct.Struct("<cHQ")
 _INPUT, _KEY, _RECEIVED = b"i", b"k", b"r"
 
 
-class Tape:
+class ReplayLog:
     """Writes a file in ``directory`` / replay, for the owner's eyes only. Raises OSError, StoreError.
 
     Calls may come from several threads. An item is in the file when its call returns, and on the disk after ``sync``.
     """
 
     def __init__(self, directory: Path, pid: int) -> None:
-        self.folder = directory / FOLDER
+        self.folder = directory / REPLAY_FOLDER
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self.folder.chmod(0o700)
         warning = WARNING.format(folder="this folder") + "\n"
-        write_whole(self.folder / "WARNING.txt", warning, secret=True)
-        write_whole(self.folder / SERVER, f"{pid}\n", secret=True)
+        write_atomic(self.folder / "WARNING.txt", warning, secret=True)
+        write_atomic(self.folder / SERVER_FILE, f"{pid}\n", secret=True)
         path = self.folder / f"attempt-{time.time_ns():020d}.tape"
         self._file = os.fdopen(create(path, secret=True), "wb")
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class Recording:
     received: Mapping[tuple[int, int], bytes]
 
 
-def read_tape(path: Path) -> Recording:
+def read_replay_log(path: Path) -> Recording:
     """What a tape holds up to where it breaks off. Raises CheckFailed where it is no tape, OSError."""
     try:
         return _read(path)

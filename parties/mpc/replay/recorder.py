@@ -1,8 +1,9 @@
 """Circumstances that are kept for a replay: what goes through store, transport and clock is on a tape.
 
-Provides ``Recorded``, and ``KeptHoldings`` and ``settle``, which a replay uses as well. SECRET: what is kept; see
-`parties.mpc.replay.log`. Every item is in the file before it is used, and on the disk before the transcript's records
-of what came of it are: of a server that was killed, the tape tells at least as much as the transcript.
+Provides ``RecordedEffects``, and ``RecordedSubmissions`` and ``with_recorded_state``, which a replay uses as well.
+SECRET: what is kept; see `parties.mpc.replay.log`. Every item is in the file before it is used, and on the disk before
+the transcript's records of what came of it are: of a server that was killed, the tape tells at least as much as the
+transcript.
 """
 
 import json
@@ -14,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from parties.mpc.agreement import fill, state_of
-from parties.mpc.participants.finalized import Final
+from parties.mpc.agreement import release_state, restore_releases
+from parties.mpc.participants.finalized import Finalized
 from parties.mpc.participants.listing import Page
-from parties.mpc.participants.registry import Roll
-from parties.mpc.records import Standing, StoredSubmission, Total
-from parties.mpc.replay.effects import Circumstances, Holdings
-from parties.mpc.replay.log import Tape
+from parties.mpc.participants.registry import ParticipantRegistry
+from parties.mpc.records import ParticipantRecord, RunningTotal, StoredSubmission
+from parties.mpc.replay.effects import Effects, SubmissionView
+from parties.mpc.replay.log import ReplayLog
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import Submission
 from parties.mpc.submission.withdrawal import SignedWithdrawal
@@ -30,46 +31,48 @@ from protocols.shares import Share
 from protocols.transcript import Transcript, Value
 
 
-class Recorded(Circumstances):
-    """``Circumstances`` that put everything on ``tape``."""
+class RecordedEffects(Effects):
+    """``Effects`` that put everything on ``tape``."""
 
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+    def __init__(self, log: ReplayLog) -> None:
+        self._log = log
 
-    def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
+    def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
         """See ``Circumstances.keep``."""
-        value = take()
-        self._tape.input(name, value)
+        value = fn()
+        self._log.input(name, value)
         return value
 
     def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
         """See ``Circumstances.store``."""
-        return settle(super().store(directory, config_digest, rounds=rounds), self, rounds)
+        return with_recorded_state(
+            super().store(directory, config_digest, rounds=rounds), self, rounds
+        )
 
-    def holdings(self, store: Store) -> Holdings:
+    def submission_view(self, store: Store) -> SubmissionView:
         """See ``Circumstances.holdings``."""
-        return KeptHoldings(store, self)
+        return RecordedSubmissions(store, self)
 
     def transcript(
         self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
     ) -> Transcript:
         """See ``Circumstances.transcript``: it is on the disk no sooner than what the tape holds by then."""
-        return Transcript(path, sign=sign, header=header, before_flush=self._tape.sync)
+        return Transcript(path, sign=sign, header=header, before_flush=self._log.sync)
 
     def transport(self, inner: Transport) -> Transport:
         """See ``Circumstances.transport``: the keys are kept at once, what arrives as it does."""
         for component in (inner.pid, (inner.pid + 1) % 3):
-            self._tape.key(str(component), inner.component_key(component))
-        self._tape.key("private", inner.private_key())
-        return _RecordedTransport(inner, self._tape)
+            self._log.key(str(component), inner.component_key(component))
+        self._log.key("private", inner.private_key())
+        return _RecordedTransport(inner, self._log)
 
 
 class _RecordedTransport:
     """A ``Transport`` that is ``inner`` and notes on a tape what arrives."""
 
-    def __init__(self, inner: Transport, tape: Tape) -> None:
+    def __init__(self, inner: Transport, log: ReplayLog) -> None:
         self._inner = inner
-        self._tape = tape
+        self._log = log
         self.pid = inner.pid
         self.costs = inner.costs
 
@@ -88,7 +91,7 @@ class _RecordedTransport:
     async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
         """See ``Transport``."""
         payload = await self._inner.fetch(peer, label, cost, limit)
-        self._tape.received(peer, label, payload)
+        self._log.received(peer, label, payload)
         return payload
 
     def opened(self, opening: Opening, value: bytes) -> None:
@@ -96,33 +99,33 @@ class _RecordedTransport:
         self._inner.opened(opening, value)
 
 
-def settle(store: Store, circumstances: Circumstances, rounds: int) -> Store:
+def with_recorded_state(store: Store, effects: Effects, rounds: int) -> Store:
     """Keep what ``store`` begins with, or begin with what was kept."""
     try:
-        state = circumstances.keep_json("state", lambda: state_of(store, rounds))
-        fill(store, state, rounds)
+        state = effects.once_json("state", lambda: release_state(store, rounds))
+        restore_releases(store, state, rounds)
     except BaseException:
         store.close()
         raise
     return store
 
 
-class KeptHoldings:
-    """``Holdings`` whose answers go through ``circumstances``, but for counts, which decide nothing by themselves."""
+class RecordedSubmissions:
+    """``SubmissionView`` whose answers go through ``effects``, but for counts, which decide nothing by themselves."""
 
-    def __init__(self, inner: Holdings, circumstances: Circumstances) -> None:
+    def __init__(self, inner: SubmissionView, effects: Effects) -> None:
         self._inner = inner
-        self._circumstances = circumstances
-        self._key = circumstances.keep("commitment key", inner.commitment_key)
+        self._effects = effects
+        self._key = effects.keep("commitment key", inner.commitment_key)
 
     @property
-    def roll(self) -> Roll:
+    def registry(self) -> ParticipantRegistry:
         """See ``Holdings.roll``: it follows from everything else."""
-        return self._inner.roll
+        return self._inner.registry
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
         """See ``Holdings.page``."""
-        kept = self._circumstances.keep_json(
+        kept = self._effects.once_json(
             "page", lambda: _page_document(self._inner.page(up_to_round, after, revoked))
         )
         withdrawn = (SignedWithdrawal.from_dict(said, run, c) for run, c, said in kept["withdrawn"])
@@ -130,7 +133,7 @@ class KeptHoldings:
 
     def stored(self, client: str, upload: str) -> StoredSubmission:
         """See ``Holdings.stored``."""
-        row = self._circumstances.keep_json(
+        row = self._effects.once_json(
             f"submission of {client}", lambda: _row(self._inner.stored(client, upload))
         )
         return _stored(row)
@@ -141,7 +144,7 @@ class KeptHoldings:
 
     def read_submission(self, client: str, version: int) -> bytes:
         """See ``Holdings.read_submission``."""
-        return self._circumstances.keep(
+        return self._effects.keep(
             f"body of {client} {version}", lambda: self._inner.read_submission(client, version)
         )
 
@@ -149,44 +152,42 @@ class KeptHoldings:
         """See ``Holdings.settle``."""
         self._inner.settle(client, version, withdrawal)
 
-    def finals(self) -> list[Final]:
+    def finalized(self) -> list[Finalized]:
         """See ``Holdings.finals``."""
-        found = self._circumstances.keep_json(
-            "finals", lambda: [astuple(item) for item in self._inner.finals()]
+        found = self._effects.once_json(
+            "finals", lambda: [astuple(item) for item in self._inner.finalized()]
         )
-        return [Final(*item) for item in found]
+        return [Finalized(*item) for item in found]
 
-    def finals_among(self, clients: Iterable[str]) -> dict[str, str]:
+    def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
         """See ``Holdings.finals_among``: of those that were kept here."""
-        return self._inner.finals_among(clients)
+        return self._inner.finalized_among(clients)
 
-    def left_finals(self, after: str, upto: str | None) -> dict[str, str]:
+    def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
         """See ``Holdings.left_finals``: of those that were kept here."""
-        return self._inner.left_finals(after, upto)
+        return self._inner.unregistered_finalized(after, upto)
 
-    def keep_finals(self, finals: Sequence[Final]) -> None:
+    def save_finalized(self, finals: Sequence[Finalized]) -> None:
         """See ``Holdings.keep_finals``."""
-        self._inner.keep_finals(finals)
+        self._inner.save_finalized(finals)
 
-    def keep_totals(self, rounds: Sequence[int]) -> None:
+    def retain_totals(self, rounds: Sequence[int]) -> None:
         """See ``Holdings.keep_totals``."""
-        self._inner.keep_totals(rounds)
+        self._inner.retain_totals(rounds)
 
     def total_rounds(self) -> list[int]:
         """See ``Holdings.total_rounds``."""
-        rounds: list[int] = self._circumstances.keep_json(
-            "rounds of totals", self._inner.total_rounds
-        )
+        rounds: list[int] = self._effects.once_json("rounds of totals", self._inner.total_rounds)
         return rounds
 
-    def load_total(self, round: int, pid: int) -> Total:
+    def load_total(self, round: int, pid: int) -> RunningTotal:
         """See ``Holdings.load_total``."""
-        data = self._circumstances.keep(
+        data = self._effects.keep(
             f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round, pid))
         )
         return _total_from(data, round, pid)
 
-    def save_total(self, total: Total) -> None:
+    def save_total(self, total: RunningTotal) -> None:
         """See ``Holdings.save_total``."""
         self._inner.save_total(total)
 
@@ -194,13 +195,13 @@ class KeptHoldings:
         """See ``Holdings.commitment_key``."""
         return self._key
 
-    def standings(self) -> list[Standing]:
+    def records(self) -> list[ParticipantRecord]:
         """See ``Holdings.standings``: no message depends on them."""
-        return self._inner.standings()
+        return self._inner.records()
 
-    def save_standings(self, standings: Iterable[Standing]) -> None:
+    def save_records(self, records: Iterable[ParticipantRecord]) -> None:
         """See ``Holdings.save_standings``."""
-        self._inner.save_standings(standings)
+        self._inner.save_records(records)
 
 
 def _row(stored: StoredSubmission) -> list[object]:
@@ -223,14 +224,14 @@ def _page_document(page: Page) -> dict[str, object]:
     }
 
 
-def _total_bytes(total: Total) -> bytes:
+def _total_bytes(total: RunningTotal) -> bytes:
     clients = json.dumps(list(total.members)).encode()
     parts = (R32.to_wire(component).tobytes() for component in (total.share.own, total.share.next))
     return struct.pack("<Q", len(clients)) + clients + b"".join(parts)
 
 
-def _total_from(data: bytes, round: int, pid: int) -> Total:
+def _total_from(data: bytes, round: int, pid: int) -> RunningTotal:
     (size,) = struct.unpack_from("<Q", data)
     members = [(client, upload) for client, upload in json.loads(data[8 : 8 + size])]
     own, next_ = np.frombuffer(data[8 + size :], "<u4").astype(np.uint32).reshape(2, -1)
-    return Total(round, Share(R32, pid, own, next_), members)
+    return RunningTotal(round, Share(R32, pid, own, next_), members)

@@ -1,6 +1,6 @@
 """Where a store keeps owners' bodies: small ones in its database, others in files beside it, all by names as of files.
 
-Provides ``TABLE``, ``read_body``, and what is asked of a store's folder whoever holds it: ``kept_bytes`` and
+Provides ``TABLE``, ``read_body``, and what is asked of a store's folder whoever holds it: ``stored_bytes`` and
 ``holds_shares``. Secret: the bodies.
 """
 
@@ -27,7 +27,7 @@ def read_body(database: Database, name: str) -> bytes:
         return path.read_bytes()
 
 
-def kept_bytes(directory: Path) -> Mapping[str, int]:
+def stored_bytes(directory: Path) -> Mapping[str, int]:
     """Bytes of all bodies of the store in ``directory``, by ``SUBMISSIONS`` and ``OUTBOX``. Raises StoreError."""
     found: dict[str, int] = {}
     with disk_errors(directory, "read"), contextlib.closing(_opened(directory)) as db:

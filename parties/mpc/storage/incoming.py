@@ -1,6 +1,6 @@
 """Bodies on their way into a server's store: small ones in memory, others each in a file, gone unless it accepts them.
 
-Provides ``Incoming`` and ``Outgoing``. Secret: what is written, in files of mode 0600.
+Provides ``IncomingBody`` and ``OutgoingUpload``. Secret: what is written, in files of mode 0600.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ SMALL_BYTES = 1 << 16
 """Bodies of so many bytes at most are kept in the database: a file and its place would be three disk writes more."""
 
 
-class Incoming:
+class IncomingBody:
     """A body on its way in: once it is not small, in a file at ``path`` that vanishes unless the store accepts it."""
 
     def __init__(self, path: Path) -> None:
@@ -82,8 +82,8 @@ class Incoming:
             self.path.unlink(missing_ok=True)
 
 
-class Outgoing(NamedTuple):
+class OutgoingUpload(NamedTuple):
     """A ``whole`` upload, of which the servers ``pids`` are to get their parts."""
 
-    whole: Incoming
+    whole: IncomingBody
     pids: Sequence[int]

@@ -1,7 +1,7 @@
 """What a server keeps for others that have not got it yet, and the receipts of those that have.
 
 Provides ``Outbox``, in a server's store: whole uploads as their owners sent them, each with the servers that it waits
-for, and ``Whereabouts``, where an upload stands. An upload comes in with the server's own part, in one transaction
+for, and ``DeliveryStatus``, where an upload stands. An upload comes in with the server's own part, in one transaction
 (`parties.mpc.storage.store.Store.accept`); it goes when nobody waits for it any more. Secret: nothing, everything is
 sealed. Public: who has what.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from parties.mpc.storage.bodies import read_body
-from parties.mpc.submission.sealed_upload import Receipt
+from parties.mpc.submission.sealed_upload import ServerReceipt
 from parties.storage.database import Database
 from parties.storage.files import disk_errors
 
@@ -26,15 +26,15 @@ TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class DeliveryStatus:
     """Of one upload: other servers' ``receipts``, whom it is ``kept_for``, and who ``refused`` it and why."""
 
-    receipts: Mapping[int, Receipt] = field(default_factory=dict)
+    receipts: Mapping[int, ServerReceipt] = field(default_factory=dict)
     kept_for: tuple[int, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def cared_for(self) -> int:
+    def n_secured(self) -> int:
         """How many others have it, or will get it from here."""
         return len({*self.receipts, *self.kept_for})
 
@@ -56,7 +56,7 @@ class Outbox:
             name = self._path(client)
             return None if name is None else read_body(self._database, name)
 
-    def whereabouts(self, client: str) -> Whereabouts:
+    def delivery_status(self, client: str) -> DeliveryStatus:
         """Where a client's upload stands."""
         with self._database.held():
             receipts = self._database.rows(
@@ -65,8 +65,8 @@ class Outbox:
             waiting = self._database.rows(
                 "SELECT pid, refused FROM outbox WHERE client = ? ORDER BY pid", client
             )
-        return Whereabouts(
-            {pid: Receipt.from_dict(json.loads(text)) for pid, text in receipts},
+        return DeliveryStatus(
+            {pid: ServerReceipt.from_dict(json.loads(text)) for pid, text in receipts},
             tuple(pid for pid, refused in waiting if refused is None),
             {pid: refused for pid, refused in waiting if refused is not None},
         )
@@ -77,7 +77,14 @@ class Outbox:
         return self._database.row(query, client, pid) is not None
 
     def delivered(
-        self, client: str, pid: int, receipt: Receipt, *, upload: str, sent: int, received: int
+        self,
+        client: str,
+        pid: int,
+        receipt: ServerReceipt,
+        *,
+        upload: str,
+        sent: int,
+        received: int,
     ) -> None:
         """Server ``pid`` has its part of ``upload``; passing it on took so many bytes.
 
@@ -89,7 +96,7 @@ class Outbox:
             path = self._path(client)
             if not self._is_newest(client, upload):
                 return
-            with self._database.hasty():
+            with self._database.relaxed_durability():
                 self._database.enter("INSERT OR REPLACE INTO receipt VALUES (?, ?, ?, ?, ?)", [row])
                 self._database.enter("DELETE FROM outbox WHERE client = ? AND pid = ?", [row[:2]])
             self._tidy(client, path)
@@ -101,7 +108,7 @@ class Outbox:
             path = self._path(client)
             if not self._is_newest(client, upload):
                 return
-            with self._database.hasty():
+            with self._database.relaxed_durability():
                 self._database.enter(statement, [(reason, client, pid)])
             self._tidy(client, path)
 
@@ -128,5 +135,5 @@ class Outbox:
             found = self._database.directory / path
             with disk_errors(found):
                 found.unlink(missing_ok=True)
-            with self._database.hasty():
+            with self._database.relaxed_durability():
                 self._database.enter("DELETE FROM body WHERE path = ?", [(path,)])

@@ -1,6 +1,6 @@
 """What a server holds of data owners and the three have not decided on, page by page: never all of it in memory.
 
-Provides ``page`` and other questions to a store's database (`parties.mpc.storage.store`) and the roll in it
+Provides ``undecided_page`` and other questions to a store's database (`parties.mpc.storage.store`) and the roll in it
 (`parties.mpc.participants.registry`). A page is of clients by name, all versions of a client in one. Secret: nothing.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from parties.foundation.errors import StoreError
 from parties.mpc.participants.finalized import signed_withdrawal
-from parties.mpc.participants.listing import PAGE, PAGE_WITHDRAWN, Page
+from parties.mpc.participants.listing import MAX_PAGE_UPLOADS, MAX_PAGE_WITHDRAWALS, Page
 from parties.mpc.records import StoredSubmission
 from parties.mpc.submission.messages import Submission
 from parties.storage.database import Database, Row
@@ -33,28 +33,30 @@ SELECT w.document, w.run, w.config FROM withdrawal w
 LEFT JOIN gone g ON g.client = w.client LEFT JOIN final f ON f.client = w.client
 WHERE w.client > ?1 AND f.client IS NULL AND (g.client IS NULL OR g.version < w.version)
 ORDER BY w.client LIMIT ?2"""
-_LEFT = """
+_UNREGISTERED = """
 SELECT client, upload FROM final
 WHERE client > ?1 AND (?2 IS NULL OR client <= ?2) AND client NOT IN (SELECT client FROM roll)"""
 
 
-def page(database: Database, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
+def undecided_page(
+    database: Database, up_to_round: int, after: str, revoked: Collection[str]
+) -> Page:
     """The next clients behind ``after``: what is first counted in ``up_to_round`` or before, not of those ``revoked``.
 
     And what owners have withdrawn that not all three know yet. Raises StoreError.
     """
     names = json.dumps(sorted(revoked))
     with database.held():
-        uploads = database.rows(_UPLOADS, after, up_to_round, names, PAGE)
-        withdrawals = database.rows(_WITHDRAWALS, after, PAGE_WITHDRAWN)
+        uploads = database.rows(_UPLOADS, after, up_to_round, names, MAX_PAGE_UPLOADS)
+        withdrawals = database.rows(_WITHDRAWALS, after, MAX_PAGE_WITHDRAWALS)
     submissions = _stored(uploads)
     withdrawn = [signed_withdrawal(*row) for row in withdrawals]
     ends = []
-    if len(submissions) == PAGE:
+    if len(submissions) == MAX_PAGE_UPLOADS:
         # There may be further versions of the last client.
         cut = submissions[-1].submission.client
         ends.append(max(s.submission.client for s in submissions if s.submission.client != cut))
-    if len(withdrawn) == PAGE_WITHDRAWN:
+    if len(withdrawn) == MAX_PAGE_WITHDRAWALS:
         ends.append(withdrawn[-1].withdrawal.client)
     if not ends:
         return Page(tuple(submissions), tuple(withdrawn))
@@ -66,25 +68,25 @@ def page(database: Database, up_to_round: int, after: str, revoked: Collection[s
     )
 
 
-def left_finals(database: Database, after: str, upto: str | None) -> dict[str, str]:
+def unregistered_finalized(database: Database, after: str, upto: str | None) -> dict[str, str]:
     """Who behind ``after``, up to ``upto`` or the last, is counted for good and not on the roll: with their uploads."""
-    return dict(database.rows(_LEFT, after, upto))
+    return dict(database.rows(_UNREGISTERED, after, upto))
 
 
-def missing(database: Database, clients: Collection[str]) -> list[str]:
+def missing_clients(database: Database, clients: Collection[str]) -> list[str]:
     """Those of ``clients`` of whom nothing is stored, by name."""
     query = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT client FROM submission) ORDER BY value"
     return [row[0] for row in database.rows(query, json.dumps(sorted(clients)))]
 
 
-def stored(database: Database, client: str, upload: str) -> StoredSubmission:
+def find_submission(database: Database, client: str, upload: str) -> StoredSubmission:
     """The submission of ``client`` with this ``upload``. Raises StoreError where it is not here."""
     for found in _stored(database.rows(_ONE, client, upload)):
         return found
     raise StoreError(database.directory, f"holds another submission of client {client!r}, or none")
 
 
-def everything(database: Database) -> list[StoredSubmission]:
+def all_submissions(database: Database) -> list[StoredSubmission]:
     """All submissions, by client name and version: as many as there are."""
     return _stored(database.rows(_ALL))
 

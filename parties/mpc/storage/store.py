@@ -30,34 +30,46 @@ from parties.foundation.errors import (
     RunClosed,
     RunFull,
     StoreError,
-    StoreUnfit,
+    StoreIncompatible,
     SubmissionConflict,
     SubmissionCounted,
-    SubmissionSettled,
+    SubmissionTombstoned,
 )
 from parties.foundation.version import STORE_VERSION
 from parties.mpc.exclusion import Exclusion
-from parties.mpc.noise_keys import packed_keys, unpacked_keys
-from parties.mpc.participants.finalized import Final, Settlements
-from parties.mpc.participants.listing import MOST_VERSIONS, Page
-from parties.mpc.participants.registry import Roll
-from parties.mpc.records import Checkpoint, Inputs, Standing, StoredSubmission, Total
+from parties.mpc.noise_keys import pack_keys, unpack_keys
+from parties.mpc.participants.finalized import Finalized, FinalizedStore
+from parties.mpc.participants.listing import MAX_PENDING_VERSIONS, Page
+from parties.mpc.participants.registry import ParticipantRegistry
+from parties.mpc.records import (
+    Checkpoint,
+    ParticipantRecord,
+    RoundInputs,
+    RunningTotal,
+    StoredSubmission,
+)
 from parties.mpc.storage.bodies import OUTBOX, SUBMISSIONS, read_body
-from parties.mpc.storage.incoming import Incoming, Outgoing
-from parties.mpc.storage.queries import everything, left_finals, missing, page, stored
-from parties.mpc.storage.tables import SCHEMA, STEPS
+from parties.mpc.storage.incoming import IncomingBody, OutgoingUpload
+from parties.mpc.storage.queries import (
+    all_submissions,
+    find_submission,
+    missing_clients,
+    undecided_page,
+    unregistered_finalized,
+)
+from parties.mpc.storage.tables import STORE_MIGRATIONS, STORE_SCHEMA
 from parties.mpc.submission.messages import Submission
 from parties.mpc.submission.sealed_upload import SignedUpload
 from parties.mpc.submission.withdrawal import SignedWithdrawal
 from parties.storage.database import Database
-from parties.storage.files import disk_errors, write_whole
+from parties.storage.files import disk_errors, write_atomic
 from protocols.context import NoiseKeys
 from protocols.digests import KEY_BYTES
 from protocols.durable import sync
 from protocols.ring import R32
 from protocols.shares import Share
 
-_FILED = {
+_BODY_FOLDERS = {
     "submission": SUBMISSIONS,
     "outbox": OUTBOX,
     "total": "totals",
@@ -65,11 +77,11 @@ _FILED = {
     "estimate": "estimates",
 }
 """The folder of the files that a table's rows name."""
-_SHARES = tuple(table for table in _FILED if table not in ("checkpoint", "estimate"))
+_SHARES = tuple(table for table in _BODY_FOLDERS if table not in ("checkpoint", "estimate"))
 ENDED, FORGOTTEN, RHO = "ended", "forgotten", "rho"
 """Keys of the table ``meta``: when the run ended, or was given up, and its whole budget."""
 _COMMITMENT_KEY, _NOISE_KEYS = "commitment_key", "noise_keys"
-STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
+PARTICIPANT_RECORD_QUERY = "SELECT client, digest, round, excluded, servers FROM standing"
 _KEPT_TOTALS = 2
 """Servers may be one round apart when one is killed: the total before the latest is kept as well."""
 
@@ -79,13 +91,15 @@ class Store(Database):
 
     def __init__(self, directory: Path, config_digest: str) -> None:
         """Open or make ``directory``. Raises StoreError: unwritable, in use, or of another run or configuration."""
-        self.roll = Roll(self)
+        self.registry = ParticipantRegistry(self)
         self.admit: Callable[[str], object] = lambda client: None
         """Raises StoreError for a client that is not to be taken in here."""
-        super().__init__(directory, config_digest, SCHEMA, version=STORE_VERSION, steps=STEPS)
+        super().__init__(
+            directory, config_digest, STORE_SCHEMA, version=STORE_VERSION, steps=STORE_MIGRATIONS
+        )
         try:
             with disk_errors(directory, "opened"):
-                for name in ("incoming", *_FILED.values()):
+                for name in ("incoming", *_BODY_FOLDERS.values()):
                     (directory / name).mkdir(exist_ok=True, mode=0o700)
             self._sweep()
         except BaseException:
@@ -102,7 +116,7 @@ class Store(Database):
         )
         gone = [row for row in waiting if not (self.directory / row[0]).exists()]
         self.enter("DELETE FROM outbox WHERE path = ? AND refused IS NULL", gone)
-        for table in _FILED:
+        for table in _BODY_FOLDERS:
             self._drop_unnamed(table)
         self._empty("incoming")
 
@@ -110,16 +124,16 @@ class Store(Database):
         self._unlink_unnamed(table)
         self.enter(
             f"DELETE FROM body WHERE path LIKE ? AND path NOT IN (SELECT path FROM {table})",  # noqa: S608
-            [(f"{_FILED[table]}/%",)],
+            [(f"{_BODY_FOLDERS[table]}/%",)],
         )
 
     def _unlink_unnamed(self, table: str) -> None:
         with disk_errors(self.directory, "cleaned"):
-            if not (there := list((self.directory / _FILED[table]).iterdir())):
+            if not (there := list((self.directory / _BODY_FOLDERS[table]).iterdir())):
                 return
             named = {row[0] for row in self.rows(f"SELECT path FROM {table}")}  # noqa: S608
             for path in there:
-                if f"{_FILED[table]}/{path.name}" not in named:
+                if f"{_BODY_FOLDERS[table]}/{path.name}" not in named:
                     path.unlink()
 
     @property
@@ -176,7 +190,7 @@ class Store(Database):
 
     def discard_files(self, table: str) -> None:
         """Delete the files that a table's rows name; small bodies stay."""
-        self._empty(_FILED[table])
+        self._empty(_BODY_FOLDERS[table])
 
     def _empty(self, name: str) -> None:
         folder = self.directory / name
@@ -187,9 +201,9 @@ class Store(Database):
 
     # Submissions
 
-    def incoming(self) -> Incoming:
+    def incoming(self) -> IncomingBody:
         """A new body to write to; leave its ``with`` block to drop it."""
-        return Incoming(self.directory / "incoming" / secrets.token_hex(16))
+        return IncomingBody(self.directory / "incoming" / secrets.token_hex(16))
 
     def check_upload(self, upload: SignedUpload, limit: int) -> bool:
         """Whether this server's part of exactly this upload is stored already; False: it may be stored.
@@ -217,14 +231,14 @@ class Store(Database):
     def _check_version(self, submission: Submission, known: Sequence[int]) -> None:
         """Whether a version may come beside those that are stored. Raises as ``check_upload``."""
         client, version = submission.client, submission.version
-        if final := Settlements(self).final(client):
+        if final := FinalizedStore(self).final(client):
             raise SubmissionCounted(
                 self.directory,
                 f"client {client!r} is counted in round {final.round}: what is released depends on it, and nothing "
                 "can be taken back",
             )
-        if version <= Settlements(self).version(client):
-            raise SubmissionSettled(
+        if version <= FinalizedStore(self).version(client):
+            raise SubmissionTombstoned(
                 self.directory,
                 f"client {client!r} has withdrawn this submission, or replaced it",
             )
@@ -232,7 +246,7 @@ class Store(Database):
             raise SubmissionConflict(
                 self.directory, f"client {client!r} is stored with another submission"
             )
-        if len(known) >= MOST_VERSIONS:
+        if len(known) >= MAX_PENDING_VERSIONS:
             raise SubmissionConflict(
                 self.directory,
                 f"client {client!r} has {len(known)} versions here that the servers have not met over",
@@ -241,11 +255,11 @@ class Store(Database):
     def accept(
         self,
         upload: SignedUpload,
-        body: Incoming,
+        body: IncomingBody,
         components: tuple[str, str],
         *,
         limit: int,
-        outgoing: Outgoing | None = None,
+        outgoing: OutgoingUpload | None = None,
     ) -> bool:
         """Keep this server's ``body`` for good, and what is to be passed on; durable on return, all or nothing.
 
@@ -261,13 +275,13 @@ class Store(Database):
             kept = [] if known else [(f"{SUBMISSIONS}/{name}", body)]
             kept += [] if outgoing is None else [(f"{OUTBOX}/{name}", outgoing.whole)]
             try:
-                for place, incoming in kept:
+                for file_name, incoming in kept:
                     if incoming.small is None:
-                        self._move(incoming.path, place)
-                with self.hasty():
-                    for place, incoming in kept:
+                        self._move(incoming.path, file_name)
+                with self.relaxed_durability():
+                    for file_name, incoming in kept:
                         if incoming.small is not None:
-                            row = (place, incoming.small)
+                            row = (file_name, incoming.small)
                             self.enter("INSERT OR REPLACE INTO body VALUES (?, ?)", [row])
                     if not known:
                         # What was to be passed on of an earlier version is of no use any more.
@@ -292,7 +306,7 @@ class Store(Database):
             self.enter(f"DELETE FROM {table} WHERE client = ?", [(client,)])  # noqa: S608
 
     def _enter_submission(
-        self, upload: SignedUpload, body: Incoming, components: tuple[str, str], name: str
+        self, upload: SignedUpload, body: IncomingBody, components: tuple[str, str], name: str
     ) -> None:
         submission = upload.submission
         row = (
@@ -312,20 +326,20 @@ class Store(Database):
         self.enter(f"INSERT INTO submission VALUES ({marks})", [row])  # noqa: S608
 
     def submissions(self) -> list[StoredSubmission]:
-        """See ``parties.mpc.storage.queries.everything``."""
-        return everything(self)
+        """See ``parties.mpc.storage.queries.all_submissions``."""
+        return all_submissions(self)
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str] = ()) -> Page:
-        """See ``parties.mpc.storage.queries.page``."""
-        return page(self, up_to_round, after, revoked)
+        """See ``parties.mpc.storage.queries.undecided_page``."""
+        return undecided_page(self, up_to_round, after, revoked)
 
     def stored(self, client: str, upload: str) -> StoredSubmission:
-        """See ``parties.mpc.storage.queries.stored``."""
-        return stored(self, client, upload)
+        """See ``parties.mpc.storage.queries.find_submission``."""
+        return find_submission(self, client, upload)
 
     def missing(self, clients: Collection[str]) -> list[str]:
-        """See ``parties.mpc.storage.queries.missing``."""
-        return missing(self, clients)
+        """See ``parties.mpc.storage.queries.missing_clients``."""
+        return missing_clients(self, clients)
 
     def submission_count(self) -> int:
         """How many clients' submissions are stored."""
@@ -379,9 +393,9 @@ class Store(Database):
         """
         with self.held():
             with self.transaction():
-                Settlements(self).settle(client, version)
+                FinalizedStore(self).settle(client, version)
                 if withdrawal is not None:
-                    Settlements(self).add_withdrawal(withdrawal)
+                    FinalizedStore(self).add_withdrawal(withdrawal)
                 self.enter(
                     "DELETE FROM submission WHERE client = ? AND version <= ?", [(client, version)]
                 )
@@ -390,21 +404,21 @@ class Store(Database):
             self._drop_unnamed("submission")
             self._drop_unnamed("outbox")
 
-    def finals(self) -> list[Final]:
+    def finalized(self) -> list[Finalized]:
         """See ``Settlements.finals``."""
-        return Settlements(self).finals()
+        return FinalizedStore(self).finalized()
 
-    def finals_among(self, clients: Iterable[str]) -> dict[str, str]:
+    def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
         """See ``Settlements.finals_among``."""
-        return Settlements(self).finals_among(clients)
+        return FinalizedStore(self).finalized_among(clients)
 
-    def left_finals(self, after: str, upto: str | None) -> dict[str, str]:
-        """See ``parties.mpc.storage.queries.left_finals``."""
-        return left_finals(self, after, upto)
+    def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
+        """See ``parties.mpc.storage.queries.unregistered_finalized``."""
+        return unregistered_finalized(self, after, upto)
 
-    def keep_finals(self, finals: Sequence[Final]) -> None:
+    def save_finalized(self, finals: Sequence[Finalized]) -> None:
         """See ``Settlements.keep_finals``."""
-        Settlements(self).keep_finals(finals)
+        FinalizedStore(self).save_finalized(finals)
 
     def counted_from(self, client: str) -> int | None:
         """The first round that counts ``client``'s submission, or may: a round's list closes before it begins.
@@ -412,9 +426,9 @@ class Store(Database):
         None where there is none, or no round will. Raises StoreError.
         """
         row = self._newest("first_round", client)
-        standing = self.standing(client)
-        if standing is not None and standing.excluded is not Exclusion.INCOMPLETE:
-            return standing.round if standing.excluded is None else None
+        record = self.participant_record(client)
+        if record is not None and record.excluded is not Exclusion.INCOMPLETE:
+            return record.round if record.excluded is None else None
         if row is None or self.closed_to_clients:
             return None
         first, begun = int(row), max(self.total_rounds(), default=-1)
@@ -428,7 +442,7 @@ class Store(Database):
 
         Survives a kill at once, a power failure only after the next durable entry: it is not worth a disk write.
         """
-        with self.hasty():
+        with self.relaxed_durability():
             self.enter(
                 "INSERT INTO traffic VALUES (?1, 1, ?2, ?3) ON CONFLICT (client) DO UPDATE SET "
                 "requests = requests + 1, received = received + ?2, sent = sent + ?3",
@@ -447,7 +461,7 @@ class Store(Database):
 
     # Running totals
 
-    def save_total(self, total: Total) -> None:
+    def save_total(self, total: RunningTotal) -> None:
         """Keep the running total after a round; durable on return. The one before it stays, older ones go.
 
         Who is in it is counted for good: what is opened from now on may depend on it.
@@ -458,7 +472,9 @@ class Store(Database):
         row = (total.round, _members(total), hashlib.sha256(data).hexdigest(), name)
         with self.held(), self.transaction():
             self.enter("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?)", [row])
-            Settlements(self).add_finals(Final(*who, total.round) for who in total.members)
+            FinalizedStore(self).add_finalized(
+                Finalized(*who, total.round) for who in total.members
+            )
             late = self._drop_late()
             self.enter(
                 "DELETE FROM total WHERE round NOT IN (SELECT round FROM total ORDER BY round DESC LIMIT ?)",
@@ -484,20 +500,20 @@ class Store(Database):
         """The rounds whose running total is here, oldest first."""
         return [row[0] for row in self.rows("SELECT round FROM total ORDER BY round")]
 
-    def keep_totals(self, rounds: Sequence[int]) -> None:
+    def retain_totals(self, rounds: Sequence[int]) -> None:
         """Keep those of ``rounds`` and no others: not all three servers have these."""
         others = [(number,) for number in self.total_rounds() if number not in rounds]
         self.enter("DELETE FROM total WHERE round = ?", others)
         self._drop_unnamed("total")
 
-    def load_total(self, round: int, pid: int) -> Total:
+    def load_total(self, round: int, pid: int) -> RunningTotal:
         """The running total after ``round``, as server ``pid``'s share. Raises StoreError: none is here, or damaged."""
         row = self.row("SELECT clients, path, digest FROM total WHERE round = ?", round)
         if row is None:
             raise StoreError(self.directory, f"holds no running total of round {round}")
         own, next_ = self._read_array(row[1], row[2])
         members = [(client, upload) for client, upload in json.loads(row[0])]
-        return Total(round, Share(R32, pid, own, next_), members)
+        return RunningTotal(round, Share(R32, pid, own, next_), members)
 
     def commitment_key(self) -> bytes:
         """The key of ``Total.commitment``: 32 random bytes, made when it is first asked for; durable on return."""
@@ -510,25 +526,25 @@ class Store(Database):
 
     # Who is counted
 
-    def save_standings(self, standings: Iterable[Standing]) -> None:
+    def save_records(self, records: Iterable[ParticipantRecord]) -> None:
         """Keep what has become of data owners, in place of what was kept before; durable on return."""
         rows = (
             (s.client, s.digest, s.round, s.excluded and s.excluded.value, json.dumps(s.by))
-            for s in standings
+            for s in records
         )
         with self.transaction():
             self.enter("DELETE FROM standing", [()])
             self.enter("INSERT INTO standing VALUES (?, ?, ?, ?, ?)", rows)
 
-    def standings(self) -> list[Standing]:
+    def records(self) -> list[ParticipantRecord]:
         """What was kept last, by client."""
-        rows = self.rows(f"{STANDING} ORDER BY client")
-        return [Standing.from_row(*row) for row in rows]
+        rows = self.rows(f"{PARTICIPANT_RECORD_QUERY} ORDER BY client")
+        return [ParticipantRecord.from_row(*row) for row in rows]
 
-    def standing(self, client: str) -> Standing | None:
+    def participant_record(self, client: str) -> ParticipantRecord | None:
         """What has become of ``client``; None while it, or what it sent after that, is waited for."""
-        row = self.row(f"{STANDING} WHERE client = ?", client)
-        found = None if row is None else Standing.from_row(*row)
+        row = self.row(f"{PARTICIPANT_RECORD_QUERY} WHERE client = ?", client)
+        found = None if row is None else ParticipantRecord.from_row(*row)
         if found is None or found.excluded in (None, Exclusion.INCOMPLETE):
             return found
         return found if self.upload_digest(client) in (None, found.digest) else None
@@ -538,18 +554,18 @@ class Store(Database):
     def noise_keys(self) -> NoiseKeys | None:
         """The keys that openings' noise is drawn from, as long as the run lasts. Secret."""
         kept = self.meta(_NOISE_KEYS)
-        return None if kept is None else unpacked_keys(bytes.fromhex(kept))
+        return None if kept is None else unpack_keys(bytes.fromhex(kept))
 
     def save_noise_keys(self, keys: NoiseKeys) -> None:
         """Keep the keys of openings' noise; durable on return."""
-        self.set_meta(_NOISE_KEYS, packed_keys(keys).hex())
+        self.set_meta(_NOISE_KEYS, pack_keys(keys).hex())
 
-    def inputs(self) -> list[Inputs]:
+    def inputs(self) -> list[RoundInputs]:
         """What rounds go by, as far as it was recorded."""
         rows = self.rows("SELECT round, digest, noise, made, skip FROM inputs ORDER BY round")
-        return [Inputs(*row) for row in rows]
+        return [RoundInputs(*row) for row in rows]
 
-    def save_inputs(self, inputs: Inputs) -> None:
+    def save_inputs(self, inputs: RoundInputs) -> None:
         """Record a round's inputs, in place of what was recorded of it before; durable on return."""
         self.enter("INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?)", [inputs.to_list()])
 
@@ -628,12 +644,12 @@ class Store(Database):
             sync(target.parent)
 
     def _write(self, name: str, data: bytes) -> None:
-        write_whole(self.directory / name, data, durable=True, secret=True)
+        write_atomic(self.directory / name, data, durable=True, secret=True)
 
     def _read(self, name: str, digest: str) -> bytes:
         data = read_body(self, name)
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StoreUnfit(
+            raise StoreIncompatible(
                 self.directory / name, "is damaged: its SHA-256 is not the one in the database"
             )
         return data
@@ -649,7 +665,7 @@ def _file_name(upload: str) -> str:
     return upload[:32]
 
 
-def _members(total: Total) -> str:
+def _members(total: RunningTotal) -> str:
     """Who is in it, as JSON: a list of pairs."""
     text = io.StringIO()
     for member in total.members:

@@ -1,8 +1,8 @@
 """The tables of one compute server's store, and how an older store is brought forward.
 
-Provides ``SCHEMA`` and ``STEPS`` for `parties.mpc.storage.store`; `parties.foundation.version` has the version. Whoever
-changes a table that is there raises it and adds the step from the one before, with a test that begins with the older
-tables; a table that is only new needs neither. Public: all of it.
+Provides ``STORE_SCHEMA`` and ``STORE_MIGRATIONS`` for `parties.mpc.storage.store`; `parties.foundation.version` has the
+version. Whoever changes a table that is there raises it and adds the step from the one before, with a test that begins
+with the older tables; a table that is only new needs neither. Public: all of it.
 """
 
 import sqlite3
@@ -11,10 +11,10 @@ from parties.mpc.participants.finalized import TABLES as SETTLED_TABLES
 from parties.mpc.participants.registry import TABLES as ROLL_TABLES
 from parties.mpc.storage.bodies import TABLE as BODY_TABLE
 from parties.mpc.storage.outbox import TABLES as OUTBOX_TABLES
-from parties.storage.database import lacks
+from parties.storage.database import lacks_columns
 from parties.storage.privacy_ledger import LEDGER
 
-SCHEMA = (
+STORE_SCHEMA = (
     """CREATE TABLE IF NOT EXISTS submission (
     client TEXT NOT NULL, version INTEGER NOT NULL, header TEXT NOT NULL, digest TEXT NOT NULL, proof TEXT NOT NULL,
     body_digest TEXT NOT NULL, own_digest TEXT NOT NULL, next_digest TEXT NOT NULL,
@@ -45,7 +45,9 @@ SCHEMA = (
 
 def _first_version(db: sqlite3.Connection) -> str | None:
     """Of a store from before there were versions: as it is, if it has the uploads and exclusions of version 1."""
-    if lacks(db, "submission", "version", "proof") or lacks(db, "standing", "servers"):
+    if lacks_columns(db, "submission", "version", "proof") or lacks_columns(
+        db, "standing", "servers"
+    ):
         return "owners' uploads had another form, which its servers cannot go on with"
     return None
 
@@ -64,6 +66,6 @@ def _same_bins(db: sqlite3.Connection) -> str | None:
     return None
 
 
-STEPS = {0: _first_version, 2: _named_charges, 4: _same_bins}
+STORE_MIGRATIONS = {0: _first_version, 2: _named_charges, 4: _same_bins}
 """How an older store becomes one of ``STORE_VERSION``, by its version. From 1 to 2 nothing changes but that small
 bodies that come from then on are in the table ``body``."""

@@ -1,10 +1,10 @@
 """The owner's way to the servers: a sealed upload to any one of them, and the receipts of all three.
 
 Provides ``deliver``, which tries servers in random order until one has taken the upload and all three have confirmed
-it, or the one that took it keeps it for those that are away; and ``ask``, which asks later where it stands. A receipt
-counts when its server's pinned key has signed it (`parties.mpc.submission.sealed_upload`); of a server whose receipt
-another one does not show, nor says that it is away, the owner sends the upload to that one itself. Secret: nothing,
-everything is sealed. Known limits: bytes at the socket are counted on Linux only.
+it, or the one that took it keeps it for those that are away; and ``query_delivery``, which asks later where it stands.
+A receipt counts when its server's pinned key has signed it (`parties.mpc.submission.sealed_upload`); of a server whose
+receipt another one does not show, nor says that it is away, the owner sends the upload to that one itself. Secret:
+nothing, everything is sealed. Known limits: bytes at the socket are counted on Linux only.
 """
 
 import asyncio
@@ -29,44 +29,44 @@ from parties.foundation.errors import (
     SubmitError,
 )
 from parties.foundation.version import ingest_headers
-from parties.identity.tls import client_context, explain, is_unknown_name
+from parties.identity.tls import client_context, explain_tls_error, is_unknown_sni
 from parties.mpc.submission.http_api import (
     OTHER_CONFIG,
-    NoAnswer,
+    InvalidAnswer,
     in_chunks,
-    passes,
-    plain,
+    is_retryable,
+    printable_answer,
     read_answer,
     refusal_reason,
     refusal_text,
     submission_path,
 )
 from parties.mpc.submission.sealed_upload import (
-    Receipt,
     SealedUpload,
+    ServerReceipt,
     SignedUpload,
     Upload,
     check_receipt,
     receipts_in,
 )
 from parties.mpc.submission.status import ask_differences
-from parties.network.port_sharing import study_name
-from parties.observability.heartbeat import Reminder, network_reason, saying
-from parties.session.enrollment import TurnedAway
+from parties.network.port_sharing import study_sni_name
+from parties.observability.heartbeat import Throttle, network_reason, repeated_notice
+from parties.session.enrollment import EnrollmentRefusalReason
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
-_CONNECTING, _SILENCE = 1 / 4, 1 / 2
+_CONNECT_SHARE, _IDLE_TIMEOUT_SHARE = 1 / 4, 1 / 2
 """Of the deadline: how long one server may take to be reached, and to be silent, before another one is tried."""
 # Linux, struct tcp_info: bytes acknowledged by the peer and bytes received, two 64-bit numbers.
 _TCP_INFO_BYTES = struct.Struct("@120xQQ")
 
-_TURNED_AWAY = frozenset(TurnedAway)
+_ENROLLMENT_REFUSALS = frozenset(EnrollmentRefusalReason)
 
 OnRetry = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Traffic:
+class UploadTraffic:
     """What an owner sent and received: HTTP bodies over all ``requests``.
 
     ``socket_*`` is all of the connections that were answered, with TLS and HTTP headers, as the kernel counts it (None
@@ -87,21 +87,21 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveryResult:
     """The ``receipts`` that hold, by server; ``kept_for`` are servers that are away, ``via`` who keeps it for them.
 
     ``counted_from`` is the first round that it is counted in, at the earliest, by what servers say (None: none does).
     """
 
-    receipts: tuple[Receipt, ...]
+    receipts: tuple[ServerReceipt, ...]
     kept_for: tuple[str, ...]
     via: str | None
-    traffic: Traffic
+    traffic: UploadTraffic
     counted_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class Sender:
     """Who sends: the ``config`` it agreed to, its certificate, and who hears of servers that have to be tried again."""
 
     config: Config
@@ -110,25 +110,27 @@ class Owner:
 
 
 async def deliver(
-    owner: Owner, upload: SignedUpload, sealed: SealedUpload, known: Sequence[Receipt] = ()
-) -> Delivered:
+    sender: Sender, upload: SignedUpload, sealed: SealedUpload, known: Sequence[ServerReceipt] = ()
+) -> DeliveryResult:
     """Send the upload, for timeouts.submit_s at the most; ``known`` receipts are from earlier tries.
 
     Raises PartialSubmission where servers have it that another one refuses it, SubmissionRefused or SubmitError where
     none has, CertificateError where the certificate cannot be used.
     """
-    return await _Delivery(owner, upload.upload, known).send(upload, sealed)
+    return await _Delivery(sender, upload.upload, known).send(upload, sealed)
 
 
-async def ask(owner: Owner, upload: Upload, known: Sequence[Receipt] = ()) -> Delivered:
+async def query_delivery(
+    sender: Sender, upload: Upload, known: Sequence[ServerReceipt] = ()
+) -> DeliveryResult:
     """Ask one server after the other who has the upload, until all three receipts are there.
 
     Raises SubmitError where no server answers or none has it, CertificateError.
     """
-    return await _Delivery(owner, upload, known).ask()
+    return await _Delivery(sender, upload, known).ask()
 
 
-class _Unreached(SubmitError):
+class _ServerUnreachable(SubmitError):
     """A server that could not be reached, or did not answer, until the deadline."""
 
 
@@ -140,7 +142,7 @@ class _Retry(Exception):
 class _Answer:
     """What a server says of an upload: receipts that hold, who is away, and from which round on it is counted."""
 
-    receipts: Sequence[Receipt]
+    receipts: Sequence[ServerReceipt]
     kept_for: Sequence[str]
     refused: Mapping[str, str]
     counted_from: int | None
@@ -150,52 +152,52 @@ class _Answer:
 class _Delivery:
     """One upload on its way, and what is known of it so far."""
 
-    owner: Owner
+    owner: Sender
     upload: Upload
-    known: Sequence[Receipt]
-    traffic: Traffic = field(default_factory=Traffic)
-    receipts: dict[str, Receipt] = field(default_factory=dict)
+    known: Sequence[ServerReceipt]
+    traffic: UploadTraffic = field(default_factory=UploadTraffic)
+    receipts: dict[str, ServerReceipt] = field(default_factory=dict)
     kept_for: set[str] = field(default_factory=set)
     via: str | None = None
     failures: dict[str, SubmitError] = field(default_factory=dict)
-    passing: dict[str, str] = field(default_factory=dict)
-    reminders: defaultdict[str, Reminder] = field(default_factory=lambda: defaultdict(Reminder))
+    statuses: dict[str, str] = field(default_factory=dict)
+    throttles: defaultdict[str, Throttle] = field(default_factory=lambda: defaultdict(Throttle))
     rounds: list[int] = field(default_factory=list)
 
-    async def send(self, upload: SignedUpload, sealed: SealedUpload) -> Delivered:
+    async def send(self, upload: SignedUpload, sealed: SealedUpload) -> DeliveryResult:
         links, limit_s = self._links(), self.owner.config.timeouts.submit_s
         pause_s, content = _FIRST_PAUSE_S, sealed.content
         try:
             async with asyncio.timeout(limit_s):
                 while due := self._due(links):
                     for link in due:
-                        await self._try(link, link.put(upload, content))
-                        if self._settled:
+                        await self._try_server(link, link.put(upload, content))
+                        if self._is_done:
                             return self._delivered()
                     if self._due(links):
                         await asyncio.sleep(pause_s)
                         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         except TimeoutError:
             for link in self._due(links):
-                last = self.passing.get(link.party.name, "no answer")
+                last = self.statuses.get(link.party.name, "no answer")
                 text = f"{link.where}: {last} (tried for {limit_s:g} s)"
-                self.failures[link.party.name] = _Unreached(text)
+                self.failures[link.party.name] = _ServerUnreachable(text)
         raise self._failure(links)
 
-    async def ask(self) -> Delivered:
+    async def ask(self) -> DeliveryResult:
         links = self._links()
         for link in links:
-            await self._try(link, link.get(self.upload))
+            await self._try_server(link, link.get(self.upload))
             if len(self.receipts) == len(links):
                 break
         for link in links:
-            if reason := self.passing.get(link.party.name):
-                self.failures[link.party.name] = _Unreached(f"{link.where}: {reason}")
+            if reason := self.statuses.get(link.party.name):
+                self.failures[link.party.name] = _ServerUnreachable(f"{link.where}: {reason}")
         if not self.receipts:
             raise self._failure(links)
         return self._delivered()
 
-    def _links(self) -> list["_Link"]:
+    def _links(self) -> list["_ServerConnection"]:
         """The three servers in random order, those whose receipts are missing first."""
         config = self.owner.config
         parties = config.require_parties()
@@ -203,40 +205,42 @@ class _Delivery:
             with contextlib.suppress(CertificateError):
                 check_receipt(receipt, self.upload, config)
                 self.receipts[receipt.party] = receipt
-        links = [_Link(self.owner, party, self.traffic) for party in parties]
+        links = [_ServerConnection(self.owner, party, self.traffic) for party in parties]
         return sorted(
             links, key=lambda link: (link.party.name in self.receipts, secrets.token_bytes(8))
         )
 
-    def _due(self, links: Sequence["_Link"]) -> list["_Link"]:
+    def _due(self, links: Sequence["_ServerConnection"]) -> list["_ServerConnection"]:
         """Whom to try: any server until one has taken it; then those of whom nothing is heard."""
-        heard = self._cared_for if self.via else set()
+        heard = self._n_secured if self.via else set()
         return [link for link in links if link.party.name not in {*heard, *self.failures}]
 
     @property
-    def _settled(self) -> bool:
+    def _is_done(self) -> bool:
         """Whether one server has taken it, and every other has confirmed it or will get it."""
         names = {party.name for party in self.owner.config.require_parties()}
-        return self.via is not None and names <= self._cared_for
+        return self.via is not None and names <= self._n_secured
 
     @property
-    def _cared_for(self) -> set[str]:
+    def _n_secured(self) -> set[str]:
         """Who has confirmed it, or will get it: nobody waits for a server that has answered that it has it not."""
         refused = {n for n, e in self.failures.items() if isinstance(e, SubmissionRefused)}
         return {*self.receipts, *(self.kept_for - refused)}
 
-    async def _try(self, link: "_Link", request: Awaitable[_Answer]) -> None:
+    async def _try_server(self, link: "_ServerConnection", request: Awaitable[_Answer]) -> None:
         name = link.party.name
         try:
-            async with saying(lambda _: self.owner.on_retry(f"{link.where}: no answer yet")):
+            async with repeated_notice(
+                lambda _: self.owner.on_retry(f"{link.where}: no answer yet")
+            ):
                 answer = await request
         except SubmitError as error:
             self.failures[name] = error
         except _Retry as error:
-            self.passing[name] = str(error)
-            if self.reminders[name].due(str(error)):
+            self.statuses[name] = str(error)
+            if self.throttles[name].due(str(error)):
                 self.owner.on_retry(f"{link.where}: {error}; trying the others, and then again")
-            if not self.via and len(self.passing) == 3 and self.reminders[""].due("all"):
+            if not self.via and len(self.statuses) == 3 and self.throttles[""].due("all"):
                 limit_s = self.owner.config.timeouts.submit_s
                 self.owner.on_retry(
                     f"none of the three servers takes it yet; trying for {limit_s:g} s in all. They may not have been "
@@ -248,16 +252,18 @@ class _Delivery:
             self.kept_for |= set(answer.kept_for)
             self.rounds += [] if answer.counted_from is None else [answer.counted_from]
             for other, reason in answer.refused.items():
-                self.passing.setdefault(other, f"{name} says that it {reason}")
+                self.statuses.setdefault(other, f"{name} says that it {reason}")
 
-    def _delivered(self) -> Delivered:
+    def _delivered(self) -> DeliveryResult:
         names = [party.name for party in self.owner.config.require_parties()]
         receipts = tuple(self.receipts[name] for name in names if name in self.receipts)
-        kept = tuple(n for n in names if n in self._cared_for and n not in self.receipts)
+        kept = tuple(n for n in names if n in self._n_secured and n not in self.receipts)
         # It counts when it is at all three: whoever is furthest decides.
-        return Delivered(receipts, kept, self.via, self.traffic, max(self.rounds, default=None))
+        return DeliveryResult(
+            receipts, kept, self.via, self.traffic, max(self.rounds, default=None)
+        )
 
-    def _failure(self, links: Sequence["_Link"]) -> SubmitError:
+    def _failure(self, links: Sequence["_ServerConnection"]) -> SubmitError:
         reached = tuple(link.party.name for link in links if link.party.name in self.receipts)
         reasons = self._reasons(links)
         refusals = [e for e in self.failures.values() if isinstance(e, SubmissionRefused)]
@@ -278,11 +284,11 @@ class _Delivery:
             # Whoever is turned away by one is not to come, whatever another one lacks.
             first = next((e for e in refusals if isinstance(e, NotEnrolled)), refusals[0])
             return type(first)(first.party, first.status, text)
-        later = any(isinstance(error, _Unreached) for error in self.failures.values())
+        later = any(isinstance(error, _ServerUnreachable) for error in self.failures.values())
         advice = ". Run the same command again when the servers are up" if later else ""
         return SubmitError(f"no server has confirmed the submission: {reasons}{advice}")
 
-    def _reasons(self, links: Sequence["_Link"]) -> str:
+    def _reasons(self, links: Sequence["_ServerConnection"]) -> str:
         """What went wrong at whom; what is the same at several servers is said once."""
         said: dict[str, list[str]] = {}
         for link in sorted(links, key=lambda link: link.party.name):
@@ -291,16 +297,16 @@ class _Delivery:
         return "; ".join(", ".join(where) + reason for reason, where in said.items())
 
 
-class _Link:
+class _ServerConnection:
     """The way to one server, a connection for each try."""
 
-    def __init__(self, owner: Owner, party: PartySection, traffic: Traffic) -> None:
+    def __init__(self, owner: Sender, party: PartySection, traffic: UploadTraffic) -> None:
         self.party = party
         self.where = f"{party.name} at {party.ingest}"
         self._config = owner.config
         self._files = owner.files
         self._traffic = traffic
-        self._silent: asyncio.Timeout | None = None
+        self._timed_out: asyncio.Timeout | None = None
 
     async def put(self, upload: SignedUpload, content: bytes) -> _Answer:
         """Send the upload. Raises _Retry, or SubmitError where another try would not change it."""
@@ -315,16 +321,16 @@ class _Link:
         self, upload: Upload, method: str, headers: Mapping[str, str], content: bytes | None
     ) -> _Answer:
         self._traffic.requests += 1
-        limit_s = self._config.timeouts.submit_s * _SILENCE
+        limit_s = self._config.timeouts.submit_s * _IDLE_TIMEOUT_SHARE
         try:
-            async with asyncio.timeout(limit_s) as self._silent:
+            async with asyncio.timeout(limit_s) as self._timed_out:
                 status, answer = await self._exchange(upload, method, headers, content)
         except TimeoutError as error:
             raise _Retry("no answer") from error
-        except NoAnswer as error:
+        except InvalidAnswer as error:
             raise _Retry(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
         try:
             return self._check(upload, status, answer)
         except SubmissionRefused as refused:
@@ -348,7 +354,7 @@ class _Link:
         timeouts = self._config.timeouts
         context = client_context(self._files, self.party.pinned)
         connector = aiohttp.TCPConnector(ssl=context, socket_factory=make_socket)
-        connect_s = min(timeouts.connect_s, timeouts.submit_s * _CONNECTING)
+        connect_s = min(timeouts.connect_s, timeouts.submit_s * _CONNECT_SHARE)
         limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=connect_s)
         url = f"https://{self.party.ingest}{submission_path(upload.submission.run)}"
         async with (
@@ -358,7 +364,7 @@ class _Link:
                 url,
                 data=None if content is None else self._chunks(content),
                 headers=headers,
-                server_hostname=study_name(self._config.digest()),
+                server_hostname=study_sni_name(self._config.digest()),
                 expect100=content is not None,
                 allow_redirects=False,
             ) as response,
@@ -369,20 +375,25 @@ class _Link:
             return response.status, answer
 
     async def _chunks(self, content: bytes) -> AsyncIterator[bytes]:
-        loop, limit_s = asyncio.get_running_loop(), self._config.timeouts.submit_s * _SILENCE
+        loop, limit_s = (
+            asyncio.get_running_loop(),
+            self._config.timeouts.submit_s * _IDLE_TIMEOUT_SHARE,
+        )
         async for chunk in in_chunks(content):
             self._traffic.sent_bytes += len(chunk)
             yield chunk
-            if self._silent is not None:
-                self._silent.reschedule(loop.time() + limit_s)
+            if self._timed_out is not None:
+                self._timed_out.reschedule(loop.time() + limit_s)
 
     def _check(self, upload: Upload, status: int, answer: Mapping[str, object]) -> _Answer:
         """Raises SubmissionRefused, _Retry, or SubmitError where the answer is of something else."""
         if status not in (200, 201, 202):
             message = refusal_text(status, dict(answer))
-            if passes(status):
+            if is_retryable(status):
                 raise _Retry(message)
-            refused = NotEnrolled if refusal_reason(answer) in _TURNED_AWAY else SubmissionRefused
+            refused = (
+                NotEnrolled if refusal_reason(answer) in _ENROLLMENT_REFUSALS else SubmissionRefused
+            )
             raise refused(self.party.name, status, f"{self.where} {message}")
         submission = upload.submission
         right = {
@@ -399,9 +410,9 @@ class _Link:
                 )
         counted_from = answer.get("counted_from")
         number = counted_from if isinstance(counted_from, int) else None
-        return _Answer(self._receipts(upload, answer), *_others(answer), number)
+        return _Answer(self._receipts(upload, answer), *_other_servers(answer), number)
 
-    def _receipts(self, upload: Upload, answer: Mapping[str, object]) -> list[Receipt]:
+    def _receipts(self, upload: Upload, answer: Mapping[str, object]) -> list[ServerReceipt]:
         try:
             receipts = list(receipts_in(answer))
             for receipt in receipts:
@@ -414,15 +425,15 @@ class _Link:
             ) from error
         return receipts
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explain(self, error: Exception) -> Exception:
         """TLS failures are final, as CertificateError would be; others may pass, as that the study has not begun."""
         cause: BaseException | None = error
         while cause is not None:
             certificate = getattr(cause, "certificate_error", None) or getattr(
                 cause, "os_error", None
             )
-            meaning = explain(certificate or cause, self.where)
-            if meaning is not None and is_unknown_name(certificate or cause):
+            meaning = explain_tls_error(certificate or cause, self.where)
+            if meaning is not None and is_unknown_sni(certificate or cause):
                 return _Retry(meaning.removeprefix(f"{self.where} "))
             if meaning is not None:
                 return SubmitError(meaning)
@@ -430,12 +441,14 @@ class _Link:
         return _Retry(f"cannot be reached: {network_reason(error)}")
 
 
-def _others(answer: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
+def _other_servers(answer: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
     """Whom a server keeps it for, and who refuses it, by what it says."""
     kept, refused = answer.get("kept_for"), answer.get("refused")
-    names = [plain(name, 80) for name in kept] if isinstance(kept, list) else []
+    names = [printable_answer(name, 80) for name in kept] if isinstance(kept, list) else []
     reasons = refused.items() if isinstance(refused, dict) else ()
-    return names, {plain(name, 80): plain(reason, 400) for name, reason in reasons}
+    return names, {
+        printable_answer(name, 80): printable_answer(reason, 400) for name, reason in reasons
+    }
 
 
 def _socket_bytes(sockets: list[socket.socket]) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """What those have in common who dial a server's ingest API: owners, and servers that pass uploads on.
 
-Provides ``in_chunks``, ``read_answer``, ``refusal_text`` and ``plain``, and the API's paths.
+Provides ``in_chunks``, ``read_answer``, ``refusal_text`` and ``printable_answer``, and the API's paths.
 Public: everything.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 import aiohttp
 
 _CHUNK = 1 << 18
-COUNTED = 423
+COUNTED_STATUS = 423
 """The HTTP status of a refusal because the owner's rows are counted."""
 OTHER_CONFIG = "other-configuration"
 """The reason of a refusal because the owner's configuration is another one."""
 _MAX_ANSWER = 1 << 16
 
 
-class NoAnswer(Exception):
+class InvalidAnswer(Exception):
     """What answered is no Syncret server, or one that is not well."""
 
 
@@ -36,7 +36,7 @@ def submission_path(run: str) -> str:
     return f"{run_path(run)}/submission"
 
 
-def part_path(run: str) -> str:
+def forwarded_path(run: str) -> str:
     """Of a server: its part of an upload that another one passes on."""
     return f"{run_path(run)}/part"
 
@@ -57,14 +57,14 @@ async def read_answer(
 ) -> tuple[dict[str, object], int]:
     """A JSON object of at most so many bytes, and how many it was. Raises NoAnswer for anything else."""
     raw = b""
-    while part := await response.content.read(most - len(raw)):
-        raw += part
+    while chunk := await response.content.read(most - len(raw)):
+        raw += chunk
     try:
         answer = json.loads(raw)
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise NoAnswer(f"answered {response.status} without JSON; is this a Syncret server?")
+        raise InvalidAnswer(f"answered {response.status} without JSON; is this a Syncret server?")
     return answer, len(raw)
 
 
@@ -72,7 +72,7 @@ def refusal_text(status: int, answer: dict[str, object]) -> str:
     """An error of the API in one line, without what would be too long for one."""
     error = answer.get("error")
     detail = error if isinstance(error, dict) else {}
-    shown = {key: plain(value, 200) for key, value in detail.items()}
+    shown = {key: printable_answer(value, 200) for key, value in detail.items()}
     message = f"answered {status}: {shown.get('what', 'no reason')}"
     message += f" ({shown['where']})" if "where" in shown else ""
     return message + (f"; expected {shown['expected']}" if "expected" in shown else "")
@@ -84,12 +84,12 @@ def refusal_reason(answer: Mapping[str, object]) -> str:
     return str(error.get("reason", "")) if isinstance(error, dict) else ""
 
 
-def plain(value: object, length: int) -> str:
+def printable_answer(value: object, length: int) -> str:
     """What a server said, to be shown to people: short, and without what would move a terminal's cursor."""
     text = str(value)[:length]
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def passes(status: int) -> bool:
+def is_retryable(status: int) -> bool:
     """Whether an answer with this status may be another one later."""
     return status == 408 or status >= 500

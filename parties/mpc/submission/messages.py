@@ -96,13 +96,13 @@ class Submission:
             client=client,
             config=headers[_HEADERS["config"]],
             workload=headers[_HEADERS["workload"]],
-            cells=_whole(headers, "cells"),
-            ring=_whole(headers, "ring"),
+            cells=_require_integer(headers, "cells"),
+            ring=_require_integer(headers, "ring"),
             form=headers[_HEADERS["form"]],
-            capacity=_whole(headers, "capacity"),
-            first_round=_whole(headers, "first_round"),
+            capacity=_require_integer(headers, "capacity"),
+            first_round=_require_integer(headers, "first_round"),
             nonce=headers[_HEADERS["nonce"]],
-            version=_whole(headers, "version"),
+            version=_require_integer(headers, "version"),
         )
 
     @classmethod
@@ -112,12 +112,12 @@ class Submission:
         # What thousands of submissions of a run have in common is in memory once.
         for name in ("run", "config", "workload", "form"):
             values[name] = sys.intern(values[name])
-        values |= {name: _shared(values[name]) for name in ("cells", "capacity")}
+        values |= {name: _interned(values[name]) for name in ("cells", "capacity")}
         return cls(**values)
 
 
 @lru_cache(maxsize=256, typed=True)
-def _shared(number: int) -> int:
+def _interned(number: int) -> int:
     """The same number, and the same object for whoever asks."""
     return number
 
@@ -140,7 +140,7 @@ def require_field(condition: object, name: str, expected: str) -> None:
         raise FieldError(_HEADERS.get(name, name), expected)
 
 
-def _whole(headers: Mapping[str, str], name: str) -> int:
+def _require_integer(headers: Mapping[str, str], name: str) -> int:
     text = headers[_HEADERS[name]]
     require_field(re.fullmatch(r"[0-9]{1,12}", text), name, "a whole number")
     return int(text)

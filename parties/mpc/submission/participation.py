@@ -1,6 +1,6 @@
 """A data owner's part in a run: to look at what would be sent, and to send it, with the whole run charged before.
 
-Provides ``look`` and ``take_part``. Secret: the owner's table, and what a preview shows of its columns.
+Provides ``preview_table`` and ``participate``. Secret: the owner's table, and what a preview shows of its columns.
 """
 
 import asyncio
@@ -15,42 +15,42 @@ from mechanisms.summary import ColumnSummary
 from parties.config import Config
 from parties.foundation.errors import NotEnrolled, SubmissionRefused
 from parties.mpc.planning.budget import distaim_release
-from parties.mpc.planning.validation import check_owner
-from parties.mpc.submission.http_api import plain, run_path
+from parties.mpc.planning.validation import validate_owner
+from parties.mpc.submission.http_api import printable_answer, run_path
 from parties.mpc.submission.preview import Preview, preview
 from parties.mpc.submission.status import ask_differences, ask_server
-from parties.mpc.submission.submit import Submitted, made_before, submit
+from parties.mpc.submission.submit import Submitted, previous_submission, submit
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
-from parties.session.owner import Owner
+from parties.session.owner import DataOwner
 
-_ASKED_S = 5.0
+_ACCEPTANCE_TIMEOUT_S = 5.0
 """How long one server may take to say whether it would take an upload, before another one is asked."""
 
 
-def state_of(owner: Owner, given: Path | None) -> Path:
+def state_path(owner: DataOwner, given: Path | None) -> Path:
     """The state file of its submission; by default beside the table."""
     return given or owner.beside("submission")
 
 
-async def look(owner: Owner, *, capacity: int | None, state: Path | None) -> Preview:
+async def preview_table(owner: DataOwner, *, capacity: int | None, state: Path | None) -> Preview:
     """What would be sent, what it costs, and who is there to take it; nothing is sent, charged or written.
 
     Raises ConfigError, DataError, StoreError, CertificateError.
     """
-    check_owner(owner.config, owner.config.build_workload())
-    codes, columns = owner.looked_at()
+    validate_owner(owner.config, owner.config.build_workload())
+    codes, columns = owner.codes_and_summaries()
     owner.config.check_rows(len(codes), capacity)
-    path = state_of(owner, state)
-    before = made_before(owner.config, codes, owner.name, path, capacity=capacity)
+    path = state_path(owner, state)
+    before = previous_submission(owner.config, codes, owner.name, path, capacity=capacity)
     paid = before[0] if before else None
-    return await look_at(
+    return await preview_rows(
         owner, len(codes), columns, capacity=capacity, paid=paid, earlier=before is not None
     )
 
 
-async def look_at(
-    owner: Owner,
+async def preview_rows(
+    owner: DataOwner,
     rows: int,
     columns: Sequence[ColumnSummary],
     *,
@@ -58,7 +58,7 @@ async def look_at(
     paid: str | None,
     earlier: bool,
 ) -> Preview:
-    """As ``look``, of a table that was read; ``paid`` is the submission whose charge is for this one, too.
+    """As ``preview_table``, of a table that was read; ``paid`` is the submission whose charge is for this one, too.
 
     ``earlier``: this one was made before, and is only sent on.
     """
@@ -75,23 +75,23 @@ async def look_at(
     )
 
 
-async def take_part(
-    owner: Owner, *, capacity: int | None, state: Path | None, progress: Progress
+async def participate(
+    owner: DataOwner, *, capacity: int | None, state: Path | None, progress: Progress
 ) -> Submitted:
-    """Read the table and send it; see ``send_rows``. Raises DataError as well."""
-    check_owner(owner.config, owner.config.build_workload())
+    """Read the table and send it; see ``submit_rows``. Raises DataError as well."""
+    validate_owner(owner.config, owner.config.build_workload())
     codes = owner.codes()
-    return await send_rows(owner, codes, capacity=capacity, state=state, progress=progress)
+    return await submit_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 
 
-async def _check_welcome(config: Config, owner: Owner) -> None:
+async def _check_would_accept(config: Config, owner: DataOwner) -> None:
     """Ask a server whether it would take this owner, before the budget is charged for an upload that none takes.
 
     Where none answers in time that is seen to when the upload is sent. Raises NotEnrolled, SubmissionRefused.
     """
     for party in sorted(config.require_parties(), key=lambda _: secrets.token_bytes(8)):
         try:
-            async with asyncio.timeout(_ASKED_S):
+            async with asyncio.timeout(_ACCEPTANCE_TIMEOUT_S):
                 heard = await ask_server(config, party, owner.files, path=run_path(config.run.id))
         except TimeoutError:
             continue
@@ -104,13 +104,13 @@ async def _check_welcome(config: Config, owner: Owner) -> None:
             text = f"{where} runs another configuration: {differences}; {charged}"
             raise SubmissionRefused(party.name, heard.status, text)
         if says.get("open") is not True and not says.get("upload"):
-            why = plain(says.get("turned_away") or "the run has ended", 200)
+            why = printable_answer(says.get("turned_away") or "the run has ended", 200)
             raise NotEnrolled(party.name, heard.status, f"{where}: {why}; {charged}")
         return
 
 
-async def send_rows(
-    owner: Owner,
+async def submit_rows(
+    owner: DataOwner,
     codes: NDArray[np.int32],
     *,
     capacity: int | None,
@@ -124,10 +124,10 @@ async def send_rows(
     """
     config = owner.config
     config.check_rows(len(codes), capacity)
-    if not state_of(owner, state).exists():
+    if not state_path(owner, state).exists():
         # What was made before may be at a server already, which has it whatever the time is.
         check_enrolled(config, owner.name)
-        await _check_welcome(config, owner)
+        await _check_would_accept(config, owner)
 
     def spend(submission: str) -> None:
         owner.account(distaim_release(config, config.build_workload())).spend(submission)
@@ -137,7 +137,7 @@ async def send_rows(
         codes,
         owner.files,
         capacity=capacity,
-        state=state_of(owner, state),
+        state=state_path(owner, state),
         spend=spend,
         on_retry=lambda text: progress.event("retry", text),
     )

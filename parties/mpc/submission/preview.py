@@ -11,14 +11,14 @@ from typing import Self
 
 from mechanisms.summary import ColumnSummary
 from parties.config import CertificateFiles, Config
-from parties.mpc.planning.upload_size import Offer
-from parties.mpc.submission.http_api import plain
-from parties.mpc.submission.status import Heard, ask_differences, ask_servers
-from parties.storage.owner_budget import Quote
+from parties.mpc.planning.upload_size import UploadSize
+from parties.mpc.submission.http_api import printable_answer
+from parties.mpc.submission.status import ServerAnswer, ask_differences, ask_servers
+from parties.storage.owner_budget import BudgetQuote
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
+class ServerAvailability:
     """One server: at which ``address``, whether it ``takes`` this submission, and in words what it says or why not."""
 
     party: str
@@ -27,7 +27,7 @@ class ServerState:
     says: str
 
     @classmethod
-    def of(cls, heard: Heard, config: Config, differences: str = "") -> Self:
+    def of(cls, heard: ServerAnswer, config: Config, differences: str = "") -> Self:
         """From its answer, if there is one; ``differences`` of its configuration."""
         party, address = heard.party.name, str(heard.party.ingest)
         if heard.says is None:
@@ -39,7 +39,7 @@ class ServerState:
         if heard.says.get("open") is not True:
             why = heard.says.get("turned_away")
             ended = "the run has ended: it takes no submissions any more"
-            return cls(party, address, False, plain(why, 200) if why else ended)
+            return cls(party, address, False, printable_answer(why, 200) if why else ended)
         has = "has a submission of yours" if heard.says.get("upload") else "takes submissions"
         return cls(party, address, True, has)
 
@@ -64,8 +64,8 @@ class Preview:
     sent_bytes_by_form: Mapping[str, int]
     epsilon: float
     delta: float
-    cost: Quote
-    servers: tuple[ServerState, ...]
+    cost: BudgetQuote
+    servers: tuple[ServerAvailability, ...]
     earlier: bool
 
     @property
@@ -82,9 +82,11 @@ class Preview:
         }
 
 
-async def _server_state(heard: Heard, config: Config, files: CertificateFiles) -> ServerState:
+async def _server_state(
+    heard: ServerAnswer, config: Config, files: CertificateFiles
+) -> ServerAvailability:
     other = heard.says is not None and heard.says.get("config") != config.digest()
-    return ServerState.of(
+    return ServerAvailability.of(
         heard, config, await ask_differences(config, heard.party, files) if other else ""
     )
 
@@ -93,7 +95,7 @@ async def preview(
     config: Config,
     files: CertificateFiles,
     columns: Sequence[ColumnSummary],
-    cost: Quote,
+    cost: BudgetQuote,
     *,
     client: str,
     rows: int,
@@ -103,7 +105,7 @@ async def preview(
     """Ask the servers, and put it together. Raises DataError (too many rows), ConfigError, CertificateError."""
     config.check_rows(rows, capacity)
     workload = config.build_workload()
-    offer = Offer.of(config, workload, capacity, client)
+    offer = UploadSize.of(config, workload, capacity, client)
     heard = await ask_servers(config, files)
     return Preview(
         run=config.run.id,

@@ -14,9 +14,9 @@ Secret: parts, bodies, the common part's key. Public: sizes, digests, what is se
 
 Receipts: each server's own signature that it has its part of an upload, whoever passed it on.
 
-Provides ``Receipt``, what a server says and signs with the key that the configuration pins, ``ReceiptMaker``, which
-makes a server's own, and ``check_receipt``. An upload is complete with three valid ones over the same digest: the
-server that took it can neither lose nor alter a part of it unseen. ``check_settled`` is for what a server signs when
+Provides ``ServerReceipt``, what a server says and signs with the key that the configuration pins, ``ReceiptSigner``,
+which makes a server's own, and ``check_receipt``. An upload is complete with three valid ones over the same digest: the
+server that took it can neither lose nor alter a part of it unseen. ``check_tombstone`` is for what a server signs when
 an upload was withdrawn or replaced (`parties.mpc.submission.withdrawal`). Public: everything here.
 """
 
@@ -57,7 +57,7 @@ MAX_SIGNATURE, MAX_CERTIFICATE = 256, 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class UploadSizes:
     """The exact sizes of an upload's sealed parts, by the form and the owner's public capacity."""
 
     boxes: tuple[int, int, int]
@@ -85,12 +85,12 @@ class Sizes:
         """What server ``pid`` gets of it."""
         return self.boxes[pid] + (self.common if pid in self.holders else 0)
 
-    def received(self, pid: int, content: bytes) -> "Received":
+    def received(self, pid: int, content: bytes) -> "ReceivedUpload":
         """What server ``pid`` got, from its bytes. Raises ValueError on another size."""
         if len(content) != self.passed_on(pid):
             raise ValueError(f"a part of {len(content)} bytes; expected {self.passed_on(pid)}")
         size = self.boxes[pid]
-        return Received(content[:size], content[size:] if pid in self.holders else None)
+        return ReceivedUpload(content[:size], content[size:] if pid in self.holders else None)
 
     def split(self, content: bytes) -> "SealedUpload":
         """The parts of an upload's bytes. Raises ValueError on another size."""
@@ -119,9 +119,9 @@ class SealedUpload:
         """The bytes that go over the wire."""
         return b"".join((*self.boxes, self.common))
 
-    def part(self, pid: int) -> "Received":
+    def for_server(self, pid: int) -> "ReceivedUpload":
         """What server ``pid`` gets of it."""
-        return Received(self.boxes[pid], self.common if pid in self.holders else None)
+        return ReceivedUpload(self.boxes[pid], self.common if pid in self.holders else None)
 
     def describe(self, submission: Submission) -> "Upload":
         """What the owner signs of it."""
@@ -130,7 +130,7 @@ class SealedUpload:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Received:
+class ReceivedUpload:
     """What one server gets of an upload: its ``box`` and, if it holds it, the encrypted ``common`` part (else None)."""
 
     box: bytes
@@ -165,7 +165,7 @@ class Upload:
         """What the owner signs."""
         return _SIGNED + bytes.fromhex(self.digest())
 
-    def describes(self, pid: int, received: "Received") -> bool:
+    def describes(self, pid: int, received: "ReceivedUpload") -> bool:
         """Whether this is what the owner made for server ``pid``."""
         if _sha256(received.box) != self.boxes[pid]:
             return False
@@ -253,15 +253,15 @@ def signature_in(headers: Mapping[str, str]) -> bytes:
     return _decode(headers, SIGNATURE_HEADER, MAX_SIGNATURE)
 
 
-def seal_common(parts: UploadParts, submission: Submission, key: bytes) -> bytes:
+def seal_common(bodies: UploadParts, submission: Submission, key: bytes) -> bytes:
     """The common part under ``key``, which may serve no other one; empty without one."""
-    if not parts.holders:
+    if not bodies.holders:
         return b""
-    return encrypt_once(key, parts.common, _common_context(submission))
+    return encrypt_once(key, bodies.common, _common_context(submission))
 
 
 def seal_boxes(
-    parts: UploadParts,
+    bodies: UploadParts,
     submission: Submission,
     servers: Sequence[SealTo],
     *,
@@ -274,13 +274,13 @@ def seal_boxes(
     """
 
     def box(pid: int) -> bytes:
-        content = parts.private[pid] + (key if pid in parts.holders else b"")
+        content = bodies.private[pid] + (key if pid in bodies.holders else b"")
         return servers[pid].seal(content, _box_info(submission, pid, _sha256(common)))
 
     return box(0), box(1), box(2)
 
 
-def open_part(pid: int, key: SealKey, upload: Upload, received: "Received") -> bytes:
+def open_part(pid: int, key: SealKey, upload: Upload, received: "ReceivedUpload") -> bytes:
     """Server ``pid``'s body from what it received of ``upload``.
 
     Raises SealError unless all of it was made for this submission and this server.
@@ -302,7 +302,7 @@ def open_part(pid: int, key: SealKey, upload: Upload, received: "Received") -> b
 
 def _upload_in(submission: Submission, headers: Mapping[str, str]) -> Upload:
     parts = headers.get(PARTS_HEADER, "").split(" ")
-    right = len(parts) == 4 and all(_DIGEST.fullmatch(part) for part in parts)
+    right = len(parts) == 4 and all(_DIGEST.fullmatch(piece) for piece in parts)
     require_field(right, PARTS_HEADER, "four times 64 hex digits")
     first, second, third, common = parts
     return Upload(submission, (first, second, third), common)
@@ -335,11 +335,11 @@ def _decode(headers: Mapping[str, str], header: str, limit: int) -> bytes:
 
 
 _LABEL = b"syncret receipt 1\n"
-_SETTLED = b"syncret settled 1\n"
+_TOMBSTONE_LABEL = b"syncret settled 1\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ServerReceipt:
     """Server ``party``'s ``signature``, by the public ``key`` (SubjectPublicKeyInfo, DER) that is pinned."""
 
     party: str
@@ -376,7 +376,7 @@ def receipt_message(upload: Upload, party: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Tombstone:
     """That of ``client`` nothing of a ``version`` up to this one was counted in run ``run``, or ever will be.
 
     Whoever signs it has deleted its shares of them. ``config`` is the configuration's digest.
@@ -390,20 +390,22 @@ class Settled:
     def message(self, party: str) -> bytes:
         """What server ``party`` signs of it."""
         said = {**asdict(self), "party": party}
-        return _SETTLED + json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return _TOMBSTONE_LABEL + json.dumps(said, sort_keys=True, separators=(",", ":")).encode(
+            "ascii"
+        )
 
 
-def check_settled(receipt: Receipt, settled: Settled, config: Config) -> None:
+def check_tombstone(receipt: ServerReceipt, settled: Tombstone, config: Config) -> None:
     """Raises CertificateError unless one of the configuration's servers has signed this."""
     _check(receipt, settled.message(receipt.party), config)
 
 
-def check_receipt(receipt: Receipt, upload: Upload, config: Config) -> None:
+def check_receipt(receipt: ServerReceipt, upload: Upload, config: Config) -> None:
     """Raises CertificateError unless one of the configuration's servers has signed this of ``upload``."""
     _check(receipt, receipt_message(upload, receipt.party), config)
 
 
-def _check(receipt: Receipt, message: bytes, config: Config) -> None:
+def _check(receipt: ServerReceipt, message: bytes, config: Config) -> None:
     pins = {party.name: party.pinned for party in config.require_parties()}
     if receipt.party not in pins:
         raise CertificateError(
@@ -414,7 +416,7 @@ def _check(receipt: Receipt, message: bytes, config: Config) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiptMaker:
+class ReceiptSigner:
     """What makes a server's own receipts."""
 
     party: str
@@ -427,18 +429,18 @@ class ReceiptMaker:
         key = public_key_of(load_certificate(files.cert, "certificate"))
         return cls(party, key, signer(files))
 
-    def make(self, upload: Upload) -> Receipt:
+    def make(self, upload: Upload) -> ServerReceipt:
         """This server's receipt for ``upload``, which has to be on its disk."""
-        return Receipt(self.party, self.key, self.sign(receipt_message(upload, self.party)))
+        return ServerReceipt(self.party, self.key, self.sign(receipt_message(upload, self.party)))
 
-    def settle(self, settled: Settled) -> Receipt:
+    def settle(self, settled: Tombstone) -> ServerReceipt:
         """This server's word that ``settled`` holds, which has to be so in its store."""
-        return Receipt(self.party, self.key, self.sign(settled.message(self.party)))
+        return ServerReceipt(self.party, self.key, self.sign(settled.message(self.party)))
 
 
-def receipts_in(answer: Mapping[str, object]) -> Sequence[Receipt]:
+def receipts_in(answer: Mapping[str, object]) -> Sequence[ServerReceipt]:
     """The receipts in a server's answer, unchecked. Raises ValueError on anything else."""
     found = answer.get("receipts")
     if not isinstance(found, list):
         raise ValueError("no receipts")
-    return [Receipt.from_dict(item) for item in found]
+    return [ServerReceipt.from_dict(item) for item in found]

@@ -1,15 +1,15 @@
 """What an owner needs to send the same submission again, and the receipts it has for it: a file beside its table.
 
-Provides ``State``. Secret: seeds, the common part's key, and the digest of what is shared; the file has mode 0600 and
-belongs where the table is. Boxes are in it as they were sealed, since sealing the same twice makes two different boxes,
-and an upload is what its digest says. Public: the receipts.
+Provides ``SubmissionState``. Secret: seeds, the common part's key, and the digest of what is shared; the file has mode
+0600 and belongs where the table is. Boxes are in it as they were sealed, since sealing the same twice makes two
+different boxes, and an upload is what its digest says. Public: the receipts.
 
 The state file of a submission that all three servers have, or that was withdrawn: nothing could send it again.
 
-Provides ``mark_complete`` and ``completed``, ``mark_withdrawn`` and ``withdrawn_by``. Servers that began anew would
-take the same submission for a second release, with fresh noise, for which nobody has paid; so whoever asks again is
-shown the receipt, and nothing is sent. The seeds, which make the shares, are gone from the file. Secret: the file, for
-its digest of what was shared.
+Provides ``mark_complete`` and ``completed_receipt``, ``mark_withdrawn`` and ``load_withdrawn``. Servers that began anew
+would take the same submission for a second release, with fresh noise, for which nobody has paid; so whoever asks again
+is shown the receipt, and nothing is sent. The seeds, which make the shares, are gone from the file. Secret: the file,
+for its digest of what was shared.
 """
 
 import base64
@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from parties.config import Config
 from parties.crypto.hpke import KEY_BYTES
 from parties.foundation.errors import StoreError, SubmitError
-from parties.foundation.untrusted_text import json_of
-from parties.mpc.inputs.own import OwnInput
+from parties.foundation.untrusted_text import parse_json
+from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.submission.messages import MAX_VERSION, Submission
-from parties.mpc.submission.sealed_upload import Receipt, Upload
+from parties.mpc.submission.sealed_upload import ServerReceipt, Upload
 from parties.storage.files import disk_errors, write_json
 from protocols.upload import UploadSeeds
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SubmissionState:
     """One submission of ``client``: its randomness, what was sealed with it, and its ``receipts``.
 
     ``boxes`` are base64, ``common`` is the hex SHA-256 of the encrypted common part; both are empty before sealing.
@@ -62,7 +62,7 @@ class State:
     def draw(
         cls,
         config: Config,
-        own: OwnInput,
+        own: OwnerInput,
         client: str,
         first_round: int | None,
         version: int = 1,
@@ -99,7 +99,7 @@ class State:
         try:
             with disk_errors(path, "read"):
                 text = path.read_text(encoding="utf-8")
-            known = json_of(text)
+            known = parse_json(text)
             state = cls(**known)
             state = replace(state, boxes=tuple(state.boxes), receipts=tuple(state.receipts))
             state.check()
@@ -132,9 +132,9 @@ class State:
         return tuple(base64.b64decode(box, validate=True) for box in self.boxes)
 
     @property
-    def known_receipts(self) -> list[Receipt]:
+    def known_receipts(self) -> list[ServerReceipt]:
         """The receipts so far; they have still to be checked."""
-        return [Receipt.from_dict(item) for item in self.receipts]
+        return [ServerReceipt.from_dict(item) for item in self.receipts]
 
     def with_sealed(self, boxes: Sequence[bytes], common: bytes) -> Self:
         """Once all is sealed."""
@@ -146,14 +146,14 @@ class State:
         first, second, third = (hashlib.sha256(box).hexdigest() for box in self.sealed_boxes)
         return Upload(submission, (first, second, third), self.common)
 
-    def with_receipts(self, receipts: Sequence[Receipt]) -> Self:
+    def with_receipts(self, receipts: Sequence[ServerReceipt]) -> Self:
         """Once servers have said that they have it."""
         return replace(self, receipts=tuple(receipt.to_dict() for receipt in receipts))
 
     def fits(
         self,
         config: Config,
-        own: OwnInput,
+        own: OwnerInput,
         client: str,
         first_round: int | None,
     ) -> bool:
@@ -174,7 +174,7 @@ _COMPLETE, _WITHDRAWN = "complete", "withdrawn"
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SubmissionKey:
     """Which submission a file is of: the digests of ``config`` and of what was shared, and the ``client``."""
 
     config: str
@@ -182,18 +182,18 @@ class Key:
     counts: str = field(repr=False)
 
 
-def mark_complete(path: Path, key: Key, receipt: Mapping[str, object]) -> None:
+def mark_complete(path: Path, key: SubmissionKey, receipt: Mapping[str, object]) -> None:
     """Put ``receipt`` in place of what sending again would need; durable on return. Raises StoreError."""
     who = {"config": key.config, "client": key.client, "counts": key.counts}
     write_json(path, {_COMPLETE: receipt, **who}, durable=True, secret=True)
 
 
-def completed(path: Path, key: Key) -> Mapping[str, Any] | None:
+def completed_receipt(path: Path, key: SubmissionKey) -> Mapping[str, Any] | None:
     """The receipt of a complete submission, if one is in ``path``. Raises StoreError where that is another one."""
-    document = _document(path, _COMPLETE)
+    document = _read_state(path, _COMPLETE)
     if document is None:
         return None
-    if Key(*(str(document.get(name)) for name in ("config", "client", "counts"))) != key:
+    if SubmissionKey(*(str(document.get(name)) for name in ("config", "client", "counts"))) != key:
         raise StoreError(
             path,
             "is of another submission, which all three servers have; expected the client, config and table it was "
@@ -203,21 +203,21 @@ def completed(path: Path, key: Key) -> Mapping[str, Any] | None:
     return receipt
 
 
-def completed_by(path: Path, config: str, client: str) -> Mapping[str, Any] | None:
-    """As ``completed``, by the configuration's digest and the client, whatever was shared."""
-    document = _document(path, _COMPLETE)
+def completed_receipt_of(path: Path, config: str, client: str) -> Mapping[str, Any] | None:
+    """As ``completed_receipt``, by the configuration's digest and the client, whatever was shared."""
+    document = _read_state(path, _COMPLETE)
     counts = "" if document is None else str(document.get("counts"))
-    return completed(path, Key(config, client, counts))
+    return completed_receipt(path, SubmissionKey(config, client, counts))
 
 
-def counts_in(path: Path) -> str:
+def counts_digest_in(path: Path) -> str:
     """The digest of what was shared, of a complete submission; "" where the file has none."""
-    document = _document(path, _COMPLETE)
+    document = _read_state(path, _COMPLETE)
     return "" if document is None else str(document.get("counts"))
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class WithdrawnSubmissions:
     """All of ``client`` up to ``version`` in the run of ``config`` is withdrawn: the ``submissions``, by digest.
 
     ``proof`` has the three servers' signatures (`parties.mpc.submission.withdrawal_client`).
@@ -230,14 +230,14 @@ class Withdrawn:
     proof: str
 
 
-def mark_withdrawn(path: Path, withdrawn: Withdrawn) -> None:
+def mark_withdrawn(path: Path, withdrawn: WithdrawnSubmissions) -> None:
     """Put it in place of what was submitted; durable on return. Raises StoreError."""
     write_json(path, {_WITHDRAWN: asdict(withdrawn)}, durable=True, secret=True)
 
 
-def withdrawn_by(path: Path, config: str, client: str) -> Withdrawn | None:
+def load_withdrawn(path: Path, config: str, client: str) -> WithdrawnSubmissions | None:
     """What was withdrawn last, if that is what is in ``path``. Raises StoreError where that is another's."""
-    document = _document(path, _WITHDRAWN)
+    document = _read_state(path, _WITHDRAWN)
     if document is None:
         return None
     match document[_WITHDRAWN]:
@@ -248,7 +248,7 @@ def withdrawn_by(path: Path, config: str, client: str) -> Withdrawn | None:
             "submissions": list() as submissions,
             "proof": str() as proof,
         }:
-            found = Withdrawn(its_config, its_client, version, tuple(submissions), proof)
+            found = WithdrawnSubmissions(its_config, its_client, version, tuple(submissions), proof)
         case _:
             raise StoreError(path, "is not the state of a submission; expected another file name")
     if (found.config, found.client) != (config, client):
@@ -256,13 +256,13 @@ def withdrawn_by(path: Path, config: str, client: str) -> Withdrawn | None:
     return found
 
 
-def _document(path: Path, kind: str) -> Mapping[str, Any] | None:
+def _read_state(path: Path, kind: str) -> Mapping[str, Any] | None:
     """What is in the file of a complete, or withdrawn, submission."""
     if not path.exists():
         return None
     try:
         with disk_errors(path, "read"):
-            document = json_of(path.read_text(encoding="utf-8"))
+            document = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:
         return None  # Whoever reads it as the state of an incomplete one will say so.
     whole = isinstance(document, dict) and isinstance(document.get(kind), dict)

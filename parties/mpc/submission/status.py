@@ -1,8 +1,8 @@
 """What has become of a submission: its owner asks each of the three servers whether it is counted.
 
-Provides ``ask_standings``, and ``Told``, what one server says; ``ask_servers`` asks whether they are there at all. Each
-speaks for itself: one that lies is alone with it. After a run's end no server listens; then result.json and the
-transcripts have the upload's digest among those that were counted or not. Secret: nothing.
+Provides ``ask_submission_status``, and ``SubmissionStatus``, what one server says; ``ask_servers`` asks whether they
+are there at all. Each speaks for itself: one that lies is alone with it. After a run's end no server listens; then
+result.json and the transcripts have the upload's digest among those that were counted or not. Secret: nothing.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ import aiohttp
 from parties.config import CertificateFiles, Config, PartySection
 from parties.config.diff import MAX_BYTES, differences_text
 from parties.foundation.version import ingest_headers
-from parties.identity.tls import client_context, explain
+from parties.identity.tls import client_context, explain_tls_error
 from parties.mpc.submission.http_api import (
-    NoAnswer,
+    InvalidAnswer,
     config_path,
     read_answer,
     refusal_text,
     run_path,
 )
-from parties.network.port_sharing import study_name
+from parties.network.port_sharing import study_sni_name
 from parties.observability.heartbeat import network_reason
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SubmissionStatus:
     """What server ``party`` says: it has the ``upload`` of this digest (None: none), and what became of it.
 
     ``counted`` in ``round``, or ``excluded`` there for a reason (`parties.mpc.exclusion`); neither while
@@ -60,10 +60,10 @@ class Told:
             return "withdrawn, deleted and not counted" if self.settled else "not there"
         if self.counted_from is None:
             return "there and not counted: no round is left"
-        return f"there, {due_text(self.counted_from)}"
+        return f"there, {due_round_text(self.counted_from)}"
 
 
-def due_text(round: int) -> str:
+def due_round_text(round: int) -> str:
     """In words, of what is not counted yet."""
     since = "the start (round 0)" if round == 0 else f"round {round}"
     return f"to be counted from {since} on"
@@ -75,7 +75,7 @@ def counted_text(round: int | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ServerAnswer:
     """What server ``party`` ``says``, or else the ``problem``; ``status`` is HTTP's, 0 where there is no answer."""
 
     party: PartySection
@@ -84,17 +84,21 @@ class Heard:
     status: int = 0
 
 
-async def ask_standings(config: Config, files: CertificateFiles) -> tuple[Told, ...]:
+async def ask_submission_status(
+    config: Config, files: CertificateFiles
+) -> tuple[SubmissionStatus, ...]:
     """What the servers that answer say of the client of this certificate, in the configuration's order.
 
     Raises CertificateError where ``files`` cannot be used.
     """
     heard = await ask_servers(config, files)
-    told = [_told(each.party.name, each.says) for each in heard if each.says is not None]
-    return tuple(each for each in told if each is not None)
+    statuses = [
+        _parse_status(each.party.name, each.says) for each in heard if each.says is not None
+    ]
+    return tuple(each for each in statuses if each is not None)
 
 
-async def ask_servers(config: Config, files: CertificateFiles) -> tuple[Heard, ...]:
+async def ask_servers(config: Config, files: CertificateFiles) -> tuple[ServerAnswer, ...]:
     """What each server answers over TLS with the keys that are pinned, in the configuration's order.
 
     Raises CertificateError where ``files`` cannot be used.
@@ -124,7 +128,7 @@ async def ask_server(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     most: int = 1 << 16,
-) -> Heard:
+) -> ServerAnswer:
     """What one server answers to a request without a body, of ``most`` bytes at the most.
 
     Raises CertificateError where ``files`` cannot be used."""
@@ -139,25 +143,25 @@ async def ask_server(
                 method,
                 url,
                 headers=headers or ingest_headers(),
-                server_hostname=study_name(config.digest()),
+                server_hostname=study_sni_name(config.digest()),
                 allow_redirects=False,
             ) as response,
         ):
             answer, _ = await read_answer(response, most)
     except TimeoutError:
-        return Heard(party, problem="no answer in time")
+        return ServerAnswer(party, problem="no answer in time")
     except (aiohttp.ClientError, OSError) as error:
         below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
-        reason = explain(below or error, party.name)
-        return Heard(party, problem=reason or f"cannot be reached: {network_reason(error)}")
-    except NoAnswer as error:
-        return Heard(party, problem=str(error))
+        reason = explain_tls_error(below or error, party.name)
+        return ServerAnswer(party, problem=reason or f"cannot be reached: {network_reason(error)}")
+    except InvalidAnswer as error:
+        return ServerAnswer(party, problem=str(error))
     if response.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
-        return Heard(party, None, refusal_text(response.status, answer), response.status)
-    return Heard(party, answer, "", response.status)
+        return ServerAnswer(party, None, refusal_text(response.status, answer), response.status)
+    return ServerAnswer(party, answer, "", response.status)
 
 
-def _told(party: str, answer: Mapping[str, object]) -> Told | None:
+def _parse_status(party: str, answer: Mapping[str, object]) -> SubmissionStatus | None:
     match answer:
         case {
             "upload": str() | None as upload,
@@ -167,7 +171,7 @@ def _told(party: str, answer: Mapping[str, object]) -> Told | None:
         }:
             shown = None if excluded is None else excluded[:80]
             due, settled = answer.get("counted_from"), answer.get("settled")
-            return Told(
+            return SubmissionStatus(
                 party,
                 upload,
                 counted,

@@ -1,10 +1,10 @@
 """A data owner's part: check the table, count, share, seal, send to one server, check three receipts.
 
-``submit_table`` and ``submit`` do all of it; ``prepare`` and ``send`` are their two halves, ``status`` asks later who
-has the submission. The client draws itself the first round in which it takes part (probability ``participation`` in
-each), and may not take part at all. With a ``state`` file the submission can be sent again after a failure or a crash:
-the same upload, the same round, and the servers count it once; when all three have it, the file is a receipt. Without
-one, a second call is a second submission, which servers that have the first refuse.
+``submit_table`` and ``submit`` do all of it; ``prepare`` and ``send_prepared`` are their two halves,
+``refresh_receipts`` asks later who has the submission. The client draws itself the first round in which it takes part
+(probability ``participation`` in each), and may not take part at all. With a ``state`` file the submission can be sent
+again after a failure or a crash: the same upload, the same round, and the servers count it once; when all three have
+it, the file is a receipt. Without one, a second call is a second submission, which servers that have the first refuse.
 
 Secret: the table, what is shared of it, seeds and bodies; they leave this process as sealed shares only, and in the
 state file (`parties.mpc.submission.state`) that belongs where the table is. Public: that the client takes part, from
@@ -29,26 +29,33 @@ from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import StoreError
 from parties.identity.tls import certificate_bytes, load_identity, signer
-from parties.mpc.inputs.own import OwnInput
-from parties.mpc.planning.validation import check_owner
-from parties.mpc.submission.delivery import Delivered, OnRetry, Owner, Traffic, ask, deliver
+from parties.mpc.inputs.own import OwnerInput
+from parties.mpc.planning.validation import validate_owner
+from parties.mpc.submission.delivery import (
+    DeliveryResult,
+    OnRetry,
+    Sender,
+    UploadTraffic,
+    deliver,
+    query_delivery,
+)
 from parties.mpc.submission.messages import RING_BITS, Submission
 from parties.mpc.submission.sealed_upload import (
-    Receipt,
     SealedUpload,
+    ServerReceipt,
     SignedUpload,
     Upload,
     seal_boxes,
     seal_common,
 )
 from parties.mpc.submission.state import (
-    Key,
-    State,
-    completed,
-    completed_by,
+    SubmissionKey,
+    SubmissionState,
+    completed_receipt,
+    completed_receipt_of,
+    load_withdrawn,
     mark_complete,
     values_digest,
-    withdrawn_by,
 )
 
 
@@ -73,10 +80,10 @@ class Submitted:
     version: int = 1
     digest: str | None = None
     upload: str | None = None
-    receipts: tuple[Receipt, ...] = ()
+    receipts: tuple[ServerReceipt, ...] = ()
     kept_for: tuple[str, ...] = ()
     via: str | None = None
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: UploadTraffic = field(default_factory=UploadTraffic)
     seconds: float = 0.0
     earlier: bool = False
     """Whether all of this was so before: nothing was sent this time."""
@@ -85,8 +92,10 @@ class Submitted:
     def from_dict(cls, value: Mapping[str, Any], **changes: bool) -> Self:
         """What ``to_dict`` said. Raises TypeError, KeyError or ValueError on anything else."""
         known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
-        receipts = tuple(Receipt.from_dict(item) for item in value["receipts"])
-        traffic = Traffic(**{name: value[name] for name in Traffic.__dataclass_fields__})
+        receipts = tuple(ServerReceipt.from_dict(item) for item in value["receipts"])
+        traffic = UploadTraffic(
+            **{name: value[name] for name in UploadTraffic.__dataclass_fields__}
+        )
         kept = tuple(value["kept_for"])
         return cls(
             **{**known, "receipts": receipts, "kept_for": kept, "traffic": traffic, **changes}
@@ -111,12 +120,12 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class PreparedSubmission:
     """A submission ready to send, without a secret: what is sent, and what its owner signs of it."""
 
     upload: SignedUpload
     sealed: SealedUpload
-    receipts: tuple[Receipt, ...] = ()
+    receipts: tuple[ServerReceipt, ...] = ()
     rows: int | None = field(default=None, repr=False)
 
 
@@ -192,23 +201,23 @@ async def submit(
     client = load_identity(files).name
     if workload is None:
         workload = config.build_workload()
-        check_owner(config, workload)
-    own = OwnInput.of(config, workload, codes, capacity, client)
-    key = Key(config.digest(), client, values_digest(own.values))
-    if state is not None and (known := completed(state, key)) is not None:
+        validate_owner(config, workload)
+    own = OwnerInput.of(config, workload, codes, capacity, client)
+    key = SubmissionKey(config.digest(), client, values_digest(own.values))
+    if state is not None and (known := completed_receipt(state, key)) is not None:
         return Submitted.from_dict(known, earlier=True)
     prepared = prepare(config, own, files, workload=workload, first_round=first_round, state=state)
     if prepared is None:
         return _not_drawn(config, client, workload, own)
     if spend is not None:
         await asyncio.to_thread(spend, prepared.upload.submission.digest())
-    submitted = await send(config, prepared, files, on_retry=on_retry)
+    submitted = await send_prepared(config, prepared, files, on_retry=on_retry)
     if state is not None:
-        _keep(submitted, State.read(state), state)
+        _save_receipts(submitted, SubmissionState.read(state), state)
     return submitted
 
 
-def made_before(
+def previous_submission(
     config: Config,
     codes: NDArray[np.int32],
     client: str,
@@ -220,22 +229,24 @@ def made_before(
 
     None where there is no file. Raises StoreError where that is of another submission.
     """
-    if not path.exists() or withdrawn_by(path, config.digest(), client):
+    if not path.exists() or load_withdrawn(path, config.digest(), client):
         return None
     workload = config.build_workload()
-    own = OwnInput.of(config, workload, codes, capacity, client)
-    known = completed(path, Key(config.digest(), client, values_digest(own.values)))
+    own = OwnerInput.of(config, workload, codes, capacity, client)
+    known = completed_receipt(
+        path, SubmissionKey(config.digest(), client, values_digest(own.values))
+    )
     if known is not None:
         return Submitted.from_dict(known).digest, True
-    state = State.read(path)
+    state = SubmissionState.read(path)
     if not state.fits(config, own, client, None):
-        raise _of_another(path)
+        raise _is_of_another(path)
     if state.first_round is None:
         return None, False
     return submission_of(config, state, workload).digest(), False
 
 
-def _of_another(path: Path) -> StoreError:
+def _is_of_another(path: Path) -> StoreError:
     return StoreError(
         path,
         "is of another submission; expected the client, config, round, capacity and table it was made with, or "
@@ -243,16 +254,18 @@ def _of_another(path: Path) -> StoreError:
     )
 
 
-def _not_drawn(config: Config, client: str, workload: Workload, own: OwnInput | State) -> Submitted:
-    form = own.form if isinstance(own, State) else own.form.name
+def _not_drawn(
+    config: Config, client: str, workload: Workload, own: OwnerInput | SubmissionState
+) -> Submitted:
+    form = own.form if isinstance(own, SubmissionState) else own.form.name
     cells = workload.maximal_cells
     return Submitted(config.run.id, client, None, form, own.capacity, cells, own.rows)
 
 
-def _keep(submitted: Submitted, known: State, path: Path) -> None:
+def _save_receipts(submitted: Submitted, known: SubmissionState, path: Path) -> None:
     """Put the receipts into the state file: in place of all else once they are three. Raises StoreError."""
     if submitted.complete:
-        key = Key(known.config, known.client, known.counts)
+        key = SubmissionKey(known.config, known.client, known.counts)
         mark_complete(path, key, submitted.to_dict())
     else:
         known.with_receipts(submitted.receipts).write(path)
@@ -260,29 +273,29 @@ def _keep(submitted: Submitted, known: State, path: Path) -> None:
 
 def prepare(
     config: Config,
-    own: OwnInput,
+    own: OwnerInput,
     files: CertificateFiles,
     *,
     workload: Workload,
     first_round: int | None = None,
     state: Path | None = None,
-) -> Prepared | None:
+) -> PreparedSubmission | None:
     """Draw the round and the seeds, share ``own`` and seal it, or take all from ``state``; None: no part in it.
 
     Raises StoreError where ``state`` cannot be used: unreadable, unwritable, or of another submission; ConfigError
     without servers, CertificateError.
     """
     client = load_identity(files).name
-    withdrawn = None if state is None else withdrawn_by(state, config.digest(), client)
+    withdrawn = None if state is None else load_withdrawn(state, config.digest(), client)
     version = 1 if withdrawn is None else withdrawn.version + 1
     fresh = state is None or withdrawn is not None or not state.exists()
-    found = known = None if fresh or state is None else State.read(state)
+    found = known = None if fresh or state is None else SubmissionState.read(state)
     if known is None:
         if first_round is None:
             first_round = draw_first_round(config.run.rounds, config.clients.participation)
-        known = State.draw(config, own, client, first_round, version)
+        known = SubmissionState.draw(config, own, client, first_round, version)
     elif state is not None and not known.fits(config, own, client, first_round):
-        raise _of_another(state)
+        raise _is_of_another(state)
     known, sealed = _seal(config, own, known, workload)
     if state is not None and known != found:
         known.write(state)
@@ -290,28 +303,28 @@ def prepare(
         return None
     upload = sealed.describe(submission_of(config, known, workload))
     signed = SignedUpload(upload, signer(files)(upload.message()), certificate_bytes(files))
-    return Prepared(signed, sealed, tuple(known.known_receipts), known.rows)
+    return PreparedSubmission(signed, sealed, tuple(known.known_receipts), known.rows)
 
 
 def _seal(
-    config: Config, own: OwnInput, state: State, workload: Workload
-) -> tuple[State, SealedUpload | None]:
+    config: Config, own: OwnerInput, state: SubmissionState, workload: Workload
+) -> tuple[SubmissionState, SealedUpload | None]:
     """What is sent, and the state with its boxes; the same again where the state has them."""
     if state.first_round is None:
         return state, None
     submission = submission_of(config, state, workload)
-    parts = own.form.share(own.values, state.seeds)
+    bodies = own.form.share(own.values, state.seeds)
     key = bytes.fromhex(state.key)
-    common = seal_common(parts, submission, key)
+    common = seal_common(bodies, submission, key)
     if not state.boxes:
         servers = [party.seal_to for party in config.require_parties()]
-        boxes = seal_boxes(parts, submission, servers, key=key, common=common)
+        boxes = seal_boxes(bodies, submission, servers, key=key, common=common)
         state = state.with_sealed(boxes, common)
     first, second, third = state.sealed_boxes
-    return state, SealedUpload((first, second, third), common, parts.holders)
+    return state, SealedUpload((first, second, third), common, bodies.holders)
 
 
-def submission_of(config: Config, state: State, workload: Workload) -> Submission:
+def submission_of(config: Config, state: SubmissionState, workload: Workload) -> Submission:
     """What ``state`` is of. Raises ValueError where its client takes part in no round."""
     if state.first_round is None:
         raise ValueError("who does not take part submits nothing")
@@ -330,9 +343,9 @@ def submission_of(config: Config, state: State, workload: Workload) -> Submissio
     )
 
 
-async def send(
+async def send_prepared(
     config: Config,
-    prepared: Prepared,
+    prepared: PreparedSubmission,
     files: CertificateFiles,
     *,
     on_retry: OnRetry = lambda _: None,
@@ -342,34 +355,36 @@ async def send(
     Raises as `parties.mpc.submission.delivery.deliver`.
     """
     started = time.monotonic()
-    owner = Owner(config, files, on_retry)
+    owner = Sender(config, files, on_retry)
     delivered = await deliver(owner, prepared.upload, prepared.sealed, prepared.receipts)
     seconds = time.monotonic() - started
     return _submitted(prepared.upload.upload, delivered, prepared.rows, seconds)
 
 
-async def status(config: Config, files: CertificateFiles, state: Path) -> Submitted:
+async def refresh_receipts(config: Config, files: CertificateFiles, state: Path) -> Submitted:
     """Ask the servers, one after the other, who has the submission of ``state``; new receipts go into that file.
 
     Raises StoreError where ``state`` is none of this run and client, SubmitError where no server that answers has it,
     CertificateError.
     """
     started, client = time.monotonic(), load_identity(files).name
-    if (complete := completed_by(state, config.digest(), client)) is not None:
+    if (complete := completed_receipt_of(state, config.digest(), client)) is not None:
         return Submitted.from_dict(complete, earlier=True)
-    known, workload = State.read(state), config.build_workload()
+    known, workload = SubmissionState.read(state), config.build_workload()
     if (known.config, known.client) != (config.digest(), client):
         raise StoreError(state, "is of another run or client; expected the one of this submission")
     if known.first_round is None:
         return _not_drawn(config, client, workload, known)
     upload = known.upload_of(submission_of(config, known, workload))
-    delivered = await ask(Owner(config, files), upload, known.known_receipts)
+    delivered = await query_delivery(Sender(config, files), upload, known.known_receipts)
     submitted = _submitted(upload, delivered, known.rows, time.monotonic() - started)
-    _keep(submitted, known, state)
+    _save_receipts(submitted, known, state)
     return submitted
 
 
-def _submitted(upload: Upload, delivered: Delivered, rows: int | None, seconds: float) -> Submitted:
+def _submitted(
+    upload: Upload, delivered: DeliveryResult, rows: int | None, seconds: float
+) -> Submitted:
     submission = upload.submission
     return Submitted(
         run=submission.run,

@@ -1,8 +1,8 @@
 """The owner's way to take back what it has submitted: it signs, and asks all three servers until each has signed, too.
 
-Provides ``take_back``, which asks until all three have confirmed, one says that it is too late, or the deadline comes,
-and ``TakenBack``. Servers meet over a withdrawal, or over an upload that takes the place of another one, when they next
-compare their lists; a server's signed word comes after that. Secret: nothing.
+Provides ``await_withdrawal``, which asks until all three have confirmed, one says that it is too late, or the deadline
+comes, and ``WithdrawalProgress``. Servers meet over a withdrawal, or over an upload that takes the place of another
+one, when they next compare their lists; a server's signed word comes after that. Secret: nothing.
 """
 
 import asyncio
@@ -13,12 +13,17 @@ from typing import Self
 
 from parties.config import CertificateFiles, Config, PartySection
 from parties.foundation.errors import CertificateError
-from parties.foundation.untrusted_text import json_of
+from parties.foundation.untrusted_text import parse_json
 from parties.identity.tls import certificate_bytes, load_identity, signer
 from parties.mpc.submission.http_api import withdrawal_path
 from parties.mpc.submission.messages import MAX_VERSION
-from parties.mpc.submission.sealed_upload import Receipt, Settled, check_settled, receipts_in
-from parties.mpc.submission.status import Heard, ask_server
+from parties.mpc.submission.sealed_upload import (
+    ServerReceipt,
+    Tombstone,
+    check_tombstone,
+    receipts_in,
+)
+from parties.mpc.submission.status import ServerAnswer, ask_server
 from parties.mpc.submission.withdrawal import SignedWithdrawal, Withdrawal
 
 _PAUSE_S = 0.3
@@ -26,7 +31,7 @@ _SIGNED = ("party", "key", "signature")
 
 
 @dataclass(slots=True)
-class TakenBack:
+class WithdrawalProgress:
     """How far it is that of ``client`` nothing up to ``version`` is counted.
 
     ``confirmed`` has each server's signature with the version that it is of; ``counted`` the round in which the client
@@ -35,7 +40,7 @@ class TakenBack:
 
     client: str
     version: int
-    confirmed: dict[str, tuple[int, Receipt]] = field(default_factory=dict)
+    confirmed: dict[str, tuple[int, ServerReceipt]] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
@@ -57,7 +62,7 @@ class TakenBack:
     @classmethod
     def from_proof(cls, proof: str, version: int) -> Self:
         """What all three have signed before. Raises ValueError on anything else."""
-        match json_of(proof):
+        match parse_json(proof):
             case {"client": str() as client, "servers": dict() as servers}:
                 return cls(client, version, {name: _confirmed(s) for name, s in servers.items()})
         raise ValueError("not a proof: expected client and servers")
@@ -75,10 +80,10 @@ class TakenBack:
         }
 
 
-def _confirmed(said: object) -> tuple[int, Receipt]:
+def _confirmed(said: object) -> tuple[int, ServerReceipt]:
     match said:
         case {"version": int() as version, **signed}:
-            return version, Receipt.from_dict(signed)
+            return version, ServerReceipt.from_dict(signed)
     raise ValueError("not a proof: expected version, party, key and signature")
 
 
@@ -89,31 +94,33 @@ def sign_withdrawal(config: Config, files: CertificateFiles, version: int) -> Si
     return SignedWithdrawal(withdrawal, signature, certificate_bytes(files))
 
 
-async def take_back(
+async def await_withdrawal(
     config: Config,
     files: CertificateFiles,
     version: int,
     *,
     signed: SignedWithdrawal | None = None,
     limit_s: float | None = None,
-) -> TakenBack:
+) -> WithdrawalProgress:
     """Ask all three servers, with ``signed`` for a withdrawal, until they confirm; timeouts.submit_s or ``limit_s``.
 
     Without ``signed`` it only asks: a later version takes the place of all up to ``version``. It ends earlier where a
     server says that the client is counted and no other one is still waiting. Raises CertificateError.
     """
-    found = TakenBack(load_identity(files).name, version)
+    found = WithdrawalProgress(load_identity(files).name, version)
     deadline = time.monotonic() + (config.timeouts.submit_s if limit_s is None else limit_s)
     while True:
         left = [p for p in config.require_parties() if p.name not in found.confirmed]
-        await asyncio.gather(*(_ask(config, files, party, found, signed) for party in left))
+        await asyncio.gather(
+            *(_ask_withdrawal(config, files, party, found, signed) for party in left)
+        )
         over = found.complete or (found.counted and not found.waiting)
         if over or time.monotonic() + _PAUSE_S >= deadline:
             return found
         await asyncio.sleep(_PAUSE_S)
 
 
-async def versions_there(config: Config, files: CertificateFiles) -> dict[str, int]:
+async def known_versions(config: Config, files: CertificateFiles) -> dict[str, int]:
     """Of the client of this certificate the newest version that each server knows that answers, 0 for none.
 
     What no version can be is left out, so that no server alone can keep an owner from withdrawing what others have.
@@ -128,11 +135,11 @@ async def versions_there(config: Config, files: CertificateFiles) -> dict[str, i
     return there
 
 
-async def _ask(
+async def _ask_withdrawal(
     config: Config,
     files: CertificateFiles,
     party: PartySection,
-    found: TakenBack,
+    found: WithdrawalProgress,
     signed: SignedWithdrawal | None,
 ) -> None:
     heard = await ask_server(
@@ -150,12 +157,12 @@ async def _ask(
         found.problems[party.name] = heard.problem
         return
     try:
-        _note(config, heard, found)
+        _record_answer(config, heard, found)
     except (ValueError, CertificateError) as error:
         found.problems[party.name] = f"its answer does not hold: {error}"
 
 
-def _note(config: Config, heard: Heard, found: TakenBack) -> None:
+def _record_answer(config: Config, heard: ServerAnswer, found: WithdrawalProgress) -> None:
     """Take in what a server says. Raises ValueError or CertificateError where it is something else."""
     name, says = heard.party.name, heard.says or {}
     version, counted = says.get("settled"), says.get("counted")
@@ -170,9 +177,9 @@ def _note(config: Config, heard: Heard, found: TakenBack) -> None:
     (receipt,) = receipts_in(dict(says))
     if receipt.party != name:
         raise ValueError("the signature is another server's")
-    check_settled(receipt, _settled(config, found.client, version), config)
+    check_tombstone(receipt, _tombstone(config, found.client, version), config)
     found.confirmed[name] = (version, receipt)
 
 
-def _settled(config: Config, client: str, version: int) -> Settled:
-    return Settled(config.run.id, config.digest(), client, version)
+def _tombstone(config: Config, client: str, version: int) -> Tombstone:
+    return Tombstone(config.run.id, config.digest(), client, version)

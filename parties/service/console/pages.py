@@ -22,13 +22,13 @@ from aiohttp.typedefs import Handler
 
 from parties.foundation.errors import PartyError, StoreError
 from parties.service.console.gate import REPORT_POLICY, Gate, guarded
-from parties.service.console.upstream import Shown, Upstream
+from parties.service.console.upstream import DisplayedStudy, Upstream
 from parties.service.console.view import (
-    ORDERS,
-    SERVICE_ORDERS,
+    COMMAND_TEXTS,
+    SERVICE_COMMAND_TEXTS,
     STATIC,
-    Order,
-    orders_of,
+    CommandText,
+    command_texts_of,
     overview_values,
     page_values,
     render,
@@ -53,13 +53,15 @@ _BUSY = 503
 _TICK_S = 2.0
 """How often a page is brought up to date at least: time passes also where nothing happens."""
 _RETRY_S = 5.0
-_MOST_LISTENERS = 32
+_MAX_LISTENERS = 32
 _BODY_BYTES = 1 << 14
 
 
 def add_console(app: web.Application, upstream: Upstream, gate: Gate) -> None:
     """Add the pages under /console to ``app``; whom they let in is the ``gate``'s."""
-    console = web.Application(middlewares=[guarded(gate), _problems], client_max_size=_BODY_BYTES)
+    console = web.Application(
+        middlewares=[guarded(gate), _error_pages], client_max_size=_BODY_BYTES
+    )
     pages = _Pages(upstream, gate)
     console.add_routes(pages.routes())
     console.on_shutdown.append(pages.close)
@@ -82,7 +84,7 @@ class _Pages:
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         study = "/studies/{key}"
-        order = "/{order:" + "|".join(ORDERS | SERVICE_ORDERS) + "}"
+        order = "/{order:" + "|".join(COMMAND_TEXTS | SERVICE_COMMAND_TEXTS) + "}"
         return [
             web.get("/", self.studies),
             web.get("/events", self.studies_events),
@@ -102,7 +104,7 @@ class _Pages:
         overview = await self._upstream.overview()
         if overview is None:
             shown = await self._upstream.find(None)
-            raise web.HTTPSeeOther(_here(shown.key if shown else ""))
+            raise web.HTTPSeeOther(_study_path(shown.key if shown else ""))
         return _page("studies.html", title=overview["service"], **overview_values(overview))
 
     async def studies_events(self, request: web.Request) -> web.StreamResponse:
@@ -114,30 +116,30 @@ class _Pages:
 
         return await self._stream(request, None, show)
 
-    async def _shown(self, request: web.Request) -> Shown:
+    async def _shown(self, request: web.Request) -> DisplayedStudy:
         """Raises HTTPNotFound for a study that is not here."""
         shown = await self._upstream.find(request.match_info["key"])
         if shown is None:
             raise web.HTTPNotFound(text="There is no such study here.")
         return shown
 
-    def _orders(self, shown: Shown) -> list[Order]:
-        return orders_of(shown, in_service=self._upstream.in_service)
+    def _orders(self, shown: DisplayedStudy) -> list[CommandText]:
+        return command_texts_of(shown, in_service=self._upstream.in_service)
 
     async def study(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
         files = await asyncio.to_thread(_files_of, shown)
         values = page_values(shown)
-        did = (SERVICE_ORDERS | ORDERS).get(request.query.get("did", ""))
+        did = (SERVICE_COMMAND_TEXTS | COMMAND_TEXTS).get(request.query.get("did", ""))
         return _page(
             "study.html",
             title=shown.title,
-            here=_here(shown.key),
+            here=_study_path(shown.key),
             notice=did.did if did else "",
             orders=self._orders(shown),
             files=files,
             has_report=any(file.name == _REPORT for file in files),
-            shape=_shape(shown, files),
+            shape=_fixed_part_digest(shown, files),
             **values,
         )
 
@@ -146,7 +148,7 @@ class _Pages:
         return _page(
             "order.html",
             title=shown.title,
-            here=_here(shown.key),
+            here=_study_path(shown.key),
             order=self._order(request, shown),
             csrf=self._gate.csrf,
             **page_values(shown),
@@ -164,9 +166,9 @@ class _Pages:
         answer = await self._upstream.order(shown.key, order.name, fields)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)
-        raise web.HTTPSeeOther(f"{_here(shown.key)}?did={order.name}")
+        raise web.HTTPSeeOther(f"{_study_path(shown.key)}?did={order.name}")
 
-    def _order(self, request: web.Request, shown: Shown) -> Order:
+    def _order(self, request: web.Request, shown: DisplayedStudy) -> CommandText:
         """Raises HTTPConflict for what cannot be told now."""
         for order in self._orders(shown):
             if order.name == request.match_info["order"]:
@@ -175,7 +177,7 @@ class _Pages:
 
     async def report(self, request: web.Request) -> web.StreamResponse:
         headers = {"Content-Security-Policy": REPORT_POLICY}
-        return await _sent(await self._shown(request), _REPORT, headers)
+        return await _file_response(await self._shown(request), _REPORT, headers)
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         shown, name = await self._shown(request), request.match_info["name"]
@@ -184,7 +186,7 @@ class _Pages:
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(saved, safe='')}",
             "Content-Type": "application/octet-stream",
         }
-        return await _sent(shown, name, headers)
+        return await _file_response(shown, name, headers)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         shown = await self._shown(request)
@@ -197,7 +199,7 @@ class _Pages:
                 found = await self._upstream.find(shown.key)
                 if found is not None:
                     files = await asyncio.to_thread(_files_of, found)
-                    values, now = page_values(found), _shape(found, files)
+                    values, now = page_values(found), _fixed_part_digest(found, files)
             except PartyError as error:
                 values = values | {"lost": str(error)}
             await send_event(response, "show", {"html": render("_study.html", **values)})
@@ -214,10 +216,10 @@ class _Pages:
         show: Callable[[web.StreamResponse], Awaitable[bool]],
     ) -> web.StreamResponse:
         """Events for one page, as often as something changes, until ``show`` says that it is to be loaded anew."""
-        if self._listeners >= _MOST_LISTENERS:
+        if self._listeners >= _MAX_LISTENERS:
             raise web.HTTPServiceUnavailable(text="Too many pages are open.")
         response, news = await event_stream(request), asyncio.Event()
-        watching = asyncio.create_task(_watch(self._upstream, key, news))
+        watching = asyncio.create_task(_watch_changes(self._upstream, key, news))
         self._listeners += 1
         try:
             while not self._closing.is_set() and await show(response):
@@ -232,7 +234,7 @@ class _Pages:
         return response
 
 
-async def _watch(upstream: Upstream, key: str | None, news: asyncio.Event) -> None:
+async def _watch_changes(upstream: Upstream, key: str | None, news: asyncio.Event) -> None:
     """Set ``news`` at every change of the server, also when it is started again."""
     while True:
         async for _ in upstream.changes(key):
@@ -241,17 +243,17 @@ async def _watch(upstream: Upstream, key: str | None, news: asyncio.Event) -> No
         await asyncio.sleep(_RETRY_S)
 
 
-def _shape(shown: Shown, files: Sequence[_File]) -> str:
+def _fixed_part_digest(shown: DisplayedStudy, files: Sequence[_File]) -> str:
     """What the fixed part of a page hangs on, in short: when it changes, the page is loaded anew."""
     parts = repr((shown.orders, [file.name for file in files]))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
-def _here(key: str) -> str:
+def _study_path(key: str) -> str:
     return f"{PREFIX}/studies/{quote(key, safe='')}"
 
 
-def _files_of(shown: Shown) -> list[_File]:
+def _files_of(shown: DisplayedStudy) -> list[_File]:
     """What of a study may be shown: nothing before it is over."""
     paths = {name: shown.folder / name for name in _FILES} if shown.over else {}
     return [
@@ -261,7 +263,9 @@ def _files_of(shown: Shown) -> list[_File]:
     ]
 
 
-async def _sent(shown: Shown, name: str, headers: dict[str, str]) -> web.StreamResponse:
+async def _file_response(
+    shown: DisplayedStudy, name: str, headers: dict[str, str]
+) -> web.StreamResponse:
     """A public file of a study that is over. Raises HTTPNotFound."""
     found = await asyncio.to_thread(_files_of, shown)
     if not any(file.name == name for file in found):
@@ -275,21 +279,21 @@ def _page(template: str, **values: object) -> web.Response:
 
 
 @web.middleware
-async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _error_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
     """What goes wrong, as a page."""
     try:
         return await handler(request)
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        return _problem(error.status, error.reason, error.text or "")
+        return _error_page(error.status, error.reason, error.text or "")
     except NotRunning as error:
-        return _problem(409, "Nothing runs", str(error))
+        return _error_page(409, "Nothing runs", str(error))
     except StoreError as error:
-        return _problem(_BUSY, "The server does not answer", str(error))
+        return _error_page(_BUSY, "The server does not answer", str(error))
 
 
-def _problem(status: int, title: str, text: str) -> web.Response:
+def _error_page(status: int, title: str, text: str) -> web.Response:
     response = _page("problem.html", title=title, text=text, again=status == _BUSY)
     response.set_status(status)
     return response

@@ -1,9 +1,9 @@
 """The admin APIs that the console shows, as seen from the console: one server's, or a service's with many studies.
 
-Provides ``Party`` and ``Studies``, both an ``Upstream``, and ``upstream_of``, which tells a folder's kind. They ask the
-Unix socket in the folder, the same whether the console is a process of its own or lives in the server's; where nobody
-answers there, a party's folder still says what it has of the last run. Public: all that is passed on. Raises StoreError
-where an answer is not understood, NotRunning where nobody is there to answer.
+Provides ``RunUpstream`` and ``ServiceUpstream``, both an ``Upstream``, and ``upstream_of``, which tells a folder's
+kind. They ask the Unix socket in the folder, the same whether the console is a process of its own or lives in the
+server's; where nobody answers there, a party's folder still says what it has of the last run. Public: all that is
+passed on. Raises StoreError where an answer is not understood, NotRunning where nobody is there to answer.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from urllib.parse import quote
 import aiohttp
 
 from parties.foundation.errors import StoreError
-from parties.service.admin_listener import NAME, reachable
-from parties.service.offline_status import past_status
+from parties.service.admin_listener import SOCKET_NAME, short_socket_path
+from parties.service.offline_status import offline_status
 from parties.service.retention import TRANSCRIPT
 from parties.service.status_client import NotRunning
-from parties.service.studies import OVER, State
+from parties.service.studies import ENDED, StudyState
 from parties.service.study_intake import StudyFolder
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
@@ -31,9 +31,9 @@ _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
 _LONGEST = 1 << 24
 _LINE = 1 << 22
 APPROVE, CANCEL = "approve", "cancel"
-_ORDERS = {State.PROPOSED: (APPROVE,), State.FAILED: (APPROVE,)}
+_ORDERS = {StudyState.PROPOSED: (APPROVE,), StudyState.FAILED: (APPROVE,)}
 """What a service can be told of a study in this state, besides ``cancel``, which ends one that is not over."""
-_PASSED_ON = ("close", "finish", "revoke")
+_FORWARDED_COMMANDS = ("close", "finish", "revoke")
 """What a study's process is told through its service. Were it told to stop, it would be started again."""
 _SERVERS = "servers"
 """The folder in a service's that has the public files of the servers that it knows."""
@@ -42,7 +42,7 @@ Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """Whether an order was taken, and the server's sentence where not."""
 
     taken: bool
@@ -50,7 +50,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DisplayedStudy:
     """A study as a page shows it.
 
     ``status`` is the document of its process, or of its last run; ``study`` what a service knows of it. ``orders`` are
@@ -74,10 +74,10 @@ class Upstream(Protocol):
     async def overview(self) -> Document | None:
         """All studies, of a service; None where there is one study alone."""
 
-    async def find(self, key: str | None) -> Shown | None:
+    async def find(self, key: str | None) -> DisplayedStudy | None:
         """The study ``key``, or the only one; None where there is none such."""
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
         """Tell it to do something."""
 
     def changes(self, key: str | None) -> AsyncIterator[None]:
@@ -86,10 +86,10 @@ class Upstream(Protocol):
 
 def upstream_of(folder: Path) -> Upstream:
     """Of the folder of `syncret serve`, or of one server's."""
-    return Studies(folder) if (folder / _SERVERS).is_dir() else Party(folder)
+    return ServiceUpstream(folder) if (folder / _SERVERS).is_dir() else RunUpstream(folder)
 
 
-class Party:
+class RunUpstream:
     """The server whose folder is ``folder``."""
 
     in_service = False
@@ -101,18 +101,20 @@ class Party:
         """See ``Upstream``."""
         return None
 
-    async def find(self, key: str | None) -> Shown | None:
+    async def find(self, key: str | None) -> DisplayedStudy | None:
         """See ``Upstream``."""
         try:
             status: Document = await _get(self.folder, "/status")
         except NotRunning:
-            status = await asyncio.to_thread(past_status, self.folder)
+            status = await asyncio.to_thread(offline_status, self.folder)
         name = status["study"]["id"]
         if key not in (None, name):
             return None
-        return Shown(name, name, self.folder, _told(status), not status["running"], status)
+        return DisplayedStudy(
+            name, name, self.folder, _available_commands(status), not status["running"], status
+        )
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
         """See ``Upstream``."""
         return await _post(self.folder, f"/{_quoted(name)}", fields)
 
@@ -122,7 +124,7 @@ class Party:
             yield None
 
 
-class Studies:
+class ServiceUpstream:
     """The service whose folder is ``folder``."""
 
     in_service = True
@@ -134,7 +136,7 @@ class Studies:
         """See ``Upstream``."""
         return await _get(self.folder, "/status")
 
-    async def find(self, key: str | None) -> Shown | None:
+    async def find(self, key: str | None) -> DisplayedStudy | None:
         """See ``Upstream``."""
         study = await _get(self.folder, f"/studies/{_quoted(key or '')}")
         if "digest" not in study:
@@ -142,14 +144,18 @@ class Studies:
         # Its own word for the folder is another one where it runs in a container.
         work = StudyFolder(self.folder, study["run"], study["digest"]).work
         status = await self._status(study["digest"], work)
-        state = State(study["state"])
+        state = StudyState(study["state"])
         running = status is not None and status["running"]
-        told = tuple(name for name in _told(status or {}) if name in _PASSED_ON)
-        orders = (
-            _ORDERS.get(state, ()) if state in OVER else (*_ORDERS.get(state, ()), *told, CANCEL)
+        available = tuple(
+            name for name in _available_commands(status or {}) if name in _FORWARDED_COMMANDS
         )
-        over = state in OVER and not running
-        return Shown(study["digest"], study["run"], work, orders, over, status, study)
+        orders = (
+            _ORDERS.get(state, ())
+            if state in ENDED
+            else (*_ORDERS.get(state, ()), *available, CANCEL)
+        )
+        over = state in ENDED and not running
+        return DisplayedStudy(study["digest"], study["run"], work, orders, over, status, study)
 
     async def _status(self, digest: str, work: Path) -> Document | None:
         """What its process says; what its folder has where none runs; None where it was never started."""
@@ -159,11 +165,11 @@ class Studies:
         if not (work / TRANSCRIPT).exists():
             return None
         try:
-            return await asyncio.to_thread(past_status, work)
+            return await asyncio.to_thread(offline_status, work)
         except StoreError:
             return None
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
         """See ``Upstream``."""
         return await _post(self.folder, f"/studies/{_quoted(key)}/{_quoted(name)}", fields)
 
@@ -177,7 +183,7 @@ class Studies:
             yield None
 
 
-def _told(status: Document) -> tuple[str, ...]:
+def _available_commands(status: Document) -> tuple[str, ...]:
     """What a server takes, but for what its operator has asked already."""
     here = (status.get("asked") or {}).get("here", {})
     return tuple(name for name in status.get("orders", ()) if not here.get(name))
@@ -193,14 +199,16 @@ async def _get(folder: Path, path: str) -> Document:
         return _document(await response.content.read(_LONGEST))
 
 
-async def _post(folder: Path, path: str, fields: Mapping[str, str]) -> Answer:
+async def _post(folder: Path, path: str, fields: Mapping[str, str]) -> CommandAnswer:
     async with _request(folder, "POST", path, json_body=dict(fields)) as response:
         document = _document(await response.content.read(_LONGEST))
     if response.status < 300:
-        return Answer(True)
+        return CommandAnswer(True)
     error = document.get("error")
     said = error if isinstance(error, dict) else {}
-    return Answer(False, f"{said.get('what', response.reason)}; expected {said.get('expected')}")
+    return CommandAnswer(
+        False, f"{said.get('what', response.reason)}; expected {said.get('expected')}"
+    )
 
 
 async def _events(folder: Path, path: str) -> AsyncIterator[None]:
@@ -222,9 +230,9 @@ async def _request(
     json_body: Mapping[str, str] | None = None,
     timeout: aiohttp.ClientTimeout = _TIMEOUT,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    place = folder / NAME
+    socket_path = folder / SOCKET_NAME
     try:
-        with reachable(place) as name:
+        with short_socket_path(socket_path) as name:
             connector = aiohttp.UnixConnector(name)
             url = f"http://localhost{path}"
             async with (
@@ -236,7 +244,7 @@ async def _request(
         raise NotRunning(f"nothing runs in {folder}") from error
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         words = str(error) or type(error).__name__
-        raise StoreError(place, f"does not answer as a server would: {words}") from error
+        raise StoreError(socket_path, f"does not answer as a server would: {words}") from error
 
 
 def _document(data: bytes) -> dict[str, Any]:

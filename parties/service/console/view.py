@@ -1,7 +1,7 @@
 """How a status document becomes a page: templates, with everything from outside escaped, and a few words and units.
 
-Provides ``render``, ``overview_values``, ``page_values``, ``orders_of``, ``ORDERS`` and ``SERVICE_ORDERS``.
-Public: all that it shows.
+Provides ``render``, ``overview_values``, ``page_values``, ``command_texts_of``, ``COMMAND_TEXTS`` and
+``SERVICE_COMMAND_TEXTS``. Public: all that it shows.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,38 +13,38 @@ from urllib.parse import quote
 
 import jinja2
 
-from parties.identity.join_documents import words
+from parties.identity.join_documents import fingerprint_words
 from parties.observability.clocks import offset_text
-from parties.observability.status import OwnerState, Phase
-from parties.service.console.upstream import Shown
+from parties.observability.status import ParticipantState, Phase
+from parties.service.console.upstream import DisplayedStudy
 
-_HERE = Path(__file__).resolve().parent
-STATIC = _HERE / "static"
-SHOWN_OWNERS = 500
+_FOLDER = Path(__file__).resolve().parent
+STATIC = _FOLDER / "static"
+MAX_SHOWN_OWNERS = 500
 """Owners on the page at most; those with something wrong come first."""
 _FIRST = (
-    OwnerState.EXCLUDED,
-    OwnerState.INCOMPLETE,
-    OwnerState.GONE,
-    OwnerState.ABSENT,
-    OwnerState.HERE,
-    OwnerState.WITHDRAWN,
-    OwnerState.COUNTED,
+    ParticipantState.EXCLUDED,
+    ParticipantState.INCOMPLETE,
+    ParticipantState.GONE,
+    ParticipantState.ABSENT,
+    ParticipantState.HERE,
+    ParticipantState.WITHDRAWN,
+    ParticipantState.COUNTED,
 )
 _BAD = (
     Phase.FAILED,
     Phase.STOPPED,
-    OwnerState.EXCLUDED,
-    OwnerState.INCOMPLETE,
-    OwnerState.GONE,
+    ParticipantState.EXCLUDED,
+    ParticipantState.INCOMPLETE,
+    ParticipantState.GONE,
     "cancelled",
 )
-_GOOD = (Phase.FINISHED, OwnerState.COUNTED)
+_GOOD = (Phase.FINISHED, ParticipantState.COUNTED)
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CommandText:
     """What a server can be told: on the page, and on the page that asks once more."""
 
     name: str
@@ -58,10 +58,10 @@ class Order:
     asks_owner: bool = False
 
 
-ORDERS = {
+COMMAND_TEXTS = {
     order.name: order
     for order in (
-        Order(
+        CommandText(
             "close",
             "Take no more owners",
             "The rounds begin with those who are complete, once all operators ask for it.",
@@ -70,7 +70,7 @@ ORDERS = {
             "owner that comes later is told. This cannot be taken back.",
             "This server asks to take no more owners.",
         ),
-        Order(
+        CommandText(
             "finish",
             "End with the rounds done",
             "The table is made of what was measured so far, once all operators ask for it.",
@@ -79,7 +79,7 @@ ORDERS = {
             "cost is not charged. The table is made of what was measured so far. This cannot be taken back.",
             "This server asks to end with the rounds that are done.",
         ),
-        Order(
+        CommandText(
             "revoke",
             "Turn an owner away",
             "This server takes nothing more of it; what it has sent is taken out once all operators ask for it.",
@@ -90,7 +90,7 @@ ORDERS = {
             "bad",
             asks_owner=True,
         ),
-        Order(
+        CommandText(
             "cancel",
             "Stop this server",
             "It can be started again, and goes on after its last finished round.",
@@ -102,10 +102,10 @@ ORDERS = {
         ),
     )
 }
-SERVICE_ORDERS = {
+SERVICE_COMMAND_TEXTS = {
     order.name: order
     for order in (
-        Order(
+        CommandText(
             "approve",
             "Approve",
             "It runs once all three operators have approved it.",
@@ -114,10 +114,10 @@ SERVICE_ORDERS = {
             "servers. It runs once all three have approved it.",
             "Approved here.",
         ),
-        ORDERS["close"],
-        ORDERS["finish"],
-        ORDERS["revoke"],
-        Order(
+        COMMAND_TEXTS["close"],
+        COMMAND_TEXTS["finish"],
+        COMMAND_TEXTS["revoke"],
+        CommandText(
             "cancel",
             "End this study for good",
             "For all three servers. Shares and sealing key are deleted; what was released stays so.",
@@ -137,9 +137,9 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def orders_of(shown: Shown, *, in_service: bool) -> list[Order]:
+def command_texts_of(shown: DisplayedStudy, *, in_service: bool) -> list[CommandText]:
     """What can be told now."""
-    words = SERVICE_ORDERS if in_service else ORDERS
+    words = SERVICE_COMMAND_TEXTS if in_service else COMMAND_TEXTS
     return [words[name] for name in shown.orders if name in words]
 
 
@@ -152,11 +152,16 @@ def overview_values(overview: Mapping[str, Any]) -> dict[str, object]:
     return {"service": overview, "studies": studies}
 
 
-def page_values(shown: Shown) -> dict[str, object]:
+def page_values(shown: DisplayedStudy) -> dict[str, object]:
     """What the changing part of a study's page is made of."""
     study = shown.study
     digest = study["digest"] if study else (shown.status or {})["study"]["config"]
-    values = {"study": study, "status": shown.status, "digest": digest, "words": words(digest)}
+    values = {
+        "study": study,
+        "status": shown.status,
+        "digest": digest,
+        "words": fingerprint_words(digest),
+    }
     said = study["state"] if study else ""
     if shown.status is None:
         return {
@@ -171,30 +176,30 @@ def page_values(shown: Shown) -> dict[str, object]:
 
 
 def _status_values(status: Mapping[str, Any]) -> dict[str, object]:
-    owners = sorted(status["owners"].get("list", []), key=_place)
+    owners = sorted(status["owners"].get("list", []), key=_owner_rank)
     return {
-        "said": _said(status),
-        "shown_owners": owners[:SHOWN_OWNERS],
-        "more_owners": max(0, len(owners) - SHOWN_OWNERS),
-        "asked": list(_asked(status)),
+        "said": _summary_sentence(status),
+        "shown_owners": owners[:MAX_SHOWN_OWNERS],
+        "more_owners": max(0, len(owners) - MAX_SHOWN_OWNERS),
+        "asked": list(_requested_commands(status)),
     }
 
 
-def _asked(status: Mapping[str, Any]) -> Iterator[str]:
+def _requested_commands(status: Mapping[str, Any]) -> Iterator[str]:
     """Who asks for what, and who does not yet."""
     asked, own = status.get("asked"), status["party"]["name"]
     if asked is None:
         return
-    told = {one["party"]: one for one in asked["told"]} | {own: asked["here"]}
+    requested = {one["party"]: one for one in asked["told"]} | {own: asked["here"]}
     everybody = [own, *(peer["name"] for peer in status["peers"])]
-    revoked = sorted({name for one in told.values() for name in one["revoked"]})
+    revoked = sorted({name for one in requested.values() for name in one["revoked"]})
     wanted: list[tuple[str, Callable[[Mapping[str, Any]], bool]]] = [
         ("take no more owners", lambda one: one["close"]),
         ("end with the rounds done", lambda one: one["finish"]),
         *((f"turn {name} away", partial(_revokes, name)) for name in revoked),
     ]
     for what, is_asked in wanted:
-        asking = [name for name in everybody if name in told and is_asked(told[name])]
+        asking = [name for name in everybody if name in requested and is_asked(requested[name])]
         silent = [name for name in everybody if name not in asking]
         if is_asked(asked["agreed"]) or (asking and not silent):
             yield f"Agreed by all: {what}."
@@ -206,12 +211,12 @@ def _revokes(name: str, one: Mapping[str, Any]) -> bool:
     return name in one["revoked"]
 
 
-def _place(owner: Mapping[str, Any]) -> tuple[int, str]:
+def _owner_rank(owner: Mapping[str, Any]) -> tuple[int, str]:
     state = owner["state"]
     return (_FIRST.index(state) if state in _FIRST else len(_FIRST), owner["name"])
 
 
-def _said(status: Mapping[str, Any]) -> str:
+def _summary_sentence(status: Mapping[str, Any]) -> str:
     """One sentence for who does not see the page, the same until something of weight changes."""
     rounds, owners = status["rounds"], status["owners"]
     text = f"{status['phase']}: {owners['here']} of {owners['expected']} owners"
@@ -221,7 +226,7 @@ def _said(status: Mapping[str, Any]) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
