@@ -4,8 +4,10 @@ In the repository `../protocols/README.md` is a file, on the site a page; other 
 measurements) go along as they are. Whatever those pages link to, in turn, comes too.
 """
 
+import ast
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -17,6 +19,8 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 _OUTSIDE = "repository"
 """The folder of the site in which all of them are, under their own paths."""
+_PACKAGES = ("parties", "protocols", "secagg", "mechanisms")
+_MODULES = "modules.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -39,6 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 file = File.generated(config, name, abs_src_path=str(target))
             if files.get_file_from_path(name) is None:
                 files.append(file)
+    files.append(File.generated(config, _MODULES, content="\n".join(_modules_page())))
     return files
 
 
@@ -47,6 +52,25 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri.startswith(_OUTSIDE):
         return markdown
     return _rewritten(Path(config.docs_dir) / page.file.src_uri, markdown)
+
+
+def _modules_page() -> Iterator[str]:
+    """Lines of the page of all modules, each with the first sentence of its docstring."""
+    yield "# Modules"
+    for package in _PACKAGES:
+        for folder in sorted({path.parent for path in (_ROOT / package).rglob("*.py")}):
+            name = folder.relative_to(_ROOT).as_posix()
+            yield f"\n## {name}\n\n{_summary(folder / '__init__.py')}\n\n| module | |\n| --- | --- |"
+            for path in sorted(folder.glob("*.py")):
+                if path.stem != "__init__":
+                    yield f"| `{path.stem}` | {_summary(path)} |"
+
+
+def _summary(path: Path) -> str:
+    """The first paragraph of a module's docstring, in one line of a table."""
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    line = " ".join(text.split("\n\n")[0].split())
+    return line.replace("``", "`").replace("|", "\\|").replace("<", "&lt;")
 
 
 def _inside(path: Path) -> bool:
