@@ -72,8 +72,8 @@ class RunSection:
     - ``measure_share`` is the share of the budget for noisy counts.
     - ``initial_share`` is the share of that for one-way marginals. The default is a fifth; by the rule ``aim`` each
       one-way marginal gets as much as any other.
-    - ``tree_share`` is the share of the remaining budget that an annealed schedule spends, before other rounds, on
-      pairs that join all columns to one tree. The default is a quarter; by the rule ``aim`` nothing.
+    - ``tree_share`` is the share of the budget left by round 0 that an annealed schedule spends, before other rounds,
+      on pairs that join all columns to one tree. The default is a quarter; by the rule ``aim`` nothing.
     - ``accountant`` converts epsilon and delta to a budget: as the loss of one Gaussian (`mechanisms.gaussian_privacy`)
       where that is proven and allows more, or by ``zcdp``.
     - ``input`` is the form of owners' data: ``counts``, in the form ``upload``; ``rows``; or the smaller one
