@@ -98,9 +98,9 @@ def public_files(
 def write_bundle(
     files: Mapping[str, Path], out: Path, *, documents: Mapping[str, bytes] | None = None
 ) -> list[str]:
-    """Writes ``files`` and ``documents``, which replace files of the same name, to the zip file ``out``; returns all names.
+    """Writes ``files`` and ``documents`` to the zip file ``out`` and returns all names.
 
-    The same contents make the same bytes. Raises StoreError.
+    Documents replace files of the same name. The same contents make the same bytes. Raises StoreError.
     """
     if out.suffix != ".zip":
         raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")

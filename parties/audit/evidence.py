@@ -203,7 +203,7 @@ class MeshSession:
 
 @dataclass(eq=False)
 class Evidence:
-    """Transcripts of a run, and the material to verify them; ``agreed`` is the auditor's own configuration, if given."""
+    """Transcripts of a run, and the material to verify them; ``agreed`` is the auditor's configuration, if given."""
 
     directory: Path
     transcripts: tuple[ServerTranscript, ...]
@@ -212,7 +212,7 @@ class Evidence:
 
     @cached_property
     def sessions(self) -> list[MeshSession]:
-        """Meshes, in the order in which all servers that know them took part. Raises CheckFailure if there is no such order."""
+        """Meshes, in an order that agrees with all servers' transcripts. Raises CheckFailure if there is none."""
         attempts: dict[tuple[str, int], TranscriptAttempt] = {}
         orders: list[list[str]] = []
         for transcript in self.transcripts:
@@ -271,7 +271,7 @@ def require_complete(transcript: ServerTranscript) -> None:
 
 
 def load_transcripts(paths: Sequence[Path]) -> tuple[ServerTranscript, ...]:
-    """Returns one transcript for each file. Raises CheckFailure, with the reason, if one is missing or no transcript."""
+    """Returns one transcript for each file. Raises CheckFailure, with the reason, if a file is no transcript."""
     transcripts = []
     for pid, path in enumerate(paths):
         try:

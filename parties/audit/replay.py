@@ -75,10 +75,10 @@ class ReplayedEffects(Effects):
         self._pid = pid
         self._forms = forms
         self.resumed: list[tuple[int, str]] = []
-        """Round and commitment of each total that was there before."""
+        """Round and commitment of each total from before a restart."""
 
     def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
-        """See ``Effects.keep``. Raises ReplayEnded at the end, CheckFailed if the next recorded value has another name."""
+        """See ``Effects.keep``. Raises ReplayEnded at the end, CheckFailed if the next value has another name."""
         if not self._remaining:
             raise ReplayEnded
         kept, value = self._remaining.popleft()
@@ -129,7 +129,7 @@ class ReplayedSubmissions(RecordedSubmissions):
         return stored
 
     def read_submission(self, client: str, version: int) -> bytes:
-        """See ``SubmissionView.read_submission``. Raises CheckFailed for shares with other digests than the compared ones."""
+        """See ``SubmissionView.read_submission``. Raises CheckFailed for shares with other digests than compared."""
         body = super().read_submission(client, version)
         stored = self._listed[client, version]
         digests = self._forms[stored.submission.form].component_digests(

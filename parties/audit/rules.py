@@ -37,7 +37,7 @@ class Prerequisite(Enum):
 
 
 class AuditCase(Generic[Known]):
-    """A run folder: the transcripts ``names`` in it, and the terms that ``terms_of`` computes from their configuration."""
+    """A run folder: its transcripts ``names``, and the terms that ``terms_of`` computes from their configuration."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class AuditCase(Generic[Known]):
 
     @cached_property
     def terms(self) -> Known:
-        """Terms of the configuration. Raises CheckFailure, or one of CONTRADICTIONS, if the configuration is unusable."""
+        """Terms of the configuration. Raises CheckFailure, or one of CONTRADICTIONS, if it is unusable."""
         return self._terms_of(self.evidence)
 
     def has_terms(self) -> bool:

@@ -102,7 +102,7 @@ class _ColumnClaims:
         return float(name in self._wide) if claim is None else float(claim.get("bin_lost", 0.0))
 
     def _in_one(self, name: str, rows: float) -> str:
-        """Returns a sentence on a column if one cell has more than ``rows`` of its rows or MOST of its range; else ""."""
+        """Returns a sentence on a column if one cell has over ``rows`` of its rows or MOST of its range; else ""."""
         claim = self._claims.get(name)
         if claim is None:
             return ""

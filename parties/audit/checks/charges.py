@@ -3,8 +3,8 @@
 An opening has a name, which its charge carries. After a restart an opening of the same name has the same value; it is
 noted as repeated and was paid for before. A charge without an opening is no violation: a server may have been killed
 between the two, and the other servers do not enter a claim of one server alone. ``never_opened`` reports such charges
-with the ends of the servers' records, earliest first, because a server that gains by the abort leaves there. All values
-here are public.
+with the ends of the servers' records, earliest first, because a server with something to gain leaves at this point. All
+values here are public.
 """
 
 from collections.abc import Iterator, Sequence

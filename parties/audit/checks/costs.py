@@ -367,7 +367,7 @@ def _priced(
 
 
 def _pending_cells(attempt: TranscriptAttempt, terms: RunTerms) -> int:
-    """Returns the cells of the one-way marginals, whose noise is made at once, or 0 if an attempt measures none of them."""
+    """Returns the cells of all one-way marginals, whose noise is made at once; 0 if none is left to measure."""
     agreed = attempt.notes(AGREED.what)
     first = agreed[0].number("initial") if agreed else 0
     if first == len(terms.workload.one_way):
@@ -476,7 +476,7 @@ _OF_LINKING_BEFORE = tuple(step for step in (*OF_LINKING, LINK_ALIGN) if step is
 
 
 def _limit(key: StepInRound, attempt: TranscriptAttempt, terms: RunTerms) -> int | None:
-    """Returns the maximum of bytes that a server sends in a step of a selection or measurement; None for other steps."""
+    """Returns the maximum of bytes sent by a server in a step of a selection or measurement; None for others."""
     workload, plan = terms.workload, terms.plan
     sizes = [terms.first_size(i) for i in workload.one_way]
     if key.step == MEASURE_NOISE.name:
