@@ -2,13 +2,13 @@
 
     import syncret
 
-    config = syncret.draft(df)                          # what is marked was read from the data: replace or confirm it
+    config = syncret.draft(df)                          # marked values were read from the data: replace or confirm them
     run = syncret.synthesize(df, config, clients=20)    # three servers and 20 owners, as processes on this machine
     run.table, run.report, run.sample(10_000)
 
-``submit`` and ``preview`` are a data owner's part in a study of its own, ``load`` and ``audit`` take what a run has
-left. Everything is as the command `syncret` has it; errors are those below, and each says what is wrong, where, and
-what would be right. Nothing here reads a terminal or writes to one; all of it works in a notebook.
+``submit`` and ``preview`` are for a data owner that takes part in a study. ``load`` and ``audit`` read the files that a
+run has left. All functions do the same as the command `syncret`. The errors below say what is wrong, where, and what
+would be right. Nothing here reads from a terminal or writes to one, so all functions work in a notebook.
 
 ``synthesize`` and DataFrames need ``pip install 'syncret[server]'``; the rest does without.
 """

@@ -1,1 +1,1 @@
-"""The auditor: proofs from three transcripts and public certificates, check by check, without any secret."""
+"""The auditor: verification of a run from its transcripts and public certificates, without any secret."""

@@ -1,11 +1,11 @@
-"""A run's public files in one file: made of a run folder, and unpacked for an audit, whoever made it.
+"""Bundles: a run's public files in one zip file, written from a run folder and unpacked for an audit.
 
-Provides ``public_files``, ``write_bundle`` and ``unpacked_run``. A bundle is a zip file of what an audit reads:
-transcripts/, certificates/, model/, config.toml, report.json, report.html, synthetic.csv; and of what tells people of
-the table (`parties.audit.checks.documents`). An archive (.zip, .tar.gz, .tar) may have more, which is left where it is,
-and may have it all in one folder. Whoever sends one is not believed: all it has are plain files with plain names, of
-which those in these places come out, none is written twice, and not more than LARGEST bytes and MOST files, counted as
-they come. Public: everything in a bundle; keys are never put into one.
+A bundle has the files that an audit reads: transcripts/, certificates/, model/, config.toml, report.json, report.html,
+synthetic.csv; and the documents for readers of the table (`parties.audit.checks.documents`). An archive (.zip, .tar.gz,
+.tar) may have further files, which are not unpacked, and may have all files in one folder. Archives are not trusted:
+all members are plain files with plain names; only members in the places above are unpacked, none is written twice, and
+no more than MAX_BYTES bytes and MAX_FILES files, counted while unpacking. All files in a bundle are public; keys are
+never put into one.
 """
 
 import contextlib
@@ -33,15 +33,15 @@ _FOLDERS = {
     CERTIFICATES: (".crt", ".pem"),
     MODEL_FOLDER: (".json", ".npz"),
 }
-"""What files there are in each folder of a run; nothing else goes into a bundle, such as keys."""
+"""File suffixes in each folder of a run; other files, such as keys, never go into a bundle."""
 _OWN_TRANSCRIPT, _MARK = "transcript.jsonl", "run.json"
-"""A server's transcript in its own folder; the mark of a trial."""
+"""A server's transcript in its own folder, and the mark of a trial."""
 _SECRET = b"PRIVATE KEY-----"
-"""How a private key begins, whatever its file is called."""
+"""Start of a private key in a file of any name."""
 MAX_BYTES = 1 << 32
 MAX_FILES = 4096
 _CHUNK = _LONGEST = 1 << 20
-"""Bytes that are in memory at once; no header of an archive is longer."""
+"""Maximum number of bytes in memory at once; no header of an archive is longer."""
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGES = (
     tarfile.TarError,
@@ -57,12 +57,12 @@ _DAMAGES = (
     ValueError,
     OSError,
 )
-"""What reading an archive raises that is damaged, encrypted or packed in a way that nobody has here."""
+"""Exceptions from reading an archive that is damaged, encrypted or packed in an unknown way."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """Something in an archive: its name, whether it is a plain file, and how to read it."""
+    """Member of an archive: its name, a flag for plain files, and a function that opens it."""
 
     name: str
     plain: bool
@@ -72,10 +72,11 @@ class ArchiveMember:
 def public_files(
     run: Path, *, certificates: Path | None = None, one_server: bool = False
 ) -> dict[str, Path]:
-    """The public files of the run in folder ``run`` by their names in a bundle; ``certificates`` may lie elsewhere.
+    """Returns the public files of the run in folder ``run`` by their names in a bundle.
 
-    Of a run with ``one_server``, FLAIM's, its own folder will do. Raises StoreError where there are no transcripts of a
-    run that had servers of their own, or where a private key is among the certificates.
+    ``certificates`` is the folder of the certificates if they are elsewhere. A run with ``one_server``, of FLAIM, may
+    be the server's own folder. Raises StoreError if a run with servers of its own has no transcripts, or if a private
+    key is among the certificates.
     """
     found = {name: run / name for name in _FILES if (run / name).is_file()}
     folders = {name: run / name for name in _FOLDERS}
@@ -97,9 +98,9 @@ def public_files(
 def write_bundle(
     files: Mapping[str, Path], out: Path, *, documents: Mapping[str, bytes] | None = None
 ) -> list[str]:
-    """Put ``files`` and ``documents``, which come before them, into the zip file ``out``; returns all names.
+    """Writes ``files`` and ``documents`` to the zip file ``out`` and returns all names.
 
-    The same contents make the same bytes. Raises StoreError.
+    Documents replace files of the same name. The same contents make the same bytes. Raises StoreError.
     """
     if out.suffix != ".zip":
         raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
@@ -123,7 +124,7 @@ def write_bundle(
 
 
 def _in_one_process(run: Path) -> bool:
-    """Whether it is a finished run that had no servers to write transcripts: central AIM, or FLAIM simulated."""
+    """True for a finished run without servers that write transcripts: central AIM, or FLAIM simulated."""
     there = (run / _MARK).is_file() and (run / TABLE_FILE).is_file()
     return there and not (run / CERTIFICATES).exists()
 
@@ -136,9 +137,9 @@ def _expected(run: Path) -> str:
 
 @contextlib.contextmanager
 def unpacked_run(path: Path) -> Iterator[Path]:
-    """A run's folder: ``path`` if it is one, else what is in the archive ``path``, for as long as it is looked at.
+    """Yields a run's folder: ``path`` if it is one, else a temporary folder with the content of the archive ``path``.
 
-    Raises StoreError where it is neither, or an archive that cannot be trusted.
+    Raises StoreError if it is neither, or an archive that cannot be trusted.
     """
     if path.is_dir():
         yield path
@@ -161,7 +162,7 @@ def unpacked_run(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _members(path: Path) -> Iterator[Iterator[ArchiveMember]]:
-    """What is in an archive, by what it is and not by its name."""
+    """Yields the members of an archive, whose kind is recognised by its content and not by its name."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             yield (_in_zip(archive, entry) for entry in archive.infolist() if not entry.is_dir())
@@ -184,23 +185,23 @@ def _tar(path: Path, stream: "_ChunkedReader") -> tarfile.TarFile:
 
 
 class _ChunkedReader(io.BufferedIOBase):
-    """A stream that gives no more than _LONGEST bytes at once: `tarfile` reads whatever length a header says."""
+    """A stream that returns at most _LONGEST bytes at once, since `tarfile` reads any length that a header says."""
 
     def __init__(self, inner: io.BufferedIOBase) -> None:
         self._inner = inner
 
     def read(self, size: int | None = -1) -> bytes:
-        """Raises ValueError for more."""
+        """Returns ``size`` bytes of the stream. Raises ValueError for more than _LONGEST."""
         if size is None or not 0 <= size <= _LONGEST:
             raise ValueError(f"a header of more than {_LONGEST} bytes")
         return self._inner.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As the stream does."""
+        """Moves the position of the stream."""
         return self._inner.seek(offset, whence)
 
     def tell(self) -> int:
-        """As the stream does."""
+        """Returns the position of the stream."""
         return self._inner.tell()
 
 
@@ -235,7 +236,7 @@ def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> None
         if root not in (None, above):
             raise StoreError(path, "holds several runs; expected an archive of one")
         root = above
-        # File systems differ in what they take for the same name.
+        # File systems differ in the names that they treat as equal.
         if str(target_parts).casefold() in written:
             raise StoreError(path, f"has {str(target_parts)[:60]!r} twice")
         written.add(str(target_parts).casefold())
@@ -246,7 +247,7 @@ def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> None
 
 
 def _safe_components(path: Path, member: ArchiveMember) -> tuple[str, ...]:
-    """The parts of a name that leads nowhere else. Raises StoreError."""
+    """Returns the components of a name that stays within the folder. Raises StoreError for other names."""
     name = member.name.removeprefix("./")
     parts = tuple(name.split("/"))
     shown = repr(name[:60])
@@ -258,7 +259,7 @@ def _safe_components(path: Path, member: ArchiveMember) -> tuple[str, ...]:
 
 
 def _target_path(parts: tuple[str, ...]) -> PurePosixPath | None:
-    """Where a file of an archive belongs in a run's folder; None where an audit does not read it."""
+    """Returns the place of an archive's file in a run's folder; None if an audit does not read it."""
     if parts[-1] in _FILES and len(parts) <= 2:
         return PurePosixPath(parts[-1])
     if len(parts) in (2, 3) and parts[-2] in _FOLDERS:

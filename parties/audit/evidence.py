@@ -1,9 +1,8 @@
-"""What an auditor has in hand: the transcripts of a run, taken apart, and the certificates of those who wrote them.
+"""Evidence of an audit: the parsed transcripts of a run, and the certificates of their writers.
 
-Provides ``ServerTranscript``, ``TranscriptAttempt`` (what one process wrote), ``load_transcripts`` and ``form_problem``
-(whether a record has the fields that its kind has). An attempt belongs to a session, which the three servers of one
-mesh have in common; a run that nothing interrupted has one. Public: everything. Nothing is believed here: the checks
-judge.
+A transcript consists of attempts, one for each process that wrote. An attempt belongs to a session, which is one mesh
+of the three servers; an uninterrupted run has one session. All values here are public. This module verifies nothing but
+the form of records; the checks do.
 """
 
 import math
@@ -31,7 +30,7 @@ _SCHEMAS = {
 
 
 def form_problem(record: Record, protocol: str) -> str | None:
-    """What is wrong with a record's fields, or None; ``protocol`` is that of the transcript's header."""
+    """Returns the problem of a record's fields, or None; ``protocol`` is that of the transcript's header."""
     return _SCHEMAS.get(protocol, Schema({}, {})).problem(record)
 
 
@@ -45,84 +44,84 @@ class TranscriptEntry:
     time: float
 
     def text(self, name: str) -> str:
-        """A field, as text."""
+        """Returns a field as text."""
         return str(self.record[name])
 
     def number(self, name: str) -> int:
-        """A whole number; -1 where the record has null for it."""
+        """Returns a whole number; -1 for null."""
         value = self.record[name]
         return value if isinstance(value, int) else -1
 
     def real(self, name: str) -> float:
-        """A number."""
+        """Returns a number; NaN if the field is none."""
         value = self.record[name]
         return float(value) if isinstance(value, int | float) else math.nan
 
     def bytes(self, name: str) -> bytes:
-        """A binary value."""
+        """Returns a binary value."""
         return decode(self.record[name])
 
     def values(self, *names: str) -> tuple[Value, ...]:
-        """Several fields, as they are."""
+        """Returns several fields, unchanged."""
         return tuple(self.record[name] for name in names)
 
     def items(self, name: str) -> list[Value]:
-        """A list."""
+        """Returns a list; empty if the field is none."""
         value = self.record[name]
         return value if isinstance(value, list) else []
 
     def is_note(self, what: str) -> bool:
-        """Whether it is the note ``what``."""
+        """True if the entry is the note ``what``."""
         return self.kind == "note" and self.record["what"] == what
 
     @property
     def is_removal(self) -> bool:
-        """Whether it takes owners out of the count who may have been in it."""
+        """True for a note that removes owners from the count."""
         return any(self.is_note(note.what) for note in distaim.REMOVALS)
 
 
 @dataclass(frozen=True, eq=False)
 class TranscriptAttempt:
-    """What one process wrote: the entry that opens it (``header`` or ``resumed``) and all that follow."""
+    """Records of one process: the opening entry (``header`` or ``resumed``) and all that follow."""
 
     pid: int
     opening: TranscriptEntry
     entries: Sequence[TranscriptEntry]
 
     def of(self, *kinds: str) -> Iterator[TranscriptEntry]:
-        """The entries of these kinds."""
+        """Returns the entries of these kinds."""
         return (entry for entry in self.entries if entry.kind in kinds)
 
     def notes(self, what: str) -> list[TranscriptEntry]:
-        """The notes ``what``."""
+        """Returns the notes ``what``."""
         return [entry for entry in self.entries if entry.is_note(what)]
 
     def before(self, what: str) -> Sequence[TranscriptEntry]:
-        """The entries before the first note ``what``; all where there is none."""
+        """Returns the entries before the first note ``what``; all entries if there is none."""
         noted = (n for n, entry in enumerate(self.entries) if entry.is_note(what))
         return self.entries[: next(noted, len(self.entries))]
 
     @cached_property
     def session(self) -> str | None:
-        """What the three servers of one mesh have in common; None where they did not come to agree."""
+        """Name that the three servers of one mesh agreed on; None if they did not agree."""
         agreed = self.notes(distaim.AGREED.what)
         return agreed[0].text("session") if agreed else None
 
     @property
     def clean(self) -> bool:
-        """Whether it ended as a finished run does."""
+        """True if the attempt ended like a finished run."""
         last = self.entries[-1] if self.entries else self.opening
         return last.kind == "seal" and last.record["reason"] == END
 
     @property
     def idle(self) -> bool:
-        """Whether it met nobody, charged nothing and opened nothing."""
+        """True if the attempt met no peer, charged nothing and opened nothing."""
         done = ("sent", "received", "client", "step", "ledger", "opened")
         return not any(self.of("note", *done))
 
     @cached_property
     def sealed_round(self) -> int:
-        """The last round whose end it sealed, -1 where there is none."""
+        """Number of the last round whose end the attempt sealed; -1 if there is none."""
         rounds = [ended_round(entry.text("reason")) for entry in self.of("seal")]
         return max((number for number in rounds if number is not None), default=-1)
 
@@ -151,7 +150,7 @@ class ServerTranscript:
 
     @cached_property
     def attempts(self) -> list[TranscriptAttempt]:
-        """One for each process that wrote."""
+        """Attempts in order, one for each process that wrote."""
         starts = [n for n, e in enumerate(self.entries) if e.kind in ("header", "resumed")]
         ends = [*starts[1:], len(self.entries)]
         return [
@@ -161,47 +160,50 @@ class ServerTranscript:
 
     @property
     def last(self) -> TranscriptAttempt:
-        """The last attempt but for idle ones: a server that is started after its run may be alone."""
+        """Last attempt that is not idle: a server that starts after its run may be alone."""
         return next((a for a in reversed(self.attempts) if not a.idle), self.attempts[-1])
 
     @property
     def header(self) -> TranscriptEntry:
-        """The first record."""
+        """First record."""
         return self.entries[0]
 
     @property
     def protocol(self) -> str:
-        """What was run, as the first record says."""
+        """Name of the protocol in the first record."""
         first = self.reading.records[0] if self.reading.records else None
         return str(first.get("protocol")) if first else ""
 
 
 @dataclass(frozen=True, eq=False)
 class MeshSession:
-    """One mesh of the three servers: the attempt of each, None where a server's record of it is lost."""
+    """One mesh of the three servers: the attempt of each, None if a server's record of the mesh is lost."""
 
     name: str
     attempts: tuple[TranscriptAttempt | None, ...]
 
     @property
     def present(self) -> list[TranscriptAttempt]:
-        """The attempts that are there."""
+        """Attempts that are not lost."""
         return [attempt for attempt in self.attempts if attempt is not None]
 
     @property
     def clean(self) -> bool:
-        """Whether all three ended as a finished run does."""
+        """True if all three attempts ended like a finished run."""
         return len(self.present) == 3 and all(attempt.clean for attempt in self.present)
 
     @property
     def sealed_round(self) -> int:
-        """The last round that all three sealed: what came before is in all their records. -1 where there is none."""
+        """Number of the last round that all three sealed; -1 if there is none.
+
+        The records before the end of that round are in all three transcripts.
+        """
         return min((attempt.sealed_round for attempt in self.present), default=-1)
 
 
 @dataclass(eq=False)
 class Evidence:
-    """The transcripts of a run, and what they are held to: ``agreed`` is the auditor's own configuration, if given."""
+    """Transcripts of a run, and the material to verify them; ``agreed`` is the auditor's configuration, if given."""
 
     directory: Path
     transcripts: tuple[ServerTranscript, ...]
@@ -210,7 +212,7 @@ class Evidence:
 
     @cached_property
     def sessions(self) -> list[MeshSession]:
-        """The meshes, in the order in which all servers that know them came to them. Raises Failed without one."""
+        """Meshes, in an order that agrees with all servers' transcripts. Raises CheckFailure if there is none."""
         attempts: dict[tuple[str, int], TranscriptAttempt] = {}
         orders: list[list[str]] = []
         for transcript in self.transcripts:
@@ -233,7 +235,7 @@ class Evidence:
 
 
 def _merged(orders: Sequence[Sequence[str]]) -> list[str]:
-    """All names, in an order that each of ``orders`` agrees with."""
+    """Returns all names, in an order that agrees with each of ``orders``."""
     left = [list(order) for order in orders]
     merged: list[str] = []
     while any(left):
@@ -246,12 +248,12 @@ def _merged(orders: Sequence[Sequence[str]]) -> list[str]:
 
 
 def record_table(value: object) -> Mapping[str, object]:
-    """A record's table; an empty one for anything else."""
+    """Returns a record's table; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def event_of(entry: TranscriptEntry) -> Event:
-    """The event that a charge is for. Raises Failed where it is none."""
+    """Returns the event of a charge. Raises CheckFailure if the charge has none."""
     event = entry.record["event"]
     try:
         return event_from_dict(event if isinstance(event, dict) else {})
@@ -260,7 +262,7 @@ def event_of(entry: TranscriptEntry) -> Event:
 
 
 def require_complete(transcript: ServerTranscript) -> None:
-    """Raises Failed where a transcript ends in half a record."""
+    """Raises CheckFailure if a transcript ends in half a record."""
     torn = transcript.reading.torn
     require(
         torn == 0,
@@ -269,7 +271,7 @@ def require_complete(transcript: ServerTranscript) -> None:
 
 
 def load_transcripts(paths: Sequence[Path]) -> tuple[ServerTranscript, ...]:
-    """One transcript for each file. Raises Failed, with the reason, where one is missing or no transcript."""
+    """Returns one transcript for each file. Raises CheckFailure, with the reason, if a file is no transcript."""
     transcripts = []
     for pid, path in enumerate(paths):
         try:

@@ -1,7 +1,7 @@
-"""What an audit says: named checks, each with a status and one sentence.
+"""Results of an audit: named checks, each with a status and one sentence.
 
-Provides ``Check``, ``make_check`` and ``skipped_check``; ``CheckFailure`` and ``NotApplicable`` are how a check
-function says anything but pass. Public: everything.
+A check function returns the sentence of a pass. It raises ``CheckFailure`` if the check fails, and ``NotApplicable`` if
+it cannot be made. All values here are public.
 """
 
 from collections.abc import Callable
@@ -39,13 +39,13 @@ LIMITS = (
     _COMPUTED,
     "It cannot show that data owners told the truth about their rows, nor what became of copies outside the protocol.",
 )
-"""What no transcript can show; said on every audit of three servers."""
+"""Limits of any audit of transcripts, stated in every audit of three servers."""
 _PROVED = (
     "That a server computed its messages as the protocol says was proved to the two others before anything was opened; "
     "the audit shows that they said so, each of them in its own transcript."
 )
 PROVED_LIMITS = tuple(_PROVED if sentence is _COMPUTED else sentence for sentence in LIMITS)
-"""The same of a run with run.security = "malicious"."""
+"""Limits of the audit of a run with run.security = "malicious"."""
 SERVER_LIMITS = (
     "One server wrote this transcript, and its clients keep none: the audit shows that it is whole and that what it "
     "says keeps to the rules, not that it says everything.",
@@ -57,20 +57,23 @@ SERVER_LIMITS = (
     "can compare it with the ledger here.",
     LIMITS[-1],
 )
-"""The same for the one server of FLAIM or SecAgg; `parties.audit.checks.federation.limits_of` has those of silos'."""
+"""Limits of the audit of the one server of FLAIM or SecAgg.
+
+`parties.audit.checks.federation.limits_of` returns those of a server of silos.
+"""
 
 
 class CheckFailure(Exception):
-    """A check does not hold; the sentence says what and where."""
+    """Raised by a check that does not hold; the sentence says what is wrong and where."""
 
 
 class NotApplicable(Exception):
-    """There is nothing for a check to judge; the sentence says why."""
+    """Raised by a check that has nothing to judge; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: ``status`` is "pass", "fail" or "not applicable", ``detail`` one sentence."""
+    """One check: ``status`` is "pass", "fail" or "not applicable", ``detail`` is one sentence."""
 
     name: str
     status: str
@@ -78,7 +81,7 @@ class Check:
 
 
 def make_check(name: str, check: Callable[[], str]) -> Check:
-    """Make a check; ``check`` returns the sentence of a pass."""
+    """Returns the result of ``check``, which returns the sentence of a pass."""
     try:
         return Check(name, PASS, _printable(check()))
     except CheckFailure as problem:
@@ -86,22 +89,22 @@ def make_check(name: str, check: Callable[[], str]) -> Check:
     except NotApplicable as reason:
         return Check(name, NOT_APPLICABLE, _printable(str(reason)))
     except CONTRADICTIONS as error:
-        # Well-formed records that contradict one another in a way that nothing could be computed from.
+        # Well-formed records contradict one another, so that the check could compute nothing from them.
         detail = f"the transcripts contradict themselves: {type(error).__name__}: {error}"
         return Check(name, FAIL, _printable(detail[:300]))
 
 
 def _printable(sentence: str) -> str:
-    """A sentence without what would move a terminal's cursor: names in it may be a stranger's."""
+    """Returns a sentence without characters that move a terminal's cursor; names in it are not trusted."""
     return "".join(c if c.isprintable() else " " for c in sentence)
 
 
 def skipped_check(name: str, because: str) -> Check:
-    """A check that cannot be made after another one failed."""
+    """Returns the result of a check that cannot be made after another one failed."""
     return Check(name, NOT_APPLICABLE, f"cannot be judged while {because!r} fails")
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Raises Failed with the sentence unless the condition holds."""
+    """Raises CheckFailure with the sentence unless the condition holds."""
     if not condition:
         raise CheckFailure(sentence)

@@ -1,8 +1,8 @@
-"""The page `audit.html`: what the checks found, what they cannot find, who sent what when, and the bytes of every step.
+"""The page `audit.html`: checks and their findings, limits of the audit, a sequence diagram, and bytes of every step.
 
-Provides ``render_audit``. The sequence diagram has one row for each step of each round, with the bytes that each pair
-of servers exchanged, and bands for what was charged, opened and signed. Everything comes out of the transcripts and is
-escaped. Secret: nothing. Known limit: a run of many rounds makes a long diagram, which scrolls.
+The sequence diagram has one row for each step of each round, with the bytes that each pair of servers exchanged, and
+bands for charges, openings and seals. All content comes from the transcripts and is escaped. No value here is secret.
+Known limit: a run of many rounds makes a long diagram, which scrolls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _INK, _BLUE, _ORANGE, _GREEN, _GREY = "#2d3640", "#2b6cb0", "#b35c0e", "#2f7a58"
 
 @dataclass(frozen=True, slots=True)
 class EventBand:
-    """Something that happened at a server or at all three: a line of text in a colour."""
+    """An event at one server or at all three: a line of text in a colour."""
 
     text: str
     colour: str
@@ -30,14 +30,14 @@ class EventBand:
 
 @dataclass(frozen=True, slots=True)
 class ByteFlow:
-    """What a step of a round sent: bytes by sender and receiver."""
+    """Bytes of one step of a round, by sender and receiver."""
 
     label: str
     sent: Mapping[tuple[int, int], int]
 
 
 def render_audit(audit: Audit) -> str:
-    """The page of an audit."""
+    """Returns the page of an audit."""
     verdict = "Everything that can be checked holds." if audit.ok else "Not everything holds."
     failed = [check for check in audit.checks if check.status == FAIL]
     sections = [
@@ -112,7 +112,7 @@ def _by_formula(sent: Sequence[int], wanted: Sequence[int] | None) -> str:
 
 
 def events(session: MeshSession) -> Iterator[EventBand | ByteFlow]:
-    """What happened in a mesh, as the first server that was there wrote it down."""
+    """Yields the events of a mesh, as recorded by the first server that was present."""
     sums = {attempt.pid: costs.tallies(attempt) for attempt in session.present}
     shown: set[costs.StepInRound] = set()
     for entry in session.present[0].entries:
@@ -126,7 +126,7 @@ def events(session: MeshSession) -> Iterator[EventBand | ByteFlow]:
 
 
 def _client_events(attempt: TranscriptAttempt) -> Iterator[EventBand | ByteFlow]:
-    """What happened between one server and its clients."""
+    """Yields the events between one server and its clients."""
     sums = costs.tallies(attempt)
     shown: set[costs.StepInRound] = set()
     for entry in attempt.entries:

@@ -1,16 +1,16 @@
-"""Replay: a server's own code run again on what it recorded, and every message compared with its transcript.
+"""Replay: a server's own code runs again on its recording, and every message is compared with its transcript.
 
-Provides ``replay_folder``, which judges the recordings that ``record_replay`` left in a server's folder. The same
-``computation.compute`` runs on the recorded keys, inputs and received messages; what it would send has to have the
-digests that the transcript shows, and what was received those of the transcript, too. The inputs are bound: the shares
-of an owner's counts have the component digests that were compared with the other holders of the components, and a
-total from before a restart is the one that the transcript commits to. A server whose replay holds followed the
-protocol: its messages are what the protocol makes of what the owners sent to it and of what it received.
+``replay_folder`` verifies the recordings that ``record_replay`` left in a server's folder. The same
+``computation.compute`` runs on the recorded keys, inputs and received messages. The messages that it would send, and
+those that it received, must have the digests in the transcript. The inputs are bound: the shares of an owner's counts
+have the component digests that were compared with the other holders of the components, and a total from before a
+restart is the one that the transcript commits to. A server whose replay holds followed the protocol: its messages
+follow by the protocol from the owners' uploads and from the messages that it received.
 
 SECRET: recordings hold a server's keys and its shares; see `parties.mpc.replay.log`. Known limits: the lead's models
-are taken as they were recorded (they are public, and decide how good a choice is, never how private); a server's own
-random bits are those that it recorded; a component is bound by its other holder, an honest one; the replay has to run
-with the version of the program that made the recording.
+are taken from the recording (they are public, and affect the quality of a choice, never its privacy); a server's own
+random bits are taken from the recording; a component is bound by its other holder, if that is honest; the replay has to
+run with the version of the program that made the recording.
 """
 
 import asyncio
@@ -58,15 +58,15 @@ from protocols.transcript import Record, read
 _WRITTEN = "transcript.jsonl"
 _NOTHING = ResultDigests("00" * 32, "00" * 32, 0)
 _CONCLUSIONS = ("client", "note")
-"""Records that a server's inputs and messages decide, besides those of the messages and openings."""
+"""Kinds of records that a server's inputs and messages determine, besides those of messages and openings."""
 
 
 class ReplayEnded(Exception):
-    """The recording has nothing more: the attempt ended here."""
+    """Raised at the end of the recording, where the attempt ended."""
 
 
 class ReplayedEffects(Effects):
-    """``Effects`` that give back what was kept, in its order."""
+    """``Effects`` that return the recorded values, in their order."""
 
     def __init__(
         self, inputs: Sequence[tuple[str, bytes]], pid: int, forms: Mapping[str, InputForm]
@@ -75,10 +75,10 @@ class ReplayedEffects(Effects):
         self._pid = pid
         self._forms = forms
         self.resumed: list[tuple[int, str]] = []
-        """Round and commitment of each total that was there before."""
+        """Round and commitment of each total from before a restart."""
 
     def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
-        """See ``Circumstances.keep``. Raises ReplayEnded at the end, CheckFailed where something else was kept."""
+        """See ``Effects.keep``. Raises ReplayEnded at the end, CheckFailed if the next value has another name."""
         if not self._remaining:
             raise ReplayEnded
         kept, value = self._remaining.popleft()
@@ -87,20 +87,18 @@ class ReplayedEffects(Effects):
         return value
 
     def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
-        """See ``Circumstances.store``: an empty one brought to the state that was kept."""
+        """See ``Effects.store``: returns an empty store, brought to the recorded state."""
         return with_recorded_state(
             super().store(directory, config_digest, rounds=rounds), self, rounds
         )
 
     def submission_view(self, store: Store) -> SubmissionView:
-        """See ``Circumstances.holdings``: those that were kept, and nothing else."""
+        """See ``Effects.submission_view``: returns the recorded submissions alone."""
         return ReplayedSubmissions(store, self, self._pid, self._forms, self.resumed)
 
 
 class ReplayedSubmissions(RecordedSubmissions):
-    """``RecordedSubmissions`` of a replay: shares are those whose digests were compared; ``resumed`` collects the
-    totals.
-    """
+    """``RecordedSubmissions`` of a replay, which verify the digests of shares; ``resumed`` collects the totals."""
 
     def __init__(
         self,
@@ -117,13 +115,13 @@ class ReplayedSubmissions(RecordedSubmissions):
         self._listed: dict[tuple[str, int], StoredSubmission] = {}
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
-        """See ``Holdings.page``."""
+        """See ``SubmissionView.page``."""
         page = super().page(up_to_round, after, revoked)
         self._listed |= {(s.submission.client, s.submission.version): s for s in page.submissions}
         return page
 
     def stored(self, client: str, upload: str) -> StoredSubmission:
-        """See ``Holdings.stored``. Raises CheckFailed where it is another one than was listed."""
+        """See ``SubmissionView.stored``. Raises CheckFailed if the submission differs from the listed one."""
         stored = super().stored(client, upload)
         version = stored.submission.version
         if stored != self._listed.setdefault((client, version), stored):
@@ -131,7 +129,7 @@ class ReplayedSubmissions(RecordedSubmissions):
         return stored
 
     def read_submission(self, client: str, version: int) -> bytes:
-        """See ``Holdings.read_submission``. Raises CheckFailed for shares that are not those which were compared."""
+        """See ``SubmissionView.read_submission``. Raises CheckFailed for shares with other digests than compared."""
         body = super().read_submission(client, version)
         stored = self._listed[client, version]
         digests = self._forms[stored.submission.form].component_digests(
@@ -144,14 +142,14 @@ class ReplayedSubmissions(RecordedSubmissions):
         return body
 
     def load_total(self, round: int, pid: int) -> RunningTotal:
-        """See ``Holdings.load_total``."""
+        """See ``SubmissionView.load_total``."""
         total = super().load_total(round, pid)
         self._resumed.append((round, encode(total.commitment(self.commitment_key()))))
         return total
 
 
 class ReplayedMessage(NamedTuple):
-    """A message by what a transcript says of it."""
+    """A message, by the fields of its record in a transcript."""
 
     peer: int
     label: str
@@ -163,7 +161,7 @@ class ReplayedMessage(NamedTuple):
 
 @dataclass(slots=True, repr=False)
 class ReplayTransport:
-    """A ``Transport`` on a recording: gives back what was received, and collects what would be sent and opened."""
+    """A ``Transport`` on a recording: returns the received messages, and collects the sent ones and the openings."""
 
     pid: int
     recording: Recording
@@ -173,11 +171,11 @@ class ReplayTransport:
     openings: list[tuple[str, int, str, int, str]] = field(default_factory=list)
 
     def component_key(self, component: int) -> bytes:
-        """See ``Transport``. Raises CheckFailed where the recording lacks it."""
+        """See ``Transport``. Raises CheckFailed if the recording lacks the key."""
         return self._key(str(component))
 
     def private_key(self) -> bytes:
-        """See ``Transport``. Raises CheckFailed where the recording lacks it."""
+        """See ``Transport``. Raises CheckFailed if the recording lacks the key."""
         return self._key("private")
 
     def _key(self, name: str) -> bytes:
@@ -192,8 +190,8 @@ class ReplayTransport:
         self.sent.append(self._message(peer, label, payload, cost))
 
     async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
-        """See ``Transport``. Raises ReplayEnded where nothing was received."""
-        # As in a run, others go on while this one waits.
+        """See ``Transport``. Raises ReplayEnded if the recording has no such message."""
+        # Other tasks go on during a wait, as in a run.
         await asyncio.sleep(0)
         if (peer, label) not in self.recording.received:
             raise ReplayEnded
@@ -217,9 +215,9 @@ class ReplayTransport:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReplayResult:
-    """What came of a recording: messages and openings, the ``records`` of inputs and conclusions, totals resumed.
+    """Result of a replay: messages and openings, ``records`` of inputs and conclusions, and resumed totals.
 
-    ``problem`` is why the protocol did not go on with it.
+    ``problem`` is the reason why the protocol did not continue, "" if it did.
     """
 
     transport: ReplayTransport
@@ -229,7 +227,7 @@ class ReplayResult:
 
 
 class _NoEstimator:
-    """The estimator of a replay: what it would say is in the recording."""
+    """The estimator of a replay; the recording has the lead's estimates."""
 
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
@@ -238,16 +236,17 @@ class _NoEstimator:
 
 
 class _NoProgress:
-    """Progress that nobody watches."""
+    """Progress without output."""
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         return
 
 
 def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
-    """Judge a server's folder: replay/ against its transcript among ``transcripts``, or against the one in ``folder``.
+    """Verifies the recordings in replay/ of a server's folder.
 
-    Returns the sentence of a pass; raises Failed.
+    They are compared with the server's transcript among ``transcripts``, or with the one in ``folder``. Returns the
+    sentence of a pass. Raises CheckFailure.
     """
     pid = recording_server(folder)
     if pid is None:
@@ -303,7 +302,7 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
 
 
 def _transcript_of(folder: Path, pid: int, transcripts: Path | None) -> Path:
-    """The server's own, or the one that a trial has moved from its server's folder into that of the run."""
+    """Returns the path of the server's own transcript, or of the copy that a trial moved to the run's folder."""
     own, moved = folder / "transcript.jsonl", folder.resolve().parent.parent / "transcripts"
     if transcripts is None and not own.exists() and moved.is_dir():
         transcripts = moved
@@ -311,7 +310,7 @@ def _transcript_of(folder: Path, pid: int, transcripts: Path | None) -> Path:
 
 
 def recording_server(folder: Path) -> int | None:
-    """Whose recording is in a folder, None where there is none."""
+    """Returns the number of the server whose recording is in a folder, None if there is none."""
     try:
         return int((folder / REPLAY_FOLDER / SERVER_FILE).read_text().strip())
     except (OSError, ValueError):
@@ -319,7 +318,7 @@ def recording_server(folder: Path) -> int | None:
 
 
 def _transcript(path: Path) -> ServerTranscript:
-    """The transcript of any server, well-formed. Raises Failed."""
+    """Returns the well-formed transcript of any server. Raises CheckFailure."""
     (unnamed,) = load_transcripts([path])
     first = unnamed.reading.records[0] if unnamed.reading.records else None
     party = first.get("party") if first else None
@@ -331,7 +330,7 @@ def _transcript(path: Path) -> ServerTranscript:
 
 
 def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> ReplayResult:
-    """Run the server's code on a recording to its end."""
+    """Runs the server's code on a recording to its end."""
     transport = ReplayTransport(pid, recording)
     if not recording.keys:
         return ReplayResult(transport)
@@ -378,7 +377,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
         except ReplayEnded:
             pass
         except ProtocolViolation as error:
-            # It may follow from what this server has sent, which is compared first.
+            # The violation may follow from this server's own messages, which are compared first.
             problem = f"the protocol does not go on with it: {error}"
         except ProtocolError as error:
             raise CheckFailed(f"the protocol does not go on with it: {error}") from error
@@ -388,7 +387,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
 
 
 def _transcript_conclusions(path: Path) -> list[Record]:
-    """Who was counted and what was noted, as a transcript has it, but for the times; nothing where there is none."""
+    """Returns a transcript's records on counted owners and notes, without times; none if there is no file."""
     records = read(path).records if path.exists() else ()
     return [_timeless(r) for r in records if r is not None and r["kind"] in _CONCLUSIONS]
 
@@ -400,7 +399,7 @@ def _timeless(record: Record) -> Record:
 def _attempt_of(
     transport: ReplayTransport, attempts: Sequence[TranscriptAttempt]
 ) -> TranscriptAttempt | None:
-    """The attempt whose messages a recording is of: labels repeat in another mesh, digests never do."""
+    """Returns the attempt with a recording's messages; labels repeat in another mesh, digests never do."""
     digests = {message.digest for message in (*transport.received, *transport.sent)}
     for attempt in attempts:
         if any(entry.text("digest") in digests for entry in attempt.of("received", "sent")):
@@ -409,7 +408,7 @@ def _attempt_of(
 
 
 def _without_messages(attempts: Sequence[TranscriptAttempt]) -> TranscriptAttempt | None:
-    """An attempt that may have had messages, none of which its transcript kept when the server was killed."""
+    """Returns an attempt that may have had messages which its transcript lost when the server was killed."""
     silent = (a for a in attempts if not a.clean and not any(a.of("sent", "received")))
     return next(silent, None)
 
@@ -452,7 +451,7 @@ def _compare(transport: ReplayTransport, attempt: TranscriptAttempt) -> None:
 
 
 def _compare_records(played: Sequence[Record], attempt: TranscriptAttempt) -> None:
-    """Submissions, totals, choices: all that the transcript says of them; where it broke off, up to there."""
+    """Compares submissions, totals and choices with the transcript; in a broken attempt up to the break."""
     written = list(attempt.of(*_CONCLUSIONS))
     for entry, record in zip(written, played, strict=False):
         require(
@@ -470,7 +469,7 @@ def _compare_records(played: Sequence[Record], attempt: TranscriptAttempt) -> No
 def _compare_totals(
     resumed: Sequence[tuple[int, str]], transcript: ServerTranscript, attempt: TranscriptAttempt
 ) -> None:
-    """A total from before a restart is one that an attempt before this one had, by its commitment."""
+    """Verifies, by its commitment, that a total from before a restart is one of an earlier attempt."""
     earlier = transcript.attempts[: transcript.attempts.index(attempt)]
     committed = {
         (note.number("round"), note.text("commitment"))

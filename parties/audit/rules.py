@@ -1,7 +1,7 @@
-"""How an audit is made: a table of rules, each with a name, a check, and what it needs to be judged.
+"""Rules of an audit: a table of checks with their names and prerequisites, and the code that runs them.
 
-Provides ``Rule``, ``Prerequisite``, ``AuditCase`` (a run's evidence, and its terms: what the configuration in it says),
-``run_rules``, and ``READABLE``, the rules that come before all others. Nothing is secret.
+An ``AuditCase`` has a run's evidence and its terms, the auditor's reading of the configuration in it. The rules
+``READABLE`` come before all others. No value here is secret.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Needed = TypeVar("Needed", contravariant=True)
 
 
 class Prerequisite(Enum):
-    """What a check needs, named after the check that tells whether it is there."""
+    """Prerequisite of a check, named after the check that establishes it."""
 
     NOTHING = ""
     FILES = "files"
@@ -37,7 +37,7 @@ class Prerequisite(Enum):
 
 
 class AuditCase(Generic[Known]):
-    """A run folder: the transcripts ``names`` in it, and what ``terms_of`` makes of the configuration in them."""
+    """A run folder: its transcripts ``names``, and the terms that ``terms_of`` computes from their configuration."""
 
     def __init__(
         self,
@@ -56,31 +56,31 @@ class AuditCase(Generic[Known]):
 
     @cached_property
     def evidence(self) -> Evidence:
-        """The transcripts. Raises Failed where one cannot be read."""
+        """Parsed transcripts. Raises CheckFailure if one cannot be read."""
         paths = [self._directory / "transcripts" / name for name in self._names]
         transcripts = load_transcripts(paths)
         return Evidence(self._directory, transcripts, self._certificates, self._agreed)
 
     @cached_property
     def terms(self) -> Known:
-        """What the configuration says. Raises Failed, or one of CONTRADICTIONS, where nothing can be made of it."""
+        """Terms of the configuration. Raises CheckFailure, or one of CONTRADICTIONS, if it is unusable."""
         return self._terms_of(self.evidence)
 
     def has_terms(self) -> bool:
-        """Whether something can be made of the configuration."""
+        """True if the configuration is usable."""
         try:
             return self.terms is not None
         except (CheckFailure, *CONTRADICTIONS):
             return False
 
     def files(self) -> str:
-        """All transcripts are there and can be read."""
+        """Verifies that all transcripts are there and can be read."""
         return f"The folder has {', '.join(self._names[: len(self.evidence.transcripts)])}."
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[Needed]):
-    """A check by its name: ``check`` returns the sentence of a pass, or raises Failed or NotApplicable."""
+    """A check by its name: ``check`` returns the sentence of a pass, or raises CheckFailure or NotApplicable."""
 
     name: str
     check: Callable[[AuditCase[Needed]], str]
@@ -95,7 +95,7 @@ READABLE: tuple[Rule[object], ...] = (
 
 
 def run_rules(case: AuditCase[Terms], rules: Sequence[Rule[Terms]]) -> tuple[Check, ...]:
-    """Make every check in its order; one whose needs are not met is said to be skipped."""
+    """Makes every check in its order; a check with an unmet prerequisite is reported as skipped."""
     made: dict[str, Check] = {}
     for rule in rules:
         if _is_met(rule.needs, made, case):
@@ -109,6 +109,6 @@ def _is_met(need: Prerequisite, made: dict[str, Check], case: AuditCase[object])
     if need is Prerequisite.NOTHING:
         return True
     if need is Prerequisite.CONFIGURATION:
-        # What it says can be judged even where it is not what was agreed on.
+        # A configuration allows checks even if it is not the agreed one.
         return made[Prerequisite.FORM.value].status == PASS and case.has_terms()
     return made[need.value].status == PASS

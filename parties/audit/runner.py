@@ -1,8 +1,8 @@
 """The audit of a run folder: every check in its order.
 
-Provides ``audit_folder`` and what it returns. A folder has transcripts/ with party-{0,1,2}.jsonl, or server.jsonl of a
-FLAIM, SecAgg or silos' server, and certificates/ with ca.crt and the servers' certificates; config.toml and report.json
-are compared where they are there. Nothing is secret. Known limits: `parties.audit.findings.LIMITS`.
+A folder has transcripts/ with party-{0,1,2}.jsonl, or with server.jsonl of a server of FLAIM, SecAgg or silos, and
+certificates/ with ca.crt and the servers' certificates; config.toml and report.json are compared if they are there. No
+value here is secret. Known limits: `parties.audit.findings.LIMITS`.
 """
 
 from collections.abc import Sequence
@@ -53,10 +53,10 @@ PAIRS = ((0, 1), (0, 2), (1, 2))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
-    """All checks; ``evidence`` and ``terms`` are None where the transcripts did not even bear them.
+    """All checks of an audit; ``evidence`` and ``terms`` are None if the transcripts were not readable enough for them.
 
-    ``servers`` is how many wrote transcripts: three, or the one of FLAIM; what its audit cannot show is in
-    ``server_limits``.
+    ``servers`` is the number of servers that wrote transcripts: three, or one for FLAIM, SecAgg and silos.
+    ``server_limits`` are the limits of the audit of one server.
     """
 
     checks: tuple[Check, ...]
@@ -67,20 +67,20 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed, and some passed."""
+        """True if no check failed, and some passed."""
         statuses = {check.status for check in self.checks}
         return FAIL not in statuses and PASS in statuses
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What it cannot show, in sentences."""
+        """Limits of the audit, in sentences."""
         if self.servers != len(FILES):
             return self.server_limits
         proved = self.terms is not None and self.terms.config.run.security == MALICIOUS
         return PROVED_LIMITS if proved else LIMITS
 
     def to_dict(self) -> dict[str, object]:
-        """The document that ``syncret audit --json`` prints."""
+        """Returns the document that ``syncret audit --json`` prints."""
         return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
 
 
@@ -91,11 +91,15 @@ def audit_folder(
     replays: Sequence[Path] = (),
     agreed: Path | None = None,
 ) -> Audit:
-    """Make every check on the run in ``directory``, and judge the recordings in the servers' folders ``replays``.
+    """Makes every check on the run in ``directory``, and verifies the recordings in the servers' folders ``replays``.
 
-    ``certificates`` are in the run's own folder unless given. ``agreed`` is the configuration that the auditor knows to
-    be the right one. Without ``directory``, recordings are judged against the transcripts in their own folders.
-    Raises StoreError where ``directory`` holds no transcripts, or not those of who is said to have recorded something.
+    Args:
+        directory: the run's folder. Without it, recordings are compared with the transcripts in their own folders.
+        certificates: folder of the certificates, by default in the run's folder.
+        replays: the servers' folders with recordings.
+        agreed: the configuration that the auditor knows to be the right one.
+
+    Raises StoreError if ``directory`` holds no transcripts, or one server's transcript while ``replays`` are given.
     """
     if directory is None:
         return Audit(_replays(None, replays), None, None)
@@ -138,7 +142,7 @@ def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Aud
 
 
 def _protocol(case: AuditCase[object]) -> str:
-    """What the header says that was run; nothing where it cannot be read."""
+    """Returns the protocol in the header; "" if the transcript cannot be read."""
     try:
         return case.evidence.transcripts[0].protocol
     except CheckFailure:
@@ -161,7 +165,7 @@ def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, 
 
 
 def _configuration(case: AuditCase[RunTerms]) -> str:
-    # What was agreed on: before round 0 chose any bins.
+    # The servers agreed on the configuration before round 0 chose any bins.
     config, workload = case.terms.config, case.terms.config.build_workload()
     bits = security_bits(config, workload)
     plan = run_identity(config, workload.digest(), case.terms.plan, bits).plan

@@ -1,11 +1,12 @@
 """The configuration of a run: TOML in, frozen dataclasses out.
 
-``sections`` has the sections, ``reading`` takes them out of TOML tables, ``whole`` puts them together, ``files`` begins
-at a file. Everything in a config is public; it names key files but holds no key. Unknown sections and keys are refused
-with a hint, units are in the names (``_s`` seconds, ``_mb`` megabytes), values are checked when they are made. What
-servers and data owners of a run have to agree on is in ``Config.digest``. [[party]] and [tls] may be missing in a
-config for a trial on one machine; ``require_parties`` and ``require_tls`` say so where they are needed.
-Known limits: exactly three parties; one domain, one workload.
+``schema`` and ``sources`` define the sections, ``parsing`` reads the sections from TOML tables, ``config`` combines the
+sections to a `Config`, ``files`` reads TOML files. All values in a config are public: a config names key files but
+holds no key. Parsing refuses unknown sections and keys with a hint. Names contain the units (``_s`` seconds, ``_mb``
+megabytes). The constructors check the values. ``Config.digest`` covers the values that servers and data owners of a run
+have to agree on. A config for a trial on one machine needs no [[party]] and no [tls]; ``require_parties`` and
+``require_tls`` raise ConfigError where a run needs these sections. Known limits: exactly three parties; one domain, one
+workload.
 """
 
 from parties.config.config import Config, agreed_digest, apply_overrides, config_from_dict

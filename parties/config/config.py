@@ -1,4 +1,4 @@
-"""A whole configuration: sections that fit together, what the parties agree on, and the way to TOML and back."""
+"""A whole configuration: sections that fit together, its agreed part, and conversion from TOML and back."""
 
 import hashlib
 import json
@@ -38,7 +38,11 @@ _OWN_SECTIONS = ("tls", "timeouts", "compute")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A whole run. ``parties`` is empty or has three entries; ``base`` is the folder that [tls] paths start from."""
+    """Configuration of a run.
+
+    ``parties`` is empty or has three entries. ``base`` is the folder that relative paths in [tls] start from.
+    ``source`` names the configuration in errors.
+    """
 
     run: RunSection
     workload: WorkloadSection
@@ -54,7 +58,7 @@ class Config:
     sources: tuple[SourceSection, ...] = ()
     silos: SilosSection | None = None
     algorithm: tuple[str, Mapping[str, object]] | None = None
-    """What is computed between silos: its name and its table, which the algorithm itself reads."""
+    """Name and table of the algorithm between silos; the algorithm itself parses the table."""
 
     def __post_init__(self) -> None:
         check_sources(self.sources, self.run, self.clients, self.domain)
@@ -109,17 +113,20 @@ class Config:
 
     @property
     def owners(self) -> frozenset[str]:
-        """The data owners that may take part, by name; none where nobody is named: whoever has a certificate."""
+        """Names of the data owners that may take part; empty where every owner with a certificate may."""
         section = self.silos or self.flaim
         return frozenset(self.clients.names or (section.clients if section is not None else ()))
 
     @property
     def rows_of_unit(self) -> int:
-        """By how many rows of the whole table one unit of privacy can count, at most (run.unit)."""
+        """Maximum number of rows of the whole table that one unit of privacy (run.unit) counts for."""
         return rows_of_unit(self.sources, self.run)
 
     def source_of(self, owner: str) -> int:
-        """The number of the source that an owner has a table of. Raises ConfigError where it is in none."""
+        """Returns the number of the source that ``owner`` has a table of.
+
+        Raises ConfigError if no source lists the owner.
+        """
         for number, source in enumerate(self.sources):
             if owner in source.owners:
                 return number
@@ -130,11 +137,11 @@ class Config:
         )
 
     def resolved(self, domain: Domain) -> "Config":
-        """The same run on its domain after private bins were measured; not what the parties agreed on."""
+        """Returns a copy with ``domain``, whose private bins are measured; the parties agree on the original config."""
         return replace(self, domain=domain)
 
     def check_bins(self) -> None:
-        """Raises ConfigError for private bins that are still to be measured, where nothing does that."""
+        """Raises ConfigError for private bins still to be measured; for methods that do not measure bins."""
         if private := unmeasured(self.domain):
             raise ConfigError(
                 self.source,
@@ -144,10 +151,11 @@ class Config:
             )
 
     def check_rows(self, rows: int, capacity: int | None = None) -> None:
-        """Raises DataError where an owner has more rows than its ``capacity``, or the bound; none are a table, too.
+        """Raises DataError if a table has more rows than its owner's ``capacity``, or by default than the agreed bound.
 
-        Its own program asks this, before anything is counted or sent: that an owner takes part says of its table that
-        it is not larger than all have agreed on, or than the owner has declared, and nothing else.
+        The owner's own program calls this before it counts or sends anything. An owner's participation therefore
+        reveals about its table only that the table is not larger than the agreed bound, or than the capacity that the
+        owner declared. A table may have no rows.
         """
         bound, where = self.clients.rows_per_client, f"clients.rows_per_client in {self.source}"
         if capacity is not None:
@@ -159,7 +167,7 @@ class Config:
             raise DataError(f"the table has {rows} rows; expected at most {bound} ({where})")
 
     def require_parties(self) -> tuple[PartySection, ...]:
-        """The three parties. Raises ConfigError where the config has none."""
+        """Returns the three parties. Raises ConfigError if the config has none."""
         if not self.parties:
             one = (
                 f"; with [{self.federation_section}] it is syncret {self.federation_section}-server "
@@ -174,7 +182,7 @@ class Config:
         return self.parties
 
     def require_flaim(self) -> FlaimSection:
-        """[flaim] with address, the server's key and the clients' names. Raises ConfigError where one is missing."""
+        """Returns [flaim] with address, server's key and clients' names. Raises ConfigError if one is missing."""
         if self.silos is not None:
             raise ConfigError(
                 self.source,
@@ -185,7 +193,10 @@ class Config:
         return self.flaim  # type: ignore[return-value]
 
     def require_federation(self) -> FlaimSection | SilosSection:
-        """[silos] where there is one, else [flaim], with address, key and names. Raises ConfigError."""
+        """Returns [silos] if there is one, else [flaim], with address, key and names.
+
+        Raises ConfigError if one is missing.
+        """
         if self.silos is None:
             return self.require_flaim()
         self._check_federation("silos", self.silos)
@@ -193,7 +204,7 @@ class Config:
 
     @property
     def federation_section(self) -> str:
-        """The section that ``require_federation`` gives, by name."""
+        """Name of the section that ``require_federation`` returns."""
         return "flaim" if self.silos is None else "silos"
 
     def _check_federation(self, name: str, section: FlaimSection | SilosSection | None) -> None:
@@ -207,7 +218,7 @@ class Config:
                 )
 
     def require_tls(self, pid: int | None = None, name: str | None = None) -> CertificateFiles:
-        """The certificate files of server ``pid``, of FLAIM's server ``name``, or (neither) of a data owner.
+        """Returns the certificate files of server ``pid``, of FLAIM's server ``name``, or (neither) of a data owner.
 
         Raises ConfigError if there are none.
         """
@@ -220,9 +231,9 @@ class Config:
         return self.tls.files(self.base, pid, name)
 
     def build_workload(self) -> Workload:
-        """The workload that [workload] describes. Raises ConfigError where it does not fit the domain.
+        """Returns the workload that [workload] describes. Raises ConfigError if it does not fit the domain.
 
-        Columns whose private bins are still to be measured have as many cells as they come to at most.
+        Columns whose private bins are still to be measured have their maximum number of cells.
         """
         section, domain = self.workload, stand_in(self.domain)
         try:
@@ -239,7 +250,7 @@ class Config:
             raise ConfigError(self.source, "workload", str(error)) from error
 
     def to_dict(self) -> dict[str, object]:
-        """The TOML document as a dictionary, every default filled in; [tls] paths absolute."""
+        """Returns the TOML document as a dictionary, with every default filled in and absolute [tls] paths."""
         document: dict[str, object] = {
             "run": parsing.section_dict(self.run),
             "workload": parsing.workload_dict(self.workload),
@@ -274,15 +285,18 @@ class Config:
         return document
 
     def resolved_toml(self) -> str:
-        """The config as TOML with every default filled in; loads to an equal Config from any folder."""
+        """Returns the config as TOML with every default filled in; loads to an equal Config from any folder."""
         return tomli_w.dumps(self.to_dict())
 
     def digest(self) -> str:
-        """Hex SHA-256 of ``agreed``."""
+        """Returns the hex SHA-256 of ``agreed``."""
         return agreed_digest(self.agreed())
 
     def agreed(self) -> dict[str, object]:
-        """All that the parties of a run have to agree on: no addresses, [tls], [timeouts], [compute], record_replay."""
+        """Returns the values that all parties agree on.
+
+        These are all but addresses, [tls], [timeouts], [compute] and record_replay, and ``idle_s`` of a federation.
+        """
         document = self.to_dict()
         agreed = {key: value for key, value in document.items() if key not in _OWN_SECTIONS}
         run = parsing.section_dict(self.run)
@@ -297,20 +311,26 @@ class Config:
         return agreed
 
     def override(self, values: Mapping[str, object]) -> "Config":
-        """A copy with other values by dotted key ("run.rounds", "party"); None removes a key. Raises ConfigError."""
+        """Returns a copy with other values by dotted key ("run.rounds", "party"); None removes a key.
+
+        Raises ConfigError.
+        """
         document = self.to_dict()
         apply_overrides(document, values)
         return config_from_dict(document, source=self.source, base=self.base)
 
 
 def agreed_digest(agreed: Mapping[str, object]) -> str:
-    """Hex SHA-256 of what ``Config.agreed`` gives, in canonical JSON."""
+    """Returns the hex SHA-256 of the canonical JSON of ``agreed``, the result of ``Config.agreed``."""
     canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(b"syncret config 1\n" + canonical.encode()).hexdigest()
 
 
 def apply_overrides(document: dict[str, object], values: Mapping[str, object]) -> None:
-    """Set ``values`` by dotted key in a TOML ``document``; None removes the key."""
+    """Sets ``values`` by dotted key in a TOML ``document``; None removes the key.
+
+    Raises ConfigError if a section of ``document`` is not a table.
+    """
     for key, value in values.items():
         section, _, name = key.partition(".")
         table = document.setdefault(section, {}) if name else document
@@ -323,7 +343,7 @@ def apply_overrides(document: dict[str, object], values: Mapping[str, object]) -
 
 
 def config_from_dict(document: Mapping[str, object], *, source: str, base: Path) -> Config:
-    """A checked Config from a TOML document; ``source`` names it in errors. Raises ConfigError."""
+    """Returns a checked Config from a TOML document; ``source`` names the document in errors. Raises ConfigError."""
     try:
         parsing.check_sections(document)
         return Config(

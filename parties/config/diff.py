@@ -1,8 +1,8 @@
-"""What two configurations do not have alike, key by key, for the people who have to agree on one.
+"""Differences of two configurations, key by key, for people who have to agree on one.
 
-Provides ``differences``; ``agreed_bytes``, which a party shows another one whose digest differs, and
-``differences_text``, what the other makes of them. All of it is public (`Config.agreed`). What is shown is not
-believed: it is read within a limit, and shown without what would move a terminal's cursor.
+A party sends ``agreed_bytes`` to a peer whose digest differs; the peer turns them into ``differences_text``.
+Configurations are public (`Config.agreed`). The peer's bytes are not trusted: reading has a limit, and the text
+contains no control characters that would move a terminal's cursor.
 """
 
 import json
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from parties.config.config import Config, agreed_digest
 
 MAX_BYTES = 1 << 24
-"""Of a configuration as JSON."""
+"""Maximum length of a configuration as JSON, in bytes."""
 _LONGEST, _LONGEST_KEY = 60, 120
 _MAX_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A dotted ``key`` and its two values as JSON; None where one has no such key."""
+    """A dotted ``key`` and its two values as JSON; None where a configuration lacks the key."""
 
     key: str
     ours: str | None
@@ -33,7 +33,7 @@ class Difference:
 
 
 def differences(ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[Difference]:
-    """Of two documents as ``Config.agreed`` gives; columns and servers go by their names."""
+    """Returns the differences of two documents from ``Config.agreed``; columns and servers are matched by name."""
     here, there = dict(_flatten("", ours)), dict(_flatten("", theirs))
     keys = [*here, *(key for key in there if key not in here)]
     return [
@@ -68,12 +68,12 @@ def _shortened(text: str) -> str:
 
 
 def agreed_bytes(config: Config) -> bytes:
-    """What all parties have to agree on, as JSON."""
+    """Returns the agreed part of a configuration as JSON."""
     return json.dumps(config.agreed(), sort_keys=True).encode()
 
 
 def differences_text(config: Config, theirs: bytes, peer: str) -> str:
-    """Where ``theirs``, from the party ``peer`` name is given, differs from ``config``, in one line."""
+    """Returns the differences between ``config`` and ``theirs``, the bytes of the party named ``peer``, in one line."""
     unread = f"{peer} does not show its configuration"
     try:
         lines = json.loads(theirs)
@@ -91,7 +91,7 @@ def differences_text(config: Config, theirs: bytes, peer: str) -> str:
 
 
 def _printable(text: str, peer: str) -> str:
-    """Without control characters; "there" is a party with a name."""
+    """Replaces control characters of a difference's text, and "there" by the name of ``peer``; limits the length."""
     text = text.removesuffix(" there") + f" at {peer}"
     longest = _LONGEST_KEY + 2 * _LONGEST + len(peer) + 20
     return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])

@@ -1,4 +1,4 @@
-"""Configs from where they are: a file, a command's options, the agreed part in a transcript."""
+"""Configs from a file, from a command's options, and from the agreed part in a transcript."""
 
 import re
 from collections.abc import Mapping
@@ -14,24 +14,27 @@ from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
 
 _IMPLIED_FORMAT = Dialect(header_line=1)
-"""The files of implied columns are public: that their first line is a header nobody has to ask."""
+"""Format of the files of implied columns; these files are public and their first line is always a header."""
 
 
 def overrides_from_options(given: Mapping[str, object]) -> dict[str, object]:
-    """What a command's options change in a config: those that were given, and defaults that depend on them anew."""
+    """Returns the given options as changes of a config, and resets the defaults that depend on them."""
     changes = {key: value for key, value in given.items() if value is not None}
     if "clients.participation" in changes:
         changes["clients.minimum"] = None  # Its default depends on the participation.
     if changes.get("run.schedule") == ANNEALED and "run.rounds" not in changes:
-        changes["run.rounds"] = None  # The budget says how many.
+        changes["run.rounds"] = None  # Its default follows from the columns.
     if "run.rounds" in changes and "run.schedule" not in changes:
-        changes |= {"run.schedule": FIXED, "run.tree_share": None}  # So many are alike.
+        changes |= {"run.schedule": FIXED, "run.tree_share": None}  # Given rounds are fixed.
     return changes
 
 
 def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Config:
-    """The config of ``path``, with ``overrides_from_options`` by dotted key ("run.rounds") applied before it is
-    checked.
+    """Returns the config of ``path``, checked after ``overrides`` by dotted key ("run.rounds") were applied.
+
+    Args:
+        path: the TOML file.
+        overrides: the result of ``overrides_from_options``.
 
     Raises ConfigError with file and key: unreadable file, broken TOML, unknown or missing key, wrong type or value.
     """
@@ -58,7 +61,7 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
 
 
 def _read_implied(document: Mapping[str, object], path: Path) -> None:
-    """Put the content of the tables that implied columns name into ``document``, where all parties agree on it."""
+    """Copies the tables that implied columns name into ``document``, so that all parties agree on their content."""
     columns = document.get("column")
     for column in columns if isinstance(columns, list) else []:
         if isinstance(column, dict) and "implied_by" in column and "table" in column:
@@ -86,7 +89,7 @@ def _read_implied(document: Mapping[str, object], path: Path) -> None:
 
 
 def agreed_config(agreed: Mapping[str, object]) -> Config:
-    """A Config from what ``Config.agreed`` gives; its addresses are placeholders. Raises ConfigError."""
+    """Returns a Config from the result of ``Config.agreed``, with placeholders for addresses. Raises ConfigError."""
     tables = agreed.get("party")
     parties = [
         {**table, "mesh": f"party-{pid}.invalid:1", "ingest": f"party-{pid}.invalid:2"}

@@ -1,4 +1,4 @@
-"""What single values of a config have to be; a failure is a ConfigError with the key, whose file is not known yet."""
+"""Checks of single values of a config; a failure raises ConfigError with the key and without the file, unknown here."""
 
 import datetime
 import math
@@ -9,7 +9,7 @@ from parties.crypto.pinned_key import KEY_PATTERN
 from parties.foundation.errors import ConfigError
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-"""What run ids, party names and client names look like: they appear in URLs, file names and certificates."""
+"""Pattern of run ids, party names and client names, which appear in URLs, file names and certificates."""
 
 
 def check(condition: bool, key: str, message: str) -> None:
@@ -19,7 +19,7 @@ def check(condition: bool, key: str, message: str) -> None:
 
 
 def check_number(key: str, value: float, *, low: float, high: float = math.inf) -> None:
-    """Refuse a value that is not finite, below ``low`` or above ``high``."""
+    """Refuses a value that is not finite, below ``low`` or above ``high``."""
     finite = isinstance(value, int) or math.isfinite(value)
     check(finite and low <= value <= high, key, f"is {value}; {_range(low, high)}")
 
@@ -29,7 +29,7 @@ def _range(low: float, high: float) -> str:
 
 
 def check_name(key: str, value: str) -> None:
-    """Refuse a run, party or client name that cannot stand in a URL, a file name and a certificate."""
+    """Refuses a run, party or client name that cannot stand in a URL, a file name and a certificate."""
     check(
         NAME_PATTERN.fullmatch(value) is not None,
         key,
@@ -38,14 +38,14 @@ def check_name(key: str, value: str) -> None:
 
 
 def check_names(key: str, names: Sequence[str]) -> None:
-    """Refuse names that cannot stand where names do, or that stand twice."""
+    """Refuses names that ``check_name`` refuses, and names that repeat."""
     for name in names:
         check_name(key, name)
     check(len(set(names)) == len(names), key, "has a name twice; expected different names")
 
 
 def read_time(key: str, text: str) -> datetime.datetime:
-    """A time of RFC 3339. Raises ConfigError where it is none, or has no offset."""
+    """Returns a time of RFC 3339. Raises ConfigError if ``text`` is not one, or has no offset."""
     expected = "expected a time with its offset, such as 2026-12-01T18:00:00+01:00"
     try:
         time = datetime.datetime.fromisoformat(text)
@@ -60,7 +60,7 @@ def read_time(key: str, text: str) -> datetime.datetime:
 
 
 def check_key_hash(key: str, value: str) -> None:
-    """Refuse what is no hash of a public key."""
+    """Refuses a value that is not the hash of a public key."""
     check(
         KEY_PATTERN.fullmatch(value) is not None,
         key,
@@ -69,5 +69,5 @@ def check_key_hash(key: str, value: str) -> None:
 
 
 def check_choice(key: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuse a value that is not one of ``allowed``."""
+    """Refuses a value that is not one of ``allowed``."""
     check(value in allowed, key, f"is {value!r}; expected one of {', '.join(allowed)}")

@@ -1,6 +1,6 @@
-"""TOML tables in, sections out, and back: keys known, required ones there, types right. Raises ConfigError.
+"""Conversion of TOML tables to sections and back: known keys, required keys, types. Raises ConfigError.
 
-The file is not known here: whoever reads it puts its name into the error (`parties.config.config`).
+The errors lack the file's name, which `parties.config.config` adds.
 """
 
 import datetime
@@ -55,16 +55,18 @@ _Section = TypeVar("_Section")
 
 
 def check_sections(document: Mapping[str, object]) -> None:
-    """Refuse a document with an unknown section, or without one that has to be there."""
+    """Refuses a document with an unknown section, or without a required one."""
     _check_known(document, _SECTIONS, "")
     for name in ("run", "clients", "column"):
         check(name in document, name, f"is missing; expected {_heading(name)}")
 
 
 def read_run(document: Mapping[str, object]) -> RunSection:
-    """[run]; with schedule = "annealed" its rounds follow from the columns, with sources owners send rows.
+    """Returns [run].
 
-    Without rounds and schedule it is annealed, but between silos, whose algorithms say how many rounds they have.
+    With schedule = "annealed" the default of ``rounds`` follows from the columns. With sources the default of ``input``
+    is rows. Without rounds and schedule the run is annealed, except between silos, whose algorithms define their
+    rounds.
     """
     table = document["run"]
     given = table if isinstance(table, Mapping) else {}
@@ -79,7 +81,7 @@ def read_run(document: Mapping[str, object]) -> RunSection:
 
 
 def read_workload(document: Mapping[str, object]) -> WorkloadSection:
-    """[workload]: drawn queries or listed ones, not both."""
+    """Returns [workload]: drawn queries or listed ones, not both."""
 
     def count(key: str, value: object) -> int | None:
         return None if value == "all" else _integer(key, value, or_else=' or "all"')
@@ -117,10 +119,10 @@ def read_workload(document: Mapping[str, object]) -> WorkloadSection:
 
 
 def read_clients(document: Mapping[str, object]) -> ClientsSection:
-    """[clients]; ``names`` follow from the sources' owners, ``expected`` from names.
+    """Returns [clients]; ``names`` default to the sources' owners, ``expected`` to the number of names.
 
-    The default of ``minimum`` depends on the participation; in FLAIM and between silos, which go on without clients
-    that leave, it is theirs.
+    The default of ``minimum`` depends on the participation. FLAIM and algorithms between silos continue without clients
+    that leave; there the default is the ``minimum`` of [flaim] or [silos].
     """
     table = document["clients"]
     table = table if isinstance(table, Mapping) else {}
@@ -144,7 +146,7 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
 
 
 def _default_minimum(document: Mapping[str, object], expected: object) -> object:
-    """The default of clients.minimum where everybody takes part in every round."""
+    """Returns the default of clients.minimum if every client takes part in every round."""
     section = document.get("flaim")
     if any(name in document for name in SILO_ALGORITHMS):
         section = document.get("silos", {})
@@ -156,7 +158,7 @@ def _default_minimum(document: Mapping[str, object], expected: object) -> object
 
 
 def read_sources(document: Mapping[str, object]) -> tuple[SourceSection, ...]:
-    """All [[source]] tables; a key of one column may stand without brackets."""
+    """Returns all [[source]] tables; a key of one column may stand without brackets."""
 
     def key(name: str, value: object) -> tuple[str, ...]:
         return (value,) if isinstance(value, str) else _names(name, value)
@@ -169,14 +171,14 @@ def read_sources(document: Mapping[str, object]) -> tuple[SourceSection, ...]:
 
 
 def source_dict(section: SourceSection) -> dict[str, object]:
-    """A [[source]] as its TOML table, without lists that are empty."""
+    """Returns a [[source]] as its TOML table, without empty lists."""
     values = section_dict(section)
     lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
     return {name: value for name, value in (values | lists).items() if value != []}
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:
-    """[[column]], [missing], [format] and ignore."""
+    """Returns the domain of [[column]], [missing], [format] and ignore."""
     tables = {key: document[key] for key in _OF_THE_DOMAIN if key in document}
     _tables(document, "column")
     try:
@@ -186,41 +188,41 @@ def read_domain(document: Mapping[str, object]) -> Domain:
 
 
 def read_parties(document: Mapping[str, object]) -> tuple[PartySection, ...]:
-    """All [[party]] tables."""
+    """Returns all [[party]] tables."""
     return tuple(_party(table, index) for index, table in enumerate(_tables(document, "party")))
 
 
 def read_tls(document: Mapping[str, object]) -> TlsSection | None:
-    """[tls], or None where there is none."""
+    """Returns [tls], or None if there is none."""
     return _section(TlsSection, document, "tls") if "tls" in document else None
 
 
 def read_compute(document: Mapping[str, object]) -> ComputeSection:
-    """[compute]."""
+    """Returns [compute]."""
     return _section(ComputeSection, document, "compute")
 
 
 def read_timeouts(document: Mapping[str, object]) -> TimeoutsSection:
-    """[timeouts]."""
+    """Returns [timeouts]."""
     return _section(TimeoutsSection, document, "timeouts")
 
 
 def read_flaim(document: Mapping[str, object]) -> FlaimSection | None:
-    """[flaim], or None where there is none."""
+    """Returns [flaim], or None if there is none."""
     if "flaim" not in document:
         return None
     return _section(FlaimSection, document, "flaim", convert=_FEDERATION)
 
 
 def read_silos(document: Mapping[str, object]) -> SilosSection | None:
-    """[silos]; with its defaults where there is the table of an algorithm between silos; else None."""
+    """Returns [silos], with defaults if only an algorithm between silos has a table; None if there is neither."""
     if not any(name in document for name in ("silos", *SILO_ALGORITHMS)):
         return None
     return _section(SilosSection, document, "silos", convert=_FEDERATION)
 
 
 def read_algorithm(document: Mapping[str, object]) -> tuple[str, Mapping[str, object]] | None:
-    """The name and the table of the algorithm between silos, as it stands; None where there is none."""
+    """Returns name and unparsed table of the algorithm between silos; None if there is none."""
     found = [name for name in SILO_ALGORITHMS if name in document]
     check(
         len(found) < 2,
@@ -247,9 +249,9 @@ def section_of(
     *,
     convert: Mapping[str, Callable[[str, object], object]] | None = None,
 ) -> _Section:
-    """``cls``, an algorithm's settings, from the ``table`` [name], checked as all sections are. Raises ConfigError.
+    """Returns the settings ``cls`` of an algorithm from the ``table`` [name], checked as all sections are.
 
-    ``convert`` reads, by key, what is neither a number, text nor true or false.
+    ``convert`` maps keys to readers of values that are neither numbers, text nor booleans. Raises ConfigError.
     """
     try:
         return _section(cls, {name: table}, name, convert=convert)
@@ -258,7 +260,7 @@ def section_of(
 
 
 def federation_dict(section: FlaimSection | SilosSection) -> dict[str, object]:
-    """[flaim] or [silos] as its TOML table."""
+    """Returns [flaim] or [silos] as its TOML table."""
     values = section_dict(section) | {"clients": list(section.clients)}
     del values["client_keys"]
     values |= {"client_keys": list(section.client_keys)} if section.client_keys else {}
@@ -266,20 +268,20 @@ def federation_dict(section: FlaimSection | SilosSection) -> dict[str, object]:
 
 
 def clients_dict(section: ClientsSection) -> dict[str, object]:
-    """[clients] as its TOML table; without names where there are none."""
+    """Returns [clients] as its TOML table; without ``names`` if there are none."""
     values = section_dict(section)
     names = values.pop("names")
     return values | ({"names": list(section.names)} if names else {})
 
 
 def section_dict(section: object) -> dict[str, object]:
-    """A section as its TOML table, without the keys that are None."""
+    """Returns a section as its TOML table, without the keys that are None."""
     values = {item.name: getattr(section, item.name) for item in fields(section)}  # type: ignore[arg-type]
     return {key: value for key, value in values.items() if value is not None}
 
 
 def workload_dict(section: WorkloadSection) -> dict[str, object]:
-    """[workload] as its TOML table."""
+    """Returns [workload] as its TOML table."""
     target = {"target": list(section.target)} if section.target else {}
     if section.queries is not None:
         return {"queries": [list(query) for query in section.queries], **target}
@@ -295,7 +297,12 @@ def _section(
     convert: Mapping[str, Callable[[str, object], object]] | None = None,
     defaults: Mapping[str, object] | None = None,
 ) -> _Section:
-    """``cls`` from the table [name]: keys known, required ones there, types right; ``convert`` by key."""
+    """Returns ``cls`` from the table [name] after checks of known keys, required keys and types.
+
+    Args:
+        convert: readers by key, in place of the readers by type.
+        defaults: values of keys that the table lacks.
+    """
     table = document.get(name, {})
     if not isinstance(table, Mapping):
         raise ConfigError("", name, f"is {_kind(table)}; expected {_heading(name)}")
@@ -384,7 +391,7 @@ def _names(key: str, value: object) -> tuple[str, ...]:
 
 
 def _time(key: str, value: object) -> str:
-    """A time as TOML has it, or as text."""
+    """Returns a TOML time, or a text, as text."""
     return value.isoformat() if isinstance(value, datetime.datetime) else _string(key, value)
 
 

@@ -1,7 +1,6 @@
 """Refusal of a study whose domain was read from a table and confirmed by nobody.
 
-Provides ``check_confirmed``. A trial on one machine does not ask; who founds a study with others, or sends it a table,
-does. Public: everything.
+A trial on one machine does not call ``check_confirmed``. Founding a study with others and submitting a table to one do.
 """
 
 from mechanisms.origins import origins
@@ -13,7 +12,7 @@ _SHOWN = 8
 
 
 def check_confirmed(config: Config) -> None:
-    """Raises ConfigError, naming columns and keys, where a value of the domain is ``from = "table"``."""
+    """Raises ConfigError, naming columns and keys, if a value of the domain is ``from = "table"``."""
     keys: dict[str, list[str]] = {}
     for origin in origins(config.domain):
         if origin.origin == TABLE and origin.count:

@@ -1,6 +1,6 @@
-"""The sections of a config as frozen dataclasses; values are checked when they are made. All of it is public.
+"""Sections of a config as frozen dataclasses, whose constructors check the values. All values here are public.
 
-Units are in the names (``_s`` seconds, ``_mb`` megabytes). Raises ConfigError.
+Names contain the units (``_s`` seconds, ``_mb`` megabytes). Raises ConfigError.
 """
 
 import datetime
@@ -29,27 +29,30 @@ from protocols.select_spec import FRACTION_BITS
 from protocols.upload import FORMS
 
 MAX_ROWS = 2 ** (30 - FRACTION_BITS) - 2**17
-"""Largest table: sums of absolute count differences, at 6 fractional bits, stay below 2^31 where a query has at most
-2^24 - 1 cells (`parties.mpc.planning.validation`)."""
+"""Maximum number of rows of a table.
+
+Sums of absolute count differences, at 6 fractional bits, stay below 2^31 for queries of at most 2^24 - 1 cells
+(`parties.mpc.planning.validation`).
+"""
 MAX_TERMS = 20_000
-"""Characters of terms of use at most."""
+"""Maximum length of the terms of use, in characters."""
 SECURITIES = SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
 ACCOUNTANTS = GAUSSIAN, ZCDP.name
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
 VERIFIABLE_NOISES = (DISCRETE, BOX_MULLER)
-"""Those that run.security = "malicious" allows."""
+"""Noises that run.security = "malicious" allows."""
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
 INPUTS = AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT = "auto", "counts", "rows"
 LINKS = BY_KEY, BY_ORDER = "key", "order"
 UNITS = ROW, PERSON = "row", "person"
 FLAIM_MIN_CLIENTS = 3
-"""Clients behind a sum, at the very least."""
+"""Minimum number of clients in a secure sum."""
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
 SILO_ALGORITHMS = ("tda", "mtl")
-"""Tables of algorithms on rounds of exact sums between silos; what they hold is the algorithm's affair."""
+"""Names of the tables of algorithms on rounds of exact sums between silos; each algorithm parses its own table."""
 FLAIM_SIZES = ("estimated", "public")
 GPUS = AUTO, NEVER, ALWAYS = "auto", "never", "always"
 _SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:[0-9]{1,5}")
@@ -57,29 +60,35 @@ _SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class RunSection:
-    """[run]: ``epsilon`` and ``delta`` are the run's whole budget; ``rows`` None writes the estimated total.
+    """[run]: privacy budget, schedule, noise, security and output of a run.
 
-    ``schedule`` fixed: ``rounds`` alike. ``schedule`` annealed: finer rounds once the model has settled; ``rounds`` is
-    then 16 a column, which the budget would last for if it never did, and need not be given.
-    ``rule`` is what error a noisy measurement is taken to leave (`mechanisms.remaining_error`), in choices and where an
-    annealed schedule asks whether the model has settled; ``aim`` is that of the papers. ``measure_share`` of the budget
-    is for noisy counts, and ``initial_share`` of that for one-way marginals; without it a fifth, by the rule ``aim`` as
-    much for each as for any other. ``tree_share`` of what these leave is, in an annealed schedule, for pairs that join
-    all columns to one tree, before other rounds; without it a quarter, by the rule ``aim`` nothing.
-    ``accountant`` turns epsilon and delta into a budget: as the loss of one Gaussian (`mechanisms.gaussian_privacy`)
-    where that is proven and allows more, or by ``zcdp``.
-    ``input`` is what owners send: ``counts``, in the form ``upload``; ``rows``; or whichever is smaller (``auto``).
-    ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
-    at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks. Rows need no check.
-    ``unit`` is whom epsilon and delta are for: one row, or a person with all of its rows. Those are its rows in the
-    sources (`parties.config.sources`), ``link``ed by key or by order; without sources ``rows_per_person``, which is
-    then owners' word.
-    ``security`` is what one server may do without harm: look at what it sees (semi-honest), or anything (malicious):
-    then the run ends before something is opened that rests on it.
-    ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
-    ``terms`` is what the table may be used for, a text that goes with it.
-    ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
-    (`parties.mpc.replay.log`): secret. It is each server's own affair, and not part of what the parties agree on.
+    - ``epsilon`` and ``delta`` are the run's whole budget.
+    - ``rows`` is the number of synthetic rows; None writes the estimated total.
+    - ``schedule``: ``fixed`` has ``rounds`` equal rounds; ``annealed`` has finer rounds once the model has settled. The
+      annealed ``rounds`` are 16 per column, the number that the budget would last for if the model never settled, and
+      need not be given.
+    - ``rule`` is the estimate of the error that a noisy measurement leaves (`mechanisms.remaining_error`). Selections
+      use it, and an annealed schedule uses it to decide if the model has settled. ``aim`` is the rule of the papers.
+    - ``measure_share`` is the share of the budget for noisy counts.
+    - ``initial_share`` is the share of that for one-way marginals. The default is a fifth; by the rule ``aim`` each
+      one-way marginal gets as much as any other.
+    - ``tree_share`` is the share of the budget left by round 0 that an annealed schedule spends, before other rounds,
+      on pairs that join all columns to one tree. The default is a quarter; by the rule ``aim`` nothing.
+    - ``accountant`` converts epsilon and delta to a budget: as the loss of one Gaussian (`mechanisms.gaussian_privacy`)
+      where that is proven and allows more, or by ``zcdp``.
+    - ``input`` is the form of owners' data: ``counts``, in the form ``upload``; ``rows``; or the smaller one
+      (``auto``).
+    - ``check`` is the servers' check of an owner's weight (`protocols.bounded`): ``totals``, which have to agree and be
+      at most clients.rows_per_client; ``cells``, each cell besides; ``none``, for benchmarks. Rows need no check.
+    - ``unit`` is the unit of privacy: ``row``, or ``person`` with all of its rows. A person's rows are those in the
+      sources (`parties.config.sources`), linked by key or by order (``link``). Without sources they are
+      ``rows_per_person``, a bound that the owners vouch for and no server checks.
+    - ``security`` is the behaviour of one server that does no harm: reading all it receives (semi-honest), or any
+      behaviour (malicious), where the run ends before it opens a value that rests on the deviation.
+    - ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
+    - ``terms`` is the text of the terms of use, which goes with the table.
+    - ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
+      (`parties.mpc.replay.log`); these are secret. Each server decides alone; the value is not agreed on.
     """
 
     id: str
@@ -169,7 +178,7 @@ class RunSection:
 
 
 def check_terms(terms: str, key: str = "run.terms") -> None:
-    """Raises ConfigError unless ``terms`` is text of a length that somebody reads."""
+    """Raises ConfigError unless ``terms`` is printable text of 1 to MAX_TERMS characters."""
     text = "".join(terms.split("\n"))
     check(
         bool(text.strip()) and text.isprintable() and len(terms) <= MAX_TERMS,
@@ -180,9 +189,9 @@ def check_terms(terms: str, key: str = "run.terms") -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSection:
-    """[workload]: ``count`` random queries of ``degree`` columns (None: all of them), or the ``queries`` listed.
+    """[workload]: ``count`` random queries of ``degree`` columns (None: all such queries), or the listed ``queries``.
 
-    ``target``: columns that the table is made to predict; their queries count several times.
+    ``target``: columns that the table shall predict; their queries count several times.
     """
 
     degree: int = 2
@@ -210,15 +219,17 @@ class WorkloadSection:
 
 @dataclass(frozen=True, slots=True)
 class ClientsSection:
-    """[clients]: how many data owners are ``expected`` at most, and the public bound on each one's rows.
+    """[clients]: maximum number of data owners, public bound on each one's rows, and rules of admission.
 
-    A client takes part in each of the rounds 1..T with probability ``participation`` and is counted from the first of
-    them on; those of round 1 are counted in the initial measurements (round 0) already. ``names`` are the only ones
-    that may take part, where there are any. They are taken in between ``opens`` and ``closes`` (RFC 3339, with offset).
+    ``expected`` is the maximum number of data owners, ``rows_per_client`` the bound on each one's rows. A client takes
+    part in each of the rounds 1..T with probability ``participation`` and is counted from its first round on. Clients
+    of round 1 are already counted in the initial measurements (round 0). Only clients in ``names`` may take part,
+    unless ``names`` is empty. Admission is between ``opens`` and ``closes`` (RFC 3339, with offset).
 
-    Before the first round the run waits for all that are expected: until ``closes``, or where that is not set for
-    ``wait_s`` seconds; with ``grace_s``, once ``minimum`` are complete, no longer than so many seconds after the last
-    one that came. It then needs ``minimum`` of them counted (default: all expected if everyone participates, else 1).
+    Before the first round the run waits for all expected clients: until ``closes``, or without that date for ``wait_s``
+    seconds. With ``grace_s``, once ``minimum`` clients are complete, the run waits at most that many seconds after the
+    latest arrival. The run needs ``minimum`` counted clients (default: all expected if every client takes part in every
+    round, else 1).
     """
 
     expected: int
@@ -263,12 +274,12 @@ class ClientsSection:
 
     @property
     def opening(self) -> datetime.datetime | None:
-        """``opens`` as a time; None: at once."""
+        """``opens`` as a time; None if the run opens at once."""
         return None if self.opens is None else read_time("clients.opens", self.opens)
 
     @property
     def closing(self) -> datetime.datetime | None:
-        """``closes`` as a time; None where no date closes the run."""
+        """``closes`` as a time; None if no date closes the run."""
         return None if self.closes is None else read_time("clients.closes", self.closes)
 
     @property
@@ -279,7 +290,7 @@ class ClientsSection:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A TCP address; ``host`` a name or an IP address without brackets."""
+    """A TCP address; ``host`` is a name or an IP address without brackets."""
 
     host: str
     port: int
@@ -290,7 +301,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """From "host:port" or "[::1]:port". Raises ValueError."""
+        """Returns the address of "host:port" or "[::1]:port". Raises ValueError."""
         host, _, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         if not port.isdecimal() or (":" in bare and bare == host):
@@ -303,10 +314,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class PartySection:
-    """[[party]]: ``name`` is the server's common name; servers meet at ``mesh``, owners at ``ingest``.
+    """[[party]]: a server with common name ``name``, address ``mesh`` for servers and ``ingest`` for owners.
 
-    ``key`` is the hex SHA-256 of its certificate's public key: whoever has another one is not this server, whatever
-    its certificate says. ``seal`` is the public key (base64) that owners seal its part of their uploads to.
+    ``key`` is the hex SHA-256 of the public key in its certificate. A peer with another key is not this server,
+    whatever its certificate says. ``seal`` is the public key (base64) that owners seal this server's part of their
+    uploads to.
     """
 
     name: str
@@ -321,12 +333,12 @@ class PartySection:
 
     @property
     def pinned(self) -> PinnedKey:
-        """Who the server has to be."""
+        """Name and key hash that the server has to prove."""
         return PinnedKey(self.name, self.key)
 
     @property
     def seal_to(self) -> SealTo:
-        """What to seal to."""
+        """Public key that uploads for this server are sealed to."""
         return SealTo.parse(self.seal)
 
 
@@ -340,7 +352,7 @@ class CertificateFiles:
 
     @property
     def seal(self) -> Path:
-        """A server's sealing key, which lies beside its private key."""
+        """Path of a server's sealing key, beside its private key."""
         return self.key.with_suffix(".seal")
 
 
@@ -348,7 +360,7 @@ class CertificateFiles:
 class TlsSection:
     """[tls]: PEM files; "{pid}" stands for the server's number, "{name}" for its name. Relative to the config's folder.
 
-    At a data owner "{name}" is whatever name the certificate of its key has (`parties.identity.tls.own_certificate`).
+    At a data owner "{name}" stands for any name with a certificate of its key (`parties.identity.tls.own_certificate`).
     """
 
     ca: str
@@ -358,7 +370,7 @@ class TlsSection:
     def files(
         self, base: Path, pid: int | None = None, name: str | None = None
     ) -> CertificateFiles:
-        """The paths for server ``pid`` called ``name``; what is None is left as it is, as at a data owner."""
+        """Returns the paths for server ``pid`` called ``name``; placeholders of None remain, as at a data owner."""
 
         def resolve(path: str) -> Path:
             for hole, value in (("{pid}", pid), ("{name}", name)):
@@ -370,7 +382,7 @@ class TlsSection:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutsSection:
-    """[timeouts], in seconds: reaching a peer, waiting for one message of a peer, one data owner's whole upload."""
+    """[timeouts], in seconds: connecting to a peer, receiving one message of a peer, and one owner's whole upload."""
 
     connect_s: float = 30.0
     receive_s: float = 60.0
@@ -383,10 +395,10 @@ class TimeoutsSection:
 
 @dataclass(frozen=True, slots=True)
 class ComputeSection:
-    """[compute]: where a server does the work of counting rows that needs no other server; its own affair.
+    """[compute]: resources for the part of counting rows that needs no other server; each server decides on its own.
 
-    ``threads`` workers, 0 for one a core; a ``gpu`` where CuPy finds one; or the Dask cluster of the scheduler at
-    ``dask``, which has to be this server's own.
+    ``threads`` is the number of workers, 0 for one per core. ``gpu`` says if a GPU is used where CuPy finds one.
+    ``dask`` is the address of the scheduler of a Dask cluster, which has to be this server's own.
     """
 
     threads: int = 0
@@ -405,13 +417,13 @@ class ComputeSection:
 
 @dataclass(frozen=True, slots=True)
 class FlaimSection:
-    """[flaim]: which variant of FLAIM, by which sums, and who meets where.
+    """[flaim]: variant of FLAIM, kind of secure sums, and addresses and names of the server and the clients.
 
-    A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` (one client at
-    least) and ``dropouts`` are what its SecAgg withstands. ``server`` and ``clients`` are the names in their
-    certificates, ``key`` is the hash of the server's public key, as [[party]]'s, ``address`` where it listens; a trial
-    on one machine makes its own. ``client_keys`` are the hashes of the clients' public keys, in their order, by which
-    run.security = "malicious" goes where they are given. A client bears ``idle_s`` seconds of silence between rounds.
+    Every sum of a round needs ``minimum`` clients. SecAgg withstands the fractions ``corrupt`` (one client at least)
+    and ``dropouts`` of a round's clients. ``server`` and ``clients`` are the names in their certificates. ``key`` is
+    the hash of the server's public key, as in [[party]]. ``address`` is the server's; a trial on one machine makes its
+    own. ``client_keys`` are the hashes of the clients' public keys, in their order; run.security = "malicious" relies
+    on them where they are given. A client tolerates ``idle_s`` seconds of silence between rounds.
     """
 
     variant: str = "private"
@@ -439,20 +451,20 @@ class FlaimSection:
 
     @property
     def pinned(self) -> PinnedKey:
-        """Who the server has to be. Raises ConfigError where there is no ``key``."""
+        """Name and key hash that the server has to prove. Raises ConfigError if there is no ``key``."""
         return _pinned_key("flaim", self)
 
     @property
     def declares_rows(self) -> bool:
-        """Whether clients say how many rows they have."""
+        """True if clients declare their number of rows."""
         return self.sizes == "public"
 
 
 @dataclass(frozen=True, slots=True)
 class SilosSection:
-    """[silos]: the server and the silos of an algorithm on rounds of exact sums, and what a sum withstands.
+    """[silos]: server and silos of an algorithm on rounds of exact sums, and limits of a sum.
 
-    The keys are those of [flaim], and mean the same; ``clients`` are the silos.
+    The keys have the same meaning as in [flaim]; ``clients`` are the silos.
     """
 
     noise: str = "server"
@@ -472,17 +484,17 @@ class SilosSection:
 
     @property
     def pinned(self) -> PinnedKey:
-        """Who the server has to be. Raises ConfigError where there is no ``key``."""
+        """Name and key hash that the server has to prove. Raises ConfigError if there is no ``key``."""
         return _pinned_key("silos", self)
 
     @property
     def declares_rows(self) -> bool:
-        """Silos do not say how many rows they have."""
+        """Always False: silos do not declare their number of rows."""
         return False
 
 
 def _check_federation(section: str, of: FlaimSection | SilosSection) -> None:
-    """What [flaim] and [silos] have in common."""
+    """Refuses values of the keys that [flaim] and [silos] share."""
     check_number(f"{section}.minimum", of.minimum, low=FLAIM_MIN_CLIENTS)
     for name in ("corrupt", "dropouts"):
         check_number(f"{section}.{name}", getattr(of, name), low=0, high=0.9)

@@ -1,8 +1,6 @@
-"""[[source]]: which columns lie with which owners, how their rows are linked, and what a person's rows count for.
+"""[[source]]: columns and owners of each source, linkage of rows, and rows per person.
 
-Provides ``SourceSection``, ``check_sources``, which holds all sources against the rest of a configuration, and
-``rows_of_unit``, by how many rows of the whole table one unit of privacy can count. All of it is public.
-Raises ConfigError. Source: `mechanisms` README, "Sources".
+Everything here is public. Raises ConfigError. Source: `mechanisms` README, "Sources".
 """
 
 from collections.abc import Sequence
@@ -18,10 +16,10 @@ MAX_ROWS_PER_PERSON = 1000
 
 @dataclass(frozen=True, slots=True)
 class SourceSection:
-    """[[source]]: ``columns`` of the domain that the tables of ``owners`` have; ``key`` are the columns that link rows.
+    """[[source]]: ``columns`` of the domain in the tables of ``owners``, and ``key``, the columns that link rows.
 
-    A key is in no query and no result. A person has one row in a source, or up to ``rows_per_person``. ``owners`` are
-    the names in their certificates; a trial gives them names where there are none.
+    Key columns are in no query and no result. A person has one row in a source, or up to ``rows_per_person``.
+    ``owners`` are the names in their certificates; a trial makes up missing names.
     """
 
     name: str
@@ -48,7 +46,7 @@ class SourceSection:
 def check_sources(
     sources: Sequence[SourceSection], run: RunSection, clients: ClientsSection, domain: Domain
 ) -> None:
-    """Refuse sources that do not make one table, or a run that cannot join them."""
+    """Refuses sources that do not make one table, or a run that cannot join them."""
     check(
         run.rows_per_person == 1 or (run.unit == PERSON and not sources),
         "run.rows_per_person",
@@ -71,7 +69,7 @@ def check_sources(
 
 
 def _check_columns(sources: Sequence[SourceSection], domain: Domain) -> None:
-    """Every column in exactly one source."""
+    """Refuses columns that are not in exactly one source."""
     for source in sources:
         for column in source.columns:
             check(
@@ -182,10 +180,10 @@ def _check_owners(
 
 
 def rows_of_unit(sources: Sequence[SourceSection], run: RunSection) -> int:
-    """How many rows of the whole table one unit of privacy makes or unmakes at most.
+    """Returns the maximum number of rows of the whole table that one unit of privacy adds or removes.
 
-    Of a person whose rows are linked: as many as it may have in the one source where it may have several. Of a row of
-    one source: one, since a key that repeats where it may not joins nothing.
+    For a person with linked rows: the ``rows_per_person`` of the one source where that is above 1. For a row of one
+    source: 1, since a key that repeats where it may not joins nothing.
     """
     if run.unit != PERSON:
         return 1

@@ -1,7 +1,6 @@
-"""Claims on each column, as tables of a report's page and of a model card.
+"""Claims on each column, as tables of a report's page (HTML) and of a model card (text).
 
-Provides ``claims_section`` (HTML) and ``claim_rows`` with ``CLAIM_HEADS``, the same as texts. Every text of the page is
-escaped. Secret: nothing; figures of a real table are in the page alone, and marked.
+Every text of the page is escaped. No value here is secret. Figures of a real table are in the page alone, and marked.
 """
 
 import math
@@ -21,7 +20,7 @@ _QUANTILES = ("0.1", "0.5", "0.9")
 
 
 def claims_section(quality: Mapping[str, object]) -> str:
-    """Two tables: each column's figures, and the shares of single values; nothing where there are no claims."""
+    """Returns two HTML tables, each column's figures and the shares of single values; "" if there are no claims."""
     claims = tables(quality.get("columns"))
     if not claims:
         return ""
@@ -47,7 +46,7 @@ def claims_section(quality: Mapping[str, object]) -> str:
 
 
 def claim_rows(claims: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
-    """A row for each claim under CLAIM_HEADS, without what only a trial knows."""
+    """Returns a row for each claim under CLAIM_HEADS, without the figures that only a trial has."""
     return [
         (
             str(claim["column"]),
@@ -104,7 +103,7 @@ def _plain(value: object) -> str:
 
 
 def _at_most(share: object) -> str:
-    """Rounded up: what is claimed has to be true as it is written."""
+    """Returns a share in percent, rounded up so that the claim is true as it is written."""
     return f"{math.ceil(number(share) * 1000 - 1e-6) / 10:g} %"
 
 

@@ -1,8 +1,8 @@
-"""Claims on each column of a synthetic table, in its reader's units: the part `columns` of `quality`.
+"""Claims on each column of a synthetic table, in the column's units: the part `columns` of `quality`.
 
-Provides ``column_claims``, and for trials ``claims_with_truth`` and ``truth_text``. Claims follow from the
-intervals of `quality`, the public domain and the table alone. Public: everything but what ``claims_with_truth`` adds,
-which is computed from the real table without noise.
+Claims follow from the intervals of `quality`, the public domain and the synthetic table alone. All values here are
+public except the additions of ``claims_with_truth``, which are computed from the real table without noise (trials
+only).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ from mechanisms.domain import Domain
 from parties.report.columns import distance, mean_of, quantile_of, share_of, text_shares
 
 _LISTED = 6
-"""So many single values of a column are listed, the commonest ones."""
+"""Maximum number of single values listed per column, the commonest ones."""
 _OFTEN = 0.005
-"""The least synthetic share of a listed value that is no atom."""
+"""Minimum synthetic share of a listed value that is no atom."""
 _ROUNDING = 1e-9
-"""What sums of doubles are off by."""
+"""Tolerance for the rounding of sums of doubles."""
 
 Claim = dict[str, Any]
 
@@ -43,7 +43,7 @@ def column_claims(
     codes: NDArray[np.int32],
     values: Sequence[ColumnValues],
 ) -> list[Claim]:
-    """One for each column of the domain; see parties/README.md for the keys.
+    """Returns one claim for each column of the domain; parties/README.md describes the keys.
 
     ``codes`` (rows, columns) and ``values`` are the synthetic table's.
     """
@@ -66,7 +66,7 @@ def column_claims(
 def _of_categories(column: Categorical, shares: NDArray[np.float64], off: float) -> Claim:
     of_labels = shares[: len(column.labels)]
     often = np.argsort(-of_labels, kind="stable")[:_LISTED]
-    # Of values that share a code each comes out alike often, whatever the real ones do.
+    # Values that share a code come out equally often, whatever their real shares are.
     lost = float(of_labels[column.alike > 1].sum())
     return {
         "column": column.name,
@@ -85,13 +85,13 @@ def _of_numbers(
     values: ColumnValues,
     fine: Mapping[str, Any] | None,
 ) -> Claim:
-    """By the column's own cells, or by its fine ones where those say more."""
-    # Behind the cells of values are those of marks, and of missing values.
+    """Returns the claim on a column of numbers, by its own cells, or by its fine ones if these give a smaller bound."""
+    # The cells of values come first; those of marks and of missing values follow.
     cells_of_values = column.size - column.missing - len(column.marks)
     of_cells = shares[:cells_of_values]
     present = float(of_cells.sum())
     if not present > 0:
-        # Nothing is known of the values of a column that has none.
+        # A column without present values allows no claim on its values.
         return _document(column, value_cells(column), None, shares, off=1.0, single=min(1.0, off))
     by_cells = _bounds(value_cells(column), of_cells, off / present)
     if fine is None:
@@ -99,17 +99,17 @@ def _of_numbers(
     cells = value_cells(column, fine=True)
     exact = cell_counts(cells, values) / values.rows
     prefix = _prefix_error(column, exact, fine)
-    # Of rows with a value: their share is such a prefix, too.
+    # The error among the rows with a value: their share is itself a prefix, which doubles the error.
     of_values = prefix * (2 / present if column.missing or column.marks else 1)
     by_fine = _bounds(cells, exact, of_values)
     if by_fine[1].off >= by_cells[1].off:
-        # Values lie within a cell as the fine counts have them, so that the fine cells' width counts.
+        # The fine counts place the values within a cell, so the width of the fine cells is the one to state.
         claim = _document(column, *by_cells, shares, off=off / present, single=off)
         return claim | _widest(column, cells)
-    # A cell by itself is the difference of two prefixes.
+    # A single cell is the difference of two prefixes.
     exact = np.append(exact, shares[cells_of_values:])
     claim = _document(column, *by_fine, exact, off=of_values, single=2 * prefix)
-    # Of what goes with which of its values, fine cells say nothing.
+    # Fine cells say nothing on the relation of these values to other columns.
     return claim | {"bin_lost": by_cells[1].lost}
 
 
@@ -137,7 +137,10 @@ def _document(
     off: float,
     single: float,
 ) -> Claim:
-    """``shares`` (cells, marks, missing) of all rows; ``off`` is of sets of cells, ``single`` of one by itself."""
+    """Returns a claim from the ``shares`` (cells, marks, missing) of all rows.
+
+    ``off`` is the bound for sets of cells, ``single`` the bound for one cell.
+    """
     document: Claim = {"column": column.name, "kind": column.kind}
     document |= {"off": 1.0, "lost": 0.0} if bounds is None else _off(column, cells, bounds, off)
     document |= _missing(column, shares, single)
@@ -183,7 +186,7 @@ def _widest(column: Ordered, cells: ValueCells) -> Claim:
 
 
 def _singled(cells: ValueCells, shares: NDArray[np.float64]) -> list[tuple[int, bool]]:
-    """The commonest of the cells of one value: atoms, and others that enough rows have."""
+    """Returns the commonest cells of one value: atoms, and other cells with a share of at least _OFTEN."""
     found = [
         (i, atom)
         for i, atom in enumerate(cells.atoms)
@@ -214,7 +217,7 @@ def _interval(column: Ordered, low: float, high: float) -> Claim:
 
 
 def _json_value(column: Ordered, number: float, *, down: bool) -> float | str:
-    """A number for JSON; a moment as it is written, rounded outwards."""
+    """Returns a number for JSON; for a moment the text as it is written, rounded outwards."""
     if not isinstance(column, Moment):
         return number
     return number_text(column, np.floor(number) if down else np.ceil(number))
@@ -226,7 +229,7 @@ def claims_with_truth(
     synthetic: Sequence[ColumnValues],
     real: Sequence[ColumnValues],
 ) -> list[Claim]:
-    """The claims with what is true of the real table under "true", and under "wrong" which of them do not hold."""
+    """Returns the claims with the real table's figures under "true", and the claims that do not hold under "wrong"."""
     columns = {column.name: column for column in domain.columns}
     made, beside = ({of.column: of for of in table} for table in (synthetic, real))
     return [
@@ -236,7 +239,7 @@ def claims_with_truth(
 
 
 def truth_text(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The claims that were wrong, in sentences: one that none was, or one for each column with a wrong claim."""
+    """Returns the wrong claims in sentences: one sentence if none is wrong, else one per column with a wrong claim."""
     wrong = [claim for claim in claims if claim["wrong"]]
     if not wrong:
         return [f"Held against the real table, no claim on {_columns(len(claims))} is wrong."]
@@ -285,7 +288,7 @@ def _with_truth(
 
 
 def _label_shares(column: Categorical, real: ColumnValues) -> Mapping[str, float]:
-    """By what codes stand for, what share of the real rows has it."""
+    """Returns the share of the real rows for each label of a code."""
     shares: dict[str, float] = {}
     for text, share in text_shares(real).items():
         code = column.code_of(text)
@@ -304,7 +307,7 @@ def _moved(claim: Mapping[str, Any], synthetic: ColumnValues, real: ColumnValues
 def _wrong_numbers(
     claim: Mapping[str, Any], column: Ordered, real: ColumnValues, true: Claim
 ) -> list[str]:
-    """The column's figures that do not hold; the true ones are added to ``true``."""
+    """Returns the names of the column's figures that do not hold, and adds the true figures to ``true``."""
     if "mean" not in claim:
         return []
     wrong = ["how far values are moved"] * (
@@ -333,5 +336,5 @@ def _inside(interval: Mapping[str, Any], share: float) -> bool:
 
 
 def _number(column: Ordered, shown: float | str) -> float:
-    """The meaning of a figure of a claim."""
+    """Returns a figure of a claim as a number."""
     return column.tick(str(shown)) if isinstance(column, Moment) else float(shown)

@@ -1,9 +1,8 @@
-"""Columns at the resolution of the input: what values a synthetic table has, beside the real one's where it is at hand.
+"""Summaries of columns at the resolution of the input: of the synthetic table, and of the real one if at hand.
 
-Provides ``column_summaries``, the section `columns` of report.json, and the figures that it is made of. Bins cannot
-show what a bin does to its values; therefore shares of single values, of zeros and of atoms, means and quantiles are
-taken of the tables as they are written. Secret: the real table's values, in trials only: whatever is under "real", and
-distances to it, is computed without noise and not private.
+The section `columns` of report.json and its figures. Bins hide values, so shares of single values, of zeros and of
+atoms, means and quantiles are taken from the tables as they are written. Secret: the real table's values, in trials
+only. Values under "real", and distances to them, are computed without noise and not private.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from mechanisms.domain import Domain
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 FREQUENT = 0.01
-"""The least share of rows for a number to be listed; atoms always are."""
+"""Minimum share of rows for a number to be listed; atoms are always listed."""
 _NUMBERS_LISTED, _TEXTS_LISTED = 5, 10
 
 
@@ -27,7 +26,7 @@ def column_summaries(
     synthetic: Sequence[ColumnValues],
     real: Sequence[ColumnValues] | None = None,
 ) -> tuple[Mapping[str, object], ...]:
-    """One table for each column of the synthetic table, in its order; see parties/README.md for the keys.
+    """Returns one summary for each column of the synthetic table, in its order; parties/README.md describes the keys.
 
     Raises ValueError for a table without rows.
     """
@@ -57,7 +56,7 @@ def _summary(
 
 
 def _numbers(column: Column, tables: Mapping[str, ColumnValues]) -> dict[str, object]:
-    """What only numbers and moments have."""
+    """Returns the figures that only numbers and moments have."""
     document: dict[str, object] = {}
     if not isinstance(column, Moment):
         document["zeros"] = {name: share_of(v, 0) for name, v in tables.items()}
@@ -91,26 +90,26 @@ def _atoms(column: Column) -> tuple[float, ...]:
 
 
 def _column_json_value(column: Column, number: float) -> float | str:
-    """A number for JSON; a moment as it is written."""
+    """Returns a number for JSON; for a moment the text as it is written."""
     if isinstance(column, Moment):
         return number_text(column, number)
     return number
 
 
 def share_of(values: ColumnValues, number: float) -> float:
-    """The share of all rows that have a number."""
+    """Returns the share of all rows that have ``number``."""
     return float(values.counts[_all_numbers(values) == number].sum() / values.rows)
 
 
 def mean_of(values: ColumnValues) -> float:
-    """The mean of the numbers."""
+    """Returns the mean of the numbers."""
     return float(np.average(_all_numbers(values).astype(np.float64), weights=values.counts))
 
 
 def quantile_of(values: ColumnValues, share: float) -> float:
-    """The least number that at least ``share`` of the rows with a number do not exceed."""
+    """Returns the least number that at least ``share`` of the rows with a number do not exceed."""
     sums = np.cumsum(values.counts)
-    # As whole numbers of rows, up to what a product of doubles is off by.
+    # The sums are whole numbers of rows; the factor absorbs the rounding of a product of doubles.
     index = np.searchsorted(sums, share * sums[-1] * (1 - 1e-12))
     number: float = _all_numbers(values)[index].item()
     return number
@@ -125,7 +124,10 @@ def _all_numbers(values: ColumnValues) -> NDArray[np.int64] | NDArray[np.float64
 def _listed_numbers(
     column: Column, atoms: Sequence[float], tables: Mapping[str, ColumnValues]
 ) -> list[dict[str, object]]:
-    """Shares of single numbers: all atoms, and the most frequent others of the real table, or else of this one."""
+    """Returns the shares of all atoms and of the most frequent other numbers.
+
+    The real table, if given, decides which numbers are frequent, else the synthetic one.
+    """
     of = tables.get("real", tables["synthetic"])
     shares = of.counts / of.rows
     numbers = _all_numbers(of)
@@ -152,7 +154,7 @@ def _listed_texts(tables: Mapping[str, ColumnValues]) -> list[dict[str, object]]
 
 
 def text_shares(values: ColumnValues) -> dict[str, float]:
-    """The share of all rows that each text has."""
+    """Returns the share of all rows that have each text."""
     return {
         text: int(count) / values.rows
         for text, count in zip(values.texts, values.counts, strict=True)
@@ -160,10 +162,11 @@ def text_shares(values: ColumnValues) -> dict[str, float]:
 
 
 def distance(one: ColumnValues, other: ColumnValues) -> float:
-    """How far two columns' values are apart, 0 to 1.
+    """Returns the distance between the values of two columns, 0 to 1.
 
-    Of numbers and moments the largest difference of the two distribution functions (Kolmogorov and Smirnov), over rows
-    with a value; 1 where only one table has any. Of texts the total variation, missing values counting as one text.
+    For numbers and moments: the largest difference of the two distribution functions (Kolmogorov and Smirnov), over
+    rows with a value; 1 if only one table has any. For texts: the total variation, with missing values counted as one
+    text.
     """
     if one.numbers is None or other.numbers is None:
         shares = [{**text_shares(v), None: v.absent / v.rows} for v in (one, other)]

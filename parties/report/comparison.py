@@ -1,13 +1,10 @@
-"""What a report's pictures show of a synthetic table, beside the real one where that is at hand.
+"""Data of a report's pictures: shares, query errors and associations of the synthetic and, if at hand, the real table.
 
-Provides `compare_tables` and `code_labels`. Secret: the real table, in trials only; what is computed from it is not
-differentially private, and the report says so.
+The association of two columns is Cramér's V of their codes, corrected for its bias.
 
-How strongly each two columns of a table go together: Cramér's V of their codes, corrected for its bias.
-
-Provides ``associate`` and ``cramers_v``. Secret: the real table, in trials only; what is computed from it is not
-private, and the report says so. Source: Bergsma, "A bias-correction for Cramér's V and Tschuprow's T", Journal of the
-Korean Statistical Society 42 (2013). Limits: ordered codes count as unordered; of a long table only a part.
+Secret: the real table, in trials only. Values computed from it are not differentially private, and the report says so.
+Source: Bergsma, "A bias-correction for Cramér's V and Tschuprow's T", Journal of the Korean Statistical Society 42
+(2013). Limits: ordered codes count as unordered; only a sample of a long table is used.
 """
 
 import itertools
@@ -22,11 +19,11 @@ from mechanisms.workload import Workload
 from parties.report.model import Associations, ColumnShares, QueryError, ReportFigures
 
 MAX_ROWS = 100_000
-"""Rows that are looked at; V is known to 0.01 by then."""
+"""Maximum number of sampled rows; they give V to 0.01."""
 
 
 def associate(domain: Domain, codes: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Cramér's V of all pairs of columns, symmetric and 1 on the diagonal.
+    """Returns Cramér's V of all pairs of columns, symmetric and 1 on the diagonal.
 
     Shapes: codes (rows, columns of the domain) -> (columns, columns).
     """
@@ -43,8 +40,11 @@ def associate(domain: Domain, codes: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def cramers_v(counts: NDArray[np.int64]) -> float:
-    """Between 0 and 1; 0 where a column has one value only. Shapes: counts (rows, columns), a contingency table."""
-    # Values that do not occur are no degrees of freedom.
+    """Returns the bias-corrected Cramér's V, between 0 and 1; 0 if a column has one value only.
+
+    Shapes: counts (rows, columns), a contingency table.
+    """
+    # Values that do not occur add no degrees of freedom.
     counts = counts[counts.any(axis=1)][:, counts.any(axis=0)]
     total, (rows, columns) = counts.sum(), counts.shape
     if total < 2 or min(rows, columns) < 2:
@@ -59,16 +59,16 @@ def cramers_v(counts: NDArray[np.int64]) -> float:
 
 
 MAX_PAIRED = 30
-"""Columns whose pairs are drawn at most."""
+"""Maximum number of columns in the picture of pairs."""
 MISSING_LABEL = "(missing)"
 
 
 def compare_tables(
     workload: Workload, synthetic: NDArray[np.int32], real: NDArray[np.int32] | None = None
 ) -> ReportFigures:
-    """Every column's shares, and every query's error where `real` is given; both tables are codes (rows, columns).
+    """Returns every column's shares and the associations, and every query's error if ``real`` is given.
 
-    Raises ValueError for a table without rows.
+    Both tables are codes (rows, columns). Raises ValueError for a table without rows.
     """
     if not len(synthetic) or (real is not None and not len(real)):
         raise ValueError("a table without rows has no shares to compare")
@@ -93,7 +93,7 @@ def compare_tables(
 def _associations(
     domain: Domain, synthetic: NDArray[np.int32], real: NDArray[np.int32] | None
 ) -> Associations:
-    """Of all pairs, or of the MAX_PAIRED columns that go together most with another one."""
+    """Returns the associations of all pairs, or of the MAX_PAIRED columns with the strongest associations."""
     made = associate(domain, synthetic)
     there = None if real is None else associate(domain, real)
     most = np.maximum(made, made if there is None else there) - np.eye(len(made))
@@ -111,7 +111,7 @@ def _associations(
 
 
 def code_labels(column: Column) -> tuple[str, ...]:
-    """What each code of a column stands for: a category, the lower end of a bin, an atom, or missing."""
+    """Returns the meaning of each code of a column: a category, the lower end of a bin, an atom, or missing."""
     return (*column.labels, MISSING_LABEL) if column.missing else column.labels
 
 

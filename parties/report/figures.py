@@ -1,12 +1,9 @@
-"""The pictures of a report, drawn by matplotlib and returned as SVG text.
+"""Pictures of a report, drawn by matplotlib and returned as SVG text.
 
-Provides one function a picture: `draw_associations`, `draw_query_errors`, `draw_expected_errors`, `draw_columns`,
-`draw_budget`, `draw_bytes`; and `to_svg`.
-
-Secret: nothing; what is drawn is in the report already. Names of columns and categories are the user's: they are drawn
-as plain text (never as formulas), cut to a length, and unprintable characters are replaced.
-Representation: figures are made without pyplot, so nothing is kept between calls and no display is needed. The same
-input gives the same SVG.
+No value here is secret: the report already has all values that are drawn. Names of columns and categories are the
+user's: they are drawn as plain text (never as formulas), cut to a length, with unprintable characters replaced.
+Representation: figures are made without pyplot, so calls share no state and need no display. The same input gives the
+same SVG.
 """
 
 import io
@@ -26,19 +23,19 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from parties.report.model import Associations, ColumnShares, ExpectedError, QueryError
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2b6cb0", "#dd7a1f", "#3f8f6b", "#c3cad3", "#2d3640"
-"""Told apart with the common colour-vision deficiencies, and in grey."""
+"""Colours that differ with the common colour-vision deficiencies, and in grey."""
 LIKELY = "#8b95a3"
-"""A darker part of what is drawn in GREY."""
+"""Colour of a darker part of a GREY bar."""
 MAX_COLUMNS_DRAWN = 24
 MAX_QUERIES_NAMED = 10
 MAX_COLUMNS_NUMBERED = 10
-"""Columns whose pairs have their numbers written into the picture."""
+"""Maximum number of columns for numbers in the cells of the matrix of pairs."""
 PAIRS = mpl.colormaps["Blues"]
 _WIDTH_IN = 9.0
 
 
 def _style(*, grid_axis: Literal["x", "y"] = "y") -> AbstractContextManager[None]:
-    """Settings while a figure is made and written; matplotlib's own come back afterwards."""
+    """Returns a context with the settings for drawing and writing a figure; it restores matplotlib's own afterwards."""
     return mpl.rc_context(
         {
             "text.parse_math": False,
@@ -65,17 +62,17 @@ def _style(*, grid_axis: Literal["x", "y"] = "y") -> AbstractContextManager[None
 
 
 def to_svg(figure: Figure) -> str:
-    """The figure as an SVG document, without date or maker."""
+    """Returns the figure as an SVG document, without date or maker."""
     buffer = io.StringIO()
     with warnings.catch_warnings(), _style():
-        # The browser has fonts for what matplotlib's own lacks.
+        # The browser has fonts for glyphs that matplotlib's own font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 
 def plain_label(text: str, *, longest: int = 28) -> str:
-    """`text` in one line of at most `longest` characters, what cannot be printed replaced."""
+    """Returns `text` in one line of at most `longest` characters, with unprintable characters replaced."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
@@ -83,7 +80,7 @@ def plain_label(text: str, *, longest: int = 28) -> str:
 def _set_margins(
     figure: Figure, *, left: float, right: float, bottom: float, top: float, between: float = 0.0
 ) -> None:
-    """Margins in inches, by hand: matplotlib takes as long to find them as to draw."""
+    """Sets margins in inches by hand, since matplotlib takes as long to find them as to draw."""
     width, height = figure.get_size_inches()
     columns = max(1, len(figure.axes))
     inside = (width - left - right - (columns - 1) * between) / columns
@@ -97,19 +94,19 @@ def _set_margins(
 
 
 def _width_in(labels: Sequence[str], size: float = 9.0) -> float:
-    """About how many inches the longest label takes: a letter is 0.56 of its height, on average."""
+    """Returns the approximate width of the longest label in inches; a letter is 0.56 of its height wide on average."""
     return 0.56 * size / 72 * max(map(len, labels), default=0)
 
 
 def _set_margins_of_two(figure: Figure, names: Sequence[str]) -> None:
-    """Margins of a plot with `names` at its left, and one with numbers beside it."""
+    """Sets the margins of a plot with `names` at its left, and one with numbers beside it."""
     _set_margins(
         figure, left=0.15 + _width_in(names), right=0.12, bottom=0.5, top=0.3, between=0.45
     )
 
 
 def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
-    """The largest errors by the name of their query; beside them all of them, largest first, with their mean."""
+    """Draws the largest errors by query, and beside them all errors, largest first, with their mean."""
     ordered = sorted(errors, key=lambda item: -item.error)
     named = ordered[:MAX_QUERIES_NAMED]
     with _style(grid_axis="x"):
@@ -129,7 +126,7 @@ def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
 
 
 def draw_expected_errors(errors: Sequence[ExpectedError]) -> Figure:
-    """The queries of which most is known, by name; beside them how far all may be off, the best known ones first."""
+    """Draws the intervals of the queries with the smallest bounds, by name, and beside them all, smallest first."""
     ordered = sorted(errors, key=lambda item: item.high)
     named = ordered[:MAX_QUERIES_NAMED]
     with _style(grid_axis="x"):
@@ -186,7 +183,7 @@ def _draw_all_errors(axes: Axes, values: Sequence[float]) -> None:
 
 
 def draw_associations(found: Associations) -> Figure:
-    """The matrix of the real table, where it is at hand, beside that of the synthetic one; the diagonal is left out."""
+    """Draws the matrix of the synthetic table, and of the real one if at hand; the diagonal is left out."""
     matrices = [("synthetic", found.synthetic)]
     if found.real is not None:
         matrices.insert(0, ("real (not private)", found.real))
@@ -199,7 +196,7 @@ def draw_associations(found: Associations) -> Figure:
         names = [plain_label(name, longest=18) for name in found.columns]
         room = 0.15 + _width_in(names, _pair_size(size))
         _set_margins(figure, left=room, right=1.0, bottom=room, top=0.3, between=0.15)
-        # Ten steps: an eye tells no more apart, and the scale beside them is drawn, not painted.
+        # Ten steps: an eye distinguishes no more, and the scale stays a vector drawing.
         scale = ScalarMappable(BoundaryNorm(levels, PAIRS.N), PAIRS)
         for axes, (title, matrix) in zip(grid, matrices, strict=True):
             values = np.ma.masked_array(matrix, mask=np.eye(size, dtype=bool))
@@ -214,7 +211,7 @@ def draw_associations(found: Associations) -> Figure:
 
 
 def _pair_size(columns: int) -> float:
-    """The letters beside a matrix: smaller where there are many."""
+    """Returns the size of the letters beside a matrix, smaller for many columns."""
     return 8.0 if columns <= 16 else max(5.2, 120.0 / columns)
 
 
@@ -246,7 +243,7 @@ def _write_numbers(
 
 
 def draw_budget(ledger: Sequence[tuple[int, str, float]], *, rho_total: float) -> Figure:
-    """Charges (round, step, rho): per round stacked by step, and spent so far against the budget."""
+    """Draws the charges (round, step, rho): per round stacked by step, and the sum so far against the budget."""
     with _style():
         figure = Figure(figsize=(_WIDTH_IN, 2.9))
         per_round, so_far = figure.subplots(1, 2)
@@ -274,7 +271,7 @@ def draw_budget(ledger: Sequence[tuple[int, str, float]], *, rho_total: float) -
 
 
 def draw_bytes(by_step: Mapping[str, Sequence[int]]) -> Figure:
-    """Bytes that each server sent in each step, stacked by server, largest step first."""
+    """Draws the bytes that each server sent in each step, stacked by server, largest step first."""
     ordered = sorted(by_step.items(), key=lambda item: -sum(item[1]))
     with _style(grid_axis="x"):
         figure = Figure(figsize=(_WIDTH_IN, 1.1 + 0.32 * len(ordered)))
@@ -308,7 +305,7 @@ def draw_bytes(by_step: Mapping[str, Sequence[int]]) -> Figure:
 
 
 def draw_columns(columns: Sequence[ColumnShares]) -> Figure:
-    """One-way marginals, at most `MAX_COLUMNS_DRAWN`: real as bars where it is at hand, synthetic as dots over them."""
+    """Draws at most `MAX_COLUMNS_DRAWN` one-way marginals: real as bars if at hand, synthetic as dots over them."""
     shown = columns[:MAX_COLUMNS_DRAWN]
     across = min(3, len(shown))
     down = -(-len(shown) // across)
@@ -340,7 +337,7 @@ def _draw_column(axes: Axes, item: ColumnShares) -> None:
     axes.set_ylim(0, None)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
-    # About 36 characters fit below a column, so five labels at most; the last one always, it may be for missing values.
+    # About 36 characters fit below a column, so at most five labels; always the last, which may be missing values.
     stride = max(1, -(-len(positions) // 5))
     ticks = [i for i in positions[::stride] if i + stride / 2 < len(positions) - 1] + [
         len(positions) - 1
@@ -351,7 +348,7 @@ def _draw_column(axes: Axes, item: ColumnShares) -> None:
 
 
 def format_bytes(size: float) -> str:
-    """Decimal units, three digits."""
+    """Returns a size in decimal units, with three digits."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

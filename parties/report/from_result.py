@@ -1,7 +1,6 @@
-"""What a finished run left in its folder, as the records of a report.
+"""Records of a report, read from the folder of a finished run.
 
-Provides ``read_result``, ``read_table_of`` and ``read_synthetic``; and ``run_parameters``, ``workload_size``,
-``sources_of`` and ``selected_queries``, which every method's report has. Public: everything.
+Reports of all methods share these functions. All values here are public.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from parties.report.model import Parameters, SelectedQuery, SourceSize, Workload
 
 
 def read_result(directory: Path) -> dict[str, Any]:
-    """A server's result.json. Raises StoreError."""
+    """Returns a server's result.json. Raises StoreError."""
     path = directory / "result.json"
     try:
         document: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
@@ -37,7 +36,7 @@ def read_result(directory: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SyntheticTable:
-    """A synthetic table: its codes (rows, columns of the domain), which values its columns have, and its ``text``."""
+    """A synthetic table: its codes (rows, columns of the domain), the values of its columns, and its ``text``."""
 
     codes: NDArray[np.int32]
     values: tuple[ColumnValues, ...]
@@ -45,13 +44,13 @@ class SyntheticTable:
 
 
 def read_table_of(config: Config, directory: Path) -> SyntheticTable:
-    """The run's ``synthetic.csv``. Raises DataError."""
+    """Returns the run's ``synthetic.csv``. Raises DataError."""
     table, codes = _read(config, directory)
     return SyntheticTable(codes, column_values(config.domain, table), table)
 
 
 def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:
-    """The codes of ``synthetic.csv``. Raises DataError."""
+    """Returns the codes of ``synthetic.csv``. Raises DataError."""
     return _read(config, directory)[1]
 
 
@@ -62,7 +61,7 @@ def _read(config: Config, directory: Path) -> tuple[TextTable, NDArray[np.int32]
 
 
 def run_parameters(config: Config, clients: int) -> Parameters:
-    """What was asked for."""
+    """Returns the parameters that the configuration asked for."""
     run = config.run
     return Parameters(
         run.epsilon,
@@ -84,14 +83,14 @@ def run_parameters(config: Config, clients: int) -> Parameters:
 def workload_size(
     workload: Workload, rows_capacity: int = 0, sources: tuple[SourceSize, ...] = ()
 ) -> WorkloadSize:
-    """How much was asked, and of how many rows at most, where servers counted rows, or joined those of ``sources``."""
+    """Returns the size of the workload, and the maximum number of rows if servers counted or joined rows."""
     return WorkloadSize(
         len(workload.queries), len(workload.candidates), workload.cells, rows_capacity, sources
     )
 
 
 def sources_of(config: Config, capacities: Mapping[str, int]) -> tuple[SourceSize, ...]:
-    """The sources of a run, by the ``capacities`` of the owners that were counted."""
+    """Returns the sources of a run, with the ``capacities`` of the owners that were counted."""
     return tuple(
         SourceSize(
             source.name,
@@ -104,7 +103,7 @@ def sources_of(config: Config, capacities: Mapping[str, int]) -> tuple[SourceSiz
 
 
 def selected_queries(result: Mapping[str, Any]) -> tuple[SelectedQuery, ...]:
-    """The rounds of a result.json."""
+    """Returns the rounds of a result.json."""
     return tuple(
         SelectedQuery(
             item["round"],

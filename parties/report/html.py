@@ -1,11 +1,10 @@
-"""The page `report.html`: one file that needs nothing else, pictures inside.
+"""The page `report.html`: one file without outside resources, with the pictures inside.
 
-Provides `render_html`. First what people look at: what there is, its privacy in words, how good it is, pictures; the
-accounting (`parties.report.html_sections`) is behind. Every name and text from the report is escaped, pictures are
-images in data URIs, and the page's own policy forbids scripts and outside resources, so opening it sends nothing to
-anyone.
+First come the parts for readers: a headline, privacy in words, quality, pictures. The accounting
+(`parties.report.html_sections`) follows. Every name and text from the report is escaped, pictures are images in data
+URIs, and the page's own policy forbids scripts and outside resources, so opening the page sends nothing to anyone.
 
-Secret: nothing; see `parties.report.model` for which figures are not private.
+No value here is secret; `parties.report.model` lists the figures that are not private.
 """
 
 import json
@@ -31,7 +30,7 @@ _WORST = 5
 
 
 def render_html(report: Mapping[str, object], pictures: ReportFigures) -> str:
-    """The page for a report that `parties.report.model.check_report` accepts."""
+    """Returns the page for a report that `parties.report.model.check_report` accepts."""
     sections = [
         f"<h1>{html_parts.html_text(report['dataset'])}</h1>",
         f"<p>{html_parts.html_text(headline(report))}</p>",
@@ -86,7 +85,7 @@ def _tiles(report: Mapping[str, object]) -> str:
 
 
 def _replaced(report: Mapping[str, object]) -> str:
-    """What the release costs a row that is replaced by another, where the report says so."""
+    """Returns the sentence on the cost of replacing a row by another; "" if the report has none."""
     guarantee = optional(optional(report, "flaim"), "guarantee")
     said = guarantee.get("replaced")
     return "" if said is None else f"<p>And {html_parts.html_text(said)}.</p>"
@@ -105,7 +104,7 @@ def _trust(report: Mapping[str, object]) -> str:
 
 
 def _pairs(found: Associations | None) -> str:
-    """Which columns go together, in a picture and by name."""
+    """Returns the associations of columns, in a picture and by name."""
     if found is None or len(found.columns) < 2:
         return ""
     caption = (
@@ -133,7 +132,7 @@ def _named_pairs(found: Associations) -> str:
 
 
 def _errors(report: Mapping[str, object], pictures: ReportFigures) -> str:
-    """The true errors of a trial; in earnest what was opened says of them, which in a trial stands in a table alone."""
+    """Returns the true errors of a trial; elsewhere the bounds on errors, which a trial has in a table only."""
     said = "L1 distance between the real and the synthetic shares of a query's cells, from 0, the same, to 2. "
     if pictures.query_errors:
         title, caption = "Largest errors", said + NOT_PRIVATE
@@ -184,7 +183,7 @@ def _columns(pictures: ReportFigures) -> str:
 
 
 def _sources(report: Mapping[str, object]) -> str:
-    """Whose columns were linked, where there were several sources."""
+    """Returns the table of sources and their linkage; "" if there are none."""
     sources = tables(section(report, "workload").get("sources"))
     if not sources:
         return ""
@@ -208,7 +207,7 @@ def _sources(report: Mapping[str, object]) -> str:
 
 
 def _measured(report: Mapping[str, object]) -> str:
-    """Which marginals the table was made from, and with how much noise."""
+    """Returns the table of measured marginals with the noise of each."""
     sizes = {str(c["name"]): c["cells"] for c in tables(optional(report, "about").get("columns"))}
     chosen: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
     for item in tables(report.get("selected")):
@@ -236,7 +235,7 @@ def _measured(report: Mapping[str, object]) -> str:
         "owners counted",
     )
     if report["method"] == CENTRAL:
-        # There is one table and nobody to be counted.
+        # Central AIM has one table and no owners to count.
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     return (
         f"<h2>What was measured</h2>\n<p>{html_parts.html_text(said)}</p>\n"
@@ -268,7 +267,7 @@ def _from_to(values: list[float]) -> str:
 
 
 def _first_noise(report: Mapping[str, object]) -> float | None:
-    """The deviation of round 0's noise, from what was charged for it."""
+    """Returns the deviation of round 0's noise, from the charge for it."""
     for entry in tables(section(report, "privacy")["ledger"]):
         try:
             event = json.loads(str(entry.get("event")))
@@ -280,7 +279,7 @@ def _first_noise(report: Mapping[str, object]) -> float | None:
 
 
 def _domain(report: Mapping[str, object]) -> str:
-    """The columns, as the public configuration describes them."""
+    """Returns the table of the columns, as the public configuration describes them."""
     facts = optional(report, "about")
     rows = [
         (

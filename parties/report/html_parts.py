@@ -1,11 +1,8 @@
-"""A page that needs nothing else: the frame, style and tables of `report.html` and `audit.html`.
+"""Frame, style, tables and small parts of the pages `report.html` and `audit.html`.
 
-Every text is escaped, and the page's own policy forbids scripts and every outside resource, so that opening it sends
-nothing to anyone. Secret: nothing may come in.
-
-Small parts of a report's page: values of report.json by their types, pictures, pairs, parts that fold.
-
-Secret: nothing. Raises ValueError where a report lacks what every report has.
+A page needs no other file. Every text is escaped, and the page's own policy forbids scripts and every outside resource,
+so opening the page sends nothing to anyone. No secret value may come in. The readers of report.json's values raise
+ValueError if a report lacks a value that every report has.
 """
 
 import base64
@@ -34,7 +31,7 @@ details { margin: .4rem 0; } summary { cursor: pointer; font-weight: 600; }
 
 
 def html_document(title: str, body: str) -> str:
-    """The page with ``body`` (HTML) under ``title`` (text)."""
+    """Returns the page with ``body`` (HTML) under ``title`` (text)."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -45,7 +42,7 @@ def html_document(title: str, body: str) -> str:
 
 
 def html_text(value: object) -> str:
-    """A value as escaped text; numbers to six digits."""
+    """Returns a value as escaped text; numbers to six digits."""
     shown = f"{value:.6g}" if isinstance(value, float) else str(value)
     return html.escape(shown, quote=True)
 
@@ -53,7 +50,7 @@ def html_text(value: object) -> str:
 def html_table(
     heads: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False
 ) -> str:
-    """A table, numbers to the right; a long one scrolls in a window of its own unless it is to be seen ``whole``."""
+    """Returns a table with right-aligned numbers; a long table scrolls in a window of its own unless ``whole``."""
 
     def cell(value: object, tag: str) -> str:
         kind = ' class="n"' if isinstance(value, int | float) else ""
@@ -72,7 +69,7 @@ def html_table(
 
 
 def section(report: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """A table of the report."""
+    """Returns a table of the report. Raises ValueError if the value is none."""
     value = report[key]
     if not isinstance(value, Mapping):
         raise ValueError(f"the report's {key!r} is not a table")
@@ -80,30 +77,30 @@ def section(report: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 
 def optional(report: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """A table of the report that older ones lack; then empty."""
+    """Returns a table of the report, or an empty one, as for reports of older versions."""
     value = report.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
 def items(value: object) -> Sequence[object]:
-    """A list of the report; empty for anything else."""
+    """Returns a list of the report; empty for any other value."""
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
 def tables(value: object) -> list[Mapping[str, object]]:
-    """The tables in a list of the report."""
+    """Returns the tables in a list of the report."""
     return [item for item in items(value) if isinstance(item, Mapping)]
 
 
 def number(value: object) -> float:
-    """A number of the report."""
+    """Returns a number of the report. Raises ValueError if the value is none."""
     if not isinstance(value, int | float):
         raise ValueError(f"{value!r} in the report is not a number")
     return float(value)
 
 
 def picture(svg: str, caption: str, *, alt: str) -> str:
-    """A drawing with its caption; ``alt`` is for who cannot see it."""
+    """Returns a drawing with its caption; ``alt`` is the text for screen readers."""
     data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
     source = f"data:image/svg+xml;base64,{data}"
     return (
@@ -113,10 +110,10 @@ def picture(svg: str, caption: str, *, alt: str) -> str:
 
 
 def pairs(values: Mapping[str, object]) -> str:
-    """A table of names and values."""
+    """Returns a table of names and values."""
     return html_table(("", ""), list(values.items()))
 
 
 def fold(title: str, body: str) -> str:
-    """A part of which the title is seen until somebody opens it."""
+    """Returns a part of the page that shows only its title until a reader opens it."""
     return f"<details><summary>{html_text(title)}</summary>\n{body}\n</details>"

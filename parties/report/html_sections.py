@@ -1,11 +1,8 @@
-"""Sections of report.html that say how good the table is: by what was opened, and its columns as they are written.
+"""Sections of report.html: quality of the table, its columns as they are written, and the accounting.
 
-Provides ``quality_section`` and ``columns_section``. Every text is escaped. Secret: nothing; figures of a real table
-are marked.
-
-The accounting of `report.html`, behind what people look at first: charges, openings, bytes, seconds, parameters.
-
-Provides ``accounting``. Secret: nothing; see `parties.report.model`.
+The quality follows from the opened values. The accounting has charges, openings, bytes, seconds and parameters, and is
+the last part of the page. Every text is escaped. No value here is secret; figures of a real table are marked (see
+`parties.report.model`).
 """
 
 from collections import Counter
@@ -27,7 +24,7 @@ _SHOWN_QUANTILES = ("0.05", "0.5", "0.95")
 
 
 def quality_section(report: Mapping[str, object]) -> str:
-    """What the table is good for, and how far each marginal may be off; nothing where the report does not say."""
+    """Returns the verdict and the bound on each marginal's error; "" if the report has no quality."""
     quality = optional(report, "quality")
     if not quality:
         return ""
@@ -82,7 +79,7 @@ def _verdict(quality: Mapping[str, object]) -> str:
 
 
 def _truth(quality: Mapping[str, object]) -> str:
-    """In a trial, which claims the real table contradicts."""
+    """Returns the claims that the real table contradicts, in a trial."""
     sentences = [*items(quality.get("truth"))]
     sentences += filter(None, [measured_text(optional(quality, "shuffling"))])
     if not sentences:
@@ -114,7 +111,7 @@ def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str
 
 
 def _off(distance: object) -> str:
-    """An L1 distance as the share of the rows that are in a wrong cell."""
+    """Returns an L1 distance as the share of the rows that are in a wrong cell."""
     return f"{50 * number(distance):.3g} %"
 
 
@@ -134,7 +131,7 @@ def _dependencies(quality: Mapping[str, object]) -> str:
 
 
 def columns_section(report: Mapping[str, object]) -> str:
-    """Columns at the resolution of the input, synthetic and, in trials, real ones; nothing where there are none."""
+    """Returns the columns at the resolution of the input, synthetic and, in trials, real ones; "" if there are none."""
     columns = tables(report.get("columns"))
     if not columns:
         return ""
@@ -180,7 +177,7 @@ def _value_rows(column: Mapping[str, object]) -> Iterator[list[object]]:
 
 
 def _pair(value: object, *, percent: bool = False) -> str:
-    """A figure of the synthetic table, and the real one's in brackets if there is one; "" for nothing."""
+    """Returns a figure of the synthetic table, with the real one's in brackets if there is one; "" for nothing."""
     if not isinstance(value, Mapping):
         return ""
     shown = [_percent(v) if percent else _plain(v) for v in value.values()]
@@ -200,7 +197,7 @@ _LEAD = '<p class="quiet">What an auditor looks at; report.json has all of it fo
 
 
 def accounting(report: Mapping[str, object]) -> str:
-    """The folded parts at the end of the page."""
+    """Returns the folded parts at the end of the page."""
     asked = {**section(report, "parameters"), **section(report, "workload")}
     asked.pop("sources", None)
     sections = [
@@ -234,7 +231,7 @@ def _budget(report: Mapping[str, object]) -> str:
 
 
 def _event(value: object) -> str:
-    """A ledger's event in words where it is a JSON table, as it is otherwise."""
+    """Returns a ledger's event in words if it is a JSON table, else unchanged."""
     text = str(value)
     try:
         event = parse_json(text)
@@ -251,7 +248,7 @@ def _event(value: object) -> str:
 
 
 def _opened(report: Mapping[str, object]) -> str:
-    """Everything that anybody saw in the clear, by kind and then one by one."""
+    """Returns the opened values, counted by kind and then one by one."""
     opened = tables(report["opened"])
     times = Counter((str(item["step"]), str(item["what"])) for item in opened)
     shares = "Nothing else left the secret shares."
@@ -300,7 +297,7 @@ def _bytes(report: Mapping[str, object]) -> str:
 
 
 def _flaim(report: Mapping[str, object]) -> list[str]:
-    """What only FLAIM has, a part for each group of facts."""
+    """Returns the parts that only FLAIM has, one for each group of facts."""
     return [
         fold(f"FLAIM: {str(title).replace('_', ' ')}", pairs(group))
         for title, group in optional(report, "flaim").items()

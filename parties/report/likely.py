@@ -1,6 +1,6 @@
-"""An error that most marginals stay below, of calibrated coverage: what a report says of it in words.
+"""Sentence on the likely error, an error that most marginals stay below, with calibrated coverage.
 
-Provides ``likely_error_text``. Public: everything. ``mechanisms.likely_errors`` has the figures, and what they rest on.
+All values here are public. ``mechanisms.likely_errors`` computes the figures and documents their basis.
 """
 
 import statistics
@@ -11,7 +11,7 @@ from parties.report.html_parts import number, optional, tables
 
 
 def likely_error_text(quality: Mapping[str, object]) -> str:
-    """The sentence on likely errors, beside what is proven; "" where a report of an earlier version has none."""
+    """Returns the sentence on likely errors beside the proven ones; "" if a report of an earlier version has none."""
     found = optional(quality, "likely")
     queries = [m for m in tables(quality.get("marginals")) if m["query"] and "likely" in m]
     if not found or not queries:

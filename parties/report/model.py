@@ -1,13 +1,10 @@
-"""What a run says about itself: the records behind `report.json`, for machines, and `report.html`, for people.
+"""Records behind `report.json`, for machines, and `report.html`, for people.
 
-Provides the parts of a report as dataclasses (`RunReport` and what it holds), `RunReport.to_dict` with the keys of
-`report.json`, `check_report`, and `ReportFigures` for what only pictures show.
-
-Secret: nothing may come in. Everything in `report.json` is public by the protocol, or measured from the outside, except
-`utility` and whatever stands under "real" or measures a distance to it in `columns`: where the real table is at hand
-(a trial on pooled data), they are computed from it without noise. Those figures and the pictures of real marginals are
-not differentially private; `not_private` lists the keys, and the page says so next to each of them.
-Known limits: text in English; sizes are decimal (1 MB = 10^6 bytes).
+No secret value may come in. All values in `report.json` are public by the protocol, or measured from the outside,
+except `utility` and, in `columns`, values under "real" and distances to them: where the real table is at hand (a trial
+on pooled data), they are computed from it without noise. Those figures and the pictures of real marginals are not
+differentially private; `not_private` lists the keys, and the page says so next to each of them. Known limits: text in
+English; sizes are decimal (1 MB = 10^6 bytes).
 """
 
 import itertools
@@ -34,7 +31,7 @@ DISTAIM_TRUST = (
     "Two servers acting together, or a server that deviates from the protocol, are outside this guarantee.",
     *_OF_ALL,
 )
-"""What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
+"""Guarantees of DistAIM under MPC and their limits, one or two sentences an item."""
 MALICIOUS_TRUST = (
     "The three compute servers held secret shares, and proved to one another that they had computed as they should "
     "before anything was opened. Any one of them alone learnt nothing about a row or an un-noised count, whatever it "
@@ -42,12 +39,12 @@ MALICIOUS_TRUST = (
     "Two servers acting together are outside this guarantee, and any one of them can end the run.",
     *_OF_ALL,
 )
-"""The same of a run with run.security = "malicious"."""
+"""Guarantees and limits of a run with run.security = "malicious"."""
 TRIAL_TRUST = (
     "This was a trial: one machine ran all three servers and all owners and held the whole table. It protects nobody; "
     "the sentences above are about servers on hosts of their own."
 )
-"""What a report of a trial says after those."""
+"""Sentence that a report of a trial adds to those."""
 
 
 NOT_PRIVATE = "Computed from the real table without noise, for trials: not differentially private, do not publish."
@@ -55,11 +52,12 @@ NOT_PRIVATE = "Computed from the real table without noise, for trials: not diffe
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What the run was asked for. `participation` is the chance of a client to be sampled in a round.
+    """Parameters that the configuration asked for.
 
-    `input` is what owners send, `upload` the form of counts. With another `schedule` than "fixed", `rounds` is what
-    there may be at most. `unit` is whom epsilon is for, which is `rows_of_unit` rows of the whole table at most; `link`
-    is how rows of several sources are joined, None without them.
+    `participation` is the probability that a client takes part in a round. `input` is the form of owners' data,
+    `upload` the form of counts. With another `schedule` than "fixed", `rounds` is a maximum. `unit` is the unit of
+    privacy, which is at most `rows_of_unit` rows of the whole table. `link` is the way that rows of several sources are
+    joined, None without sources.
     """
 
     epsilon: float
@@ -79,7 +77,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class SourceSize:
-    """One of several sources: its `columns`, how many `owners` of it were counted, how many rows these may have."""
+    """One of several sources: its `columns`, the number of its counted `owners`, and their maximum number of rows."""
 
     name: str
     columns: tuple[str, ...]
@@ -89,9 +87,9 @@ class SourceSize:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """The budget, the charges against it in the run's currency, and the part of delta that sampling takes.
+    """The budget, the charges against it in the run's currency, and the part of delta for inexact sampling.
 
-    Raises ValueError when the ledger's sum is above the budget, beyond the rounding of its sum.
+    Raises ValueError if the ledger's sum is above the budget, beyond the rounding of its sum.
     """
 
     rho_total: float
@@ -106,16 +104,16 @@ class Privacy:
 
     @property
     def rho_spent(self) -> float:
-        """The sum of the ledger."""
+        """Sum of the ledger."""
         return math.fsum(entry.rho for entry in self.ledger)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSize:
-    """Queries asked for, candidates (their closure), cells of all candidates.
+    """Numbers of queries asked for, of candidates (their closure), and of cells of all candidates.
 
-    ``rows_capacity`` is how many rows the owners may have together whose rows servers counted; it is public.
-    ``sources`` are there where rows of several were joined.
+    ``rows_capacity`` is the maximum number of rows of all owners whose rows servers counted; it is public. ``sources``
+    describes the sources if rows of several were joined.
     """
 
     queries: int
@@ -125,7 +123,7 @@ class WorkloadSize:
     sources: tuple[SourceSize, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """The `workload` section of report.json."""
+        """Returns the `workload` section of report.json."""
         sources = [{**asdict(source), "columns": list(source.columns)} for source in self.sources]
         return {**asdict(self), "sources": sources}
 
@@ -142,9 +140,10 @@ class Utility:
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """Bytes measured, one figure per server and step, beside the paper's estimate `paper_formula_mb`.
+    """Measured bytes, one figure per server and step, beside the paper's estimate `paper_formula_mb`.
 
-    ``passed_on_bytes`` are what each server sent others of owners' uploads, outside all steps; none in FLAIM.
+    ``passed_on_bytes`` has, for each server, the bytes of owners' uploads that it forwarded to other servers, outside
+    all steps; empty in FLAIM.
 
     Raises ValueError unless every step has a figure for each of `servers`, none of them negative.
     """
@@ -164,7 +163,7 @@ class Communication:
                 )
 
     def to_dict(self) -> dict[str, object]:
-        """The `communication` section."""
+        """Returns the `communication` section of report.json."""
         by_step = {step: list(sent) for step, sent in self.server_sent_bytes_by_step.items()}
         client_bytes = self.client_sent_bytes_mean + self.client_received_bytes_mean
         return {
@@ -182,7 +181,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class ReportedOpening:
-    """One opening: in `round` and `step`, `what`, and of how many numbers."""
+    """One opening: its `round` and `step`, `what` was opened, and the `count` of numbers."""
 
     round: int
     step: str
@@ -192,9 +191,9 @@ class ReportedOpening:
 
 @dataclass(frozen=True, slots=True)
 class SelectedQuery:
-    """The query a round chose, with how many clients were counted and how many rows they were estimated to have.
+    """The query that a round chose, the number of counted clients, and the estimated number of their rows.
 
-    `sigma` is the deviation, in rows, that its measurement was charged for.
+    `sigma` is the deviation, in rows, that the charge for its measurement is based on.
     """
 
     round: int
@@ -208,7 +207,7 @@ class SelectedQuery:
 class ExcludedOwner:
     """A data owner whose submission was not counted: in `round`, for a `reason`, which `why` says in a sentence.
 
-    `by` are the servers that say so, or that lack the submission.
+    `by` are the servers that excluded the owner or lack the submission.
     """
 
     client: str
@@ -220,13 +219,14 @@ class ExcludedOwner:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """All of `report.json`. `time_s` holds seconds by phase, "total" among them; `notes` are sentences for the reader.
+    """The content of `report.json`.
 
-    `excluded` are the data owners that servers left out, None where nobody can be. `flaim` has what only FLAIM has:
-    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`, `quality` the section of
-    `parties.report.quality`, `about` says of which study it is, when it ended, over which columns.
+    `time_s` holds seconds by phase, "total" among them. `notes` are sentences for the reader. `excluded` are the data
+    owners that servers left out, None if the method leaves out nobody. `flaim` has the facts that only FLAIM has:
+    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`, `quality` is the section of
+    `parties.report.quality`, `about` names the study, the end of the run and the columns.
 
-    Raises ValueError when `time_s` has no total.
+    Raises ValueError if `time_s` has no total.
     """
 
     method: str
@@ -255,7 +255,7 @@ class RunReport:
             raise ValueError(f"time_s has {', '.join(self.time_s)}; expected total among them")
 
     def to_dict(self) -> dict[str, object]:
-        """The content of `report.json`; keys whose value is not known are left out."""
+        """Returns the content of `report.json`, without keys of unknown values."""
         utility = asdict(self.utility) if self.utility else {}
         document: dict[str, object] = {
             "method": self.method,
@@ -292,7 +292,7 @@ class RunReport:
         return found if isinstance(found, Mapping) else {}
 
     def _not_private(self) -> list[str]:
-        """The keys of what was computed from a real table without noise."""
+        """Returns the keys of values computed from a real table without noise."""
         found = ["utility"] if self.utility else []
         if any("distance" in column for column in self.columns):
             found += ["columns[].*.real", "columns[].values[].real", "columns[].distance"]
@@ -307,7 +307,7 @@ class RunReport:
 
 
 def excluded_text(report: Mapping[str, object]) -> str | None:
-    """Who was not counted, for people; None where everybody was, or nobody can be left out."""
+    """Returns the owners that were not counted, in sentences; None if there are none."""
     items = report.get("excluded")
     if not isinstance(items, list) or not items:
         return None
@@ -326,9 +326,9 @@ class QueryError:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """What the L1 distance (0 to 2) of a `query` is expected to be, and between what it lies with some confidence.
+    """The expected L1 distance (0 to 2) of a `query`, and its interval from `low` to `high` at some confidence.
 
-    `likely`: what most are below; None where it is not known.
+    `likely` is the bound that most errors are below; None if it is not known.
     """
 
     query: tuple[str, ...]
@@ -342,7 +342,7 @@ class ExpectedError:
 class ColumnShares:
     """One column's one-way marginal: a label and the synthetic share of each code, and the real one if at hand.
 
-    Raises ValueError when the lengths differ.
+    Raises ValueError if the lengths differ.
     """
 
     column: str
@@ -360,9 +360,9 @@ class ColumnShares:
 
 @dataclass(frozen=True, slots=True)
 class Associations:
-    """How strongly each two of ``columns`` go together, 0 to 1, in the synthetic table and in the real one, if at hand.
+    """Associations of each two of ``columns``, 0 to 1, in the synthetic table and, if at hand, in the real one.
 
-    ``synthetic[i][j]`` is that of columns i and j. ``left_out`` columns are in neither.
+    ``synthetic[i][j]`` is the association of columns i and j. ``left_out`` is the number of columns in neither matrix.
 
     Raises ValueError for a matrix that is not square.
     """
@@ -378,11 +378,11 @@ class Associations:
                 raise ValueError(f"associations of {len(self.columns)} columns are no square")
 
     def strongest(self, count: int) -> list[tuple[tuple[str, str], float]]:
-        """The pairs that go together most in the synthetic table."""
+        """Returns the ``count`` pairs with the strongest association in the synthetic table."""
         return sorted(self._pairs(self.synthetic), key=lambda pair: -pair[1])[:count]
 
     def farthest(self, count: int) -> list[tuple[tuple[str, str], float, float]]:
-        """The pairs whose associations differ most, with the synthetic and the real one; none without a real table."""
+        """Returns the pairs whose associations differ most, with synthetic and real one; none without a real table."""
         if self.real is None:
             return []
         both = zip(self._pairs(self.synthetic), self._pairs(self.real), strict=True)
@@ -396,7 +396,7 @@ class Associations:
 
 @dataclass(frozen=True, slots=True)
 class ReportFigures:
-    """What the pictures show besides the report: without a real table at hand no errors, and its columns alone."""
+    """Data of the pictures that report.json lacks; without a real table no errors and no real shares."""
 
     query_errors: tuple[QueryError, ...] = ()
     columns: tuple[ColumnShares, ...] = ()
@@ -430,7 +430,7 @@ _REQUIRED: Mapping[str, Sequence[str]] = {
 
 
 def check_report(report: Mapping[str, object]) -> None:
-    """Raises ValueError, naming the key, when something that `report.json` always holds is missing."""
+    """Raises ValueError, naming the key, if a report lacks a key that every `report.json` has."""
     for key in ("method", "dataset", *_REQUIRED, "opened"):
         if key not in report:
             raise ValueError(f"the report has no {key!r}")

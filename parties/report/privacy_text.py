@@ -1,12 +1,7 @@
-"""Head of a report: its study, method, owners, date and columns, and its privacy in words.
+"""Head of a report (study, method, owners, date, columns) and its privacy in words.
 
-Provides ``ReportHeader`` and ``report_header``, ``transcript_end`` (when a transcript ends), and the sentences
-``headline`` and ``privacy_text``. Public: everything.
-
-Whom a run's epsilon is for, in words: a row, or a person with its rows in one table or in several sources.
-
-Provides ``unit_text``, ``unit_trust`` (what follows from it), ``link_trust`` and ``ROW_OF_ALL``. Public: all.
-Source: `mechanisms` README, "Units of privacy".
+The unit of privacy in words is a row, or a person with its rows in one table or in several sources. Source:
+`mechanisms` README, "Units of privacy".
 """
 
 import json
@@ -26,7 +21,7 @@ from parties.config import BY_KEY, PERSON, Config
 from parties.foundation.version import version
 
 ROW_OF_ALL = "one row added to or removed from the whole table"
-"""Whom the guarantee of DistAIM and central AIM is for, where nothing else is said."""
+"""Default unit of the guarantee of DistAIM and central AIM."""
 LINKED_TRUST = (
     "Rows were linked on shares. What that opened is the order of rows that had been shuffled in secret: not "
     "which rows match, not how many do, and nothing of a linking key. A key is in no query and in no result.",
@@ -37,7 +32,7 @@ ALIGNED_TRUST = (
 
 
 def unit_text(config: Config) -> str:
-    """For whom a run's guarantee is."""
+    """Returns the unit that a run's guarantee is for."""
     rows, names = config.rows_of_unit, [source.name for source in config.sources]
     if config.run.unit == PERSON and names:
         several = [source for source in config.sources if source.rows_per_person > 1]
@@ -51,7 +46,7 @@ def unit_text(config: Config) -> str:
     if config.run.unit == PERSON:
         return f"one person added or removed with all of its rows, which are at most {rows} in the whole table"
     if names and config.run.link != BY_KEY:
-        # A row that is missing in one source alone would move all rows behind it beside other ones.
+        # A row missing in one source alone would shift all later rows against those of the other sources.
         return f"one place added or removed: its rows in all of the sources {', '.join(names)}"
     if names:
         return f"one row added to or removed from one of the sources {', '.join(names)}"
@@ -59,14 +54,14 @@ def unit_text(config: Config) -> str:
 
 
 def link_trust(config: Config) -> tuple[str, ...]:
-    """What joining sources on shares shows, where there are any."""
+    """Returns the sentences on leaks of joining sources on shares; none without sources."""
     if not config.sources:
         return ()
     return LINKED_TRUST if config.run.link == BY_KEY else ALIGNED_TRUST
 
 
 def unit_trust(config: Config) -> tuple[str, ...]:
-    """Whom the guarantee is for, and what follows from that."""
+    """Returns the sentences on the unit of the guarantee, and on its consequences."""
     rows, said = config.rows_of_unit, f"The privacy guarantee is for {unit_text(config)}."
     if config.sources and config.run.link == BY_KEY:
         said += f" {_of_sources(config)}"
@@ -90,7 +85,7 @@ def unit_trust(config: Config) -> tuple[str, ...]:
 
 
 def _of_sources(config: Config) -> str:
-    """Why whatever owners send, a unit makes or unmakes no more joined rows than was budgeted for."""
+    """Returns the sentence on the bound on joined rows per unit, and on its reason, for any rows that owners send."""
     if len(config.sources) == 1:
         return (
             f"A key that stands in more than {_rows(config.rows_of_unit)} counts for nothing, whoever sent these rows: "
@@ -117,7 +112,7 @@ _SHOWN_VALUES = 6
 
 @dataclass(frozen=True, slots=True)
 class ColumnDescription:
-    """A column: its ``kind``, ``cells`` (0 for one that is filled in), and in words its ``values`` and provenance."""
+    """A column: its ``kind``, ``cells`` (0 for an implied one), and in words its ``values`` and provenance."""
 
     name: str
     kind: str
@@ -128,11 +123,10 @@ class ColumnDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReportHeader:
-    """Of a run: the study's id, the configuration's digest (hex), when it ``transcript_end`` (ISO 8601, UTC), who made
-    it.
+    """Facts of a run: id of the study, digest (hex) of the configuration, end (ISO 8601, UTC), program and columns.
 
-    ``version`` is that of the program, ``unit`` whom the guarantee is for, in words; ``provenance`` has the numbers of
-    the domain's values that are public, private, from a table (`mechanisms.provenance.counted`).
+    ``version`` is the program's. ``unit`` is the unit of the guarantee, in words. ``provenance`` has the numbers of the
+    domain's values that are public, private, or from a table (`mechanisms.origins.counted`).
     """
 
     study: str
@@ -144,14 +138,14 @@ class ReportHeader:
     provenance: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
-        """The `about` section of report.json."""
+        """Returns the `about` section of report.json."""
         return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
 
 
 def report_header(config: Config, *, ended: float | None, unit: str | None = None) -> ReportHeader:
-    """``transcript_end`` is in seconds since 1970; now where it is None.
+    """Returns the facts of a run that ended at ``ended``, in seconds since 1970; None means now.
 
-    ``unit`` None is DistAIM's and central AIM's.
+    ``unit`` None means the unit of DistAIM and central AIM.
     """
     moment = datetime.fromtimestamp(time.time() if ended is None else ended, UTC)
     return ReportHeader(
@@ -166,7 +160,7 @@ def report_header(config: Config, *, ended: float | None, unit: str | None = Non
 
 
 def transcript_end(transcript: Path | None) -> float | None:
-    """When the last record of a transcript was made, in seconds since 1970; None where there is none that says so."""
+    """Returns the time of a transcript's last record, in seconds since 1970; None if there is none that can be read."""
     if transcript is None:
         return None
     began, last = None, b""
@@ -182,7 +176,7 @@ def transcript_end(transcript: Path | None) -> float | None:
 
 
 def method_name(method: object) -> str:
-    """A method as people call it."""
+    """Returns a method's name for people."""
     text = str(method)
     if text.startswith(_FLAIM):
         return f"FLAIM ({text.removeprefix(_FLAIM)})"
@@ -190,7 +184,7 @@ def method_name(method: object) -> str:
 
 
 def headline(report: Mapping[str, object]) -> str:
-    """What there is, by what it was made, of whom, when: the first sentence of a report."""
+    """Returns the first sentence of a report: size of the table, method, number of owners, version and date."""
     parameters, facts = _table(report, "parameters"), _table(report, "about")
     rows, columns = report.get("synthetic_rows"), facts.get("columns")
     size = (
@@ -208,7 +202,7 @@ def headline(report: Mapping[str, object]) -> str:
 
 
 def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
-    """What epsilon and delta mean, for whom, and what of the budget was spent on what."""
+    """Returns the sentences on epsilon and delta, on the unit of privacy, and on the spent budget by step."""
     parameters, privacy = _table(report, "parameters"), _table(report, "privacy")
     epsilon, delta = float(parameters["epsilon"]), float(parameters["delta"])  # type: ignore[arg-type]
     unit = _table(report, "about").get("unit", ROW_OF_ALL)
@@ -236,7 +230,7 @@ def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _not_covered(report: Mapping[str, object]) -> tuple[str, ...]:
-    """The sentence on what of the domain was read from a table; none where nothing was."""
+    """Returns the sentence on values of the domain that were read from a table; none if there are none."""
     counts = _table(_table(report, "about"), "provenance")
     read = counts.get(TABLE)
     if not isinstance(read, int) or not read:
@@ -248,7 +242,7 @@ def _not_covered(report: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _spent_on(ledger: object) -> str:
-    """The ledger's steps with their parts, largest first."""
+    """Returns the ledger's steps with their shares, largest first."""
     sums: dict[str, list[float]] = {}
     for entry in ledger if isinstance(ledger, Sequence) else ():
         if isinstance(entry, Mapping):

@@ -1,8 +1,7 @@
-"""How good a run's synthetic table is, as far as what was opened says: the section `quality` of report.json.
+"""Quality of a run's synthetic table, derived from the opened values: the section `quality` of report.json.
 
-Provides ``aim_quality`` and ``flaim_quality`` (of a finished run), ``write_quality`` and ``read_quality`` (kept beside
-result.json until the report is written), and ``with_truth`` for trials. Public: everything but what ``with_truth``
-adds, which is computed from the real table without noise.
+``write_quality`` keeps the section of a finished run beside result.json until the report is written. All values here
+are public except the additions of ``with_truth``, which are computed from the real table without noise (trials only).
 """
 
 import itertools
@@ -43,9 +42,9 @@ from parties.report.shuffling import shuffling
 from parties.storage.files import write_json
 
 QUALITY = "quality.json"
-"""In the folder of the server that wrote the table, or of the trial."""
+"""File name, in the folder of the server that wrote the table, or of the trial."""
 NOISE, AT_MOST = "noise", "at most"
-"""What an expected error is: what noise is expected to leave of a measured marginal; the most that is likely."""
+"""Kinds of expected errors: the expected effect of noise on a measured marginal; a likely maximum."""
 
 
 def aim_quality(
@@ -57,7 +56,12 @@ def aim_quality(
     model: Model,
     codes: NDArray[np.int32],
 ) -> dict[str, object]:
-    """Of DistAIM and central AIM. ``codes``: the synthetic table (rows, columns); ``noise``: that of measurements."""
+    """Returns the quality of a run of DistAIM or central AIM.
+
+    Args:
+        noise: kind of noise of the measurements.
+        codes: the synthetic table (rows, columns).
+    """
     released = [
         Released(
             m.round,
@@ -73,7 +77,7 @@ def aim_quality(
     choice = None
     if result.last is not None:
         number = result.last.measurement.round
-        # Whether an annealed run ends after a round is seen in that round alone.
+        # An annealed run decides in each round if it is the last; so each round has a share of the failure probability.
         share = 1 / (number * (number + 1)) if run.schedule == ANNEALED else 1.0
         of = next(r for r in reversed(released) if r.round == number)
         choice = Choice(result.last.spec, result.last.position, of, share)
@@ -120,13 +124,13 @@ def aim_quality(
 
 
 def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Released]:
-    """Round 0's measurements of columns with private bins, by their fine cells, the missing values last."""
+    """Returns round 0's measurements of columns with private bins, by their fine cells, missing values last."""
     found = []
     for m in result.measurements:
         column = workload.domain.columns[m.candidate] if _chose_bins(workload, m) else None
         if column is not None and (private := private_of(column)) is not None:
             counts = [*private.histogram, *(m.noisy[-1:] if column.missing else ())]
-            # The histogram is kept in whole numbers, which noise of this kind is not.
+            # The histogram is rounded to whole numbers; noise of this kind is not whole.
             rounding = 0.5 + 2.0**-NOISE_BITS if noise == "box-muller" else 0.0
             found.append(
                 Released(
@@ -142,7 +146,7 @@ def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Relea
 
 
 def _chose_bins(workload: Workload, measurement: Measurement) -> bool:
-    """Whether a column's cells were chosen by this noise, so that no bound on fresh noise holds of their counts."""
+    """True if this noise chose the column's cells, so that no bound on fresh noise holds for their counts."""
     column = workload.domain.columns[measurement.candidate] if measurement.round == 0 else None
     return column is not None and private_of(column) is not None
 
@@ -154,7 +158,10 @@ def flaim_quality(
     rounds: int,
     codes: NDArray[np.int32],
 ) -> dict[str, object]:
-    """Of FLAIM, which has no choice by everybody's scores: only what was measured says something."""
+    """Returns the quality of a run of FLAIM.
+
+    FLAIM has no selection by the scores of all clients, so that only its measurements give bounds.
+    """
     released = [
         Released(m.round, m.candidate, m.noisy, m.deviation, frozenset(m.contributors))
         for done in result.rounds
@@ -170,12 +177,12 @@ def flaim_quality(
         sizes=_declared(result.population),
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total)
-    # What is likely was calibrated on AIM's models; FLAIM's, which stop at the noise, are farther off.
+    # Likely errors were calibrated on AIM's models; FLAIM's models stop fitting at the noise and have larger errors.
     return _document(workload, synthetic, intervals, expected, released, result.model)
 
 
 def _declared(population: Sequence[Participant]) -> dict[int, int] | None:
-    """The clients' rows, where they are public."""
+    """Returns the clients' numbers of rows if they are public, else None."""
     sizes = {p.client: p.rows for p in population}
     return None if None in sizes.values() else {c: rows or 0 for c, rows in sizes.items()}
 
@@ -219,10 +226,10 @@ def _document(
 def dependencies(
     columns: Clique, measured: Sequence[Clique], cliques: Sequence[Clique]
 ) -> dict[str, list[list[str]]]:
-    """All pairs of columns, by what the model knows of them together.
+    """Returns all pairs of columns, by the model's knowledge of their relation.
 
-    "measured": they are in a marginal that was measured and in a clique of the model; "through_others": only what
-    follows through other columns; "independent": nothing, the model has them independent.
+    "measured": the pair is in a measured marginal and in a clique of the model. "through_others": the model knows only
+    the relation that follows through other columns. "independent": the columns are independent in the model.
     """
     inside = {pair for clique in cliques for pair in itertools.combinations(sorted(clique), 2)}
     seen = {pair for clique in measured for pair in itertools.combinations(sorted(clique), 2)}
@@ -243,10 +250,11 @@ def with_truth(
     *,
     values: tuple[Sequence[ColumnValues], Sequence[ColumnValues]] = ((), ()),
 ) -> dict[str, Any]:
-    """The section with every marginal's true error, and whether intervals and columns' claims held; not private.
+    """Returns the section with every marginal's true error, and the intervals and claims that held; not private.
 
-    ``real``: the rows (rows, columns) of the owners that were counted. ``values``: what values the columns of the
-    synthetic table and of those rows have; without any, nothing is said of claims.
+    Args:
+        real: the rows (rows, columns) of the owners that were counted.
+        values: the values of the columns of the synthetic table and of those rows; without any, claims are not judged.
     """
     answers = table_answers(workload, real), table_answers(workload, synthetic)
     numbers = {clique: i for i, clique in enumerate(workload.candidates)}
@@ -255,7 +263,7 @@ def with_truth(
         cells = workload.slice(numbers[tuple(marginal["columns"])])
         one, other = (table[cells] / table[cells].sum() for table in answers)
         error = float(np.abs(one - other).sum())
-        # Up to what sums of doubles are off by.
+        # 1e-9 absorbs the rounding of sums of doubles.
         held = marginal["low"] - 1e-9 <= error <= marginal["high"] + 1e-9
         marginals.append({**marginal, "true_error": error, "held": held})
     found = {**quality, "marginals": marginals, "held": _held(marginals)}
@@ -267,19 +275,22 @@ def with_truth(
 
 
 def _held(marginals: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Numbers of intervals, of those that held, and of true errors that are no larger than what is likely."""
+    """Returns the numbers of intervals, of intervals that held, and of true errors up to the likely error."""
     below = [m["true_error"] <= m["likely"] + 1e-9 for m in marginals if "likely" in m]
     held = sum(marginal["held"] for marginal in marginals)
     return {"intervals": len(marginals), "held": held} | ({"likely": sum(below)} if below else {})
 
 
 def write_quality(directory: Path, quality: Mapping[str, object]) -> None:
-    """Keep the section in the folder of who made the table. Raises StoreError."""
+    """Writes the section to the folder of the table's maker. Raises StoreError."""
     write_json(directory / QUALITY, quality)
 
 
 def read_quality(directory: Path) -> dict[str, Any] | None:
-    """The section that ``write_quality`` kept; None where there is none. Raises StoreError where it is none."""
+    """Returns the section that ``write_quality`` kept; None if there is none.
+
+    Raises StoreError if the file is unreadable or holds no section.
+    """
     path = directory / QUALITY
     if not path.exists():
         return None

@@ -1,8 +1,7 @@
-"""Is a table better than columns drawn independently: the part `shuffling` of `quality`, and its sentence.
+"""Comparison of the table with columns drawn independently: the part `shuffling` of `quality`, and its sentence.
 
-Provides ``shuffling``, by what was released, and ``shuffling_text``; for trials ``shuffling_with_truth`` and
-``measured_text``. Public: everything but what the last two have, which is computed from the real table without
-noise.
+All values here are public except those of ``shuffling_with_truth`` and ``measured_text``, which are computed from the
+real table without noise (trials only).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,10 @@ WOULD_HELP = "More rows, a larger epsilon, fewer columns or fewer cells in each 
 
 
 def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
-    """The figures of ``pairs`` pairs of columns, of which ``gains`` were measured; errors are shares of the rows."""
+    """Returns the figures of ``pairs`` pairs of columns, of which ``gains`` were measured.
+
+    Errors are shares of the rows.
+    """
     shown = [gain for gain in gains if gain.shown]
     expected, independent = (
         sum(errors) / max(1, len(gains)) / 2
@@ -43,7 +45,7 @@ def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
 
 
 def shuffling_text(found: Mapping[str, Any]) -> str:
-    """The finding on pairs beside independent columns, by what was released; "" without pairs."""
+    """Returns the sentence that compares pairs with independent columns, by the released values; "" without pairs."""
     if not found["pairs"]:
         return ""
     measured, shown = found["measured"], found["shown"]
@@ -70,10 +72,10 @@ def shuffling_text(found: Mapping[str, Any]) -> str:
 def shuffling_with_truth(
     found: Mapping[str, Any], real: ValuePairs, synthetic: TextTable
 ) -> dict[str, Any]:
-    """The figures with what is true of the real table: mean distances of pairs in values, shares of rows; not private.
+    """Returns the figures with mean distances of pairs to the real table, as shares of rows; not private.
 
-    "synthetic" is the table's, "shuffled" that of its columns each in another order, "real_shuffled" that of the real
-    ones, which is the least that columns without relations come to.
+    "synthetic" is the synthetic table's distance, "shuffled" its distance with each column shuffled, and
+    "real_shuffled" that of the shuffled real columns, the least distance of columns without relations.
     """
     true = {
         "synthetic": real.distance(synthetic),
@@ -84,7 +86,7 @@ def shuffling_with_truth(
 
 
 def measured_text(found: Mapping[str, Any]) -> str:
-    """The measurement of a trial; "" elsewhere."""
+    """Returns the sentence on a trial's measurement; "" without one."""
     true = found.get("true")
     if true is None:
         return ""

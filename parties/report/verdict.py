@@ -1,10 +1,10 @@
-"""What a synthetic table is good for and what not, in sentences: the rules, all in this place.
+"""Rules for the verdict on a synthetic table, in sentences: its good and its bad uses.
 
-Provides ``verdict``. It goes by the section `quality` of a report and the public domain alone, so that whoever has
-these two gets the same sentences. Public: everything; true errors, which a trial adds, are not looked at.
+The verdict uses only the section `quality` of a report and the public domain, so that everybody with these two gets the
+same sentences. All values here are public: the true errors that a trial adds are not used.
 
-A mark is for values and not for cells. What a marginal may be off counts what noise and model leave, over its cells,
-and what each of its columns of numbers or dates loses within a cell, as a claim of `quality.columns` has it: so fewer
+Marks are for values and not for cells. The error of a marginal counts the effect of noise and model over its cells, and
+for each of its columns of numbers or dates the loss within a cell, as in the claims of `quality.columns`: so fewer
 cells never make a better mark. README.md of parties, The verdict, says why.
 """
 
@@ -17,19 +17,21 @@ from mechanisms.domain import Domain
 from parties.report.shuffling import shuffling_text
 
 CLOSE, ROUGH = 0.05, 0.15
-"""Shares of the rows that may be elsewhere: up to CLOSE a marginal is called close, up to ROUGH rough; beyond that
-nothing is promised."""
+"""Limits, as shares of the rows that may be in another cell: up to CLOSE a marginal is close, up to ROUGH rough.
+
+Beyond ROUGH the verdict promises nothing.
+"""
 MOST = 0.5
-"""A cell of more than one value that is more than this of a column's range, or of its rows, is most of it."""
+"""Share of a column's range, or of its rows, above which a cell of more than one value is most of the column."""
 _NAMED = 6
-"""So many columns, pairs or queries are named; the rest is counted."""
+"""Maximum number of columns, pairs or queries named; the rest is counted."""
 
 Marginal = Mapping[str, Any]
 Claim = Mapping[str, Any]
 
 
 def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
-    """Sentences under "good_for" and "not_for", and under "confidence" how sure they are."""
+    """Returns sentences under "good_for" and "not_for", and the confidence in them under "confidence"."""
     sure = f"Bounds hold with {quality['confidence']:.0%} confidence, all of them at once."
     good: list[str] = []
     bad: list[str] = []
@@ -47,7 +49,7 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
             good.append(said)
         else:
             bad.insert(0, said)
-    # What was measured is no good where noise may have made it.
+    # Measured relations are listed as good only if noise does not explain them.
     _relations(quality["dependencies"], good if better else [], bad)
     if groups := _groups(marginals):
         bad.append(groups)
@@ -63,7 +65,7 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
 
 
 class _ColumnClaims:
-    """What the claims say of columns: by how much more than its cells a marginal of them may be off in values."""
+    """Claims on columns, as the additional error in values of a marginal beyond that of its cells."""
 
     def __init__(self, domain: Domain, claims: Sequence[Claim]) -> None:
         self._claims = {claim["column"]: claim for claim in claims}
@@ -73,9 +75,9 @@ class _ColumnClaims:
         )
 
     def off(self, marginal: Marginal) -> float:
-        """The share of the rows that may be elsewhere: of one column its claim, else cells and what columns lose.
+        """Returns the share of the rows that may be elsewhere: a column's claim, else cells plus losses of columns.
 
-        Of a number or a date, elsewhere means on the other side of some limit.
+        For a number or a date, elsewhere means on the other side of some limit.
         """
         names, cells = marginal["columns"], float(marginal["high"]) / 2
         if len(names) == 1 and names[0] in self._claims:
@@ -83,11 +85,11 @@ class _ColumnClaims:
         return min(1.0, cells + sum(self._lost(name) for name in names))
 
     def trusted(self, marginal: Marginal) -> bool:
-        """Is none of its columns in one cell for the most part?"""
+        """True if no column of the marginal is for the most part in one cell."""
         return not any(self._in_one(name, MOST) for name in marginal["columns"])
 
     def coarse(self) -> list[str]:
-        """A sentence for each column of which one cell is most of the range, or too much of the rows."""
+        """Returns a sentence for each column of which one cell is most of the range, or has too many of the rows."""
         found = [said for name in self._claims if (said := self._in_one(name, ROUGH))]
         more = len(found) - _NAMED
         return found[:_NAMED] + (
@@ -95,12 +97,12 @@ class _ColumnClaims:
         )
 
     def _lost(self, name: str) -> float:
-        """The loss of a marginal in one column's bins; everything for wide bins without a claim."""
+        """Returns the loss of a marginal in one column's bins; 1 for wide bins without a claim."""
         claim = self._claims.get(name)
         return float(name in self._wide) if claim is None else float(claim.get("bin_lost", 0.0))
 
     def _in_one(self, name: str, rows: float) -> str:
-        """What to say of a column of which one cell has more than ``rows`` of its rows, or MOST of its range."""
+        """Returns a sentence on a column if one cell has over ``rows`` of its rows or MOST of its range; else ""."""
         claim = self._claims.get(name)
         if claim is None:
             return ""
@@ -112,7 +114,7 @@ class _ColumnClaims:
         else:
             return ""
         if name in self._measured:
-            # The run found these bins: more of them take more rows, or more epsilon.
+            # The run chose these bins; more bins need more rows or more epsilon.
             remedy = "More rows or a larger epsilon would give its private bins more cells."
         else:
             remedy = (
@@ -129,7 +131,7 @@ def _rate(
     good: list[str],
     bad: list[str],
 ) -> None:
-    """Which marginals of one kind are close, rough, or without a promise."""
+    """Adds the sentences on the marginals of one kind that are close, rough, or without a promise."""
     off = {tuple(m["columns"]): columns.off(m) for m in marginals}
     ordered = sorted(marginals, key=lambda m: off[tuple(m["columns"])])
 
@@ -155,7 +157,7 @@ def _rate(
 
 
 def _percent(share: float) -> str:
-    """Rounded up: what is claimed has to be true as it is written."""
+    """Returns a share in percent, rounded up so that the claim is true as it is written."""
     return f"{math.ceil(share * 1000 - 1e-6) / 10:.1f}%"
 
 
@@ -193,7 +195,7 @@ def _groups(marginals: Sequence[Marginal]) -> str:
 
 
 def _binned(domain: Domain) -> list[str]:
-    """The columns with a cell of more than one value."""
+    """Returns the columns with a cell of more than one value."""
     return [
         column.name
         for column in domain.columns

@@ -1,10 +1,6 @@
-"""A report's two files: `report.json` and `report.html`, each complete or not there.
+"""Writing of a report's two files, `report.json` and `report.html`, each complete or absent.
 
-Provides `write_report`. Secret: nothing may come in; see `parties.report.model`.
-
-The last of a deployment's report: what its published table shows, where no real table is at hand.
-
-Provides ``write_report_without_real``. Public: everything.
+No secret value may come in; see `parties.report.model`.
 """
 
 import json
@@ -27,12 +23,12 @@ from parties.storage.files import write_atomic
 def write_report(
     run_dir: Path, report: Mapping[str, object], *, pictures: ReportFigures
 ) -> tuple[Path, Path]:
-    """Write `report.json` and `report.html` into `run_dir`, each complete or not at all; returns both paths.
+    """Writes `report.json` and `report.html` into `run_dir`, each complete or not at all, and returns both paths.
 
-    `report` is what `RunReport.to_dict` gives. Raises ValueError for a report with a key missing or a number that
-    JSON does not have, StoreError where the folder cannot be written.
+    `report` is the result of `RunReport.to_dict`. Raises ValueError for a report with a key missing or a number that
+    JSON does not have, StoreError if the folder cannot be written.
     """
-    # Drawing takes a second to import, which nothing else in the command needs.
+    # The import of the drawing takes a second, and the rest of the command does not need it.
     from parties.report.html import render_html
 
     check_report(report)
@@ -47,7 +43,10 @@ def write_report(
 def write_report_without_real(
     config: Config, workload: Workload, directory: Path, report: RunReport
 ) -> None:
-    """Add the synthetic table's own columns to a report and write its two files. Raises StoreError, DataError."""
+    """Adds the synthetic table's own columns to the report of a run without a real table, and writes its files.
+
+    Raises StoreError, DataError.
+    """
     table = read_table_of(config, directory)
     quality = read_quality(directory)
     if quality is not None:

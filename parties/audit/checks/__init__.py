@@ -1,1 +1,1 @@
-"""The checks of the auditor, by subject."""
+"""Checks of the auditor, by subject."""

@@ -1,11 +1,10 @@
-"""Charges and the openings that they pay for, and the charges that nothing was opened for.
+"""Check ``charges``: charges and the openings that they pay for, and charges without an opening.
 
-Provides the check ``charges``, ``opened_names``, and ``never_opened``. An opening has a name, which its charge carries.
-After a restart an opening of the same name is the same value: it is noted as repeated, and was paid for before. A
-charge without an opening is no violation: a server may have been killed between the two, and what one server alone
-claims is entered by no other. It is shown, with how the records end, the first first: a server that is after something
-leaves then.
-Public: all of it.
+An opening has a name, which its charge carries. After a restart an opening of the same name has the same value; it is
+noted as repeated and was paid for before. A charge without an opening is no violation: a server may have been killed
+between the two, and the other servers do not enter a claim of one server alone. ``never_opened`` reports such charges
+with the ends of the servers' records, earliest first, because a server with something to gain leaves at this point. All
+values here are public.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +21,9 @@ from protocols.steps import CHOICE
 
 
 def charges(evidence: Evidence) -> str:
-    """Every opening was paid for by a charge of its own, entered before it, but for what needs none.
+    """Verifies that every opening that needs a charge follows a charge of its own.
 
-    One that is repeated after a restart, with the same inputs and noise, names the charge that has paid for it before.
+    An opening repeated after a restart, with the same inputs and noise, names the earlier charge that paid for it.
     """
     count = 0
     for transcript in evidence.transcripts:
@@ -37,7 +36,7 @@ def charges(evidence: Evidence) -> str:
 
 
 def _paid_openings(attempt: TranscriptAttempt, paid: set[tuple[str, ...]]) -> int:
-    """The openings of an attempt, of which each follows its charge; ``paid`` is added to."""
+    """Returns the number of openings of an attempt, each verified to follow its charge; adds to ``paid``."""
     due: TranscriptEntry | None = None
     count = 0
     for entry, is_due in _charged(attempt):
@@ -64,9 +63,9 @@ def _paid_openings(attempt: TranscriptAttempt, paid: set[tuple[str, ...]]) -> in
 
 
 def _charged(attempt: TranscriptAttempt) -> Iterator[tuple[TranscriptEntry, bool]]:
-    """Charges, notes of repeated openings, and openings that are charged; whether an opening is due after it.
+    """Yields charges, notes of repeated openings, and charged openings, with a flag if an opening is due afterwards.
 
-    None is due after charges that were taken over, before the attempt's first round.
+    No opening is due after charges that the attempt took over before its first round.
     """
     begun = False
     for entry in attempt.entries:
@@ -80,12 +79,12 @@ def _charged(attempt: TranscriptAttempt) -> Iterator[tuple[TranscriptEntry, bool
 
 
 def _paid_opening(entry: TranscriptEntry) -> tuple[str, ...]:
-    """What a charge, or a note of a repeated opening, says of the opening."""
+    """Returns the identity of an opening in a charge or in a note of a repeated opening."""
     return tuple(str(entry.record[field]) for field in ("round", "step", "event", "opening"))
 
 
 def openings_by_name(evidence: Evidence) -> dict[str, list[TranscriptEntry]]:
-    """What all servers have opened, in all attempts, by the openings' names."""
+    """Returns the openings of all servers in all attempts, by name."""
     opened: dict[str, list[TranscriptEntry]] = {}
     for attempt in (a for transcript in evidence.transcripts for a in transcript.attempts):
         due = ""
@@ -98,12 +97,12 @@ def openings_by_name(evidence: Evidence) -> dict[str, list[TranscriptEntry]]:
 
 
 def opened_names(evidence: Evidence) -> set[str]:
-    """The names of all openings that any server has made."""
+    """Returns the names of all openings of any server."""
     return set(openings_by_name(evidence))
 
 
 def _require_same(evidence: Evidence) -> None:
-    """Raises Failed where an opening has two values: with the same inputs and noise there is one."""
+    """Raises CheckFailure if an opening has two values: the same inputs and noise give one."""
     for entries in openings_by_name(evidence).values():
         first = _value(entries[0])
         for entry in entries[1:]:
@@ -115,7 +114,7 @@ def _require_same(evidence: Evidence) -> None:
 
 
 def _value(entry: TranscriptEntry) -> object:
-    """What was opened; of a choice its index, since the words of all others are random."""
+    """Returns the opened value; for a choice its index, since the other words are random."""
     data = entry.bytes("value")
     if entry.text("what") != CHOICE.what:
         return data
@@ -125,14 +124,14 @@ def _value(entry: TranscriptEntry) -> object:
 
 @dataclass(slots=True)
 class _UnopenedCharge:
-    """A charge that nothing was opened for: its first record, and the servers that have it."""
+    """A charge without an opening: its first record, and the servers that have it."""
 
     entry: TranscriptEntry
     servers: list[int]
 
 
 def never_opened(evidence: Evidence) -> list[str]:
-    """A sentence for each charge that no server opened anything for, with how the records end then."""
+    """Returns a sentence for each charge without an opening at any server, with the ends of the records."""
     opened, found = opened_names(evidence), dict[str, _UnopenedCharge]()
     for transcript in evidence.transcripts:
         for entry in (e for a in transcript.attempts for e in a.of("ledger")):
@@ -150,7 +149,7 @@ def _sentence(evidence: Evidence, charge: _UnopenedCharge) -> str:
         f"{'s' * (len(charge.servers) > 1)} {servers} entered"
     )
     ends = _ends(_session_of(evidence, entry))
-    # One that is left waiting leaves, too, and may be first: each says why.
+    # A server that is left waiting leaves, too, and may be first: so each record says why it ended.
     return (
         f"{text}; their records end, by their own clocks: {'; '.join(ends)}."
         if ends
@@ -166,7 +165,7 @@ def _session_of(evidence: Evidence, entry: TranscriptEntry) -> MeshSession | Non
 
 
 def _ends(session: MeshSession | None) -> list[str]:
-    """How the servers' records of a session end, the first first; none where all came to the end."""
+    """Returns the ends of the servers' records of a session, earliest first; none if all ended like a finished run."""
     if session is None or all(attempt.clean for attempt in session.present):
         return []
     ends = sorted((a.entries[-1].time, a.pid, a.entries[-1]) for a in session.present if a.entries)
@@ -174,7 +173,7 @@ def _ends(session: MeshSession | None) -> list[str]:
 
 
 def _claims(evidence: Evidence) -> Sequence[str]:
-    """A sentence for each server that has claimed charges that neither other server has."""
+    """Returns a sentence for each server that claimed charges that neither other server has."""
     claimed: dict[int, set[str]] = {}
     for attempt in (a for transcript in evidence.transcripts for a in transcript.attempts):
         for entry in attempt.notes(CLAIMED.what):

@@ -1,9 +1,9 @@
-"""Rounds and bytes of every step against what the protocol costs, computed from the configuration and public choices.
+"""Checks ``traffic`` and ``costs``: rounds and bytes of every step, computed from configuration and public choices.
 
-Provides the checks ``traffic`` (each server's own account of its steps against the messages in its transcript) and
-``costs`` (the messages against the formulas in the vocabulary of steps), and ``expected``, the formulas'
-result by step and round. Steps that carry lists of names or states have no formula for their size; there the number of
-messages is checked, and that both peers were sent the same amount. Public: everything.
+``traffic`` compares each server's own account of its steps with the messages in its transcript. ``costs`` compares the
+messages with the formulas of the protocol's steps; ``expected`` returns the formulas' result by step and round. Steps
+that carry lists of names or states have no formula for their size: for those, ``costs`` verifies the number of
+messages, and that both peers were sent the same amount. All values here are public.
 """
 
 from collections import Counter, defaultdict
@@ -79,7 +79,7 @@ Facts = TypeVar("Facts")
 
 
 class StepInRound(NamedTuple):
-    """A step, by name, and its round, -1 where it has none."""
+    """A step, by name, and its round, -1 if it has none."""
 
     step: str
     round: int
@@ -93,7 +93,7 @@ _BY_MESSAGES = {step.name: step for step in OF_MESSAGES}
 
 @dataclass(slots=True)
 class MessageTally:
-    """What one server's messages of one step and round add up to."""
+    """Sums over one server's messages of one step and round."""
 
     sent: int = 0
     received: int = 0
@@ -102,12 +102,12 @@ class MessageTally:
 
 
 def step_in_round(entry: TranscriptEntry) -> StepInRound:
-    """Where a message, an opening or an account belongs."""
+    """Returns the step and round of a message, an opening or an account."""
     return StepInRound(entry.text("step"), entry.number("round"))
 
 
 def tallies(attempt: TranscriptAttempt) -> dict[StepInRound, MessageTally]:
-    """The messages of an attempt, by step and round."""
+    """Returns the sums of an attempt's messages, by step and round."""
     sums: dict[StepInRound, MessageTally] = defaultdict(MessageTally)
     for entry in attempt.of("sent", "received"):
         tally, size = sums[step_in_round(entry)], entry.number("bytes")
@@ -121,7 +121,7 @@ def tallies(attempt: TranscriptAttempt) -> dict[StepInRound, MessageTally]:
 
 
 def steps_of(attempt: TranscriptAttempt) -> dict[StepInRound, list[TranscriptEntry]]:
-    """A server's own account of its finished steps, by step and round."""
+    """Returns a server's own account of its finished steps, by step and round."""
     accounts: dict[StepInRound, list[TranscriptEntry]] = defaultdict(list)
     for entry in attempt.of("step"):
         accounts[step_in_round(entry)].append(entry)
@@ -129,7 +129,7 @@ def steps_of(attempt: TranscriptAttempt) -> dict[StepInRound, list[TranscriptEnt
 
 
 def is_step_complete(key: StepInRound, session: MeshSession) -> bool:
-    """Whether all three have written down everything of a step: the mesh did not break down in its round."""
+    """True if all three servers recorded the whole step: the mesh did not break down in its round."""
     if session.clean:
         return True
     step = STEPS.get(key.step)
@@ -137,7 +137,7 @@ def is_step_complete(key: StepInRound, session: MeshSession) -> bool:
 
 
 def traffic(evidence: Evidence) -> str:
-    """Every server's account of what its steps cost is what its messages add up to."""
+    """Verifies that every server's account of its steps equals the sums of its messages."""
     count = 0
     for session in evidence.sessions:
         for attempt in session.present:
@@ -163,7 +163,7 @@ def _account(
 
 
 def costs(evidence: Evidence, terms: RunTerms) -> str:
-    """Every step took the rounds and the bytes that its formula says."""
+    """Verifies that every step took the rounds and bytes of its formula."""
     with with_verifier(terms.config.run.security == MALICIOUS):
         return _costs(evidence, terms)
 
@@ -194,7 +194,7 @@ def _costs(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def _proofs(session: MeshSession) -> None:
-    """What the three sent to prove something has the sizes of proofs."""
+    """Verifies the sizes of the servers' proofs."""
     attempts = list(session.present)
     keys = {step_in_round(entry) for attempt in attempts for entry in attempt.of("sent")}
     for key in sorted(key for key in keys if is_proof(key.step)):
@@ -204,7 +204,7 @@ def _proofs(session: MeshSession) -> None:
 
 
 def _counted_proofs(session: MeshSession, terms: RunTerms) -> None:
-    """With a verifier, what counting each round's rows multiplied was proved, all of it."""
+    """Verifies, in a run with a verifier, that each round's multiplications of counting rows were all proved."""
     if not is_verified():
         return
     for attempt in session.present:
@@ -223,7 +223,7 @@ def _counted_proofs(session: MeshSession, terms: RunTerms) -> None:
 def _gates(
     session: MeshSession, attempt: TranscriptAttempt, wanted: Mapping[StepInRound, Cost]
 ) -> None:
-    """With a verifier, so many ANDs can have been proved in each round as its steps have."""
+    """Verifies, in a run with a verifier, that the proofs of each round can cover the ANDs of its steps."""
     if not is_verified():
         return
     rounds = defaultdict[int, dict[str, int]](dict)
@@ -242,7 +242,7 @@ def _counts_rows(entry: TranscriptEntry) -> bool:
 def _joined(
     note: TranscriptEntry, attempt: TranscriptAttempt, terms: RunTerms
 ) -> tuple[Linked | Aligned | None, int]:
-    """What a batch's rows take to be joined, if they are of several sources, and how many are counted."""
+    """Returns the facts of joining a batch, None for a single source, and the number of counted rows."""
     if is_linked(note):
         return linked_facts(note, attempt, terms.config)
     return None, sum(capacities_of(note).values())
@@ -262,7 +262,7 @@ def _exactly(
 def expected(
     attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms
 ) -> dict[StepInRound, Cost]:
-    """What the formulas say of an attempt's steps that were finished."""
+    """Returns the formulas' costs of an attempt's finished steps."""
     wanted: dict[StepInRound, Cost] = defaultdict(Cost)
     for key, cost in _released(attempt, evidence, terms):
         wanted[key] += cost
@@ -273,7 +273,7 @@ def expected(
 def _released(
     attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms
 ) -> Iterator[tuple[StepInRound, Cost]]:
-    """The costs of what an attempt chose and measured, and of the noise that it made ahead of time."""
+    """Yields the costs of an attempt's choices and measurements, and of the noise made ahead of time."""
     plans = {number: plan for number, _, plan in rounds_of(attempt, terms)}
     chosen_from = _SelectionTracker(terms)
     for entry in attempt.entries:
@@ -296,7 +296,7 @@ def _released(
             yield from _priced(OF_SELECTION, selection, number)
         elif entry.record["what"] == COUNTS.what:
             measurement = _measurement(entry.number("count"), plans[number], terms, number)
-            # Round 0 has all its noise from one batch.
+            # One batch makes all noise of round 0.
             steps = [step for step in OF_MEASUREMENT if number > 0 or step is not MEASURE_NOISE]
             yield from _priced(steps, measurement, number)
         elif entry.record["what"] == PASSED.what:
@@ -306,10 +306,10 @@ def _released(
 
 
 class _SelectionTracker:
-    """What the next selection is among, and by which way: read from the notes of one attempt, in their order.
+    """Candidates and kept values of the next selection, from the notes of one attempt in their order.
 
-    Bits of counts are kept while the total is the same, and noise until it is used; a selection that goes by bits which
-    were never made, or of another total, or by noise that was never made, raises Failed.
+    Bits of counts are kept while the total is the same, and noise until it is used. A selection raises CheckFailure if
+    it uses bits that were never made or are of another total, or noise that was never made.
     """
 
     def __init__(self, terms: RunTerms) -> None:
@@ -321,7 +321,7 @@ class _SelectionTracker:
         self._samples = self._unused = 0
 
     def see(self, entry: TranscriptEntry) -> None:
-        """Take notice of an entry."""
+        """Updates the state by an entry."""
         if entry.kind == "client" or any(entry.is_note(note.what) for note in _OTHER_TOTAL):
             self._with_bits.clear()
         elif entry.is_note(SELECTING.what):
@@ -337,7 +337,7 @@ class _SelectionTracker:
             )
             self._samples = entry.number("samples")
             if entry.number("skip"):
-                # Made again after a restart, with those that were used before it.
+                # A restart made the samples again, including those that were used before.
                 self._unused = 0
             self._unused += self._samples - entry.number("skip") - len(self._candidates)
             require(
@@ -346,13 +346,13 @@ class _SelectionTracker:
             )
 
     def selection(self, plan: Schedule) -> Selection:
-        """Its facts."""
+        """Returns the facts of the selection."""
         direct = _selection(self._candidates, plan, self._terms, self._samples)
         made = [self._terms.size(i) for i in self._made]
         return replace(direct, kept=self._kept, made=made)
 
 
-# What comes before a total that is not the one of the selection before.
+# Notes after which the total differs from that of the previous selection.
 _OTHER_TOTAL = (AGREED, WITHDRAWN, REPLACED, RECOUNTING)
 
 
@@ -367,7 +367,7 @@ def _priced(
 
 
 def _pending_cells(attempt: TranscriptAttempt, terms: RunTerms) -> int:
-    """Cells of the one-way marginals where an attempt has still to measure some: the noise of all is made at once."""
+    """Returns the cells of all one-way marginals, whose noise is made at once; 0 if none is left to measure."""
     agreed = attempt.notes(AGREED.what)
     first = agreed[0].number("initial") if agreed else 0
     if first == len(terms.workload.one_way):
@@ -384,7 +384,7 @@ def _selection(candidates: list[int], plan: Schedule, terms: RunTerms, samples: 
         sigma=plan.noise_sigma,
         epsilon=plan.epsilon,
         max_rows=terms.config.max_rows,
-        # Of no rows noise leaves no error.
+        # Without rows noise leaves no error.
         left=None if rule_of(terms.config) == AIM else dict.fromkeys(candidates, 0),
     )
     return Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
@@ -397,7 +397,7 @@ def _checked(owners: int, terms: RunTerms) -> CheckFacts:
 
 
 def _counted_rows(rows: int, terms: RunTerms, number: int) -> Counting:
-    """A batch whose owners sent rows: ``owners.limits`` looks at the capacities."""
+    """Returns a batch of owners that sent rows; ``participants.limits`` verifies the capacities."""
     if number == 0:
         return Counting(counting_plan(terms.first or terms.workload), rows)
     recoding = row_recoding(terms.workload, terms.config.domain)
@@ -405,21 +405,21 @@ def _counted_rows(rows: int, terms: RunTerms, number: int) -> Counting:
 
 
 def _measurement(cells: int, plan: Schedule, terms: RunTerms, number: int) -> Measurement:
-    """Of round ``number``."""
+    """Returns a measurement of ``cells`` cells in round ``number``."""
     sigma = plan.sigma if number > 0 else plan.initial_sigma
     noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
     return Measurement(cells, lambda count: noise.cost(count, sigma))
 
 
 def _counted_in(attempt: TranscriptAttempt, terms: RunTerms) -> Iterator[tuple[StepInRound, Cost]]:
-    """Digests of components passed on, and no problem told of."""
+    """Yields the costs of passing on the digests of components, for comparisons without accusations."""
     steps = {step.name: step for step in OF_BATCHES}
     capacity = terms.config.clients.rows_per_client
     for (name, number), done in steps_of(attempt).items():
         if name not in steps:
             continue
         entries = [e for e in attempt.of("client") if e.number("round") == number]
-        # Who accuses whom has no size known beforehand.
+        # The size of accusations is not known beforehand.
         if name == CLIENTS_COMPARE.name and not all(entry.record["accepted"] for entry in entries):
             continue
         capacities = [capacity] * len(entries)
@@ -434,7 +434,7 @@ def _public(
     attempt: TranscriptAttempt,
     terms: RunTerms,
 ) -> None:
-    """Steps without a formula for their bytes: the number of messages, and the same to both peers."""
+    """Verifies steps without a formula for their bytes: the number of messages, and equal amounts to both peers."""
     if key.step == CLIENTS_COMPARE.name:
         return
     sizes = [sorted(tally.sizes.get(peer, [])) for peer in {0, 1, 2} - {attempt.pid}]
@@ -460,10 +460,10 @@ def _at_most(
     terms: RunTerms,
     wanted: Cost | None,
 ) -> None:
-    """In the round in which a mesh broke down no more was sent than its steps may send in all."""
+    """Verifies that a server sent no more in an interrupted step than the whole step may send."""
     limit = _limit(key, attempt, terms)
     if key.step in [step.name for step in (*_OF_LINKING_BEFORE, *OF_RECODING, *OF_COUNTING)]:
-        # A batch says what it is before it begins.
+        # A batch is announced before it begins, so its cost is known.
         limit = 0 if wanted is None else wanted.sent[attempt.pid]
     require(
         limit is None or tally.sent <= limit,
@@ -471,12 +471,12 @@ def _at_most(
     )
 
 
-# How long a sort is its own openings say, of which the last may be missing.
+# The length of a sort follows from its own openings, of which the last may be missing.
 _OF_LINKING_BEFORE = tuple(step for step in (*OF_LINKING, LINK_ALIGN) if step is not LINK_SORT)
 
 
 def _limit(key: StepInRound, attempt: TranscriptAttempt, terms: RunTerms) -> int | None:
-    """The most that a server sends in a step of a selection or a measurement, whatever is chosen; None for others."""
+    """Returns the maximum of bytes sent by a server in a step of a selection or measurement; None for others."""
     workload, plan = terms.workload, terms.plan
     sizes = [terms.first_size(i) for i in workload.one_way]
     if key.step == MEASURE_NOISE.name:
@@ -505,14 +505,17 @@ def _limit(key: StepInRound, attempt: TranscriptAttempt, terms: RunTerms) -> int
 
 
 def _margin(plan: Schedule) -> int:
-    """An annealed round may need finer scores and other samplers than the first."""
+    """Returns the factor for finer scores and other samplers, which an annealed round may need."""
     return 4 if plan.adaptive else 1
 
 
 def by_step(
     evidence: Evidence, terms: RunTerms | None
 ) -> Mapping[str, tuple[list[int], list[int] | None, int]]:
-    """For the page: bytes sent by each server, by formula (None without one), and rounds at server 0, by step."""
+    """Returns the rows of the page's table, by step.
+
+    A row has the bytes sent by each server, the bytes by formula (None without one), and the rounds at server 0.
+    """
     sent: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     wanted: dict[str, list[int]] = {}
     rounds: Counter[str] = Counter()

@@ -1,15 +1,10 @@
 """Documents of a bundle for its readers: schema, model card, terms of use, and a package that lists all files.
 
-Provides ``documents`` (the files by name, made from a configuration and a report), ``datapackage`` and
-``DEFAULT_TERMS``. Public: everything; of a trial's report nothing that its real table was needed for is repeated.
-Source: Frictionless Data (Table Schema, Data Package); Mitchell et al., "Model Cards for Model Reporting", 2019.
-Known limits: the servers' seals bind table and model, and the configuration with its terms; these texts follow from
-those, but are their writer's words.
-
-The model card of a bundle, in Markdown: what a table is, what it is good for, and who vouches for what.
-
-Provides ``model_card``. Public: everything that comes in but the errors of a trial's report, which it leaves out. Names
-of columns and categories are the users' own: they are written as text, whatever Markdown would make of them.
+The documents follow from a configuration and a report. All values here are public: figures of a trial's report that
+need the real table are left out. The model card, in Markdown, describes the table, its uses and its operators. Names of
+columns and categories are the users' own: they are escaped as text. Source: Frictionless Data (Table Schema, Data
+Package); Mitchell et al., "Model Cards for Model Reporting", 2019. Known limits: the servers' seals bind table and
+model, and the configuration with its terms; these texts follow from those, but are not sealed.
 """
 
 import html
@@ -33,7 +28,7 @@ from parties.session.result_digests import TABLE_FILE
 _SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
 _SHOWN_QUERIES = 20
 _FARTHEST = 2.0
-"""The largest L1 distance there is; a bound like that says nothing."""
+"""Maximum L1 distance; a bound of this size says nothing."""
 _INTENDED = (
     "To explore what the real tables hold, to teach, to write and test programs, to plan a study; for shares and "
     "cross-tables of the queries below, within the noise that stands beside them.",
@@ -50,7 +45,7 @@ _LIMITS = (
 
 
 def model_card(config: Config, report: Mapping[str, object]) -> str:
-    """The card of the study that ``config`` is of; ``report`` is its report.json, empty where there is none."""
+    """Returns the card of a study with the configuration ``config``; ``report`` is its report.json, or empty."""
     report = report or _without_report(config)
     sections = [
         f"# Model card: {_text(config.run.id)}",
@@ -78,7 +73,7 @@ def model_card(config: Config, report: Mapping[str, object]) -> str:
 
 
 def _without_report(config: Config) -> Mapping[str, object]:
-    """What the configuration alone says of a run."""
+    """Returns the facts of a run that follow from the configuration alone."""
     run = config.run
     return {
         "method": "flaim-" + config.flaim.variant if config.flaim is not None else "distaim",
@@ -101,20 +96,20 @@ def _warning(report: Mapping[str, object]) -> str:
 
 
 def _verdict(report: Mapping[str, object], key: str) -> list[str]:
-    """What the report makes of the intervals, in sentences."""
+    """Returns the report's verdict, in sentences."""
     quality = report.get("quality")
     found = quality.get("verdict") if isinstance(quality, Mapping) else None
     return [_text(line) for line in _strings(found.get(key))] if isinstance(found, Mapping) else []
 
 
 def _quality(report: Mapping[str, object]) -> str:
-    """How far each query may be off, as what was opened says; never what only a trial's real table knows."""
+    """Returns the error bounds of the queries, without figures that need a trial's real table."""
     quality = report.get("quality")
     if not isinstance(quality, Mapping):
         return ""
     queries = [m for m in _tables(quality.get("marginals")) if m["query"]]
     known = [m for m in queries if m["high"] < _FARTHEST]
-    # Older reports, and those of other methods, have none.
+    # Older reports, and those of other methods, have no likely errors.
     has_likely = bool(known) and all("likely" in m for m in known)
     rows = [
         (
@@ -147,7 +142,7 @@ def _quality(report: Mapping[str, object]) -> str:
 
 
 def _claims(report: Mapping[str, object]) -> str:
-    """Claims on each column in its values; nothing that only a trial's real table tells."""
+    """Returns the claims on each column in its values, without figures that need a trial's real table."""
     quality = report.get("quality")
     claims = _tables(quality.get("columns")) if isinstance(quality, Mapping) else []
     if not claims:
@@ -182,7 +177,7 @@ def _least_noise(times: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _operators(config: Config) -> str:
-    """The servers by name and pinned key; who has the key that was agreed on is who it is."""
+    """Returns the table of servers by name and pinned key; the agreed key identifies a server."""
     servers = [(party.name, party.key) for party in config.parties]
     if not servers and config.flaim is not None and config.flaim.key is not None:
         servers = [(config.flaim.server, config.flaim.key)]
@@ -220,7 +215,7 @@ def _columns(config: Config) -> str:
 
 
 def _checks(config: Config) -> str:
-    """What of the bundle is signed, and by which command it is verified."""
+    """Returns the paragraph on the signed parts of the bundle and the command that verifies them."""
     if not config.parties and (config.flaim is None or config.flaim.key is None):
         return "There are no transcripts of such a run, and nothing is signed; datapackage.json has the files' hashes."
     return (
@@ -241,7 +236,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _text(value: str) -> str:
-    """Text in one line, Markdown's signs as themselves."""
+    """Returns text in one line, with Markdown's signs escaped."""
     shown = "".join(c if c.isprintable() else " " for c in value)
     return _SIGNS.sub(r"\\\1", html.escape(shown, quote=False))
 
@@ -269,7 +264,7 @@ private; the model card says by how much, and of whom.
 5. Name the study and the digest of its configuration wherever results are published.
 6. It comes without any warranty.
 """
-"""What a table may be used for, where the study has not agreed on terms of its own."""
+"""Terms of use of a table whose study has not agreed on terms of its own."""
 _DESCRIPTIONS = {
     TABLE_FILE: ("synthetic-table", "The synthetic table"),
     "model/model.json": ("model-tree", "The model: columns and junction tree"),
@@ -297,7 +292,7 @@ _MEDIA_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class BundledFile:
-    """A file of a bundle: its name, its size, and the hex SHA-256 of its content."""
+    """A file of a bundle: its name, its size in bytes, and the hex SHA-256 of its content."""
 
     name: str
     size: int
@@ -307,7 +302,7 @@ class BundledFile:
 def documents(
     config: Config, report: Mapping[str, object] | None, *, terms: str | None = None
 ) -> dict[str, bytes]:
-    """Schema, model card and terms by their names; ``terms`` where the configuration has none of its own.
+    """Returns schema, model card and terms by their names; ``terms`` applies if the configuration has none.
 
     The same configuration and report make the same bytes.
     """
@@ -324,7 +319,7 @@ def documents(
 def datapackage(
     config: Config, report: Mapping[str, object] | None, files: Iterable[BundledFile]
 ) -> bytes:
-    """The Data Package over all ``files``: what each is, its size and its hash."""
+    """Returns the Data Package over all ``files``: description, size and hash of each."""
     about = (report or {}).get("about")
     ended = about.get("ended") if isinstance(about, Mapping) else None
     document = {
@@ -349,7 +344,7 @@ def _resource(file: BundledFile, form: TextFormat) -> dict[str, object]:
     name, title = _DESCRIPTIONS.get(file.name, (_plain(file.name), ""))
     resource: dict[str, object] = {
         "name": name,
-        # Without it, validators guess from the ending, and take report.json for a report of their own.
+        # Without a type, validators guess by the ending and take report.json for a report of their own.
         "type": "table" if file.name == TABLE_FILE else "file",
         **({"title": title} if title else {}),
         "path": file.name,
@@ -370,12 +365,12 @@ def _resource(file: BundledFile, form: TextFormat) -> dict[str, object]:
 
 
 def _dialect(form: TextFormat) -> dict[str, str]:
-    """The parts of a format that are not the standard's default."""
+    """Returns the parts of a format that differ from the standard's default."""
     written = {"delimiter": form.delimiter, "quoteChar": form.quote}
     usual = {"delimiter": ",", "quoteChar": '"'}
     return {key: value for key, value in written.items() if value != usual[key]}
 
 
 def _plain(name: str) -> str:
-    """A name as the standard has it: small letters, digits, and a few signs."""
+    """Returns a name in the standard's form: small letters, digits, and a few signs."""
     return re.sub(r"[^-a-z0-9._/]+", "-", name.lower()).replace("/", "-")

@@ -1,9 +1,9 @@
-"""The audit of a silos' server's transcript: what was asked for, charged and opened, and who was in each sum.
+"""The audit of the transcript of a silos' server: requests, charges, openings, and the silos in each sum.
 
-Provides ``RULES``, named like those of FLAIM, and ``limits_of``. The plan is made anew from the configuration: each
-sum has to be of a kind that it has, with its length, bounds, noise and cost, paid for before anybody was asked, and
-opened once, of as many silos as its session needs, each of whom sent one masked vector of the right size. Known limit:
-one server writes the only transcript, and silos keep none. With noise by the server it sees every sum before the noise.
+The rules are named like those of FLAIM. The plan is computed anew from the configuration. Each sum has to be of a kind
+in the plan, with its length, bounds, noise and cost. It has to be paid for before any silo was asked, and opened once,
+of as many silos as its session needs, each of which sent one masked vector of the right size. Known limit: one server
+writes the only transcript, and silos keep none. With noise by the server it sees every sum before the noise.
 """
 
 import hashlib
@@ -78,20 +78,20 @@ _STEPS = {*SILO_STEPS.values(), *secagg.SECAGG_STEPS.values(), secagg.UNKNOWN_ST
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SilosTerms:
-    """What the configuration says, computed by the auditor."""
+    """Terms of the configuration, computed by the auditor."""
 
     config: Config
     plan: AlgorithmPlan
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The silos."""
+        """Names of the silos."""
         return silos_section(self.config).clients
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedSum:
-    """One sum that was asked for: its ``number``, over how many silos, the ``request``, and the entries that follow."""
+    """One requested sum: its ``number``, the number of ``silos``, the ``request``, and the entries that follow."""
 
     number: int
     silos: int
@@ -101,12 +101,12 @@ class RequestedSum:
 
     @property
     def opened(self) -> list[TranscriptEntry]:
-        """What was opened of it."""
+        """Openings of the sum."""
         return [entry for entry in self.entries if entry.kind == "opened"]
 
 
 def limits_of(terms: SilosTerms) -> tuple[str, ...]:
-    """What an audit of such a run cannot show: of its noise, of what it makes, and of who is charged."""
+    """Returns the limits of such an audit: on the run's noise, on its results, and on the silos' ledgers."""
     plan = terms.plan
     if not plan.private:
         noise = _EXACT
@@ -121,7 +121,7 @@ def limits_of(terms: SilosTerms) -> tuple[str, ...]:
 
 
 def terms_of(evidence: Evidence) -> SilosTerms:
-    """The terms of the configuration in the transcript. Raises Failed."""
+    """Returns the terms of the configuration in the transcript. Raises CheckFailure."""
     transcript = evidence.transcripts[0]
     require(transcript.protocol == SILOS_PROTOCOL, "the transcript is not of a silos' server")
     config = identity.rebuild_config(transcript)
@@ -136,7 +136,7 @@ def terms_of(evidence: Evidence) -> SilosTerms:
 
 
 def sums_of(attempt: TranscriptAttempt) -> Iterator[RequestedSum]:
-    """The sums of an attempt. Raises Failed."""
+    """Yields the sums of an attempt. Raises CheckFailure."""
     starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note(ASKED)]
     for start, end in pairwise([*starts, len(attempt.entries)]):
         note = attempt.entries[start]
@@ -158,7 +158,7 @@ def _all_sums(evidence: Evidence) -> list[RequestedSum]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """From the header to the closing seal of a finished run, with a seal after every sum that was opened."""
+    """Verifies that the transcript reaches from the header to the closing seal, with a seal after every opened sum."""
     transcript = evidence.transcripts[0]
     require_complete(transcript)
     last = transcript.attempts[-1]
@@ -175,7 +175,7 @@ def completeness(evidence: Evidence) -> str:
             whole = not asked.opened or sealed.count(round_ended(asked.number)) == 1
             require(whole, f"there is not one seal for sum {asked.number}")
     said = finished[0].number("sums")
-    # A server that was killed between a sum's opening and its keeping goes on without it.
+    # A server that was killed after a sum's opening and before the sum was saved goes on without the sum.
     interrupted = len(transcript.attempts) - 1
     require(
         said <= opened <= said + interrupted,
@@ -185,7 +185,7 @@ def completeness(evidence: Evidence) -> str:
 
 
 def configuration(evidence: Evidence, terms: SilosTerms) -> str:
-    """The digests in the transcript are those of the configuration in it, of its plan, and of the auditor's own."""
+    """Verifies the digests of the configuration, of its plan, and of the auditor's own configuration."""
     identity.configured(evidence, terms.config)
     header = evidence.transcripts[0].header
     require(
@@ -199,7 +199,7 @@ def configuration(evidence: Evidence, terms: SilosTerms) -> str:
 
 
 def requests(evidence: Evidence, terms: SilosTerms) -> str:
-    """Every sum that was asked for is one of the plan's kinds, and there are no more of each than it has."""
+    """Verifies that every requested sum is of one of the plan's kinds, and that no kind has more sums than the plan."""
     kinds = {request_head(request): most for request, most in terms.plan.kinds}
     found = Counter(request_head(asked.request) for asked in _all_sums(evidence))
     for head, count in found.items():
@@ -213,9 +213,9 @@ def requests(evidence: Evidence, terms: SilosTerms) -> str:
 
 
 def clients(evidence: Evidence, terms: SilosTerms) -> str:
-    """Silos are the run's, each with one certificate; in each sum enough of them, with one masked vector each.
+    """Verifies the silos: all are the run's, each has one certificate, and each sum has enough of them.
 
-    In malicious mode each of them signed who had survived.
+    Each silo in a sum sent one masked vector; in malicious mode each signed the list of survivors.
     """
     certificates: dict[str, str] = {}
     for attempt in evidence.transcripts[0].attempts:
@@ -278,7 +278,10 @@ def _session(asked: RequestedSum, terms: SilosTerms) -> Parameters:
 
 
 def openings(evidence: Evidence) -> str:
-    """Only sums were opened, each once, of the length that was asked for; those without noise are not written down."""
+    """Verifies that only sums were opened, each once and of the requested length.
+
+    The transcript does not record the values of sums without noise.
+    """
     count = 0
     for attempt in evidence.transcripts[0].attempts:
         early = any(entry.kind == "opened" for entry in attempt.before(ASKED))
@@ -306,7 +309,7 @@ def openings(evidence: Evidence) -> str:
 
 
 def ledger(evidence: Evidence, terms: SilosTerms) -> str:
-    """Each sum was paid for before it was asked for, at what its noise costs, and all are within the budget."""
+    """Verifies that each sum was paid for before its request, at the cost of its noise, and within the budget."""
     costs: list[float] = []
     for attempt in evidence.transcripts[0].attempts:
         paid: dict[int, TranscriptEntry] = {}
@@ -346,7 +349,7 @@ def ledger(evidence: Evidence, terms: SilosTerms) -> str:
 
 
 def files(evidence: Evidence) -> str:
-    """The files that the server said it made are those in the folder."""
+    """Verifies that the files in the folder have the digests that the server recorded."""
     notes = evidence.transcripts[0].attempts[-1].notes(FILES)
     require(len(notes) == 1, "the transcript does not say once which files were made")
     said = notes[0].record["sha256"]
@@ -361,7 +364,7 @@ def files(evidence: Evidence) -> str:
 
 
 def report(evidence: Evidence, terms: SilosTerms) -> str:
-    """report.json has the parameters, charges, openings and the guarantee of the run."""
+    """Verifies that report.json has the parameters, charges, openings and the guarantee of the run."""
     document, transcript = read_report(evidence), evidence.transcripts[0]
     run, section = terms.config.run, silos_section(terms.config)
     charged = charges_of(transcript)

@@ -1,9 +1,9 @@
-"""The audit of a FLAIM server's transcript: what was opened, what was charged for it, and who took part.
+"""The audit of a FLAIM server's transcript: openings, charges, and participating clients.
 
-Provides ``RULES``, named like those of a run of three servers. The budget, its division over the rounds, every charge
-and the length of every sum are computed anew from the configuration and the choices in the transcript. Known limit: one
-server writes the only transcript, and clients keep none: what it leaves out, nobody else shows. With server noise it
-sees every sum before the noise (README of `mechanisms`, FLAIM).
+The rules are named like those of a run of three servers. The budget, its division over the rounds, every charge and the
+length of every sum are computed anew from the configuration and the choices in the transcript. Known limit: one server
+writes the only transcript, and clients keep none, so no other transcript shows an omission. With server noise the
+server sees every sum before the noise (README of `mechanisms`, FLAIM).
 """
 
 import copy
@@ -66,7 +66,7 @@ _CHOICE = struct.Struct(">IH")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlaimTerms:
-    """What the configuration says, computed by the auditor."""
+    """Terms of the configuration, computed by the auditor."""
 
     config: Config
     workload: Workload
@@ -74,17 +74,17 @@ class FlaimTerms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The clients."""
+        """Names of the clients."""
         return flaim_section(self.config).clients
 
     @property
     def schedule(self) -> Schedule:
-        """The division of the budget, of an attempt that has not begun."""
+        """Division of the budget in an attempt that has not begun."""
         return self.settings.schedule(len(self.workload.domain.columns))
 
 
 def terms_of(evidence: Evidence) -> FlaimTerms:
-    """The terms of the configuration in the transcript. Raises Failed."""
+    """Returns the terms of the configuration in the transcript. Raises CheckFailure."""
     transcript = evidence.transcripts[0]
     require(transcript.protocol == FLAIM_PROTOCOL, "the transcript is not of a FLAIM server")
     config = identity.rebuild_config(transcript)
@@ -98,7 +98,7 @@ def terms_of(evidence: Evidence) -> FlaimTerms:
 
 @dataclass(frozen=True, slots=True)
 class FlaimRound:
-    """One round of an attempt: its number, the note that begins it, what follows, and the schedule as it was then."""
+    """One round of an attempt: its number, the note that begins it, the entries that follow, and its schedule."""
 
     number: int
     note: TranscriptEntry
@@ -107,7 +107,7 @@ class FlaimRound:
 
 
 def completeness(evidence: Evidence) -> str:
-    """From the header to the closing seal of a finished run, with a seal after every round that was begun."""
+    """Verifies that the transcript reaches from the header to the closing seal, with a seal after every begun round."""
     transcript = evidence.transcripts[0]
     require_complete(transcript)
     last = transcript.attempts[-1]
@@ -122,7 +122,7 @@ def completeness(evidence: Evidence) -> str:
             require(
                 sealed.count(round_ended(number)) == 1, f"there is not one seal for round {number}"
             )
-    # A server that was killed after its last round makes the table in an attempt without one.
+    # A server that was killed after its last round makes the table in an attempt without a round.
     begun = [number for attempt in transcript.attempts for number in _rounds_begun(attempt)]
     done = begun[-1] if begun else 0
     said = finished[0].number("rounds")
@@ -131,7 +131,7 @@ def completeness(evidence: Evidence) -> str:
 
 
 def _rounds_begun(attempt: TranscriptAttempt) -> list[int]:
-    """Their numbers, but for one that an interrupted attempt had not paid for: it is taken again, or never."""
+    """Returns the numbers of the begun rounds, without an interrupted last one that was not paid for."""
     begun = [entry.number("round") for entry in attempt.notes(ROUND)]
     paid = {entry.number("round") for entry in attempt.of("ledger")}
     interrupted = not attempt.clean and begun and begun[-1] not in paid
@@ -139,7 +139,7 @@ def _rounds_begun(attempt: TranscriptAttempt) -> list[int]:
 
 
 def clocks(evidence: Evidence) -> str:
-    """The server's time never goes back."""
+    """Verifies that the server's time never goes back."""
     before = 0.0
     for entry in evidence.transcripts[0].entries:
         require(
@@ -151,7 +151,7 @@ def clocks(evidence: Evidence) -> str:
 
 
 def messages(evidence: Evidence, kinds: Collection[str], clients: int) -> str:
-    """Messages are of the protocol's ``kinds``, with ``clients`` of the run, and numbered without a gap."""
+    """Verifies that messages are of ``kinds``, with one of the ``clients`` of the run, and numbered without a gap."""
     total = size = 0
     for attempt in evidence.transcripts[0].attempts:
         for number, entry in enumerate(attempt.of("sent", "received"), start=1):
@@ -173,7 +173,7 @@ def messages(evidence: Evidence, kinds: Collection[str], clients: int) -> str:
 
 
 def rounds_of(attempt: TranscriptAttempt, terms: FlaimTerms) -> Iterator[FlaimRound]:
-    """The rounds of an attempt; an annealed schedule is followed by what was charged. Raises Failed."""
+    """Yields the rounds of an attempt; the charges determine an annealed schedule. Raises CheckFailure."""
     plan = terms.schedule
     starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note(ROUND)]
     for start, end in pairwise([*starts, len(attempt.entries)]):
@@ -187,7 +187,7 @@ def rounds_of(attempt: TranscriptAttempt, terms: FlaimTerms) -> Iterator[FlaimRo
 def _advanced(
     plan: Schedule, number: int, entries: Sequence[TranscriptEntry], terms: FlaimTerms
 ) -> Schedule:
-    """The schedule in round ``number``: finer or not, as the charges say."""
+    """Returns the schedule in round ``number``: the charges show if an annealed one became finer."""
     charged = next((event_of(entry) for entry in entries if entry.kind == "ledger"), None)
     choices = []
     for settled in (False, True):
@@ -204,7 +204,7 @@ def _advanced(
 
 
 def due_charges(number: int, plan: Schedule, terms: FlaimTerms) -> list[tuple[str, Event]]:
-    """What round ``number`` is charged, in its order, with the step of each charge."""
+    """Returns the charges of round ``number`` in their order, each as its step and event."""
     settings = terms.settings
     charges: list[tuple[str, Event]] = []
     if number > 0 and settings.selects:
@@ -221,7 +221,7 @@ def _one_way(number: int, terms: FlaimTerms) -> bool:
 
 
 def chosen_in(entry: TranscriptEntry, terms: FlaimTerms) -> dict[int, tuple[int, ...]]:
-    """The candidates that each client chose, from an opening of choices. Raises Failed."""
+    """Returns the candidates that each client chose, from an opening of choices. Raises CheckFailure."""
     data, offset, chosen = entry.bytes("value"), 0, {}
     where = f"line {entry.line}"
     while offset < len(data):
@@ -249,7 +249,7 @@ def chosen_in(entry: TranscriptEntry, terms: FlaimTerms) -> dict[int, tuple[int,
 
 
 def openings(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Only choices and noisy sums were opened, once a round, of the lengths that the choices make."""
+    """Verifies that only choices and noisy sums were opened, once a round, of the lengths that the choices imply."""
     choices = sums = 0
     for attempt in evidence.transcripts[0].attempts:
         early = any(entry.kind == "opened" for entry in attempt.before(ROUND))
@@ -281,7 +281,7 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
 def _sums(
     round_: FlaimRound, opened: Sequence[TranscriptEntry], chosen: set[int], terms: FlaimTerms
 ) -> int:
-    """The sums of a round: one over everything, or one for each query, some of which may have been given up."""
+    """Verifies a round's sums and returns their number: one sum over all, or one per query, some of which may lack."""
     one_way, number = _one_way(round_.number, terms), max(round_.number, 0)
     candidates = tuple(sorted(chosen))
     queries = [(one_way, candidates)] if one_way or candidates else []
@@ -303,7 +303,7 @@ def _sums(
 
 
 def charges(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Before anything of a round was opened, all that it is charged for it was entered."""
+    """Verifies that all charges due for an opening were entered before it."""
     count = 0
     for attempt in evidence.transcripts[0].attempts:
         for round_ in rounds_of(attempt, terms):
@@ -322,7 +322,7 @@ def charges(evidence: Evidence, terms: FlaimTerms) -> str:
 
 
 def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Every charge is one of the plan, costs what its event costs, and the sum is within the budget."""
+    """Verifies that every charge is one of the plan and has its event's cost, and that the sum is within the budget."""
     costs: list[float] = []
     for attempt in evidence.transcripts[0].attempts:
         for entry in attempt.of("ledger"):
@@ -368,10 +368,9 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
 
 
 def clients(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Those who take part are clients of the run with one certificate round_, enough of them where a sum was opened.
+    """Verifies the clients: all are the run's, each has one certificate, and each opened sum has enough of them.
 
-    Where it was taken over everybody, each of them sent a masked vector, and in malicious mode its signature of who
-    had survived.
+    In a sum over all clients each sent a masked vector, and in malicious mode its signature of the list of survivors.
     """
     certificates: dict[str, str] = {}
     seen: set[str] = set()
@@ -403,7 +402,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                     signed.add(entry.number("peer"))
                 elif entry.kind == "opened" and entry.record["what"] == SUMS:
                     union = terms.settings.grouping == "union"
-                    # By query a client may have dropped out of one sum before another.
+                    # With grouping by query a client may have dropped out of one sum before another.
                     silent = here - {n for i, n in enumerate(terms.names) if i in masked}
                     require(
                         not (union and silent),
@@ -436,7 +435,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
 def same_certificate(
     entry: TranscriptEntry, field: str, certificates: dict[str, str], names: Collection[str]
 ) -> None:
-    """Raises Failed unless the client of ``entry`` is one of ``names``, with the certificate that it had before."""
+    """Raises CheckFailure unless the client of ``entry`` is one of ``names``, with the same certificate as before."""
     name = entry.text("client")
     require(name in names, f"line {entry.line}: {name[:60]!r} is no client of the run")
     known = certificates.setdefault(name, entry.text(field))
@@ -444,7 +443,7 @@ def same_certificate(
 
 
 def traffic(evidence: Evidence) -> str:
-    """The accounts of the steps do not claim more than was sent and received meanwhile."""
+    """Verifies that the accounts of the steps claim no more bytes than were sent and received in the rounds."""
     count = 0
     for attempt in evidence.transcripts[0].attempts:
         steps = list(attempt.of("step"))
@@ -462,7 +461,7 @@ def traffic(evidence: Evidence) -> str:
 
 
 def _report(evidence: Evidence, terms: FlaimTerms) -> str:
-    """report.json has the parameters, the budget, the charges, openings and rows of the run, and no other choices."""
+    """Verifies the parameters, budget, charges, openings, rows and choices in report.json."""
     document, transcript = read_report(evidence), evidence.transcripts[0]
     config, settings, ledger = terms.config, terms.settings, charges_of(transcript)
     rows = publication.sealed_digests(evidence).rows

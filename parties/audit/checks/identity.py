@@ -1,8 +1,7 @@
-"""Who wrote the transcripts, whether they are whole, and whether they are of one run: the checks before all others.
+"""Checks ``form`` to ``configuration``, before all others: writers and integrity of the transcripts, and one run.
 
-Provides the checks ``form`` to ``configuration``. Nothing secret is needed: signatures are verified with the public
-keys that the configuration pins. Known limit: which configuration was agreed on, the auditor has to know; the sentence
-of ``certificates`` has its digest for comparison.
+The checks need no secret: signatures are verified with the public keys that the configuration pins. Known limit: the
+auditor has to know the agreed configuration; the sentence of ``certificates`` has its digest for comparison.
 """
 
 import datetime
@@ -34,7 +33,7 @@ from protocols.mesh import key_hash
 from protocols.transcript import FORMAT, round_ended
 
 _SKEW = datetime.timedelta(hours=1)
-"""How far a host's clock may be off when a certificate is looked at."""
+"""Tolerance for a host's clock in checks of a certificate's validity."""
 AUTHORITY = "ca.crt"
 _SAME_FIELDS = {
     "run": "run",
@@ -48,7 +47,7 @@ _SAME_FIELDS = {
 
 
 def form(transcripts: Sequence[ServerTranscript]) -> str:
-    """Every line is a record with exactly the fields of its kind, written in the one way of writing it."""
+    """Verifies that every line is a record with exactly the fields of its kind, in the writer's only form."""
     for transcript in transcripts:
         _require_format(transcript)
         for line, record in enumerate(transcript.reading.records, start=1):
@@ -68,9 +67,10 @@ def form(transcripts: Sequence[ServerTranscript]) -> str:
 
 
 def _require_format(transcript: ServerTranscript) -> None:
-    """Before its records' fields, which are others in another format. What is no number the fields' check says.
+    """Raises CheckFailure for a transcript of another format or of other messages than this program's.
 
-    Messages of another version have other sizes, which would be held against the server.
+    This check precedes that of the fields, which differ in another format and which reports fields that are no numbers.
+    Messages of another version have other sizes, which other checks would hold against the server.
     """
     known = {"format": FORMAT, "wire": WIRE_VERSION}
     for record in transcript.reading.records:
@@ -86,7 +86,7 @@ def _require_format(transcript: ServerTranscript) -> None:
 
 
 def chains(transcripts: Sequence[ServerTranscript]) -> str:
-    """Every seal states the hash chain of all lines before it."""
+    """Verifies that every seal states the hash chain of all lines before it."""
     for transcript in transcripts:
         for seal in transcript.reading.seals:
             if not seal.fits:
@@ -100,9 +100,10 @@ def chains(transcripts: Sequence[ServerTranscript]) -> str:
 
 
 def _certificate(evidence: Evidence, transcript: ServerTranscript) -> x509.Certificate:
-    """The certificate of a transcript's server, with the key that the configuration pins.
+    """Returns the certificate of a transcript's server, with the key that the configuration pins.
 
-    The authority's word is not enough: whoever holds it can issue another one. A SecAgg session has no configuration.
+    An issued certificate alone is not enough: the holder of the authority can issue another one. A SecAgg session has
+    no configuration.
     """
     name, pin, others = transcript.header.text("name"), _pin(transcript), []
     folder = evidence.certificates
@@ -121,7 +122,7 @@ def _certificate(evidence: Evidence, transcript: ServerTranscript) -> x509.Certi
 
 
 def _pin(transcript: ServerTranscript) -> str | None:
-    """The key of a transcript's server by the configuration in its own header; None where there is none."""
+    """Returns the key of a transcript's server by the configuration in its own header; None if there is none."""
     if transcript.protocol == secagg.SECAGG_PROTOCOL:
         return None
     name, config = transcript.header.text("name"), rebuild_config(transcript)
@@ -144,7 +145,7 @@ def _read(path: Path) -> x509.Certificate:
 
 
 def certificates(evidence: Evidence) -> str:
-    """Each server's certificate has the key that the configuration pins, and was valid when the server wrote."""
+    """Verifies that each server's certificate has the pinned key, is issued by ca.crt, and was valid during the run."""
     authority = _read(evidence.certificates / AUTHORITY)
     for transcript in evidence.transcripts:
         name = transcript.header.text("name")
@@ -177,7 +178,7 @@ def certificates(evidence: Evidence) -> str:
 
 
 def signatures(evidence: Evidence) -> str:
-    """Every seal is signed with the key of the certificate that bears the transcript's name."""
+    """Verifies that every seal is signed with the key of the certificate of the transcript's server."""
     count = 0
     for transcript in evidence.transcripts:
         name = transcript.header.text("name")
@@ -200,7 +201,7 @@ def signatures(evidence: Evidence) -> str:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Each transcript runs from header to closing seal of a finished run; each round has a total and then a seal."""
+    """Verifies that each transcript reaches from header to closing seal, and that each round has a total and a seal."""
     for transcript in evidence.transcripts:
         who = f"server {transcript.pid}'s transcript"
         require_complete(transcript)
@@ -228,7 +229,7 @@ def completeness(evidence: Evidence) -> str:
 
 
 def _rounds_sealed(attempt: TranscriptAttempt, who: str) -> None:
-    """Before each round a commitment to its total, after it a seal, but for one that was interrupted."""
+    """Verifies a commitment to the total before each round and a seal after it, except in an interrupted round."""
     sealed = [entry.text("reason") for entry in attempt.of("seal")]
     begun = [entry.number("round") for entry in attempt.notes(ROUND.what)]
     require(begun == sorted(set(begun)), f"{who} has rounds that repeat or go back")
@@ -243,7 +244,7 @@ def _rounds_sealed(attempt: TranscriptAttempt, who: str) -> None:
 
 
 def parties(evidence: Evidence) -> str:
-    """Each file is the transcript of the server whose number and name it bears, throughout."""
+    """Verifies that each file is throughout the transcript of the server with its number and name."""
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
             said = attempt.opening.number("party")
@@ -275,7 +276,7 @@ def _party_names(transcript: ServerTranscript) -> list[str]:
 
 
 def agreement(evidence: Evidence) -> str:
-    """All attempts of all three servers are of the same run, configuration, workload, code version and budget."""
+    """Verifies that all attempts have the same run, configuration, workload, version and division of the budget."""
     first = evidence.transcripts[0].header
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
@@ -294,9 +295,9 @@ def agreement(evidence: Evidence) -> str:
 
 
 def configuration(evidence: Evidence, config: Config, workload: Workload, plan: str | None) -> str:
-    """The digests in the transcripts are those of the configuration that they contain, and of the auditor's own.
+    """Verifies the digests in the transcripts against their configuration, and against the auditor's own.
 
-    ``plan`` is the division of the budget as three servers write it, None where headers have none.
+    ``plan`` is the division of the budget as three servers write it, None if headers have none.
     """
     configured(evidence, config)
     header, given = evidence.transcripts[0].header, evidence.agreed
@@ -313,9 +314,10 @@ def configuration(evidence: Evidence, config: Config, workload: Workload, plan: 
 
 
 def configured(evidence: Evidence, config: Config) -> None:
-    """Raises Failed unless ``config``, made of the header's, has its digest and run, and is the auditor's own.
+    """Raises CheckFailure unless ``config``, rebuilt from the header, has the header's digest and run.
 
-    What lies in the folder as config.toml is compared, too; it comes from whoever made the folder.
+    The auditor's own configuration, if given, must have the same digest, and so must config.toml in the folder, which
+    comes from the folder's maker.
     """
     header = evidence.transcripts[0].header
     document = header.record["config"]
@@ -336,7 +338,7 @@ def configured(evidence: Evidence, config: Config) -> None:
 
 
 def rebuild_config(transcript: ServerTranscript) -> Config:
-    """The configuration in a transcript's header. Raises Failed where it is none."""
+    """Returns the configuration in a transcript's header. Raises CheckFailure if there is none."""
     document = transcript.header.record["config"]
     try:
         return agreed_config(document if isinstance(document, dict) else {})

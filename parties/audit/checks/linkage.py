@@ -1,7 +1,7 @@
-"""Joins in transcripts: what a batch of several sources comes to, and whether what its sort opened is an order alone.
+"""Joins in transcripts: costs of joining a batch of several sources, and verification of its opened comparisons.
 
-Provides ``capacities_of``, ``link_of``, ``linked_facts`` and ``Sorting``. Public: capacities, and the order of rows
-that nobody knows the order of. Source: `protocols.link`, `protocols.sort`.
+The openings of a sort may show an order alone. All values here are public: capacities, and the order of rows that were
+shuffled in secret. Source: `protocols.link`, `protocols.sort`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from protocols.steps import COMPARISONS, Aligned, Linked
 
 
 def capacities_of(note: TranscriptEntry) -> Mapping[str, int]:
-    """The owners of a batch that servers count, and how many rows each may have. Raises Failed."""
+    """Returns the maximum number of rows of each owner in a batch. Raises CheckFailure."""
     capacities = record_table(note.record["capacities"])
     rows = {client: value for client, value in capacities.items() if type(value) is int}
     right = bool(rows) and len(rows) == len(capacities) and min(rows.values()) > 0
@@ -30,7 +30,7 @@ def capacities_of(note: TranscriptEntry) -> Mapping[str, int]:
 
 
 def is_linked(entry: TranscriptEntry) -> bool:
-    """Whether an entry is the note of a batch of several sources."""
+    """True for the note of a batch of several sources."""
     batch = entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what)
     return batch and entry.text("form") == LINKED
 
@@ -38,7 +38,7 @@ def is_linked(entry: TranscriptEntry) -> bool:
 def linked_facts(
     note: TranscriptEntry, attempt: TranscriptAttempt, config: Config
 ) -> tuple[Linked | Aligned, int]:
-    """What joining a batch takes, and how many rows may come of it."""
+    """Returns the facts of joining a batch, and the maximum number of joined rows."""
     link, declared = SourceLink.of(config), capacities_of(note)
     if not link.by_key:
         rows = link.rows(declared)[0]
@@ -56,13 +56,13 @@ def linked_facts(
 
 @dataclass(slots=True)
 class Sorting:
-    """The sort of the join that goes on: each opening has to be of the comparisons that the ones before it leave."""
+    """State of a join's sort, which verifies that each opening is of the comparisons that the earlier ones leave."""
 
     config: Config
     _parts: Parts | None = None
 
     def begin(self, note: TranscriptEntry) -> None:
-        """A batch of several sources is joined from here on."""
+        """Begins the join of a batch of several sources."""
         link = SourceLink.of(self.config)
         self._parts = None
         if link.by_key:
@@ -70,7 +70,7 @@ class Sorting:
             self._parts = Parts.of(facts.total if facts.candidates else 0)
 
     def size(self, entry: TranscriptEntry, where: str) -> int:
-        """How many words an opening of comparisons is to have; takes notice of what they say. Raises Failed."""
+        """Returns the number of words of an opening of comparisons, and updates the state. Raises CheckFailure."""
         if self._parts is None or not self._parts.unsorted:
             raise CheckFailure(f"{where}: comparisons are opened where no rows are sorted")
         left, right = self._parts.pairs()

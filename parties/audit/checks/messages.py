@@ -1,9 +1,8 @@
-"""The messages between the servers: each sent one received as it was, in the steps of the protocol, in their order.
+"""Checks ``messages``, ``steps``, ``order`` and ``clocks``, on the messages between the servers.
 
-Provides the checks ``messages``, ``steps``, ``order`` and ``clocks``. Digests are keyed by what the two ends of a link
-have in common, so that equal digests mean equal messages, and the digests of another mesh never fit. Where a run was
-interrupted, the last messages of the broken mesh may lack their counterpart: what a killed process had not yet
-written, or a dead one never took in.
+Digests are keyed with a key that the two ends of a link share, so that equal digests mean equal messages, and digests
+of another mesh never fit. In an interrupted run, the last messages of the broken mesh may lack their counterpart: a
+killed process had not yet recorded them, or a dead one never received them.
 """
 
 from collections import Counter
@@ -18,13 +17,13 @@ from protocols.steps import Phase
 from protocols.transcript import ended_round
 
 CLOCK_TOLERANCE_S = 60.0
-"""A process may be stopped between sending a message and writing it down; nothing else moves its times."""
+"""Tolerance for times of messages, in seconds: a process may stop between sending a message and recording it."""
 MAX_SKEW_S = 3600.0
-"""How far the clocks of two hosts may be apart."""
+"""Maximum difference of two hosts' clocks, in seconds."""
 
 
 class MessageKey(NamedTuple):
-    """What the two ends of a message have to say alike."""
+    """Fields of a message that both ends of a link have to record equally."""
 
     label: str
     digest: str
@@ -41,7 +40,7 @@ def _key(entry: TranscriptEntry) -> MessageKey:
 def _between(
     evidence: Evidence, sender: int, receiver: int
 ) -> tuple[list[tuple[TranscriptEntry, TranscriptAttempt]], ...]:
-    """The messages from one server to another, as each of the two wrote them down."""
+    """Returns the messages from one server to another, as recorded by each of the two."""
 
     def noted(pid: int, kind: str, peer: int) -> list[tuple[TranscriptEntry, TranscriptAttempt]]:
         return [
@@ -55,7 +54,7 @@ def _between(
 
 
 def messages(evidence: Evidence, first: int, second: int) -> str:
-    """Every message between two servers is in both transcripts, with the same digest, size, step, round and label."""
+    """Verifies that every message is in both transcripts, with the same digest, size, step, round and label."""
     sessions = {session.name: session for session in evidence.sessions}
     total = lost = size = 0
     for sender, receiver in ((first, second), (second, first)):
@@ -95,7 +94,7 @@ def _describe(entry: TranscriptEntry, sender: int, receiver: int) -> str:
 def _may_be_lost(
     entry: TranscriptEntry, attempt: TranscriptAttempt, sessions: Mapping[str, MeshSession]
 ) -> bool:
-    """Whether the mesh broke down in the round of this message, or before the servers had agreed on anything."""
+    """True if the mesh broke down in the round of this message, or before the servers had agreed on anything."""
     step = entry.text("step")
     if attempt.session is None:
         return step == AGREE.name and not attempt.clean
@@ -106,7 +105,7 @@ def _may_be_lost(
 
 
 def steps(evidence: Evidence, rounds: int) -> str:
-    """Messages belong to the protocol's steps and to rounds that there are; no label was used twice."""
+    """Verifies that messages belong to the protocol's steps and to existing rounds, with each label used once."""
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
             used: set[tuple[str, int, str]] = set()
@@ -135,13 +134,13 @@ def _step_known(entry: TranscriptEntry, pid: int, rounds: int) -> None:
 
 
 def order(evidence: Evidence) -> str:
-    """What a server received, charged, opened and sealed follows in the protocol's order."""
+    """Verifies that receptions, charges, openings and seals of a server are in the protocol's order."""
     count = 0
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
             reached = -1
             for entry, position in _positions(attempt):
-                # The model is estimated before a round, and once more after the last one that took place.
+                # The lead estimates the model before a round, and once more after the last round.
                 if _is_estimate(entry) and entry.number("round") >= reached // _PHASES - 1:
                     position = max(position, reached)
                 require(
@@ -168,16 +167,16 @@ _BEFORE_ALL, _AFTER_ALL = -1, 1 << 40
 
 
 def _position(round: int, phase: Phase) -> int:
-    """Where a phase of a round stands in the order of the whole run."""
+    """Returns the position of a phase of a round in the order of the whole run."""
     return {Phase.START: _BEFORE_ALL, Phase.END: _AFTER_ALL}.get(phase, _PHASES * round + phase)
 
 
 def _positions(attempt: TranscriptAttempt) -> Iterator[tuple[TranscriptEntry, int]]:
-    """Entries that have a place in the order of the protocol, and that place."""
+    """Yields the entries that have a position in the order of the protocol, with that position."""
     begun = False
     for entry in attempt.entries:
         begun = begun or entry.is_note(ROUND.what)
-        # Before the first round of an attempt, charges are taken over from other servers.
+        # Before the first round of an attempt, a server takes over charges from the other servers.
         if entry.kind == "ledger" and not begun:
             continue
         if entry.kind == "seal":
@@ -191,7 +190,7 @@ def _positions(attempt: TranscriptAttempt) -> Iterator[tuple[TranscriptEntry, in
 
 
 def _phase_of(entry: TranscriptEntry) -> Phase | None:
-    """The phase that a record other than a seal belongs to, None where it has no place."""
+    """Returns the phase of a record other than a seal, None if it has no position."""
     if entry.kind == "note":
         return NOTES[entry.text("what")].phase
     if entry.kind == "client":
@@ -205,7 +204,7 @@ def _phase_of(entry: TranscriptEntry) -> Phase | None:
 
 
 def clocks(evidence: Evidence) -> str:
-    """No server's time goes back, and no message arrives before it was sent, however far apart the clocks are."""
+    """Verifies that no server's time goes back, and no message arrives before it was sent, for any skew of clocks."""
     for transcript in evidence.transcripts:
         before = 0.0
         for entry in transcript.entries:
@@ -234,7 +233,7 @@ def clocks(evidence: Evidence) -> str:
 
 
 def _least_lag(session: MeshSession, sender: int, receiver: int) -> float | None:
-    """The least time from sending to receiving, by the two hosts' clocks, of messages that both wrote down."""
+    """Returns the least time from sending to receiving, by the two hosts' clocks, of messages that both recorded."""
     one, other = session.attempts[sender], session.attempts[receiver]
     if one is None or other is None:
         return None

@@ -1,7 +1,7 @@
-"""The auditor's own models of what was opened, made as the lead makes them.
+"""The auditor's own models of the released measurements, fitted as the lead fits them.
 
-Provides ``fits_of``: the fits that the lead can have made, by where its run was interrupted. Public: everything. The
-last run's are kept, since two checks need them.
+``fits_of`` returns the fits that the lead can have made, depending on the interruptions of its run. All values here are
+public. The fits of the last audited run are cached, since two checks need them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from parties.audit.evidence import Evidence
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedModel:
-    """The model that a round chose with, and its potentials, by the cliques measured before."""
+    """The model that a round used for its choice, and its potentials, by the cliques measured before."""
 
     model: Model
     potentials: Tables
@@ -26,7 +26,7 @@ class FittedModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFits:
-    """The final model, and the one of the last round that was finished; None where another mesh had made that."""
+    """The final model, and that of the last finished round; None if another mesh made the latter."""
 
     final: Model
     last: FittedModel | None
@@ -34,7 +34,7 @@ class ModelFits:
 
 @lru_cache(maxsize=1)
 def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
-    """One for each way in which the lead may have come to its last model. Raises Failed, EstimationError."""
+    """Returns the possible pairs of the lead's last models. Raises CheckFailure, EstimationError."""
     opened = released_measurements(evidence, terms)
     rounds = opened.measurements[-1].round
     found: list[ModelFits] = []
@@ -43,7 +43,7 @@ def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
         found.append(whole)
         if len(opened.begun) == 1:
             continue
-        # After a restart a round goes by the model that was kept of it: the mesh made no other one.
+        # After a restart a round uses its saved model; the mesh made no other one.
         kept = 2 if terms.plan.adaptive else 1
         for skipped in range(1, min(kept, len(stages)) + 1):
             rest = _fitted(opened, terms, stages[skipped:])
@@ -57,7 +57,7 @@ def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
 
 
 def _earlier(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[int]]:
-    """In which rounds each mesh may have made a model, up to that of the last round."""
+    """Yields, for each mesh, the rounds in which it may have made a model, up to the last round."""
     rounds = opened.measurements[-1].round
     for begun in sorted(set(opened.begun)):
         done = opened.measurements[begun - 1].round if begun else 0
@@ -65,10 +65,10 @@ def _earlier(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[int
 
 
 def _sequences(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[int]]:
-    """In which rounds the mesh that made the model may have made one before (``mechanisms.aim.run_aim``).
+    """Yields possible rounds of models of the mesh that made the final model (``mechanisms.aim.run_aim``).
 
-    It is one of those that went on from the last measurement or earlier. An annealed schedule looks back by one model;
-    a run that ended before its last round may have made a model for one that never came.
+    This mesh is one of those that started from the last measurement or an earlier one. An annealed schedule needs one
+    earlier model. A run that ended before its maximum of rounds may have made a model for a round that never came.
     """
     rounds = opened.measurements[-1].round
     last = max(
@@ -83,7 +83,7 @@ def _sequences(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[i
 
 
 def _fitted(opened: ReleasedMeasurements, terms: RunTerms, stages: Sequence[int]) -> ModelFits:
-    """A fit in each round of ``stages``, each starting from the one before, and a last one."""
+    """Returns the fits in the rounds ``stages``, each started from the one before, and the final fit."""
     run, rounds = terms.config.run, opened.measurements[-1].round
     potentials: Tables = {}
     last: FittedModel | None = None

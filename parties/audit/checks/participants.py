@@ -1,13 +1,11 @@
-"""Whose data were counted: the same owners at all three servers, each once, none exchanged after something was opened.
+"""Checks ``clients`` and ``limits``: the owners that were counted, and the reasons for those that were not.
 
-Provides the check ``clients``. Public: owners' names and the digests of their uploads.
-
-Who was counted: those whose bit says that they are within their bound; and who was not, for a reason that is shown.
-
-Provides the check ``limits``, and ``excluded``, for the report. A server that wants to drop an owner has to say one of
-the reasons that there are, in all three transcripts; where it says that a component differs, both its holders have to
-have shown different digests of it; where an owner has withdrawn, the owner's own signature stands there. Public:
-everything.
+``clients`` verifies that all three servers counted the same owners, each once, and exchanged none after an opening.
+``limits`` verifies that an owner's opened bit decides if it is counted, and that other exclusions have a reason on
+record. A server that wants to drop an owner has to state one of the possible reasons, in all three transcripts: for
+differing components both holders have to have shown different digests, and for a withdrawal the owner's own signature
+is on record. ``excluded`` returns the uncounted owners for the report. All values here are public: owners' names and
+the digests of their uploads.
 """
 
 from collections import deque
@@ -50,7 +48,7 @@ from protocols.steps import CHOICE, COUNTS
 
 
 def clients(evidence: Evidence, terms: RunTerms) -> str:
-    """The three counted the same data owners, each once, in the numbers that they say and the configuration allows."""
+    """Verifies that all three counted the same owners, each once, in the stated number, within the configuration."""
     expected, minimum = terms.config.clients.expected, terms.config.clients.minimum
     owners, ever = _CountedOwners(), 0
     for session in evidence.sessions:
@@ -83,7 +81,7 @@ def clients(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def _most_clients(evidence: Evidence) -> int:
-    """How many were counted in the finished rounds: those of a round that was lost are in no result."""
+    """Returns the number of owners counted in the finished rounds; a lost round is in no result."""
     rounds = [e for s in evidence.sessions for a in s.present for e in a.notes(ROUND.what)]
     last = finished_rounds(evidence)
     return max((e.number("clients") for e in rounds if e.number("round") <= last), default=0)
@@ -104,14 +102,14 @@ def _same_clients(lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSe
 
 @dataclass(frozen=True, slots=True)
 class _CountedOwners:
-    """Who is counted ``here``, in one mesh; the last upload ``accepted`` of each; of whom something was ``opened``."""
+    """Owners counted ``here``, in one mesh; last ``accepted`` upload of each; owners in something ``opened``."""
 
     here: frozenset[str] = frozenset()
     accepted: Mapping[str, str] = field(default_factory=dict)
     opened: frozenset[str] = frozenset()
 
     def with_all(self, after: Sequence["_CountedOwners"]) -> "_CountedOwners":
-        """What is known before the next mesh, by what came ``after`` each server's part in this one."""
+        """Returns the state before the next mesh, from the states ``after`` each server's attempt in this one."""
         accepted = dict(self.accepted)
         for each in sorted(after, key=lambda each: len(each.accepted)):
             accepted |= each.accepted
@@ -119,9 +117,9 @@ class _CountedOwners:
 
 
 def _counted(attempt: TranscriptAttempt, before: _CountedOwners) -> _CountedOwners:
-    """Whom an attempt counted in the end.
+    """Returns the owners that an attempt counted in the end.
 
-    Once something was opened of an owner, its upload is the same throughout the run, and nothing of it is taken back.
+    After an opening with an owner's data, its upload stays the same throughout the run, and is never taken back.
     """
     here, accepted, opened = set[str](), dict(before.accepted), set(before.opened)
     where = f"of server {attempt.pid}'s transcript"
@@ -157,13 +155,13 @@ def _counted(attempt: TranscriptAttempt, before: _CountedOwners) -> _CountedOwne
 
 
 _CHECKED = ("", Exclusion.OUT_OF_BOUNDS)
-"""The reasons, none among them, that an opened bit decides between."""
+"""Reasons, including none, between which an opened bit decides."""
 
 
 def limits(evidence: Evidence, terms: RunTerms) -> str:
-    """Every owner was counted, or excluded, as its bit says; other exclusions are as the servers' claims say.
+    """Verifies that each owner was counted or excluded by its bit, and that other exclusions match the servers' claims.
 
-    Who sent rows has no bit: it weighs what its capacity says, whatever it sent.
+    An owner that sent rows has no bit: its weight is bounded by its capacity, whatever it sent.
     """
     bits = excluded = withdrawn = 0
     rows: dict[str, int] = {}
@@ -186,7 +184,7 @@ def limits(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def _withdrawn(session: MeshSession, evidence: Evidence) -> set[str]:
-    """Who has withdrawn, by its own signature, with a certificate of the run's authority."""
+    """Returns the owners that withdrew, by their own signature, with a certificate of the run's authority."""
     found: set[str] = set()
     for attempt in session.present:
         header = evidence.transcripts[attempt.pid].header
@@ -217,12 +215,12 @@ def _authority(evidence: Evidence) -> Issuer:
 
 
 def excluded(evidence: Evidence) -> tuple[ExcludedOwner, ...]:
-    """Who was not counted in the end, by the first server's transcript, as the report has it."""
+    """Returns the owners that were not counted in the end, by the first server's transcript, as for the report."""
     left: dict[str, ExcludedOwner] = {}
     for attempt in evidence.transcripts[0].attempts:
         if not attempt.notes(ROUND.what):
             continue
-        # What was not counted before a restart is judged anew, or waited for again.
+        # After a restart the servers judge uncounted submissions anew, or wait for them again.
         decided: dict[str, ExcludedOwner] = {}
         waiting: dict[str, ExcludedOwner] = {}
         noted: dict[str, ExcludedOwner] = {}
@@ -256,7 +254,7 @@ def excluded(evidence: Evidence) -> tuple[ExcludedOwner, ...]:
 
 
 def counted_capacities(evidence: Evidence) -> dict[str, int]:
-    """How many rows each owner may have whose rows are in the end counted, by the first server."""
+    """Returns the maximum number of rows of each owner whose rows were counted in the end, by the first server."""
     capacities: dict[str, int] = {}
     counted: set[str] = set()
     for attempt in evidence.transcripts[0].attempts:
@@ -274,7 +272,7 @@ def counted_capacities(evidence: Evidence) -> dict[str, int]:
 
 
 def rows_capacities(attempt: TranscriptAttempt) -> dict[str, int]:
-    """The owners whose rows an attempt counted, and how many each may have."""
+    """Returns the maximum number of rows of each owner whose rows an attempt counted."""
     found: dict[str, int] = {}
     for _, capacities, again in _counted_batches(attempt):
         for client, rows in capacities.items():
@@ -288,9 +286,9 @@ def rows_capacities(attempt: TranscriptAttempt) -> dict[str, int]:
 def _counted_batches(
     attempt: TranscriptAttempt,
 ) -> Iterator[tuple[TranscriptEntry, Mapping[str, int], bool]]:
-    """The batches that servers counted, and whether they counted them again, to take them out of the total.
+    """Yields the batches that servers counted, with a flag for batches counted again to subtract them from the total.
 
-    Those are of owners whose rows are counted and who have withdrawn or replaced them, or were revoked, just before.
+    The flagged batches have the rows of owners that withdrew or replaced them, or were revoked, just before.
     """
     batch: Mapping[str, int] = {}
     inside, leaving = set[str](), set[str]()
@@ -324,7 +322,7 @@ def _counted_batches(
 
 
 def _check_alike(session: MeshSession, lists: Sequence[Sequence[TranscriptEntry]]) -> None:
-    """The servers of a mesh tell the same of owners; where it broke down, one may not have come to the last of it."""
+    """Verifies that the servers of a mesh agree on owners; in a broken mesh one server may lack the last records."""
     lists_by_server = [
         [
             tuple(str(value) for name, value in entry.record.items() if name != "t")
@@ -340,7 +338,7 @@ def _check_alike(session: MeshSession, lists: Sequence[Sequence[TranscriptEntry]
 
 
 def _follow(attempt: TranscriptAttempt, terms: RunTerms) -> tuple[int, int]:
-    """How many bits an attempt opened, and how many owners it excluded, after a look at each."""
+    """Verifies each owner of an attempt, and returns the numbers of opened bits and of excluded owners."""
     bits: deque[bool] = deque()
     accused: dict[str, TranscriptEntry] = {}
     by_rows: set[str] = set()
@@ -384,7 +382,7 @@ def _follow(attempt: TranscriptAttempt, terms: RunTerms) -> tuple[int, int]:
 
 
 def _batch(entry: TranscriptEntry, terms: RunTerms, where: str) -> set[str]:
-    """The owners of a batch that servers count. Raises Failed unless the run takes such inputs from them."""
+    """Returns the owners of a counted batch. Raises CheckFailure unless the run takes such inputs from them."""
     forms = input_forms(terms.config, terms.workload)
     name, bound = entry.text("form"), terms.config.clients.rows_per_client
     allowed = any(form.together == name and form.by_capacity for form in forms.values())
@@ -400,7 +398,7 @@ def _batch(entry: TranscriptEntry, terms: RunTerms, where: str) -> set[str]:
 
 
 def _counts_may_come(terms: RunTerms, where: str) -> None:
-    """Raises Failed where owners have to send rows."""
+    """Raises CheckFailure if owners have to send rows."""
     forms = input_forms(terms.config, terms.workload).values()
     allowed = not all(form.by_capacity for form in forms)
     require(allowed, f"{where}: an owner is counted that did not send rows")
@@ -430,7 +428,7 @@ def _check_bit_reason(reason: str, bits: deque[bool], terms: RunTerms, where: st
 
 
 def _check_shown_reason(reason: str, note: TranscriptEntry | None, where: str) -> None:
-    """Servers excluded an owner by what they said themselves."""
+    """Verifies an exclusion that rests on the servers' own statements."""
     if note is None:
         raise CheckFailure(f"{where}: an owner is excluded as {reason!r} and no server says so")
     require(reason == Exclusion.COMPONENTS_DIFFER, f"{where}: {reason!r} is nobody's to say")

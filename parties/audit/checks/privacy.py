@@ -1,9 +1,7 @@
-"""What was opened, and what was charged for it.
+"""Checks ``openings``, ``values`` and ``ledger``; `parties.audit.checks.charges` has the check ``charges``.
 
-Provides the checks ``openings``, ``values`` and ``ledger``; ``charges`` has a module of its own. The budget, its
-division, the cost of every charge and the sizes of everything that may be opened are computed anew from the
-configuration.
-Source: FLAIM paper, Algorithm 3.
+The budget, its division, the cost of every charge and the sizes of all permitted openings are computed anew from the
+configuration. Source: FLAIM paper, Algorithm 3.
 """
 
 import copy
@@ -58,36 +56,36 @@ _Charge: TypeAlias = tuple[int, str, str, float, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunTerms:
-    """What the configuration says, computed by the auditor."""
+    """Terms of the configuration, computed by the auditor."""
 
     config: Config
     workload: Workload
     plan: Schedule
     first: Workload | None = None
-    """What round 0 counts and measures where that chooses bins: ``workload`` follows from it."""
+    """Workload of round 0 if that round chooses bins, from which ``workload`` follows; else None."""
 
     @property
     def released(self) -> Config:
-        """The configuration with the bins that round 0 has chosen."""
+        """Configuration with the bins that round 0 chose."""
         return released_config(self.config, self.workload)
 
     def size(self, candidate: int) -> int:
-        """Cells of a candidate."""
+        """Returns the number of cells of a candidate."""
         return self.workload.offsets[candidate + 1] - self.workload.offsets[candidate]
 
     def first_size(self, column: int) -> int:
-        """Cells of a column as round 0 measures it."""
+        """Returns the number of cells of a column in round 0."""
         return (self.first or self.workload).domain.columns[column].size
 
     def counts(self, entry: TranscriptEntry) -> NDArray[np.float64]:
-        """Opened numbers as noisy counts; ``protocols.measure``."""
+        """Returns opened numbers as noisy counts (`protocols.measure`)."""
         words = np.frombuffer(entry.bytes("value"), "<u4").astype(np.uint32)
         counts = R32.decode(words).astype(np.float64)
         return np.ldexp(counts, -noise_of(self.config.run.noise).fraction_bits)
 
 
 def terms_of(evidence: Evidence) -> RunTerms:
-    """The terms of the configuration in the transcripts. Raises Failed."""
+    """Returns the terms of the configuration in the transcripts. Raises CheckFailure."""
     config = identity.rebuild_config(evidence.transcripts[0])
     try:
         workload = config.build_workload()
@@ -100,7 +98,7 @@ def terms_of(evidence: Evidence) -> RunTerms:
 
 
 def _resolved(evidence: Evidence, terms: RunTerms) -> RunTerms:
-    """The terms with the workload that follows from what round 0 opened; the largest there can be where that lacks."""
+    """Returns the terms with the workload after round 0's openings; without these, the largest possible one."""
     found: dict[int, Checkpoint] = {}
     for session in evidence.sessions:
         attempt = max(session.present, key=lambda a: len(list(a.of("opened"))))
@@ -121,7 +119,7 @@ def _resolved(evidence: Evidence, terms: RunTerms) -> RunTerms:
 
 
 def candidates_of(mask: str, count: int) -> list[int]:
-    """The candidates in a note's mask. Raises Failed where it is not one of ``count`` bits."""
+    """Returns the candidates in a note's mask. Raises CheckFailure if the mask is not one of ``count`` bits."""
     packed = np.frombuffer(bytes.fromhex(mask), np.uint8)
     require(len(packed) == (count + 7) // 8, "a mask of candidates has another length")
     bits = np.unpackbits(packed)
@@ -130,12 +128,12 @@ def candidates_of(mask: str, count: int) -> list[int]:
 
 
 def openings(evidence: Evidence, terms: RunTerms) -> str:
-    """Only choices and noisy counts were opened, as many and as large as the configuration allows."""
+    """Verifies that only choices and noisy counts were opened, as many and as large as the configuration allows."""
     totals: Counter[str] = Counter()
-    # A mesh opens nothing twice; what a restart repeats is counted once in the run.
+    # A mesh opens nothing twice; an opening repeated after a restart counts once in the run.
     most: Counter[str] = Counter()
     for session in evidence.sessions:
-        # A server that was killed may lack the last one.
+        # A server that was killed may lack the last opening.
         by_server = [_openings_of(attempt, terms) for attempt in session.present]
         longest = max(by_server, key=len)
         totals.update(longest)
@@ -156,7 +154,7 @@ def openings(evidence: Evidence, terms: RunTerms) -> str:
     later = (chosen | measured) - {0} - due
     require(not later or lost > 0, f"round {max(later, default=0)} comes after the last one")
     planned = {CHOICE.what: rounds, COUNTS.what: rounds + len(terms.workload.one_way)}
-    # One that a restart repeats is the same one.
+    # An opening repeated after a restart is the same opening.
     different = Counter(entries[0].text("what") for entries in openings_by_name(evidence).values())
     for what, number in planned.items():
         require(
@@ -178,15 +176,15 @@ def openings(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def _held_by_one(session: MeshSession) -> int:
-    """How many openings only one of the three wrote down: what is lost with the mesh."""
+    """Returns the number of openings that one server alone recorded; they are lost with the mesh."""
     counts = sorted(sum(1 for _ in attempt.of("opened")) for attempt in session.present)
     return counts[-1] - counts[-2] if len(counts) > 1 else 0
 
 
 def _really_opened(attempt: TranscriptAttempt) -> None:
-    """Raises Failed unless both others sent what the last opening needs, which this server alone wrote down.
+    """Raises CheckFailure unless both others sent the messages for the last opening, which one server alone recorded.
 
-    What they sent stands in their transcripts too (``messages``): a server cannot have opened what nobody opened to it.
+    Their transcripts have these messages too (``messages``): a server cannot have opened a value without them.
     """
     last = [*attempt.of("opened")][-1]
     step, number = last.text("step"), last.number("round")
@@ -204,19 +202,19 @@ def _really_opened(attempt: TranscriptAttempt) -> None:
 
 
 def rounds_opened(evidence: Evidence, what: str) -> set[int]:
-    """The rounds in which any server of any mesh opened such a value."""
+    """Returns the rounds in which any server of any mesh opened a value of kind ``what``."""
     entries = [e for s in evidence.sessions for a in s.present for e in a.of("opened")]
     return {e.number("round") for e in entries if e.record["what"] == what}
 
 
 def finished_rounds(evidence: Evidence) -> int:
-    """How many rounds the run had, as server 0 says at the end; -1 where it does not."""
+    """Returns the run's number of rounds, as server 0 states at the end; -1 if it does not."""
     notes = evidence.transcripts[0].last.notes(FINISHED.what)
     return notes[-1].number("rounds") if notes else -1
 
 
 def _openings_of(attempt: TranscriptAttempt, terms: RunTerms) -> list[str]:
-    """What an attempt opened, after a look at each opening's step and size."""
+    """Returns the kinds of an attempt's openings, with the step and size of each verified."""
     where = f"of server {attempt.pid}'s transcript"
     candidates: list[int] = []
     chosen = first = -1
@@ -241,7 +239,7 @@ def _openings_of(attempt: TranscriptAttempt, terms: RunTerms) -> list[str]:
         elif entry.kind == "opened":
             what = _permitted(entry, f"line {entry.line} {where}")
             if what in (PASSED.what, COMPARISONS.what):
-                # How many bits there are, and whose they are, is for the check of owners.
+                # The check of owners verifies the number of bits and their owners.
                 size = entry.number("count")
                 if what == COMPARISONS.what:
                     size = sorting.size(entry, f"line {entry.line} {where}")
@@ -263,7 +261,7 @@ def _openings_of(attempt: TranscriptAttempt, terms: RunTerms) -> list[str]:
 
 
 def _permitted(entry: TranscriptEntry, where: str) -> str:
-    """What an opening opened, which may be opened in its step. Raises Failed."""
+    """Returns the kind of an opening. Raises CheckFailure unless it may be opened in its step."""
     what = entry.text("what")
     require(what in OPENED_IN, f"{where}: {what[:40]!r} may not be opened")
     step, _ = OPENED_IN[what]
@@ -272,7 +270,7 @@ def _permitted(entry: TranscriptEntry, where: str) -> str:
 
 
 def _of_size(entry: TranscriptEntry, size: int, where: str) -> None:
-    """Raises Failed unless an opening is of ``size`` numbers and has the bytes for them."""
+    """Raises CheckFailure unless an opening is of ``size`` numbers and has the bytes for them."""
     _, opening = OPENED_IN[entry.text("what")]
     count = entry.number("count")
     require(count == size, f"{where}: {count} numbers were opened where {size} were due")
@@ -283,7 +281,7 @@ def _of_size(entry: TranscriptEntry, size: int, where: str) -> None:
 
 
 def values(evidence: Evidence, terms: RunTerms) -> str:
-    """The three opened the same values and drew the same conclusions from them."""
+    """Verifies that the three servers opened the same values and drew the same conclusions from them."""
     count = 0
     for session in evidence.sessions:
         names = [note.what for note in (AGREED, SELECTING, SELECTED, ROUND, COUNTED, INCOMPLETE)]
@@ -317,7 +315,7 @@ def _notes(attempt: TranscriptAttempt, what: str) -> list[tuple[object, ...]]:
 def _same_up_to_the_end(
     lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSession
 ) -> None:
-    """Where a mesh broke down, a server may not have come to the last of them, or not have kept it."""
+    """Verifies that servers have the same records; in a broken mesh a server may lack the last one."""
     longest = max(lists, key=len, default=[])
     for attempt, own in zip(session.present, lists, strict=True):
         for mine, theirs in zip(own, longest, strict=False):
@@ -333,7 +331,7 @@ def _same_up_to_the_end(
 
 
 def _choices_hold(attempt: TranscriptAttempt, terms: RunTerms) -> None:
-    """An opened choice is one of the candidates, and the noted query is that one."""
+    """Verifies that an opened choice is one of the candidates, and that the noted query is that one."""
     candidates: list[int] = []
     opened: int | None = None
     for entry in attempt.entries:
@@ -356,7 +354,7 @@ def _choices_hold(attempt: TranscriptAttempt, terms: RunTerms) -> None:
 
 
 def ledger(evidence: Evidence, terms: RunTerms) -> str:
-    """Every charge costs what its event costs and is one that the plan provides for; the sum is within the budget."""
+    """Verifies that every charge is in the plan, with its event's cost, and that the sum is within the budget."""
     budget, accountant = Fraction(terms.plan.rho), terms.plan.accountant
     ledgers: list[Counter[_Charge]] = []
     for transcript in evidence.transcripts:
@@ -396,7 +394,7 @@ def ledger(evidence: Evidence, terms: RunTerms) -> str:
         ledgers.append(entries)
     opened = opened_names(evidence)
     for pid in (1, 2):
-        # What one alone has charged, and nothing was opened for, the others do not enter.
+        # The other servers do not enter a charge of one server alone without an opening.
         alone = ledgers[pid].keys() ^ ledgers[0].keys()
         require(
             not any(key[4] in opened for key in alone), f"the ledgers of servers 0 and {pid} differ"
@@ -411,9 +409,9 @@ def ledger(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def _numbers_of_charges(evidence: Evidence, entries: Counter[_Charge], terms: RunTerms) -> None:
-    """One charge for each release of the finished rounds, and at most two for each interruption.
+    """Verifies that each release of the finished rounds has one charge, with at most two more per interruption.
 
-    A choice whose measurement was lost, and not covered again, was a release after the last finished round.
+    A choice whose measurement was lost, and not repeated, was a release after the last finished round.
     """
     rounds = finished_rounds(evidence)
     planned = Counter({(0, MEASURE.name): len(terms.workload.one_way)})
@@ -427,7 +425,7 @@ def _numbers_of_charges(evidence: Evidence, entries: Counter[_Charge], terms: Ru
     missing, extra = planned - made, made - planned
     for number, step in missing:
         raise CheckFailure(f"round {number} has no charge for {step}")
-    # One charge that nothing was opened for, and the one before it where only one server held what was opened.
+    # Per interruption: one charge without an opening, and the one before it if one server alone recorded the opening.
     lost = len(evidence.sessions) - 1
     explained = lost + sum(_held_by_one(session) for session in evidence.sessions)
     require(
@@ -438,13 +436,13 @@ def _numbers_of_charges(evidence: Evidence, entries: Counter[_Charge], terms: Ru
 
 
 def step_text(charges: Counter[tuple[int, str]]) -> str:
-    """The first of some charges, for people."""
+    """Returns the first of some charges, for people."""
     number, step = min(charges, default=(0, "none"))
     return f"{step} of round {number}"
 
 
 def _as_planned(attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms) -> None:
-    """The events that an attempt charged are those of the schedule, followed round by round."""
+    """Verifies that the events charged in an attempt are those of the schedule, round by round."""
     for number, entries, plan in rounds_of(attempt, terms):
         for entry in entries:
             event = event_of(entry)
@@ -462,7 +460,7 @@ def _as_planned(attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms)
 def rounds_of(
     attempt: TranscriptAttempt, terms: RunTerms
 ) -> Iterator[tuple[int, list[TranscriptEntry], Schedule]]:
-    """Each round of an attempt with its charges and the schedule as it was then."""
+    """Yields each round of an attempt with its charges and its schedule."""
     plan = schedule_at(attempt, terms)
     begun = False
     entries: list[TranscriptEntry] = []
@@ -485,7 +483,7 @@ def rounds_of(
 
 
 def schedule_at(attempt: TranscriptAttempt, terms: RunTerms) -> Schedule:
-    """The schedule with which an attempt began, told of what was released and lost before."""
+    """Returns the schedule at the start of an attempt, after the earlier releases and losses."""
     plan = make_plan(terms.config, terms.workload)
     agreed = attempt.notes(AGREED.what)
     if not agreed:
@@ -518,7 +516,7 @@ def _next_charge(attempt: TranscriptAttempt, start: TranscriptEntry) -> Event | 
 
 
 def _advanced(plan: Schedule, number: int, charged: Event | None, where: str) -> Schedule:
-    """The schedule in round ``number``: an annealed one is finer or not, and the charges say which."""
+    """Returns the schedule in round ``number``: the charges show if an annealed one became finer."""
     if not plan.adaptive or number == 0:
         return plan
     choices = []

@@ -1,9 +1,8 @@
-"""In malicious mode: what was opened was proved before, at every server; and what proofs send has their form.
+"""Check ``openings_proved``, for malicious mode: proofs precede every opening at every server, and have their form.
 
-Provides the check ``openings_proved``; ``problem_of`` and ``sizes_problem``, which judge the messages of a step of
-proofs: how many there are at one server, and their sizes by what all three sent; ``counted_problem``, whether all rows
-that were counted were proved; and ``gates_problem``, whether as many ANDs can have been proved as there were. Public:
-everything.
+``problem_of`` and ``sizes_problem`` verify the messages of a step of proofs: their number at one server, and their
+sizes at all three. ``counted_problem`` verifies that all counted rows were proved, ``gates_problem`` that the proofs
+can cover as many ANDs as there were. All values here are public.
 """
 
 from collections import Counter
@@ -52,22 +51,22 @@ _PROVED_IN: tuple[tuple[Sequence[Step[Never]], Sequence[Step[MessageFacts]]], ..
     (OF_SELECTION, (SELECT_VERIFY,)),
     (OF_MEASUREMENT, (MEASURE_VERIFY, PREPARE_VERIFY)),
 )
-"""In which steps it is proved what others have sent."""
+"""Pairs of steps, and the steps with the proofs of their messages."""
 
 
 def is_proof(step: str) -> bool:
-    """Whether a step is one of proofs."""
+    """True for a step of proofs."""
     return step in _BY_NAME
 
 
 def problem_of(step: str, sizes: list[int], times: int) -> str | None:
-    """What is wrong with the messages that a server sent to one peer in a step of proofs taken so many times."""
+    """Returns the problem of a server's messages to one peer in a step of proofs taken ``times`` times, or None."""
     judged = _BY_NAME[step].problem
     return judged(MessageFacts(sizes, times, 0, False, 0)) if judged is not None else None
 
 
 def sizes_problem(attempts: Sequence[TranscriptAttempt], step: str, number: int) -> str | None:
-    """What is wrong with the sizes of what all three servers sent in a step of proofs in a round."""
+    """Returns the problem of the sizes of all three servers' messages in a step of proofs in a round, or None."""
     if len(attempts) < 3:
         return None
     checks = [_checks(attempt, step, number) for attempt in attempts]
@@ -80,9 +79,9 @@ def sizes_problem(attempts: Sequence[TranscriptAttempt], step: str, number: int)
 def counted_problem(
     attempt: TranscriptAttempt, number: int, wanted: Sequence[Tables]
 ) -> str | None:
-    """What is wrong with the proofs of what a server counted in a round, whose rows ask for these tables.
+    """Returns the problem of a server's proofs of rows counted in a round with the tables ``wanted``, or None.
 
-    What the last of them leave is proved with the round's total, as is what owners' checks open.
+    The remainder of the last table is proved with the round's total, as are the openings of owners' checks.
     """
     found = [tables_of(counts) for counts in _checks(attempt, COUNT_VERIFY.name, number)]
     if found != list(wanted):
@@ -96,7 +95,7 @@ def counted_problem(
 
 
 def gates_problem(attempt: TranscriptAttempt, number: int, gates: Mapping[str, int]) -> str | None:
-    """What is wrong with a server's proofs of a round, whose steps have so many words of ``gates``, by name."""
+    """Returns the problem of a server's proofs of a round with the words of ``gates`` by step, or None."""
     for steps, proofs in _PROVED_IN:
         made = sum(gates.get(step.name, 0) for step in steps)
         checks = (counts for proof in proofs for counts in _checks(attempt, proof.name, number))
@@ -111,7 +110,7 @@ def _tables_text(tables: Sequence[Tables]) -> str:
 
 
 def _checks(attempt: TranscriptAttempt, step: str, number: int) -> list[Told]:
-    """What a server sent in each check of a step, which ends with a word to both."""
+    """Returns the sizes of a server's messages in each check of a step, which ends with a word to both peers."""
     before, following = (attempt.pid - 1) % 3, (attempt.pid + 1) % 3
     sizes: dict[int, list[list[int]]] = {before: [[]], following: [[]]}
     for entry in attempt.of("sent"):
@@ -125,7 +124,7 @@ def _checks(attempt: TranscriptAttempt, step: str, number: int) -> list[Told]:
 
 
 def openings_proved(evidence: Evidence, terms: RunTerms) -> str:
-    """Both peers of a server had said that they found all right, before it opened anything."""
+    """Verifies that both peers of a server had confirmed their checks before the server opened anything."""
     if terms.config.run.security != MALICIOUS:
         return f"run.security = {terms.config.run.security}: the servers are assumed to follow the protocol."
     count = sum(_opened(attempt) for session in evidence.sessions for attempt in session.present)
@@ -135,7 +134,7 @@ def openings_proved(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def _opened(attempt: TranscriptAttempt) -> int:
-    """How many openings an attempt has, each after its proofs. Raises Failed."""
+    """Returns the number of an attempt's openings, each after its proofs. Raises CheckFailure."""
     words: Counter[tuple[str, int, int]] = Counter()
     opened: Counter[tuple[str, int]] = Counter()
     for entry in attempt.of("received", "opened"):
@@ -145,7 +144,7 @@ def _opened(attempt: TranscriptAttempt) -> int:
                 words[entry.text("step"), number, entry.number("peer")] += 1
             continue
         step = _proofs_before(str(entry.record["what"]), number)
-        # Noise for all of round 0 is proved once.
+        # The noise of all of round 0 is proved once.
         if step != PREPARE_VERIFY.name or not opened[step, number]:
             opened[step, number] += 1
         for peer in {0, 1, 2} - {attempt.pid}:
@@ -158,7 +157,7 @@ def _opened(attempt: TranscriptAttempt) -> int:
 
 
 def _proofs_before(what: str, number: int) -> str:
-    """The step of the proofs that come before an opening."""
+    """Returns the step of the proofs that precede an opening."""
     if what == PASSED.what:
         return CLIENTS_VERIFY.name
     if what == COMPARISONS.what:

@@ -1,11 +1,11 @@
-"""What was published is what was computed: the checks ``published``, ``table`` and ``model``.
+"""Checks ``published``, ``table`` and ``model``: the published files are those that the servers computed.
 
-The lead tells the others the digests of table and model, and all three seal them (`parties.session.result_digests`);
-the table has to be rows drawn from the model, and the model a fit of what was opened. For that the auditor fits a model
-itself, from the same openings in the same order with as many iterations, and compares misfits
-(``mechanisms.pgm.misfit``) and the answers to all queries. Public: everything. Known limits: which of the tables that a
-model may draw it is, and what a model says beyond the workload's queries, the lead decides; TOLERANCE,
-``_MAX_DISTANCE`` and ``_CHANCE`` are its room in them.
+The lead sends the others the digests of table and model, and all three seal them (`parties.session.result_digests`).
+The table has to be rows drawn from the model, and the model a fit of the released measurements. The auditor fits a
+model itself, from the same openings in the same order with as many iterations, and compares misfits
+(``mechanisms.pgm.misfit``) and the answers to all queries. All values here are public. Known limits: the lead decides
+which of the possible tables it draws from the model, and the model's answers beyond the workload's queries; TOLERANCE,
+``_MAX_DISTANCE`` and ``_CHANCE`` limit its freedom.
 """
 
 import math
@@ -36,25 +36,25 @@ from parties.session.result_digests import (
 )
 
 TOLERANCE = 0.05
-"""How much worse than the auditor's own fit a published model may be, in misfit: a twentieth of what noise alone makes.
+"""Maximum excess of a published model's misfit over the auditor's own fit: a twentieth of that of noise alone.
 
 On the machine of the run the two are the same computation and the same numbers. On another one sums are rounded in
 another order: with inputs off by 10^-10 of their size, the largest difference of 300 fits was 0.014, all others below
 0.003. Fits of another run's openings of the same data were worse by 0.35 or more with 15 cells, 0.8 with thousands.
 """
 _MAX_DISTANCE = 0.1
-"""How far, in L1, a query's answer may be from the auditor's own fit's: a twentieth of the rows moved.
+"""Maximum L1 distance of a query's answer from that of the auditor's own fit: a twentieth of the rows moved.
 
 The fits above, with inputs off by 10^-10, answered all queries alike up to 10^-6.
 """
 _SPREAD = 2.0 + 1e-6
-"""``Model.sampling_error`` of what ``Model.sample`` draws is below 2."""
+"""Bound on ``Model.sampling_error`` of the rows that ``Model.sample`` draws, which is below 2."""
 _CHANCE = 1e-9
-"""How often an honest table is taken for one whose rows are arranged otherwise; at most."""
+"""Maximum probability that an honest table is taken for one with rearranged rows."""
 
 
 def published(evidence: Evidence) -> str:
-    """All servers sealed the same digests at the end, and they are those of the files in the folder."""
+    """Verifies that all servers sealed the same digests at the end, and that the files in the folder have them."""
     said, found = sealed_digests(evidence), []
     for name, shown, digest, wanted in (
         (TABLE_FILE, TABLE_FILE, table_digest, said.table),
@@ -75,7 +75,7 @@ def published(evidence: Evidence) -> str:
 
 
 def sealed_digests(evidence: Evidence) -> ResultDigests:
-    """What the servers sealed. Raises Failed where it is not one thing."""
+    """Returns the digests that the servers sealed. Raises CheckFailure if they differ."""
     said = [_sealed_digests_of(transcript) for transcript in evidence.transcripts]
     for transcript, one in zip(evidence.transcripts, said, strict=True):
         who = f"servers 0 and {transcript.pid} sealed different digests of what was published"
@@ -93,7 +93,7 @@ def _sealed_digests_of(transcript: ServerTranscript) -> ResultDigests:
 
 
 def table(evidence: Evidence, config: Config, workload: Workload) -> str:
-    """The table has as many rows as was sealed, and they are drawn from the model."""
+    """Verifies that the table has the sealed number of rows, and that they are drawn from the model."""
     if not (evidence.directory / TABLE_FILE).exists():
         raise NotApplicable(f"There is no {TABLE_FILE} in the folder.")
     try:
@@ -119,11 +119,11 @@ def table(evidence: Evidence, config: Config, workload: Workload) -> str:
 def implausible_query(
     codes: NDArray[np.int32], model: Model, workload: Workload
 ) -> tuple[str, ...] | None:
-    """A query whose counts in a table are not those of rows drawn from the model; None where there is none.
+    """Returns a query whose counts in a table are not those of rows drawn from the model; None if there is none.
 
-    Within the model's cliques counts hardly vary (``Model.sampling_error``); between them no more than those of
-    independent rows. By Bernstein's inequality one with the mean e is off by t with a chance of at most
-    2 exp(-t^2 / (2 e + 2 t / 3)), and this is at most 2 exp(-s) for t = sqrt(2 e s) + s.
+    Within the model's cliques counts hardly vary (``Model.sampling_error``); between cliques no more than those of
+    independent rows. By Bernstein's inequality a count with the mean e is off by t with a probability of at most 2
+    exp(-t^2 / (2 e + 2 t / 3)), and this is at most 2 exp(-s) for t = sqrt(2 e s) + s.
     """
     counts = count_marginals(codes, workload).astype(np.float64)
     s = math.log(2 * len(counts) / _CHANCE)
@@ -140,7 +140,10 @@ def implausible_query(
 
 
 def _model(evidence: Evidence, config: Config) -> Model:
-    """The published model. Raises NotApplicable where there is none, Failed where it is damaged or of other columns."""
+    """Returns the published model.
+
+    Raises NotApplicable if there is none, CheckFailure if it is damaged or of other columns.
+    """
     folder = evidence.directory / MODEL_FOLDER
     if not folder.is_dir():
         raise NotApplicable(f"There is no {MODEL_FOLDER}/ in the folder.")
@@ -158,7 +161,7 @@ def _model(evidence: Evidence, config: Config) -> Model:
 
 
 def model(evidence: Evidence, terms: RunTerms) -> str:
-    """The model fits the noisy counts that were opened as the auditor's own fit does, and answers alike."""
+    """Verifies that the model fits the opened noisy counts as well as the auditor's own fit, with the same answers."""
     given = _model(evidence, terms.released)
     opened = released_measurements(evidence, terms)
     try:
@@ -184,6 +187,6 @@ def model(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def _largest_distance(workload: Workload, one: Model, other: Model) -> float:
-    """The largest L1 distance between two models' answers to a query of the workload."""
+    """Returns the largest L1 distance between two models' answers to a query of the workload."""
     pairs = zip(one.answers(workload.maximal), other.answers(workload.maximal), strict=True)
     return float(np.max([np.abs(left - right).sum() for left, right in pairs]))

@@ -1,10 +1,9 @@
-"""The check ``quality``: what report.json says of the table's quality follows from what was opened.
+"""Check ``quality``: the quality in report.json follows from the opened values.
 
-Provides ``quality``; ``check_verdict``, ``check_claims``, ``check_columns`` and ``written_table`` for FLAIM, of which
-no more is judged. The auditor computes every interval and estimate anew, with its own models, makes claims and verdict
-from the report's figures by the same rules, and takes the columns' figures from the table. Public: everything. Known
-limits: a bound may be said to be wider than it has to be; ``TOLERANCE`` is the lead's room; what only a trial knows of
-a real table is not judged.
+The auditor computes every interval and estimate anew, with its own models, derives claims and verdict from the report's
+figures by the same rules, and takes the columns' figures from the table. For FLAIM only verdict, claims and columns are
+verified. All values here are public. Known limits: a bound may be wider than necessary; ``TOLERANCE`` is the lead's
+freedom; figures that need a trial's real table are not verified.
 """
 
 import math
@@ -38,12 +37,14 @@ from parties.report.verdict import verdict
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 
 TOLERANCE = 1e-3
-"""How far, in L1, a bound may be below the auditor's own: models are the same on the machine of the run, and on
-another one their answers differ by some 10^-6."""
+"""Maximum L1 distance of a bound below the auditor's own.
+
+Models are the same on the machine of the run; on another one their answers differ by some 10^-6.
+"""
 
 
 def quality(evidence: Evidence, terms: RunTerms) -> str:
-    """No interval is narrower than what follows from the openings, and the verdict follows from the figures."""
+    """Verifies that no interval is narrower than the openings allow, and that the verdict follows from the figures."""
     document = read_report(evidence)
     said = document.get("quality")
     if not isinstance(said, Mapping):
@@ -79,7 +80,7 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def written_table(config: Config, directory: Path) -> SyntheticTable | None:
-    """The synthetic table in a run's folder; None where there is none. Raises Failed."""
+    """Returns the synthetic table in a run's folder; None if there is none. Raises CheckFailure."""
     if not (directory / TABLE_FILE).exists():
         return None
     try:
@@ -89,7 +90,7 @@ def written_table(config: Config, directory: Path) -> SyntheticTable | None:
 
 
 def check_verdict(said: Mapping[str, Any], domain: Domain) -> None:
-    """Raises Failed unless the sentences are those that the rules make of the figures."""
+    """Raises CheckFailure unless the verdict follows from the figures by the rules."""
     require(
         said.get("verdict") == verdict(said, domain),
         f"{REPORT_FILE} has a verdict that does not follow from its own figures",
@@ -97,7 +98,7 @@ def check_verdict(said: Mapping[str, Any], domain: Domain) -> None:
 
 
 def check_claims(said: Mapping[str, Any], domain: Domain, table: SyntheticTable) -> None:
-    """Raises Failed unless what is claimed of each column follows from the report's intervals and the table."""
+    """Raises CheckFailure unless the claims on each column follow from the report's intervals and the table."""
     claims = said.get("columns")
     if claims is None:
         return
@@ -113,7 +114,7 @@ def check_claims(said: Mapping[str, Any], domain: Domain, table: SyntheticTable)
 def check_columns(
     document: Mapping[str, Any], domain: Domain, values: Sequence[ColumnValues]
 ) -> None:
-    """Raises Failed unless a report's figures of the synthetic columns are those of the table."""
+    """Raises CheckFailure unless a report's figures of the synthetic columns are those of the table."""
     said = document.get("columns")
     if said is None:
         return
@@ -129,7 +130,7 @@ def check_columns(
 
 
 def _synthetic(column: Mapping[str, Any]) -> dict[str, Any]:
-    """A column's figures of the synthetic table; which single values are listed depends on a real one."""
+    """Returns a column's figures of the synthetic table, without single values, whose list depends on a real table."""
     figures = {"name": column["column"]}
     for key in ("missing", "zeros", "atoms", "mean"):
         figures |= {key: column[key]["synthetic"]} if key in column else {}
@@ -140,7 +141,7 @@ def _synthetic(column: Mapping[str, Any]) -> dict[str, Any]:
 def _result(
     opened: ReleasedMeasurements, evidence: Evidence, terms: RunTerms, fits: ModelFits
 ) -> AimResult:
-    """The run as the transcripts have it, with the last choice where the model is known that it was made with."""
+    """Returns the run as in the transcripts, with the last choice if the model for that choice is known."""
     measurements = opened.measurements
     rounds, clients = measurements[-1].round, max(m.clients for m in measurements)
     total = estimated_total(measurements, clients, terms.config.max_rows)
@@ -154,7 +155,7 @@ def _result(
 def _last_choice(
     opened: ReleasedMeasurements, evidence: Evidence, terms: RunTerms, estimated: FittedModel
 ) -> Chosen:
-    """What the last round chose among, as ``mechanisms.aim.run_aim`` has it. Raises Failed."""
+    """Returns the last round's choice with its candidates, as in ``mechanisms.aim.run_aim``. Raises CheckFailure."""
     config, workload, measured = terms.config, terms.workload, opened.measurements[-1]
     before, plan = _plans(evidence, terms, measured.round)
     spent = before.spent_after(measured.round) / before.rho
@@ -180,7 +181,7 @@ def _last_choice(
 
 
 def _plans(evidence: Evidence, terms: RunTerms, number: int) -> tuple[Schedule, Schedule]:
-    """The schedule when a round's model was made, and as it was in that round."""
+    """Returns the schedule at the time of a round's model, and the schedule in that round."""
     plans = {0: make_plan(terms.config, terms.workload)}
     for session in evidence.sessions:
         for attempt in session.present:
@@ -189,7 +190,7 @@ def _plans(evidence: Evidence, terms: RunTerms, number: int) -> tuple[Schedule, 
 
 
 def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """What ``said`` claims beyond ``own``, in sentences."""
+    """Yields the claims of ``said`` beyond ``own``, in sentences."""
     if said["confidence"] != own["confidence"]:
         yield f"{REPORT_FILE} claims another confidence than {own['confidence']}"
     if "likely" in said and said["likely"] != own["likely"]:
@@ -227,7 +228,7 @@ def _is_wider(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
 
 
 def _expects_less(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
-    """Estimates are the same; what is likely at most may be said to be more, where the last choice was lost."""
+    """True if an estimate differs, or a likely maximum is smaller; it may be larger if the last choice was lost."""
     if claimed["expected_is"] != follows["expected_is"]:
         return True
     if claimed["expected_is"] == NOISE:
@@ -236,12 +237,12 @@ def _expects_less(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> boo
 
 
 def _claims_less_likely(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
-    """Reports of earlier versions do not say what is likely."""
+    """True if a likely error is smaller than follows; reports of earlier versions have none."""
     return "likely" in claimed and not claimed["likely"] >= follows["likely"] - TOLERANCE
 
 
 def _is_consistent(claimed: object, follows: object) -> bool:
-    """Does a claim have what follows, in all of its parts? It may have more: what only a trial knows is not judged."""
+    """True if a claim has all parts of ``follows``; further parts, which only a trial knows, are not verified."""
     if isinstance(follows, Mapping):
         return isinstance(claimed, Mapping) and all(
             _is_consistent(claimed.get(key), value) for key, value in follows.items()

@@ -1,7 +1,7 @@
-"""What a run of three servers released, read from its transcripts: the noisy marginals that its model was made of.
+"""Releases of a run of three servers, read from its transcripts: the noisy marginals of its model.
 
-Provides ``released_measurements``. A value that was opened and lost in a crash was charged and opened again: of one
-round and query the last one counts. Public: everything.
+A value that was opened and lost in a crash was charged and opened again: the last one of a round and query counts. All
+values here are public.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from protocols.steps import COUNTS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedMeasurements:
-    """``measurements`` of the finished rounds, in order; ``begun``: how many there were when each mesh began."""
+    """``measurements`` of the finished rounds, in order; ``begun``: their number at the start of each mesh."""
 
     measurements: tuple[Measurement, ...]
     begun: tuple[int, ...]
 
 
 def released_measurements(evidence: Evidence, terms: RunTerms) -> ReleasedMeasurements:
-    """The noisy marginals of the finished rounds. Raises Failed where one is missing."""
+    """Returns the noisy marginals of the finished rounds. Raises CheckFailure if one is missing."""
     one_way, rounds = terms.workload.one_way, finished_rounds(evidence)
     found: dict[tuple[int, int], Measurement] = {}
     chosen: dict[int, int] = {}
@@ -46,7 +46,7 @@ def released_measurements(evidence: Evidence, terms: RunTerms) -> ReleasedMeasur
 
 
 def _n_agreed(session: MeshSession) -> int:
-    """How many measurements the servers of a mesh had agreed that there were."""
+    """Returns the number of measurements that the servers of a mesh agreed on at its start."""
     (note,) = session.present[0].notes(AGREED.what)
     return note.number("initial") + len(note.items("sigmas"))
 
@@ -54,7 +54,7 @@ def _n_agreed(session: MeshSession) -> int:
 def _measured_in(
     attempt: TranscriptAttempt, evidence: Evidence, terms: RunTerms
 ) -> Iterator[Measurement]:
-    """What an attempt opened and noted about it."""
+    """Yields the measurements of an attempt, from its openings and notes."""
     plans: dict[int, Schedule] = {n: plan for n, _, plan in rounds_of(attempt, terms)}
     left = iter(terms.workload.one_way[attempt.notes(AGREED.what)[0].number("initial") :])
     clients, candidate = 0, -1

@@ -1,10 +1,10 @@
-"""The check ``report``: the figures of report.json are those that the transcripts and the configuration make.
+"""Check ``report``: the figures of report.json follow from the transcripts and the configuration.
 
-Provides ``report``, and ``compare_figures`` and ``check_header``, which judge any report's figures. A trial writes its
-report after its servers have ended, with the table at hand; therefore none of it is sealed, and what follows from the
-computation is computed anew: parameters, budget and charges, workload, openings, choices, rounds, rows; and of which
-study it is, of which columns, and when it ended. Public: everything. Known limits: seconds, bytes, utility (which only
-a trial knows) and sentences are not judged; nor is report.html, which is drawn from report.json.
+A trial writes its report after its servers have ended, with the real table at hand; therefore no server seals the
+report, and the auditor computes its figures anew: parameters, budget and charges, workload, openings, choices, rounds,
+rows; and its study, columns and end. ``compare_figures`` and ``check_header`` verify any report's figures. All values
+here are public. Known limits: seconds, bytes, utility (which only a trial knows) and sentences are not verified; nor is
+report.html, which is drawn from report.json.
 """
 
 import json
@@ -43,11 +43,11 @@ FIGURES = (
     "synthetic_rows",
     "rounds_done",
 )
-"""What is judged of every report."""
+"""Keys that are verified in every report."""
 
 
 def report(evidence: Evidence, terms: RunTerms) -> str:
-    """report.json has the parameters, the budget, the charges, openings, choices and rows of the run."""
+    """Verifies the parameters, budget, charges, openings, choices and rows in report.json."""
     document = read_report(evidence)
     config, workload = terms.config, terms.workload
     measurements, rounds = (
@@ -70,7 +70,7 @@ def report(evidence: Evidence, terms: RunTerms) -> str:
     require(
         rows == (config.run.rows or total), f"the table is said to have {rows} rows, not {total}"
     )
-    # A trial says how many owners it had, whether or not all of them were counted.
+    # A trial states its number of owners, counted or not.
     there = _section(document, "parameters").get("clients") == config.clients.expected
     figures = RunReport(
         method="distaim",
@@ -99,9 +99,9 @@ def report(evidence: Evidence, terms: RunTerms) -> str:
 
 
 def check_header(document: Mapping[str, object], config: Config, transcript: Path) -> None:
-    """Of which study a report says it is, of which columns, and when it ended. Raises Failed where it is otherwise.
+    """Verifies the study, configuration, end and columns of a report. Raises CheckFailure if one differs.
 
-    Older reports do not say. Which version wrote it, and its words for columns and unit, are not judged.
+    Older reports lack these. The program's version, and the words for columns and unit, are not verified.
     """
     said = document.get("about")
     if said is None:
@@ -113,13 +113,13 @@ def check_header(document: Mapping[str, object], config: Config, transcript: Pat
     for name in ("study", "configuration", "ended"):
         _same(facts.get(name), made[name], f"about.{name}")
     _same(_shapes(facts.get("columns")), _shapes(made["columns"]), "about.columns")
-    # Reports of configurations that say nothing of it may be older.
+    # Older reports lack the provenance, if the configuration states none.
     if config.domain.provenance or "provenance" in facts:
         _same(facts.get("provenance"), made["provenance"], "about.provenance")
 
 
 def _shapes(columns: object) -> list[object]:
-    """Columns without the words for their values and provenance."""
+    """Returns columns without the words for their values and provenance."""
     listed = columns if isinstance(columns, list) else []
     return [
         {key: value for key, value in item.items() if key not in ("values", "provenance")}
@@ -130,7 +130,7 @@ def _shapes(columns: object) -> list[object]:
 
 
 def read_report(evidence: Evidence) -> Mapping[str, object]:
-    """The report in the folder. Raises NotApplicable where there is none, Failed where it is none."""
+    """Returns the report in the folder. Raises NotApplicable if there is none, CheckFailure if it is unreadable."""
     path = evidence.directory / REPORT_FILE
     if not path.exists():
         raise NotApplicable(f"There is no {REPORT_FILE} in the folder.")
@@ -149,7 +149,7 @@ def _section(document: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def charges_of(transcript: ServerTranscript) -> tuple[LedgerEntry, ...]:
-    """The charges of a transcript. Raises Failed."""
+    """Returns the charges of a transcript. Raises CheckFailure."""
     entries = (entry for entry in transcript.entries if entry.kind == "ledger")
     return tuple(
         LedgerEntry(
@@ -164,7 +164,7 @@ def charges_of(transcript: ServerTranscript) -> tuple[LedgerEntry, ...]:
 
 
 def openings_of(transcript: ServerTranscript) -> tuple[ReportedOpening, ...]:
-    """The openings of a transcript."""
+    """Returns the openings of a transcript."""
     entries = (entry for entry in transcript.entries if entry.kind == "opened")
     return tuple(
         ReportedOpening(e.number("round"), e.text("step"), e.text("what"), e.number("count"))
@@ -175,15 +175,15 @@ def openings_of(transcript: ServerTranscript) -> tuple[ReportedOpening, ...]:
 def compare_figures(
     document: Mapping[str, object], figures: RunReport, names: Sequence[str]
 ) -> None:
-    """Raises Failed, with where, unless ``document`` has the figures ``names`` of a report."""
-    # As the report was written: lists instead of tuples, charges in one order.
+    """Raises CheckFailure, with the place, unless ``document`` has the figures ``names`` of a report."""
+    # In the form of the written report: lists instead of tuples, charges in one order.
     expected = json.loads(json.dumps(figures.to_dict()))
     for name in names:
         _same(_sorted(document.get(name)), _sorted(expected.get(name)), name)
 
 
 def _sorted(value: object) -> object:
-    """Charges in any order: servers enter what they adopt from one another after their own."""
+    """Returns charges in one order: servers enter charges adopted from one another after their own."""
     if isinstance(value, dict) and isinstance(value.get("ledger"), list):
         return {**value, "ledger": sorted(value["ledger"], key=json.dumps)}
     return value

@@ -1,8 +1,8 @@
 """The audit of a SecAgg server's transcript: one session, of which one sum is opened or none.
 
-Provides ``RULES``. What the session is, is in its parameters, which every client has checked and signed; here they are
-checked against what the server wrote. Known limits: as for a FLAIM server, one server writes the only transcript; a
-session whose parameters have no noise opens an exact sum.
+The session's parameters, which every client has verified and signed, are compared with the server's records. Known
+limits: as for a FLAIM server, one server writes the only transcript; a session whose parameters have no noise opens an
+exact sum.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def _attempt(evidence: Evidence) -> TranscriptAttempt:
 
 
 def parameters_of(evidence: Evidence) -> Parameters:
-    """The session. Raises Failed where the header has none."""
+    """Returns the session's parameters. Raises CheckFailure if the header has none."""
     try:
         return Parameters.from_bytes(
             bytes.fromhex(evidence.transcripts[0].header.text("parameters"))
@@ -44,7 +44,7 @@ def parameters_of(evidence: Evidence) -> Parameters:
 
 
 def completeness(evidence: Evidence) -> str:
-    """From the header to the closing seal, in one piece, with a sum or the reason why there is none."""
+    """Verifies that the transcript reaches uninterrupted from header to closing seal, and has a sum or an abort."""
     transcript = evidence.transcripts[0]
     require_complete(transcript)
     require(
@@ -60,7 +60,7 @@ def completeness(evidence: Evidence) -> str:
 
 
 def configuration(evidence: Evidence) -> str:
-    """The session's parameters have the digest that its clients signed, and its clients are named."""
+    """Verifies that the session's parameters have the digest that its clients signed, and that clients are named."""
     parameters, header = parameters_of(evidence), evidence.transcripts[0].header
     if evidence.agreed is not None:
         raise CheckFailure(
@@ -81,7 +81,7 @@ def configuration(evidence: Evidence) -> str:
 
 
 def messages(evidence: Evidence) -> str:
-    """Messages are of the protocol's kinds, with clients of the session, and numbered without a gap."""
+    """Verifies that messages are of the protocol's kinds, with clients of the session, and numbered without a gap."""
     count, total = parameters_of(evidence).clients, 0
     for number, entry in enumerate(_attempt(evidence).of("sent", "received"), start=1):
         where = f"line {entry.line}"
@@ -98,7 +98,7 @@ def messages(evidence: Evidence) -> str:
 
 
 def clients(evidence: Evidence) -> str:
-    """Each client of the session survived or dropped out; those who survived sent their vectors, and are enough."""
+    """Verifies that each client survived or dropped out, and that enough survivors sent their vectors."""
     parameters, attempt = parameters_of(evidence), _attempt(evidence)
     listed = [entry.text("client") for entry in attempt.of("client")]
     survivors = sum(entry.record["accepted"] is True for entry in attempt.of("client"))
@@ -124,7 +124,7 @@ def clients(evidence: Evidence) -> str:
 
 
 def openings(evidence: Evidence) -> str:
-    """One sum of the session's length was opened at most, and nothing else."""
+    """Verifies that at most one sum, of the session's length, was opened, and nothing else."""
     parameters = parameters_of(evidence)
     opened = list(_attempt(evidence).of("opened"))
     for entry in opened:
