@@ -257,8 +257,7 @@ def _keep_common_releases(store: Store, mine: ReportedState, found: RestartConcl
 
 
 def restore_releases(store: Store, document: Mapping[str, object], rounds: int) -> None:
-    """Restores the releases of ``release_state`` into a store, as the beginning of a replay. Raises ProtocolViolation.
-    """
+    """Restores the releases of ``release_state`` into a store, to begin a replay. Raises ProtocolViolation."""
     state = parse_reported_state(document, -1, rounds=rounds)
     for checkpoint in state.checkpoints.values():
         store.save_checkpoint(checkpoint)

@@ -68,9 +68,9 @@ from protocols.verify import ProductVerifier, load_kernels
 
 _NONCE_BYTES = 16
 _COUNTING_NOTICE_S = 2.0
+"""Minimum interval between progress messages while rows are counted, in seconds."""
 _WAITING_NOTICE_S = 1.0
-"""While owners come by the dozen, who waits for them speaks once a second."""
-"""How often a server says how far it is."""
+"""Minimum interval between 'waiting' messages, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -107,8 +107,7 @@ class ComputeServer:
 
 @dataclass(frozen=True, slots=True)
 class LeadDuties:
-    """Additional duties of the lead: the estimator of a workload's model, and the writer of model and synthetic rows.
-    """
+    """Additional duties of the lead: the estimator of a workload's model, and the writer of model and rows."""
 
     estimator: Callable[[Workload], Estimator]
     write: Callable[[AimResult, Workload], ResultDigests]
@@ -440,8 +439,7 @@ async def _finish(
     costs: CostsFile,
     lead: LeadDuties | None,
 ) -> None:
-    """Writes model and table at the lead, and the result everywhere; no server leaves before the lead reports its end.
-    """
+    """Writes model and table at the lead, and the result everywhere; no server leaves before the lead is done."""
     message = b""
     if lead is not None:
         server.progress.event("writing", "writing the synthetic table")
@@ -482,8 +480,7 @@ def _receive_digests(message: bytes) -> ResultDigests:
 
 
 async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:
-    """Traffic of all three servers: bytes sent by step, bytes forwarded, and participants' bytes. All sizes are public.
-    """
+    """Traffic of all three servers: bytes sent by step, bytes forwarded, participants' bytes. All sizes are public."""
     mine = server.effects.once_json("traffic", lambda: _own_traffic(server.store, costs))
     return read_traffic(await ctx.exchange(json.dumps(mine).encode()))
 
@@ -543,8 +540,7 @@ class _Accounts:
 
 
 def _record_ledger(server: ComputeServer) -> None:
-    """Brings the transcript up to the ledger: a crash may have come between the two, and peers' charges were adopted.
-    """
+    """Brings the transcript up to the ledger: a crash may have come between both, and peers' charges were adopted."""
     records = list(_ledger_records(server.directory / "transcript.jsonl"))
     written, costs = {opening for opening, _ in records}, [cost for _, cost in records]
     for entry in DurableLedger(server.store).entries:

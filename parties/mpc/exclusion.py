@@ -17,8 +17,7 @@ class Exclusion(enum.StrEnum):
     REVOKED = "revoked"
 
     def sentence(self, by: Sequence[int]) -> str:
-        """Sentence for people, after the owner's name; ``by`` are the servers that say so, or that lack the submission.
-        """
+        """Sentence for people, after the owner's name; ``by`` are servers that say so, or lack the submission."""
         servers = " and ".join(map(str, by))
         return f"{_SENTENCES[self]} (server {servers})" if by else _SENTENCES[self]
 

@@ -30,8 +30,7 @@ _LABEL = "syncret opening 1"
 
 
 def _name(*parts: object) -> str:
-    """Computes a name: hex SHA-256 of parts in JSON, told apart by their positions. The only function that makes names.
-    """
+    """Computes a name: hex SHA-256 of parts in JSON, told apart by their positions. All names are made here."""
     return hashlib.sha256(json.dumps([_LABEL, *parts]).encode()).hexdigest()
 
 

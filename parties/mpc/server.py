@@ -414,8 +414,7 @@ class _KeylessPeers:
 
 
 class _KeyGuardedTransport:
-    """``Transport`` that wraps ``inner`` and refuses keys if a peer is keyless, so that nothing is computed on shares.
-    """
+    """``Transport`` that wraps ``inner`` and refuses keys if a peer is keyless, so that no shares are computed on."""
 
     def __init__(self, inner: Transport, keyless: _KeylessPeers) -> None:
         self._inner, self._keyless = inner, keyless

@@ -117,7 +117,7 @@ class InputForm(Protocol):
         """
 
     def exceed_batch(self, owners: int, rows: int) -> bool:
-        """True if ``batches`` makes more than one batch of ``owners`` owners, with ``rows`` rows by their capacities.
+        """True if ``batches`` makes more than one batch of so many ``owners``, with ``rows`` rows by their capacities.
         """
 
     async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:

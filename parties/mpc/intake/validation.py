@@ -34,8 +34,7 @@ _REQUESTER = "client certificate"
 
 @dataclass(frozen=True, slots=True)
 class RequestValidator:
-    """Validator of server ``pid``: the run, its workload, its input forms, and the participants' certificate authority.
-    """
+    """Validator of server ``pid``: the run, its workload, its input forms, and the participants' authority."""
 
     config: Config
     pid: int
@@ -237,8 +236,7 @@ class RequestValidator:
         return [SOURCE_ROWS[self.config.source_of(client)]]
 
     def _check_capacity(self, submission: Submission) -> None:
-        """Raises IngestError (422) for a capacity beyond the run's bound, or unequal to it in forms without own capacity.
-        """
+        """Raises IngestError (422) for a capacity above the run's bound, or another one in forms without capacities."""
         bound = self.config.clients.rows_per_client
         own = self.forms[submission.form].by_capacity
         if not (submission.capacity <= bound if own else submission.capacity == bound):

@@ -201,8 +201,7 @@ def agree_on_listings(
 def find_incomplete(
     listings: Sequence[Collection[ListedUpload]], common: Collection[ListedUpload], round: int
 ) -> dict[str, IncompleteSubmission]:
-    """Clients that are listed and not in ``common``, by name, each with the upload of the first server that lists it.
-    """
+    """Clients that are listed and not in ``common``, by name, each with the upload of the first server with one."""
     there = {item.client for item in common}
     found: dict[str, IncompleteSubmission] = {}
     for listing in listings:

@@ -129,8 +129,7 @@ class ParticipantRegistry:
         return sizes
 
     def held_by_kind(self) -> list[tuple[str, int, int]]:
-        """Kinds (``InputForm.together``), each with its number of held participants and their capacities' sum in rows.
-        """
+        """Kinds (``InputForm.together``), each with its number of held participants and their capacity in rows."""
         query = f"SELECT kind, count(*), sum(capacity) FROM roll WHERE {_HELD} GROUP BY kind"  # noqa: S608
         return [(kind, owners, rows) for kind, owners, rows in self._database.rows(query)]
 
@@ -151,8 +150,7 @@ class ParticipantRegistry:
         }
 
     def settled(self, clients: Iterable[str]) -> dict[str, int]:
-        """Version up to which all three servers have decided on each of ``clients``; a held upload is not decided on.
-        """
+        """Version up to which all three servers have decided on each of ``clients``; a held upload is undecided."""
         names = list(clients)
         query = f"SELECT client, version FROM roll WHERE {_AMONG_NAMES} AND NOT ({_HELD})"  # noqa: S608
         settled: dict[str, int] = dict(self._rows_of(query, names))

@@ -100,8 +100,7 @@ class CountingCost:
 
     @classmethod
     def of(cls, workload: Workload, rows: int, security: str) -> Self:
-        """Cost of counting all rows at once; rows of a later round are counted separately. In malicious mode with proofs.
-        """
+        """Cost of counting all rows at once; rows of a later round are counted apart. In malicious mode with proofs."""
         plan, proved = counting_plan(workload), security == MALICIOUS
         seconds = plan.seconds(rows, usable_cores())
         with costs.with_verifier(proved):

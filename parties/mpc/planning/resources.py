@@ -286,8 +286,7 @@ def _most_expensive(step: Step[Facts], facts: Sequence[Facts]) -> Cost:
 
 
 def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
-    """Maximum costs of servers by phase, without names, the model's answers, and proofs other than those of counting.
-    """
+    """Maximum costs of servers by phase, without names, the model's answers, and proofs except those of counting."""
     with with_verifier(config.run.security == MALICIOUS):
         return _costs_of_phases(config, workload, plan)
 

@@ -29,10 +29,9 @@ from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
 MAX_BOX_BYTES = 2**31 - 1
 """Maximum content of a box in bytes (`parties.crypto.hpke`)."""
 OWNER_BYTES, OWNER_BYTES_A_BYTE, OWNER_BYTES_MORE = 90e6, 5, 2
-"""Memory of a participant: base, bytes a byte of its upload, and bytes a byte of further uploads waiting in the same
-process.
+"""Memory of a participant in bytes: the base, for each byte of its upload, and for each byte of further uploads.
 
-Measured with uploads of 36 to 120 MB.
+Further uploads wait in the same process. Measured with uploads of 36 to 120 MB.
 """
 MODULUS = 2**32
 """Modulus of shared counts."""
@@ -73,15 +72,13 @@ FEWER_CELLS = (
 
 
 def validate_owner(config: Config, workload: Workload) -> None:
-    """Validation at the start of a participant's command. Raises ConfigError if the run, or its part here, is infeasible.
-    """
+    """Validation at the start of a participant's command. Raises ConfigError if run or participation is infeasible."""
     validate_run(config, workload)
     check_memory(config, owner_memory(config, workload), "a data owner")
 
 
 def owner_memory(config: Config, workload: Workload, *, at_once: int = 1) -> int:
-    """Peak memory in bytes of a process of ``at_once`` participants, beside their tables, by the size of their uploads.
-    """
+    """Peak memory in bytes of a process of ``at_once`` participants, beside their tables, by their upload sizes."""
     offer = UploadSize.of(config, workload)
     a_byte = OWNER_BYTES_A_BYTE + OWNER_BYTES_MORE * (at_once - 1)
     return int(OWNER_BYTES + a_byte * offer.sent_bytes[offer.form])
@@ -149,8 +146,7 @@ def _check_candidates(config: Config, workload: Workload) -> None:
 
 
 def _check_sizes(config: Config, workload: Workload) -> None:
-    """Raises ConfigError unless a marginal's errors, 2^6 times its rows twice and one for each cell, stay below 2^31.
-    """
+    """Raises ConfigError unless a marginal's errors, 2^6 times its rows twice and one a cell, stay below 2^31."""
     query = largest_query(workload)
     room = 2**31 - 1 - 2 * (config.max_rows << FRACTION_BITS)
     if workload.domain.size(query) > room:

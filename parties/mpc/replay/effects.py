@@ -21,8 +21,7 @@ from protocols.transcript import Transcript, Value
 
 
 class SubmissionView(Protocol):
-    """A server's view of its participants, whose answers depend on the time of the call. All methods as in ``Store``.
-    """
+    """A server's view of its participants; answers depend on the time of the call. All methods as in ``Store``."""
 
     @property
     def registry(self) -> ParticipantRegistry:

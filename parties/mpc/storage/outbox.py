@@ -30,9 +30,7 @@ forwarding.
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """Delivery of one upload: ``receipts`` of other servers, servers ``kept_for``, and reasons of servers that
-    ``refused``.
-    """
+    """Delivery of one upload: other servers' ``receipts``, servers ``kept_for``, and ``refused`` with their reasons."""
 
     receipts: Mapping[int, ServerReceipt] = field(default_factory=dict)
     kept_for: tuple[int, ...] = ()
@@ -107,8 +105,7 @@ class Outbox:
             self._tidy(client, path)
 
     def refused(self, client: str, pid: int, reason: str, *, upload: str) -> None:
-        """Records that server ``pid`` refuses its part of ``upload``, and is not asked again. Otherwise as ``delivered``.
-        """
+        """Records that server ``pid`` refuses its part of ``upload`` for good. Otherwise as ``delivered``."""
         statement = "UPDATE outbox SET refused = ? WHERE client = ? AND pid = ?"
         with self._database.held():
             path = self._path(client)

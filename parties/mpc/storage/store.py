@@ -348,7 +348,10 @@ class Store(Database):
         return 0 if row is None else int(row[0])
 
     def _is_full(self, limit: int) -> bool:
-        """True if at least ``limit`` clients' submissions are stored; counts them only if the row numbers permit it."""
+        """True if at least ``limit`` clients' submissions are stored.
+
+        They are counted only if the largest row number reaches ``limit``.
+        """
         row = self.row("SELECT max(rowid) FROM submission")
         at_most = 0 if row is None or row[0] is None else int(row[0])
         return at_most >= limit and self.submission_count() >= limit
@@ -388,7 +391,7 @@ class Store(Database):
     # Finalized and settled clients
 
     def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
-        """Records that nothing of ``client`` up to ``version`` will be counted, and deletes its shares; durable on return.
+        """Records that nothing of ``client`` up to ``version`` will be counted; deletes its shares; durable on return.
 
         The reason is ``withdrawal``, or without one a later version.
         """

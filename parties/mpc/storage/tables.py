@@ -44,8 +44,7 @@ STORE_SCHEMA = (
 
 
 def _first_version(db: sqlite3.Connection) -> str | None:
-    """Reason why a store without a version cannot be migrated; None if it has the uploads and exclusions of version 1.
-    """
+    """Reason against migration of a store without a version; None if it has the uploads and exclusions of version 1."""
     if lacks_columns(db, "submission", "version", "proof") or lacks_columns(
         db, "standing", "servers"
     ):
