@@ -231,9 +231,9 @@ def forget_run(
 
 
 def _delete_key(path: Path, progress: Progress) -> str:
-    """Deletes the key and returns the text for the operator, who has to delete a key that cannot be deleted here.
+    """Deletes the key and returns a text about it; empty if there is none, or if it cannot be deleted.
 
-    A failure is only reported, since the run has ended.
+    An event tells the operator to delete such a key; the run has ended all the same.
     """
     try:
         path.unlink()

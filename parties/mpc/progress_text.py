@@ -99,7 +99,7 @@ def activity_text(costs: Costs, plan: Schedule, *, lead: bool) -> str | None:
 
 
 _FIRST_NOTICE_S, _PEER_POLL_S = 2.0, 0.5
-"""Servers that are started together find one another before anybody has to hear of it."""
+"""Delay of the first notice, and poll interval, in seconds; servers that start together meet before the notice."""
 
 
 @contextlib.asynccontextmanager

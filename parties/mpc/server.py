@@ -429,7 +429,7 @@ class _KeyGuardedTransport:
 
 
 def _sealing_keys(server: ComputeServer, files: CertificateFiles) -> Seals:
-    """Keys for the mesh; a server whose run is over gets a fresh key, which is good only for saying so."""
+    """Keys for the mesh; a server whose run is over gets a fresh key, enough to report the end of the run."""
     first, second, third = (party.seal_to for party in server.config.require_parties())
     kept = files.seal.exists() or not server.store.ended
     return Seals((first, second, third), SealKey.load(files.seal) if kept else BoxKey.generate())

@@ -57,7 +57,7 @@ RECOUNTING = Note(
     Phase.ARRIVALS,
     {"round": fields.natural, "form": fields.text, "capacities": fields.table},
 )
-"""As ``COUNTING``, for participants who are counted already: their batch, counted into the cells that round 0 chose."""
+"""As ``COUNTING``, for a batch of counted participants: into the cells that round 0 chose."""
 INCOMPLETE = Note("incomplete", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
 """Clients that some servers list and others do not, with the servers that do not."""
 WITHDRAWN = Note("withdrawn", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})

@@ -82,7 +82,7 @@ class InputForm(Protocol):
 
     @property
     def by_capacity(self) -> bool:
-        """True if a participant's own capacity bounds its weight, whatever it sends; servers do the work for all of it.
+        """True if a participant's own capacity bounds its weight for any input; servers' work grows with the capacity.
 
         If False, participants' submissions have the capacity clients.rows_per_client, which ``add`` may verify.
         """
@@ -117,8 +117,7 @@ class InputForm(Protocol):
         """
 
     def exceed_batch(self, owners: int, rows: int) -> bool:
-        """True if ``batches`` makes more than one batch of so many ``owners``, with ``rows`` rows by their capacities.
-        """
+        """True if ``batches`` makes more than one batch of ``owners`` participants with ``rows`` rows by capacity."""
 
     async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
         """Adds the counts of every client of ``batch`` within its limit to ``total``; components were compared before.

@@ -48,8 +48,7 @@ def counting_plan(workload: Workload) -> CountPlan:
 
 
 def row_recoding(workload: Workload, fine: Domain | None) -> Recoding | None:
-    """Recoding from rows of the domain ``fine`` to rows of the workload's measured domain; None if both are the same.
-    """
+    """Recoding from rows of the domain ``fine`` to rows of the workload's measured domain; None if they are equal."""
     if fine is None or fine == workload.domain:
         return None
     tables = {i: tuple(places(workload.domain.columns[i]).tolist()) for i in unmeasured(fine)}

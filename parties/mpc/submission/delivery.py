@@ -69,8 +69,8 @@ OnRetry = Callable[[str], None]
 class UploadTraffic:
     """Bytes of HTTP bodies that a participant sent and received, over all ``requests``.
 
-    ``socket_*`` are all bytes of the answered connections, with TLS and HTTP headers, as the kernel counts them (None
-    if it does not).
+    The fields with prefix ``socket_`` are all bytes of the answered connections, with TLS and HTTP headers, as the
+    kernel counts them (None if it does not).
     """
 
     requests: int = 0

@@ -41,9 +41,9 @@ class Submission:
 
     ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` that of the workload.
     ``cells`` is the length of the count vector, ``ring`` its bits, ``form`` the upload form. ``capacity`` is the
-    maximum number of rows of the client, whatever it has. ``first_round`` (1..T) is the first round that counts the
-    client, ``nonce`` are 32 hex digits that the client drew. ``version`` is 1 for the client's first submission in the
-    run; each submission that replaces earlier ones has a larger one.
+    client's maximum number of rows, independent of the actual number. ``first_round`` (1..T) is the first round that
+    counts the client, ``nonce`` are 32 hex digits that the client drew. ``version`` is 1 for the client's first
+    submission in the run; each submission that replaces earlier ones has a larger one.
     """
 
     run: str
