@@ -1,1 +1,1 @@
-"""DistAIM: one compute server from start to end, and the data owners' submissions to it."""
+"""DistAIM: one compute server from start to end, and the participants' submissions to it."""

@@ -1,12 +1,16 @@
-"""What the three servers settle when they meet: that they run the same thing, and where an interrupted run goes on.
+"""Agreement of the three servers when they meet: the same run, and the point at which an interrupted run goes on.
 
-Each tells the others its version, its digests of configuration and workload, the measurements and selections that it
-holds, the inputs of rounds that it has recorded, and its ledger. All of that is public, and echoed: nobody can tell the
-two others different things. One rule holds for all of it: what two of the three hold alike, all adopt; what one says
-alone changes nothing that another holds. A release that only one holds is lost: it may never have been opened; and so
-is what was released after it, for a run has no gaps. A charge that one claims alone is shown and not entered: an
-opening takes all three, and each has its own charge on its disk before it takes part, so that each honest ledger bounds
-by itself what was opened. Of noise keys, commitments alone are exchanged. Nothing secret is exchanged here.
+Each server sends the others its version, the digests of configuration and workload, its measurements and selections,
+the recorded inputs of rounds, and its ledger. All of that is public, and echoed: no server can tell the two others
+different things.
+
+One rule holds throughout: all servers adopt the values that two of them hold alike; the word of one server alone
+changes nothing that another holds. A release that only one server holds is lost, since it may never have been opened.
+Every release after it is lost too, because a run has no gaps. A charge that one server claims alone is shown and not
+entered: an opening takes all three servers, and each has its own charge on disk before it takes part, so that each
+honest ledger bounds by itself the openings made.
+
+Of noise keys, only commitments are exchanged. Nothing secret is exchanged here.
 """
 
 import hashlib
@@ -38,12 +42,12 @@ from protocols.errors import CheckFailed
 
 _SELECTED = "selected/"
 _BYTES_A_CELL = 11
-"""Of a noisy count as JSON has it: 8 bytes in base64."""
+"""Size of a noisy count in JSON, in bytes: 8 bytes in base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """What all three servers have to have in common."""
+    """Facts that all three servers must have in common."""
 
     run: str
     config: str
@@ -53,9 +57,9 @@ class RunIdentity:
     plan: str
 
     def check(self, other: object, *, peer: str, differences: str = "") -> None:
-        """Raises CheckFailed, naming the peer and what differs, unless ``other`` is the same.
+        """Raises CheckFailed, naming the peer and the difference, unless ``other`` is the same identity.
 
-        ``differences`` of the configurations are shown where those do.
+        ``differences`` is the text that is shown if the configurations differ.
         """
         what = {
             "run": "run id",
@@ -80,7 +84,7 @@ class RunIdentity:
 def run_identity(
     config: Config, workload_digest: str, plan: Schedule, security_bits: int
 ) -> RunIdentity:
-    """What this server runs; ``plan`` is that of a run that has not begun."""
+    """Identity of this server's run; ``plan`` is the plan of a run that has not begun."""
     numbers = f"{plan.noise} within 2^-{security_bits} rho={plan.rho!r} sigma={plan.initial_sigma!r}, {plan.sigma!r} "
     numbers += f"epsilon={plan.epsilon!r}"
     return RunIdentity(
@@ -90,10 +94,10 @@ def run_identity(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResumePoint:
-    """Where the run goes on: what follows from the three servers' states, and what it adds to this one's ledger.
+    """Point at which the run goes on: the conclusion from the three servers' states, and the charges adopted from it.
 
-    ``session`` (hex) names the mesh that the three have made: another one after each restart. ``openings`` has the
-    noise keys and the inputs that rounds go by.
+    ``session`` (hex) names the mesh; each restart makes another one. ``openings`` holds the noise keys and the recorded
+    inputs of rounds.
     """
 
     conclusion: RestartConclusion
@@ -103,23 +107,23 @@ class ResumePoint:
 
     @property
     def last_round(self) -> int | None:
-        """The last round that released a measurement."""
+        """Last round that released a measurement."""
         return max((checkpoint.round for checkpoint in self.conclusion.history), default=None)
 
 
 def save_selection(store: Store, round: int, candidate: int) -> None:
-    """Keep an opened selection: a restart need not pay for it again. Durable on return."""
+    """Stores an opened selection, so that a restart need not pay for it again. Durable on return."""
     store.set_meta(f"{_SELECTED}{round}", str(candidate))
 
 
 def load_selections(store: Store, rounds: int) -> dict[int, int]:
-    """The opened selections, candidate by round."""
+    """Opened selections, candidate by round."""
     kept = {number: store.meta(f"{_SELECTED}{number}") for number in range(1, rounds + 1)}
     return {number: int(value) for number, value in kept.items() if value is not None}
 
 
 def release_state(store: Store, rounds: int) -> dict[str, object]:
-    """What a server has opened and charged so far, as it tells the others."""
+    """Public state of a server: its openings and charges so far, as it sends them to the others."""
     return {
         "checkpoints": [checkpoint.to_dict() for checkpoint in store.checkpoints()],
         "ledger": [entry.to_dict() for entry in DurableLedger(store).entries],
@@ -130,9 +134,9 @@ def release_state(store: Store, rounds: int) -> dict[str, object]:
 
 
 def max_state_bytes(workload: Workload, rounds: int, first: Domain | None = None) -> int:
-    """More bytes than a server's state as JSON ever has: every round may have measured the largest marginal.
+    """Upper bound of a server's state as JSON, in bytes: every round may have measured the largest marginal.
 
-    ``first``: the domain that round 0 measures, where that is not the workload's.
+    ``first`` is the domain that round 0 measures, if it is not the workload's.
     """
     sizes = [workload.domain.size(query) for query in workload.candidates]
     cells = sum((first or workload.domain).shape) + rounds * max(sizes)
@@ -154,18 +158,17 @@ async def agree_on_resume(
     fresh: NoiseKeys | None,
     max_bytes: int,
 ) -> ResumePoint:
-    """Compare identities, then bring all three servers to the furthest point that two of them have reached.
+    """Compares identities, then brings all three servers to the furthest point that two of them have reached.
 
-    Where their configurations differ they show them to one another (one exchange more), and fail with what differs.
+    If configurations differ, the servers show them to one another (one more exchange), and fail with the differences.
 
-    ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``,
-    or of another cost than ``accountant`` says;
-    ``nonce`` (hex) is this server's part in the name of the mesh; ``keys`` are the noise keys that it has and ``fresh``
-    those of this mesh; ``max_bytes`` is ``max_state_bytes``.
-    Leaks: what the servers already opened or charged, to one another. Rounds: 2. Communication: the state as JSON, and
-    96 bytes, to each.
-    Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
-    differently.
+    ``initial`` are the candidates that round 0 measures, in order. No charge exceeds ``budget`` or has another cost
+    than ``accountant`` computes. ``nonce`` (hex) is this server's share of the mesh's name. ``keys`` are the noise keys
+    that this server has, ``fresh`` those of this mesh. ``max_bytes`` is ``max_state_bytes``.
+
+    Leaks: earlier openings and charges of a server, to the other servers. Rounds: 2. Communication: the state as JSON,
+    and 96 bytes, to each. Raises CheckFailed if identities differ or releases contradict each other, ProtocolViolation
+    for malformed state or a state told differently to the two others.
     """
     mine = DurableLedger(store)
     said = {
@@ -175,8 +178,8 @@ async def agree_on_resume(
         **release_state(store, rounds),
     }
     replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
-    # From here on all three go by the same words: who is told something else would take another way than the third, and
-    # each of these two would blame the other.
+    # The echo makes all three go by the same words. Without it, a server that lies to one peer would send the two
+    # honest servers different ways, and each would blame the other.
     await echo(ctx, dict(enumerate(replies)))
     documents = [parse_reply(reply, pid) for pid, reply in enumerate(replies)]
     names = [party.name for party in config.require_parties()]
@@ -217,9 +220,9 @@ async def _differences(
     config: Config,
     names: Sequence[str],
 ) -> dict[int, str]:
-    """Where a server says that it has another configuration, all three show theirs: what differs, by server.
+    """Differences between the configurations, by server; if digests differ, all three servers show theirs.
 
-    Whoever has the same one as a second server sees that the third has not.
+    Two servers with the same configuration see that the third has another one.
     """
     digests = [_config_digest(document) for document in documents]
     if len(set(digests)) == 1:
@@ -238,7 +241,7 @@ def _config_digest(document: Mapping[str, object]) -> str:
 
 
 def _keep_common_releases(store: Store, mine: ReportedState, found: RestartConclusion) -> None:
-    """Keep the releases that are common, and no others."""
+    """Keeps the common releases, and no others."""
     with store.transaction():
         kept = {(c.round, c.candidate): release_content(c) for c in found.history}
         for key, held in mine.checkpoints.items():
@@ -254,9 +257,7 @@ def _keep_common_releases(store: Store, mine: ReportedState, found: RestartConcl
 
 
 def restore_releases(store: Store, document: Mapping[str, object], rounds: int) -> None:
-    """Make a store hold what ``release_state`` said of another one: what a replay begins with. Raises
-    ProtocolViolation.
-    """
+    """Restores the releases of ``release_state`` into a store, to begin a replay. Raises ProtocolViolation."""
     state = parse_reported_state(document, -1, rounds=rounds)
     for checkpoint in state.checkpoints.values():
         store.save_checkpoint(checkpoint)

@@ -1,14 +1,15 @@
-"""AIM's backend on secret shares: what DistAIM runs on (FLAIM paper, Algorithm 3; protocols/README.md).
+"""AIM's backend on secret shares: the core of DistAIM (FLAIM paper, Algorithm 3; protocols/README.md).
 
-Provides ``MpcBackend``, which holds one server's share of the running total and releases choices and noisy marginals
-through ``protocols.select`` and ``protocols.measure``, and ``server_ledger``: every charge is durable in this server's
-own ledger before the protocol that opens the value starts. Secret: the share. Public: what is released.
+``MpcBackend`` holds one server's share of the running total and releases choices and noisy marginals through
+``protocols.select`` and ``protocols.measure``. ``server_ledger`` makes every charge durable in this server's own ledger
+before the protocol that opens the value starts.
 
-The bits of the running total that a server keeps from one selection to the next (`protocols.count_bits`).
+``BitCache`` holds the bits of the running total from one selection to the next (`protocols.count_bits`). A selection
+makes the bits when it first needs them. They stay, by candidate, until a client is added or removed, and in memory
+alone: a restart makes them again. The cheaper way decides whether bits are made at all, computed from facts that all
+three servers have alike.
 
-Provides ``BitCache``. They are made when a selection first needs them, kept by candidate while nobody is counted in or
-taken out, and in memory alone: a restart makes them again. Whether they are made at all is decided by what it costs,
-from facts that all three servers have alike. Secret: the bits. Public: which candidates have them.
+Secret: the share and the bits. Public: released values, and the candidates that have bits.
 """
 
 import asyncio
@@ -63,7 +64,7 @@ class BitCache:
         return f"KeptBits(candidates={len(self._of)})"
 
     def begin_round(self, members: str) -> None:
-        """Forget the bits of another total. ``members`` is the digest of who is in this round's."""
+        """Drops the bits of another total. ``members`` is the digest of this round's members."""
         self._steady = members == self._members
         self._members = members
         if not self._steady:
@@ -72,10 +73,10 @@ class BitCache:
     def choose(
         self, candidates: Sequence[int], direct: Selection, *, rounds_left: int
     ) -> tuple[Selection, list[int]]:
-        """How a selection computes its errors, and which candidates it makes bits of: the way that costs less.
+        """Chooses the cheaper way of computing a selection's errors, and the candidates whose bits it has to make.
 
-        ``direct`` are the selection's facts without bits; ``rounds_left`` are the selections that may still come, this
-        one included. A total that this round has changed is taken to change in every round.
+        ``direct`` are the selection's facts without bits. ``rounds_left`` is the number of selections that may still
+        come, this one included. If this round has changed the total, the estimate assumes that every round will.
         """
         sizes = dict(zip(candidates, direct.sizes, strict=True))
         missing = [i for i in candidates if not self._has(i, integer_bits(direct.error_bits))]
@@ -89,7 +90,7 @@ class BitCache:
         return direct, []
 
     async def make(self, ctx: Context, counts: Share, missing: Sequence[int], bits: int) -> None:
-        """Make and keep the bits of these candidates; ``counts`` (cells,) are those of all. Leaks: none."""
+        """Makes and keeps the bits of the ``missing`` candidates; ``counts`` (cells,) are those of all. Leaks: none."""
         if not missing:
             return
         parts = (self._workload.gather(bits_sh, missing) for bits_sh in (counts.own, counts.next))
@@ -98,7 +99,7 @@ class BitCache:
         self._of |= zip(missing, made, strict=True)
 
     def of(self, candidates: Sequence[int], bits: int) -> CountBits:
-        """The lowest ``bits`` bits of these candidates, which all have them."""
+        """Lowest ``bits`` bits of these candidates, which must all have them."""
         return CountBits.joined([self._of[i].lowest(bits) for i in candidates])
 
     def _has(self, candidate: int, bits: int) -> bool:
@@ -117,7 +118,7 @@ def server_ledger(
     accountant: Accountant = ZCDP,
     first: Callable[[LedgerEntry], object] = lambda entry: None,
 ) -> DurableLedger:
-    """This server's ledger: after ``first``, a charge is durable in the store, then in the transcript.
+    """This server's ledger: after ``first``, a charge becomes durable in the store, then in the transcript.
 
     Raises ValueError.
     """
@@ -140,9 +141,9 @@ class MpcBackend:
     """A ``mechanisms.aim.Backend`` on one server's share of the counts.
 
     ``selections`` are selections opened by an interrupted run whose measurement is still to come: they are used again.
-    ``measured`` counts the measurements of round 0 that are there already. ``openings`` names what is opened; what was
-    charged under its name before a restart is opened again, with the same noise, and not charged again. ``alone``
-    counts the charges that neither other server has.
+    ``measured`` is the number of measurements of round 0 that exist already. ``openings`` names the openings; an
+    opening that was charged under its name before a restart is repeated with the same noise, and not charged again.
+    ``alone`` is the number of charges that neither other server has.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class MpcBackend:
         self._prepared: Share | None = None
         self._gumbels = GumbelSupply()
         self._pool = ""
-        """The name under which the samples that are left were made, which is that of the choice they were made for."""
+        """Name under which the remaining samples were made: that of the choice for which they were made."""
         self._pool_size = 0
         self._round = 0
         self._clients = 0
@@ -195,7 +196,7 @@ class MpcBackend:
         return f"MpcBackend(round={self._round}, clients={self._clients})"
 
     async def begin_round(self, round: int) -> int:
-        """Count the round's clients in; see ``Backend.begin_round``.
+        """Admits the round's clients; see ``Backend.begin_round``.
 
         Raises BudgetExceeded before anything is charged, TooFewClients, ChannelError, ProtocolViolation.
         """
@@ -205,10 +206,10 @@ class MpcBackend:
                 lambda _: self._admission.admit(0), self._prepare
             )
         else:
-            # What was made for round 0 has its sigma, which an annealed round need not have.
+            # Noise prepared for round 0 has round 0's sigma, which an annealed round need not have.
             total, self._prepared = await self._admission.admit(round), None
         self._counts = await asyncio.to_thread(self._expand, total.share)
-        # In an order of their own: counted again after a restart, they may come in another one.
+        # Sorted, because admission after a restart may come in another order.
         self._members, self._inputs = members_digest(sorted(total.members)), None
         self._kept.begin_round(self._members)
         self._round, self._clients = round, len(total.members)
@@ -225,7 +226,7 @@ class MpcBackend:
         return self._clients
 
     def _require(self, events: Sequence[Event]) -> None:
-        """Raises BudgetExceeded; StoreError where this server alone cannot pay, so that the others would go on."""
+        """Raises BudgetExceeded, or StoreError if only this server cannot pay, so that the others would go on."""
         try:
             self._ledger.require(events)
         except BudgetExceeded as problem:
@@ -238,7 +239,7 @@ class MpcBackend:
             ) from problem
 
     async def _commit(self, inputs: RoundInputs) -> RoundInputs:
-        """What the round goes by, recorded at all three servers."""
+        """Inputs of the round, recorded at all three servers."""
         self._inputs = recorded = await commit_inputs(
             self._ctx, self._store, self._openings, inputs
         )
@@ -253,9 +254,9 @@ class MpcBackend:
         return recorded
 
     async def _prepare(self, ctx: Context) -> Share:
-        """Noise for the one-way marginals of round 0, all at once, while clients are awaited.
+        """Noise for the one-way marginals of round 0, all at once, while the servers wait for clients.
 
-        It is made of all of them, also where some are measured already, so that each has the noise that it had before.
+        Noise is made for all of them, even if some are measured already, so that each has the same noise as before.
         """
         cells = sum(self._sizes[i] for i in self._workload.one_way)
         name = self._openings.first_noise(self._digest, self._plan.initial_sigma)
@@ -266,7 +267,7 @@ class MpcBackend:
         ):
             if n.verifier is None:
                 return await self._noise.samples(n, cells, self._plan.initial_sigma, self._max_rows)
-            # A verifier of its own: what is done beside this is proved at other times.
+            # Noise has its own verifier, because the concurrent work is proved at other times.
             c.verifier = n.verifier = ProductVerifier()
             samples = await self._noise.samples(n, cells, self._plan.initial_sigma, self._max_rows)
             await c.verifier.settle(c)
@@ -277,7 +278,7 @@ class MpcBackend:
         return [self._workload.domain.size(query) for query in self._workload.candidates]
 
     def _prepared_for(self, candidate: int) -> Share | None:
-        """The prepared noise of a candidate in round 0; None in later rounds."""
+        """Prepared noise of a candidate in round 0; None in later rounds."""
         if self._prepared is None:
             return None
         one_way, sizes = self._workload.one_way, self._sizes
@@ -285,7 +286,7 @@ class MpcBackend:
         return self._prepared[start : start + sizes[candidate]]
 
     def _due(self, round: int) -> Sequence[Event]:
-        """What may still have to be charged in ``round``: not what was charged before for the same inputs."""
+        """Charges that ``round`` may still need, without those already made for the same inputs."""
         events, recorded = self._plan.events(round), self._openings.recorded.get(round)
         if recorded is None:
             return events[self._measured :] if round == 0 else events
@@ -301,7 +302,7 @@ class MpcBackend:
         return events[1 + any(e.step == MEASURE.name for e in charged) :]
 
     def _charge(self, step: str, event: Event, opening: str) -> None:
-        """Charge for an opening, unless it was charged before: with the same inputs it shows nothing new."""
+        """Charges for an opening, unless it was charged before: with the same inputs it reveals nothing new."""
         if self._ledger.paid(opening) is None:
             self._ledger.charge(self._round, step, event, opening=opening)
             return
@@ -315,15 +316,15 @@ class MpcBackend:
         self._transcript.flush()
 
     def _expand(self, total: Share) -> Share:
-        """The share of all candidates' cells."""
+        """Share of all candidates' cells."""
         expand = self._workload.expand
         return Share(R32, total.pid, expand(total.own), expand(total.next))
 
     async def select(self, spec: ScoreSpec, scale: float) -> int:
-        """The position in ``spec`` that ``protocols.select`` opens; charged first.
+        """Position in ``spec`` that ``protocols.select`` opens; charged before.
 
         Leaks: the index. Rounds, Communication: ``protocols.select.select``. Raises BudgetExceeded, ProtocolError,
-        StoreError where the selection from before a restart is no candidate.
+        StoreError if the selection from before the restart is no candidate.
         """
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
@@ -341,7 +342,7 @@ class MpcBackend:
             self._selected(known, "again, from before the restart")
             return spec.candidates.index(known)
         samples, skip = self._samples(inputs)
-        # Raises here, before the charge, what the protocol would raise after it.
+        # Invalid bounds raise here, before the charge, instead of in the protocol after it.
         direct = Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
         self._charge(SELECT.name, self._plan.selection, choice_name(inputs))
         facts, made = self._kept.choose(spec.candidates, direct, rounds_left=left)
@@ -359,14 +360,14 @@ class MpcBackend:
             kept = await self._bits(c, spec, made, facts)
             noise = partial(self._gumbels.take, lacking=samples, source=source, skip=skip)
             position = await select(c, self._gather(spec), spec, kept=kept, noise=noise)
-        # What the store keeps is never opened again: the record of it comes first.
+        # A selection in the store is never opened again, so its transcript record comes first.
         self._transcript.flush()
         save_selection(self._store, self._round, spec.candidates[position])
         self._selected(spec.candidates[position], f"out of {len(spec.candidates)}")
         return position
 
     def _inputs_of(self, spec: ScoreSpec, scale: float, count: int, left: int) -> RoundInputs:
-        """What the round goes by, with the samples of noise that its choice takes: those that are left, or new ones."""
+        """Inputs of the round, with the noise samples for its choice: the remaining ones, or new ones."""
         digest = self._openings.selection(self._round, self._digest, self._members, spec, scale)
         if self._openings.is_avoided(self._round) or self._gumbels.samples < count:
             noise = self._openings.noise(self._round, digest)
@@ -375,7 +376,7 @@ class MpcBackend:
         return RoundInputs(self._round, digest, self._pool, self._pool_size, used)
 
     def _samples(self, inputs: RoundInputs) -> tuple[int, int]:
-        """How many samples are made for the choice, and how many of these are skipped: none where they are there."""
+        """Number of samples made for the choice, and number skipped of these; (0, 0) if the samples exist already."""
         used = self._pool_size - self._gumbels.samples
         if (inputs.noise, inputs.made, inputs.skip) == (self._pool, self._pool_size, used):
             return 0, 0
@@ -390,7 +391,7 @@ class MpcBackend:
     async def _bits(
         self, ctx: Context, spec: ScoreSpec, made: Sequence[int], facts: Selection
     ) -> CountBits | None:
-        """Bits of the candidates' counts, where the selection goes by them."""
+        """Bits of the candidates' counts, or None if the selection does without them."""
         if not facts.kept:
             return None
         bits = integer_bits(facts.error_bits)
@@ -413,10 +414,10 @@ class MpcBackend:
         return Share(R32, self._ctx.pid, own, self._workload.gather(counts.next, spec.candidates))
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
-        """The noisy counts that ``protocols.measure`` opens; charged first, kept durably before they are returned.
+        """Noisy counts that ``protocols.measure`` opens; charged before, and durably stored before they are returned.
 
-        Leaks: the noisy counts. Rounds, Communication: ``protocols.measure``. Raises BudgetExceeded,
-        ProtocolError, StoreError.
+        Leaks: the noisy counts. Rounds, Communication: ``protocols.measure``. Raises BudgetExceeded, ProtocolError,
+        StoreError.
         """
         first = self._round == 0
         if sigma != (self._plan.initial_sigma if first else self._plan.sigma):

@@ -1,8 +1,7 @@
-"""What the three servers compute together: agree where the run stands, run AIM on shares, leave outputs.
+"""Joint computation of the three servers: agree on the run's state, run AIM on shares, write the outputs.
 
-Provides ``compute``, the same in a run and in its replay (`parties.audit.replay`), and what it needs: ``ComputeServer``
-and, at party 0, ``LeadDuties``. Secret: the store's shares. Public: everything that events, transcript and outputs say.
-Source: FLAIM paper, Alg. 3.
+``compute`` is the same in a run and in its replay (`parties.audit.replay`). Secret: the store's shares. Public: events,
+transcript and outputs. Source: FLAIM paper, Alg. 3.
 """
 
 import asyncio
@@ -69,14 +68,14 @@ from protocols.verify import ProductVerifier, load_kernels
 
 _NONCE_BYTES = 16
 _COUNTING_NOTICE_S = 2.0
+"""Minimum interval between progress messages while rows are counted, in seconds."""
 _WAITING_NOTICE_S = 1.0
-"""While owners come by the dozen, who waits for them speaks once a second."""
-"""How often a server says how far it is."""
+"""Minimum interval between 'waiting' messages, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ComputeServer:
-    """One server in one run: what every part of its work needs."""
+    """One server in one run: the context that all of its work needs."""
 
     config: Config
     pid: int
@@ -91,24 +90,24 @@ class ComputeServer:
     effects: Effects
     orders: OperatorCommands = field(default_factory=OperatorCommands)
     authority: bytes = b""
-    """The certificate (DER) of who admits owners. In a replay: what was recorded."""
+    """Certificate (DER) of the authority that admits participants. In a replay: the recorded one."""
     on_resume: Callable[[int], object] = lambda charges: None
-    """Called with the charges that any of the three servers has, before anything else is charged; may refuse them."""
+    """Called with the number of charges that any of the three servers has, before any other charge; may refuse."""
     on_release: Callable[[Collection[str], int], object] = lambda clients, charges: None
-    """Called with the clients of every release, and the charges so far, before anything of it is opened; may refuse."""
+    """Called with the clients of every release, and the charges so far, before its opening; may refuse."""
 
     on_admission: Callable[[Admission], object] = lambda arrivals: None
-    """Called with who is counted, before anybody is."""
+    """Called with the admission, before any client is counted."""
 
     @property
     def names(self) -> list[str]:
-        """The three servers' names."""
+        """Names of the three servers."""
         return [party.name for party in self.config.require_parties()]
 
 
 @dataclass(frozen=True, slots=True)
 class LeadDuties:
-    """What party 0 has besides: the estimator of a workload's model, and what writes the model and rows of it."""
+    """Additional duties of the lead: the estimator of a workload's model, and the writer of model and rows."""
 
     estimator: Callable[[Workload], Estimator]
     write: Callable[[AimResult, Workload], ResultDigests]
@@ -122,10 +121,10 @@ async def compute(
     costs: CostsFile,
     lead: LeadDuties | None,
 ) -> None:
-    """Agree, run AIM, write the outputs, and leave only when all three are done.
+    """Agrees, runs AIM, writes the outputs, and returns only when all three servers are done.
 
-    ``lead`` is None at the followers. Nothing that is sent depends on anything but the keys, what is received,
-    ``server.store`` and ``server.circumstances``. Raises as ``server.run_party``.
+    ``lead`` is None at the followers. Every message depends only on the keys, the received messages, ``server.store``
+    and ``server.effects``. Raises as ``run_mpc_server``.
     """
     if server.config.run.security == MALICIOUS:
         await asyncio.to_thread(load_kernels)
@@ -162,7 +161,7 @@ async def compute(
     )
     server.transcript.seal(AGREED.what)
     _record_ledger(server)
-    # What a peer has charged may have been released.
+    # A peer's charge may already have led to a release.
     server.on_resume(len(DurableLedger(server.store).entries))
     server.plan.write_off(
         [*released_costs(server.plan, initial, sigmas), *resumed.conclusion.wasted],
@@ -208,7 +207,7 @@ def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
 
 
 def _keyless_reason(server: ComputeServer, ctx: Context) -> str:
-    """Why the mesh has no keys, where the run is over at a server or one has not its sealing key; else nothing."""
+    """Reason for a mesh without keys: the run is over at a server, or a server lacks its sealing key; else empty."""
 
     def why() -> str:
         try:
@@ -222,7 +221,7 @@ def _keyless_reason(server: ComputeServer, ctx: Context) -> str:
 
 
 def _report_claims(server: ComputeServer, resumed: ResumePoint) -> None:
-    """Say what a server alone claims that it has charged: nobody else enters it."""
+    """Reports the charges that one server alone claims: no other server enters them."""
     for pid, entries in enumerate(resumed.conclusion.claimed):
         if not entries:
             continue
@@ -243,7 +242,7 @@ async def _bins(
     *,
     accounts: "_Accounts",
 ) -> tuple[Workload, Sequence[ReleasedMarginal]]:
-    """What rounds count, and what is released by now; with private bins, round 0 is over then, and has chosen them."""
+    """Workload of the rounds, and the releases so far; with private bins, round 0 is over then and has chosen them."""
     config, first = server.config, first_workload(server.config)
     if first is None:
         return server.workload, resumed.conclusion.history
@@ -274,7 +273,7 @@ async def _aim(
     accounts: "_Accounts",
     lead: LeadDuties | None,
 ) -> AimResult:
-    """The loop of Algorithm 3, from where the three servers stand."""
+    """Loop of Algorithm 3, from the point that the three servers have agreed on."""
     found = resumed.conclusion
     models = ModelCache(
         server.store,
@@ -312,14 +311,14 @@ async def _aim(
 
 
 def was_finished_early(server: ComputeServer, result: AimResult) -> bool:
-    """Whether the operators ended the run with fewer rounds than it could have had."""
+    """True if the operators ended the run with fewer rounds than it could have had."""
     return server.orders.agreed.finish and result.rounds_done < server.plan.rounds
 
 
 def _on_round(
     server: ComputeServer, admission: Admission, accounts: "_Accounts", record: RoundRecord
 ) -> None:
-    """A round is over: everything of it is written down."""
+    """Writes all records of a finished round."""
     accounts.costs.seconds["share"] = admission.seconds
     accounts.write()
     server.transcript.seal(round_ended(record.round))
@@ -350,7 +349,7 @@ def _admission(server: ComputeServer, ctx: Context, resumed: ResumePoint) -> Adm
 
     if text := counting_cost_text(server.config, server.workload):
         server.progress.event("inputs", f"counting: {text}")
-    # Round 0 of a run with private bins counts fine cells.
+    # With private bins, round 0 counts fine cells.
     counted = first_workload(server.config) or server.workload
     admission = Admission(
         ctx,
@@ -378,7 +377,7 @@ def _closed(server: ComputeServer) -> None:
 
 
 def _counting_notifier(server: ComputeServer, batch: SubmissionBatch) -> OnCountingProgress:
-    """Say what counting a batch will take, and then how far it is."""
+    """Reports the cost of counting a batch, and returns the callback that reports its progress."""
     owners, rows = len(batch.clients), batch.rows
     linking = ""
     if server.config.sources:
@@ -440,7 +439,7 @@ async def _finish(
     costs: CostsFile,
     lead: LeadDuties | None,
 ) -> None:
-    """The lead writes model and table, everyone its result; nobody leaves before the lead has said that it is done."""
+    """Writes model and table at the lead, and the result everywhere; no server leaves before the lead is done."""
     message = b""
     if lead is not None:
         server.progress.event("writing", "writing the synthetic table")
@@ -473,7 +472,7 @@ async def _finish(
 
 
 def _receive_digests(message: bytes) -> ResultDigests:
-    """What the lead says that it has written: every server seals it. Raises ProtocolViolation."""
+    """Digests of the lead's files, from its last message: every server seals them. Raises ProtocolViolation."""
     try:
         return ResultDigests.from_bytes(message.removeprefix(DONE))
     except ValueError as error:
@@ -481,13 +480,13 @@ def _receive_digests(message: bytes) -> ResultDigests:
 
 
 async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:
-    """What all three sent by step and passed on, and their data owners' bytes: public sizes, told to one another."""
+    """Traffic of all three servers: bytes sent by step, bytes forwarded, participants' bytes. All sizes are public."""
     mine = server.effects.once_json("traffic", lambda: _own_traffic(server.store, costs))
     return read_traffic(await ctx.exchange(json.dumps(mine).encode()))
 
 
 def read_traffic(answers: Sequence[bytes]) -> dict[str, object]:
-    """What the three servers tell of their traffic, in one. Raises CheckFailed where one tells something else."""
+    """Combines the three servers' reports of their traffic. Raises CheckFailed for a malformed report."""
     try:
         replies = [parse_json(reply) for reply in answers]
         steps = {step: None for reply in replies for step in reply["sent"]}
@@ -518,7 +517,7 @@ def _own_traffic(store: Store, costs: CostsFile) -> dict[str, object]:
 
 
 class _Accounts:
-    """The costs of steps, written into the transcript as the steps end."""
+    """Costs of steps, written into the transcript as the steps end."""
 
     def __init__(self, transcript: Transcript, costs: CostsFile) -> None:
         self.costs = costs
@@ -526,7 +525,7 @@ class _Accounts:
         self._written = 0
 
     def write(self) -> None:
-        """Write those that have ended since the last time; none may be under way."""
+        """Writes the steps that have ended since the last call; no step may be under way."""
         for step in self.costs.steps[self._written :]:
             self._transcript.step(
                 step=step.step,
@@ -541,7 +540,7 @@ class _Accounts:
 
 
 def _record_ledger(server: ComputeServer) -> None:
-    """Bring the transcript up to the ledger: a crash may have come between the two, and peers' charges were adopted."""
+    """Brings the transcript up to the ledger: a crash may have come between both, and peers' charges were adopted."""
     records = list(_ledger_records(server.directory / "transcript.jsonl"))
     written, costs = {opening for opening, _ in records}, [cost for _, cost in records]
     for entry in DurableLedger(server.store).entries:

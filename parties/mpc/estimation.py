@@ -1,10 +1,10 @@
-"""The model between the servers: the lead estimates it and broadcasts what the others need for the next selection.
+"""Estimation of the model: the lead estimates it and broadcasts the facts that the next selection needs.
 
-Provides ``make_estimator``, and ``LeadEstimator`` and ``FollowingEstimator``, the two ends of one broadcast. While
-the lead works it says so at short intervals, so that the others' receive deadline only means silence. Everything here
-is public post-processing of released measurements. All three compare digests of it before they use it, so that the
-lead cannot tell the followers different models. Known limits: they trust the lead's model, which decides how good the
-choices are and never how private.
+``LeadEstimator`` and ``FollowingEstimator`` are the two ends of one broadcast. While the lead works, it sends
+keepalives, so that a follower's receive deadline only measures silence. Everything here is public post-processing of
+released measurements. All three servers compare digests of the model before they use it, so that the lead cannot send
+the followers different models. Known limits: followers trust the lead's model, which decides how good the choices are
+and never how private.
 """
 
 import asyncio
@@ -30,9 +30,10 @@ from protocols.echo import echo
 from protocols.errors import ProtocolViolation
 
 LEAD, MODEL_SENDER = 0, 1
-"""Who estimates the model; who shows the lead one that both others have kept, and it has not."""
+"""Servers by role: the lead estimates the model; the sender shows the lead a model that only both followers have kept.
+"""
 MAX_KEEPALIVE_INTERVAL_S = 2.0
-"""A lead that works notices within this time that it lost a peer."""
+"""Longest keepalive interval, in seconds: a working lead notices a lost peer within this time."""
 _MODEL = b"e"
 _FEWEST_BITS = 24
 
@@ -49,16 +50,16 @@ def make_estimator(config: Config, workload: Workload, plan: Schedule) -> PgmEst
 
 
 def keepalive_interval_s(receive_s: float) -> float:
-    """How long the lead may work without a word, for a receive deadline of ``receive_s``."""
+    """Interval of the lead's keepalives, in seconds, for a receive deadline of ``receive_s``."""
     return min(receive_s / 4, MAX_KEEPALIVE_INTERVAL_S)
 
 
 class ModelCache:
-    """The models that rounds go by, kept over restarts: a round whose inputs are recorded is done with the same model.
+    """Models of rounds, kept over restarts: a round with recorded inputs is repeated with the same model.
 
-    ``agreed`` are the digests of those that two servers have alike, by round, and ``everywhere`` the rounds of which
-    all three have it. One that two have stays, whatever the lead says; of the rounds that are ``untaught`` the lead has
-    not that one, and is shown it by the server after it.
+    ``agreed`` are the digests of models that two servers have alike, by round, and ``everywhere`` the rounds whose
+    model all three have. A model that two servers have stays, whatever the lead sends. In ``untaught`` rounds the lead
+    lacks that model; the next server shows it to the lead.
     """
 
     def __init__(
@@ -77,11 +78,11 @@ class ModelCache:
         self._effects = effects
 
     def everywhere(self, round: int) -> bytes | None:
-        """The model of ``round`` where all three servers have it: nothing has to be sent. Raises StoreError."""
+        """Model of ``round`` if all three servers have it, so that nothing has to be sent. Raises StoreError."""
         return self._load(round) if round in self._everywhere else None
 
     def own(self, round: int) -> bytes | None:
-        """The model of ``round`` where this server is one of two that have it. Raises StoreError."""
+        """Model of ``round`` if this server is one of two that have it. Raises StoreError."""
         known = round in self._agreed and self._effects.once_json(
             f"has model of round {round}",
             lambda: self._store.estimates().get(round) == self._agreed[round],
@@ -89,7 +90,7 @@ class ModelCache:
         return self._load(round) if known else None
 
     async def receive_missing(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
-        """The model of an untaught round, shown to all by a follower that has it; None of any other round."""
+        """Model of an untaught round, shown to all by a follower that has it; None of any other round."""
         if round not in self._not_everywhere:
             return None
         shown = self.own(round) if ctx.pid == MODEL_SENDER else None
@@ -99,7 +100,7 @@ class ModelCache:
         return estimate
 
     def take(self, round: int, estimate: bytes, pid: int = LEAD) -> None:
-        """Keep the model of ``round`` that ``pid`` sent. Raises ProtocolViolation where two have another one."""
+        """Keeps the model of ``round`` that ``pid`` sent. Raises ProtocolViolation if two servers have another one."""
         agreed = self._agreed.get(round)
         if agreed is not None and hashlib.sha256(estimate).hexdigest() != agreed:
             raise ProtocolViolation(
@@ -110,7 +111,7 @@ class ModelCache:
         self.save(round, estimate)
 
     def save(self, round: int, estimate: bytes) -> None:
-        """Keep the model of ``round``; durable on return."""
+        """Stores the model of ``round``; durable on return."""
         self._store.save_estimate(round, estimate)
 
     def _load(self, round: int) -> bytes:
@@ -118,7 +119,7 @@ class ModelCache:
 
 
 class LeadEstimator:
-    """A ``mechanisms.aim.Estimator`` that lets ``inner`` work and broadcasts its result."""
+    """A ``mechanisms.aim.Estimator`` that runs ``inner`` and broadcasts its result."""
 
     def __init__(
         self,
@@ -142,9 +143,9 @@ class LeadEstimator:
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
     ) -> Estimate:
-        """The model after ``measurements``; see ``Estimator.estimate``.
+        """Model after ``measurements``; see ``Estimator.estimate``.
 
-        Leaks: the estimate, which is public. Rounds: 2 and one for each tick. Communication: at most
+        Leaks: the estimate, which is public. Rounds: 2 and one for each keepalive. Communication: at most
         ``estimate_bytes`` and 32 bytes to each follower, mostly a tenth of it. Raises EstimationError, ChannelError,
         ProtocolViolation.
         """
@@ -207,7 +208,7 @@ class FollowingEstimator:
 async def send_keepalives(
     ctx: Context, task: "asyncio.Future[Any]", interval_s: float, effects: Effects
 ) -> None:
-    """Tell the followers at intervals that the lead still works, until ``task`` is done. The lead's side."""
+    """Sends the followers keepalives until ``task`` is done. The lead's side."""
     while True:
         await asyncio.wait((task,), timeout=interval_s)
         if effects.once_json("done", task.done):
@@ -216,8 +217,9 @@ async def send_keepalives(
 
 
 async def receive_after_keepalives(ctx: Context, *, max_bytes: int = MAX_PUBLIC_BYTES) -> bytes:
-    """The lead's first message that is not a tick, of at most ``max_bytes``. The followers' side of
-    ``send_keepalives``.
+    """The lead's first message that is no keepalive, of at most ``max_bytes`` bytes.
+
+    The followers' side of ``send_keepalives``.
     """
     while (message := await ctx.broadcast(LEAD, None, max_bytes=max_bytes)) == WORKING:
         pass
@@ -225,11 +227,11 @@ async def receive_after_keepalives(ctx: Context, *, max_bytes: int = MAX_PUBLIC_
 
 
 def encode_estimate(estimate: Estimate, max_rows: int) -> bytes:
-    """The estimate as bytes: the mask packed eight to a byte, then the answers, rounded and compressed.
+    """Encodes an estimate: the mask packed eight to a byte, then the answers, rounded and compressed.
 
-    Answers are rounded to as many bits as tell an eighth of a selection's unit, 2^-6 of one of ``max_rows`` rows, 24 at
-    least: what is below is as good as random, and does not compress. Their bytes are sorted by weight, all lowest ones
-    first: most answers are small, and the higher ones zeros. Adult takes 0.28 bytes a cell, Magic 0.68.
+    Answers are rounded to an eighth of a selection's unit, which is 2^-6 of one of ``max_rows`` rows, with 24 bits at
+    least: lower bits are as good as random, and do not compress. The bytes are sorted by weight, all lowest ones first,
+    since most answers are small and their higher bytes zeros. Adult takes 0.28 bytes a cell, Magic 0.68.
     """
     bits = min(ANSWER_BITS, max(_FEWEST_BITS, max_rows.bit_length() + FRACTION_BITS + 2))
     rounded = round_answers(estimate.answers_q32, bits).astype("<u4", copy=False)
@@ -249,19 +251,19 @@ def round_answers(answers: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 def estimate_bytes(workload: Workload) -> int:
-    """Bytes at most of the lead's message with an estimate: of answers that do not compress."""
+    """Maximum size of the lead's message with an estimate, in bytes: its answers do not compress at all."""
     cells = 4 * workload.cells
     return len(_MODEL) + (len(workload.candidates) + 7) // 8 + cells + cells // 1000 + 64
 
 
 def decode_estimate(data: bytes | memoryview, workload: Workload) -> Estimate:
-    """The inverse of ``encode_estimate``. Raises ProtocolViolation on what is none."""
+    """Inverse of ``encode_estimate``. Raises ProtocolViolation for malformed data."""
     count, size = len(workload.candidates), 4 * workload.cells
     packed = (count + 7) // 8
     mask = np.unpackbits(np.frombuffer(data[:packed], np.uint8), count=count).astype(np.bool_)
     inflating = zlib.decompressobj()
     try:
-        # No more than is due, whatever it would become.
+        # The limit of size + 1 bytes stops a decompression bomb.
         by_weight = inflating.decompress(data[packed:], size + 1)
     except zlib.error as problem:
         raise ProtocolViolation("the lead sent an estimate that cannot be read", LEAD) from problem

@@ -1,6 +1,6 @@
-"""Why a data owner is not counted: the only reasons that there are, on the wire, in transcripts and in reports.
+"""Reasons for not counting a participant: the only ones, on the wire, in transcripts and in reports.
 
-Provides ``Exclusion``, with a sentence for people. Public: who was excluded, and why.
+Public: the excluded participants and the reasons.
 """
 
 import enum
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 class Exclusion(enum.StrEnum):
-    """A reason. ``INCOMPLETE`` is none before the end of a run: until then such an owner is waited for."""
+    """Reason for an exclusion. ``INCOMPLETE`` applies only at the end of a run: until then the servers wait."""
 
     COMPONENTS_DIFFER = "components differ"
     OUT_OF_BOUNDS = "out of bounds"
@@ -17,7 +17,7 @@ class Exclusion(enum.StrEnum):
     REVOKED = "revoked"
 
     def sentence(self, by: Sequence[int]) -> str:
-        """For people, after the owner's name; ``by`` are the servers that say so, or lack its submission."""
+        """Sentence for people, after the owner's name; ``by`` are servers that say so, or lack the submission."""
         servers = " and ".join(map(str, by))
         return f"{_SENTENCES[self]} (server {servers})" if by else _SENTENCES[self]
 

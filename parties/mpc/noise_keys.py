@@ -1,10 +1,9 @@
-"""Noise keys of the three servers: those that they have, or the mesh's own where there are none yet.
+"""Noise keys of the three servers: those that they have, or the mesh's own if there are none yet.
 
-Provides ``KeysClaim``, what a server tells of its keys, ``agree_on_keys``, and keys as bytes. Two servers hold the key
-of a component. It lives as long as the study: with other keys, openings that were charged would have other noise, and
-one server could draw again by saying that it lost its keys. So a server that has recorded what a round goes by goes on
-with the keys that it has, or not at all. Keys come from the coin flip of the mesh that they were made in
-(`protocols.pairing`), apart from its masks.
+Two servers hold the key of a component. A key lives as long as the study: with other keys, openings that were charged
+would have other noise, and one server could draw again by claiming that it lost its keys. So a server that has recorded
+a round's inputs goes on with the keys that it has, or not at all. Keys come from the coin flip of the mesh that they
+were made in (`protocols.pairing`), apart from its masks.
 
 Secret: keys. Public: commitments, which are SHA-256 of 128 random bits and more.
 """
@@ -19,7 +18,7 @@ from protocols.keystream import KEY_BYTES
 
 _COMMITMENT = b"syncret noise commitment 1\n"
 _NO_KEYS = NoiseKeys(bytes(KEY_BYTES), bytes(KEY_BYTES), bytes(KEY_BYTES))
-"""In the place of keys that there are not; nothing is opened then."""
+"""Placeholder for missing keys; nothing is opened then."""
 
 
 def _commitment(key: bytes) -> str:
@@ -30,7 +29,7 @@ def _commitment(key: bytes) -> str:
 class KeysClaim:
     """Commitments to a server's keys of its two components: those that it has, if any, and the mesh's own.
 
-    A mesh has none where the run is over at a server, which then has no sealing key any more.
+    A mesh has no keys of its own if the run is over at a server, which then has no sealing key any more.
     """
 
     kept: tuple[str, str] | None
@@ -38,12 +37,12 @@ class KeysClaim:
 
     @classmethod
     def of(cls, kept: NoiseKeys | None, fresh: NoiseKeys | None) -> "KeysClaim":
-        """Of a server with these keys."""
+        """Builds the claim of a server with these keys."""
         claims = (None if keys is None else _commitments(keys) for keys in (kept, fresh))
         return cls(*claims)
 
     def to_dict(self) -> dict[str, object]:
-        """For a peer, as JSON."""
+        """JSON form for a peer."""
         parts = {"kept": self.kept, "fresh": self.fresh}
         return {
             name: None if commitments is None else list(commitments)
@@ -52,7 +51,7 @@ class KeysClaim:
 
     @classmethod
     def from_dict(cls, value: object, pid: int) -> "KeysClaim":
-        """What server ``pid`` said with ``to_dict``. Raises ProtocolViolation on anything else."""
+        """Parses server ``pid``'s ``to_dict``. Raises ProtocolViolation on anything else."""
         table = value if isinstance(value, dict) else {"kept": "", "fresh": ""}
         kept, fresh = (_pair(table.get(name)) for name in ("kept", "fresh"))
         if [kept, fresh].count(None) > [table.get("kept"), table.get("fresh")].count(None):
@@ -72,9 +71,9 @@ def _pair(value: object) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class AgreedKeys:
-    """This server's keys, and ``keyset``, a digest that stands for those of all three.
+    """This server's keys, and ``keyset``, a digest that stands for the keys of all three.
 
-    ``problem`` says why nothing may be opened with them; empty where something may.
+    ``problem`` is the reason why nothing may be opened with the keys; empty if openings are permitted.
     """
 
     keys: NoiseKeys
@@ -90,12 +89,12 @@ def agree_on_keys(
     *,
     bound: bool,
 ) -> AgreedKeys:
-    """The keys of a run: of each component those that both its holders have, else the mesh's own.
+    """Keys of a run: for each component the key that both its holders have, else the mesh's own.
 
-    This server is ``bound`` to its keys once it has recorded a round's inputs, whose names go by them, or charged
-    something. Where it is and another one does not have the same keys any more, or where there are no keys, that is a
-    problem of theirs: a run that has everything opened can still end. Raises CheckFailed where the
-    holders of a component commit to different keys of the mesh.
+    This server is ``bound`` to its keys once it has recorded a round's inputs, whose names depend on them, or charged
+    something. If a bound server meets another that no longer has the same keys, or if there are no keys, the result has
+    a ``problem``; a run that has everything opened can still end. Raises CheckFailed if the holders of a component
+    commit to different keys of the mesh.
     """
     commitments = [_common(claims[c], claims[(c - 1) % 3], c) for c in range(3)]
     problem = "" if all(commitments) else "the run is over at a server, which has no keys any more"
@@ -119,7 +118,7 @@ def agree_on_keys(
 
 
 def _common(first: KeysClaim, second: KeysClaim, component: int) -> str:
-    """The commitment to a component's key that both its holders, party ``component`` and the one before, go by."""
+    """Commitment to a component's key on which both its holders agree: server ``component`` and the one before it."""
     if first.kept is not None and second.kept is not None and first.kept[0] == second.kept[1]:
         return first.kept[0]
     if first.fresh is None or second.fresh is None:
@@ -133,12 +132,12 @@ def _common(first: KeysClaim, second: KeysClaim, component: int) -> str:
 
 
 def pack_keys(keys: NoiseKeys | None) -> bytes:
-    """Keys as bytes, none where there are none. Secret."""
+    """Keys as bytes; empty without keys. Secret."""
     return b"" if keys is None else keys.own + keys.next + keys.private
 
 
 def unpack_keys(data: bytes) -> NoiseKeys | None:
-    """The inverse of ``pack_keys``. Raises ValueError."""
+    """Inverse of ``pack_keys``. Raises ValueError."""
     if not data:
         return None
     return NoiseKeys(*(data[i : i + KEY_BYTES] for i in range(0, len(data), KEY_BYTES)))

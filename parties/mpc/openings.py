@@ -1,15 +1,15 @@
 """Names of openings, and the inputs of a round that the three servers record before they charge for it.
 
-Provides ``RoundInputs``, ``Openings`` and ``commit_inputs``. An opening's name is a digest of all that decides the
-opened value but its noise: configuration, noise keys, members' uploads, round, step, candidates, the model's answers,
-candidate, sigma and bins. The noise is a function of the servers' noise keys and of a name, so that the same inputs
-give the same value after any number of restarts. A charge carries the name of its opening, and pays for it once.
+An opening's name is a digest of everything that decides the opened value except its noise: configuration, noise keys,
+members' uploads, round, step, candidates, the model's answers, candidate, sigma and bins. The noise is a function of
+the servers' noise keys and of a name, so that the same inputs give the same value after any number of restarts. A
+charge carries the name of its opening, and pays for it once.
 
 Noise of a measurement is drawn under the measurement's own name. Two kinds are made before their opening's name is
-known: that of round 0, while owners are awaited, and selections' samples, for several rounds at once. The record binds
-such noise to an opening: each server has it on its disk before it takes part, and after a restart a round of which two
-servers hold the record goes by these inputs or not at all. A record that one server alone claims is not followed; its
-noise is avoided, since what it tells of may have been opened.
+known: that of round 0, while the servers wait for participants, and selections' samples, for several rounds at once.
+The record binds such noise to an opening: each server has the record on its disk before it takes part, and after a
+restart a round of which two servers hold the record uses these inputs or does not run at all. A record that one server
+alone claims is not followed; its noise is avoided, since the claimed opening may have been made.
 
 Public: everything but the noise keys. Source: README of ``parties``, section on restarts.
 """
@@ -30,27 +30,27 @@ _LABEL = "syncret opening 1"
 
 
 def _name(*parts: object) -> str:
-    """The one place where names are made: hex SHA-256 of parts that JSON has, told apart by their places."""
+    """Computes a name: hex SHA-256 of parts in JSON, told apart by their positions. All names are made here."""
     return hashlib.sha256(json.dumps([_LABEL, *parts]).encode()).hexdigest()
 
 
 def choice_name(inputs: RoundInputs) -> str:
-    """The opening of a choice, in a round with these ``inputs``."""
+    """Name of the opening of a choice, in a round with these ``inputs``."""
     return _name("select", inputs.digest, inputs.noise, inputs.made, inputs.skip)
 
 
 def measurement_name(inputs: RoundInputs, candidate: int, sigma: float) -> str:
-    """The opening of a candidate's noisy counts, in a round with these ``inputs``."""
+    """Name of the opening of a candidate's noisy counts, in a round with these ``inputs``."""
     return _name("measure", inputs.digest, inputs.noise, candidate, sigma.hex())
 
 
 @dataclass(frozen=True, slots=True)
 class Openings:
-    """What names openings in a run: ``keys`` for their noise, and what was recorded before a restart.
+    """Source of names in a run: ``keys`` for the openings' noise, and the records from before a restart.
 
     ``keyset`` stands for the noise keys of all three, ``config`` is the configuration's digest. ``recorded`` are the
-    inputs that two servers have recorded alike, by round; ``claimed``, by round, what single servers say beside that.
-    ``problem`` says why nothing may be opened with these keys.
+    inputs that two servers have recorded alike, by round; ``claimed`` are, by round, the other reports of single
+    servers. ``problem`` is the reason why nothing may be opened with these keys.
     """
 
     keys: NoiseKeys
@@ -61,38 +61,38 @@ class Openings:
     problem: str = ""
 
     def require_keys(self) -> None:
-        """Raises CheckFailed where nothing may be opened with these keys."""
+        """Raises CheckFailed if nothing may be opened with these keys."""
         if self.problem:
             raise CheckFailed(self.problem)
 
     def source(self, name: str) -> NoiseSource:
-        """Where the noise of this name is drawn from. Raises as ``require_keys``."""
+        """Noise source of this name. Raises as ``require_keys``."""
         self.require_keys()
         return NoiseSource(self.keys, bytes.fromhex(name))
 
     def first_noise(self, workload: str, sigma: float) -> str:
-        """The name of round 0's noise, which is made for all its measurements while owners are awaited."""
+        """Name of round 0's noise, which is made for all its measurements while the servers wait for participants."""
         if 0 in self.recorded:
             return self.recorded[0].noise
         return self.noise(0, workload, sigma.hex())
 
     def noise(self, round: int, *parts: str) -> str:
-        """The name of noise that is made in a round, other than that which anybody claims that it recorded there.
+        """Name of noise that is made in a round, different from any noise that a server claims to have recorded there.
 
-        What a claim tells of may have been opened; with it the claimed noise is not used for anything else.
+        A claimed opening may have been made; because of this difference, its noise is not used for anything else.
         """
         claimed = sorted(self.claimed.get(round, ()))
         return _name("noise", self.keyset, self.config, round, claimed, *parts)
 
     def first(self, workload: str, members: str, sigma: float) -> RoundInputs:
-        """The inputs of round 0, with the digests of the workload and of the members that are counted."""
+        """Inputs of round 0, with the digests of the workload and of the counted members."""
         digest = self._of("first", 0, workload, members, sigma.hex())
         return RoundInputs(0, digest, self.first_noise(workload, sigma))
 
     def selection(
         self, round: int, workload: str, members: str, spec: ScoreSpec, epsilon: float
     ) -> str:
-        """What a round goes by that chooses with this specification: the digest of its inputs."""
+        """Digest of the inputs of a round that chooses with this specification."""
         answers = hashlib.sha256(spec.answers.astype("<u4").tobytes()).hexdigest()
         numbers = [list(map(int, label)) for label in (spec.candidates, spec.gains, spec.offsets)]
         return self._of(
@@ -100,7 +100,7 @@ class Openings:
         )
 
     def is_avoided(self, round: int) -> bool:
-        """Whether noise that was made before must not be used in ``round``: somebody claims an opening there."""
+        """True if ``round`` must not use noise made before, because a server claims an opening there."""
         return round not in self.recorded and bool(self.claimed.get(round))
 
     def _of(self, step: str, round: int, *parts: object) -> str:
@@ -110,16 +110,17 @@ class Openings:
 async def commit_inputs(
     ctx: Context, store: Store, openings: Openings, inputs: RoundInputs
 ) -> RoundInputs:
-    """Record a round's ``inputs`` at all three servers, before anything is charged for it; durable on return.
+    """Records a round's ``inputs`` at all three servers before its first charge; durable on return.
 
-    Returns those of before a restart where two servers had recorded the round: the same, with their noise.
+    Returns the earlier record, with its noise, if two servers had recorded the round before a restart.
 
-    All three say what the round goes by before any of them records it: by then each has its total and its model on the
-    disk, which nobody could come to again. They say so again when they have, before any of them charges.
+    All three compare their inputs before any of them records: by then each has its total and its model on disk, and a
+    server that lost them could not come to the same inputs again. All three compare again after recording, before any
+    of them charges.
 
-    Leaks: nothing; all of it is public. Rounds: 2. Communication: 64 bytes to each.
-    Raises CheckFailed where the round went by other inputs before, ProtocolViolation, naming it, where a server goes
-    by others than this one; ChannelError, StoreError.
+    Leaks: nothing; the inputs are public. Rounds: 2. Communication: 64 bytes to each. Raises CheckFailed if the round
+    had other inputs before, ProtocolViolation, naming the peer, if a server has other inputs than this one;
+    ChannelError, StoreError.
     """
     openings.require_keys()
     known = openings.recorded.get(inputs.round)

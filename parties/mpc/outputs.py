@@ -1,25 +1,25 @@
-"""What a compute server leaves behind: its costs, its result, and at the lead the model and the synthetic table.
+"""Outputs of a compute server: its costs, its result, and at the lead the model and the synthetic table.
 
-Every file is complete or not there. All of it is public: costs are sizes and times, results are released values.
+Every file is complete or does not exist. All of them are public: costs are sizes and times, results are released
+values.
 
     transcript.jsonl   every message, opening and charge (`protocols.transcript`)
     costs.json         by attempt (a restart begins a new one): steps, openings, seconds
-    result.json        rounds, clients, who was counted and who excluded, selections, ledger
+    result.json        rounds, clients, counted and excluded participants, selections, ledger
     model/             at the lead: the final model (`mechanisms.model`)
     synthetic.csv      at the lead: the synthetic table
-    quality.json       at the lead: how good it is, as far as what was opened says (`parties.report.quality`)
+    quality.json       at the lead: its quality, estimated from opened values (`parties.report.quality`)
 
-Shares do not outlive the run: what is secret goes when all three servers are done, or when an operator gives up.
+Shares do not outlive the run: secrets are deleted when all three servers are done, or when an operator gives up.
+``discard_secrets`` runs at a server's end, and is completed at the next start if the server was killed meanwhile.
+``forget_run`` closes the store of an unfinished run for good. Both delete submissions, running totals, outbox entries,
+the key of the totals' commitments and the server's sealing key: recorded traffic can never be opened after that.
+Transcript, model, ledger, costs and result stay. A replay log, which the operator asked for, stays too, unless the run
+is forgotten.
 
-Provides ``discard_secrets``, which a server does at its end (and goes on with at its next start, if it was killed
-meanwhile), and ``forget_run``, for a run that will not be finished: its store is closed for good. Submissions, running
-totals, what waits to be passed on, the key of the totals' commitments and the server's sealing key go: what was
-recorded of the traffic stays closed for good. Transcript, model, ledger, costs and result stay; so does a tape
-(`tape`), which was asked for, but when the run is forgotten.
-
-Secret: what is deleted. Known limits: files are unlinked, and the database is written anew, without what was in it;
-nothing is overwritten, which would mean little on a flash disk, a file system with a journal or a copy elsewhere. Who
-is to rely on it has an encrypted disk.
+Secret: the deleted data. Known limits: files are unlinked, and the database is written anew without the deleted rows;
+nothing is overwritten, which would mean little on a flash disk, a file system with a journal or a copy elsewhere. An
+operator who relies on deletion needs an encrypted disk.
 """
 
 import secrets
@@ -56,7 +56,7 @@ from protocols.durable import sync
 
 
 class CostsFile:
-    """The costs of this attempt, beside those of the attempts before it."""
+    """Costs of this attempt, beside those of the attempts before it."""
 
     def __init__(self, path: Path, costs: Costs) -> None:
         self.costs = costs
@@ -67,7 +67,7 @@ class CostsFile:
         self._before = read_attempts(path)
 
     def save(self) -> None:
-        """Write the file anew. Raises StoreError."""
+        """Writes the file anew. Raises StoreError."""
         write_json(self._path, {"attempts": self._attempts()})
 
     def sent_by_step(self) -> dict[str, int]:
@@ -89,7 +89,7 @@ class CostsFile:
 
 
 def read_attempts(path: Path) -> list[dict[str, Any]]:
-    """The attempts in a costs file; none where there is no file or no such file."""
+    """Attempts in a costs file; empty if the file is missing or malformed."""
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
         return list(document["attempts"])
@@ -107,7 +107,7 @@ def result_document(
     records: Sequence[ParticipantRecord] = (),
     finished_early: bool = False,
 ) -> dict[str, object]:
-    """The content of result.json but for the traffic; ``finished_early``: as the operators asked."""
+    """Content of result.json except the traffic; ``finished_early``: the operators ended the run."""
     selected = []
     for number in range(1, result.rounds_done + 1):
         until = [m for m in result.measurements if m.round <= number]
@@ -136,15 +136,15 @@ def result_document(
 
 
 class WrittenOutputs(NamedTuple):
-    """What was written: as all servers seal it, and the table's codes (rows, columns)."""
+    """Written files: their digests, which all servers seal, and the table's codes (rows, columns)."""
 
     said: ResultDigests
     codes: NDArray[np.int32]
 
 
 def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> WrittenOutputs:
-    """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns what they are. Raises StoreError."""
-    # Pandas takes a fifth of a second to import, which only the lead needs.
+    """Draws the rows and writes ``synthetic.csv`` and ``model/`` durably; returns their digests. Raises StoreError."""
+    # Imported here because only the lead needs pandas, which takes a fifth of a second to import.
     from mechanisms.synthetic import synthetic_parts
     from mechanisms.writing import form_of, write_rows
 
@@ -156,26 +156,26 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
         model.save(folder)
         for written in (*folder.iterdir(), folder):
             sync(written)
-    # Last of all: where there is a table, its model is there too.
+    # The table is written last, so that a table always has its model.
     with atomic_replacement(directory / TABLE_FILE, durable=True) as beside:
         write_rows(beside, parts, config.domain, form_of(directory / TABLE_FILE))
-    # The codes that the parts were made of: to draw them again takes less than to read the file.
+    # Drawing the table's codes again takes less time than reading the file.
     return WrittenOutputs(
         result_digests(directory, rows), model.sample(rows, public_generator(seed))
     )
 
 
 STORE_FOLDER = "store"
-"""The store's folder in a server's."""
+"""Name of the store's folder in a server's folder."""
 
 
 def has_store(directory: Path) -> bool:
-    """Whether a server's folder has a store in it."""
+    """True if a server's folder has a store."""
     return (directory / STORE_FOLDER / FILE).exists()
 
 
 def check_open(store: Store) -> None:
-    """Refuse a store that was forgotten. Raises StoreError."""
+    """Raises StoreError if the store was forgotten."""
     since = store.forgotten
     if since is not None:
         raise StoreError(
@@ -188,9 +188,9 @@ def check_open(store: Store) -> None:
 def discard_secrets(
     store: Store, files: CertificateFiles, registration: StudyRegistration, *, progress: Progress
 ) -> None:
-    """Delete all that is secret of a run that has ended. May be repeated. Raises StoreError.
+    """Deletes all secrets of a run that has ended. May be repeated. Raises StoreError.
 
-    A sealing key that another study of ``registration`` has, too, and is not over with, stays until that one is.
+    A sealing key stays if another unfinished study of ``registration`` uses it, until that study is over.
     """
     store.discard_shares()
     if others := registration.sharing_seal():
@@ -213,9 +213,10 @@ def forget_run(
     progress: Progress,
     register: Path | None = None,
 ) -> None:
-    """Close the store in the folder of server ``pid`` for good, and delete all that is secret, a tape too.
+    """Closes the store in the folder of server ``pid`` for good, and deletes all secrets and any replay log.
 
-    ``register`` as in ``server.run_party``. Raises StoreError: none is there, in use, of another configuration.
+    ``register`` as in ``server.run_mpc_server``. Raises StoreError if there is no store, if it is in use, or if it
+    belongs to another configuration.
     """
     if not has_store(directory):
         raise StoreError(directory, "is no compute server's folder; expected the one of its --dir")
@@ -230,7 +231,10 @@ def forget_run(
 
 
 def _delete_key(path: Path, progress: Progress) -> str:
-    """What to say of it. One that cannot be deleted here is left to the operator: the run has ended all the same."""
+    """Deletes the key and returns a text about it; empty if there is none, or if it cannot be deleted.
+
+    An event tells the operator to delete such a key; the run has ended all the same.
+    """
     try:
         path.unlink()
         sync(path.parent)

@@ -1,7 +1,7 @@
-"""A run with private bins: round 0 measures fine cells, and what it releases says what later rounds count.
+"""Private bins: round 0 measures fine cells, and its releases decide the cells of later rounds.
 
-Provides ``first_workload``, ``resolved_workload``, ``released_config`` and ``measurements_of``. Servers, replay and
-audit compute them from the same released values. Public: everything. Source: `mechanisms.private_bins`.
+Servers, replay and audit compute workload, configuration and measurements from the same released values. All values
+here are public. Source: `mechanisms.private_bins`.
 """
 
 from collections.abc import Sequence
@@ -23,34 +23,34 @@ class ReleasedMarginal(Protocol):
 
     @property
     def round(self) -> int:
-        """Its round."""
+        """Round of the release."""
 
     @property
     def candidate(self) -> int:
-        """Its position among the candidates; of a column by itself, among the columns."""
+        """Position among the candidates; for a single column, position among the columns."""
 
     @property
     def sigma(self) -> float:
-        """What each count was charged for."""
+        """Deviation that each count was charged for."""
 
     @property
     def clients(self) -> int:
-        """How many owners were counted."""
+        """Number of participants counted."""
 
     @property
     def noisy(self) -> NDArray[np.float64]:
-        """The counts (cells,)."""
+        """Noisy counts (cells,)."""
 
 
 def first_workload(config: Config) -> Workload | None:
-    """What round 0 counts and measures where there are private bins: each column by itself, by its fine cells."""
+    """Workload of round 0 with private bins: each column by itself, in fine cells; None without private bins."""
     if not unmeasured(config.domain):
         return None
     return Workload(config.domain, tuple((name,) for name in config.domain.names))
 
 
 def resolved_workload(config: Config, released: Sequence[ReleasedMarginal]) -> Workload:
-    """What later rounds count, by what round 0 ``released``. Raises KeyError where a private column is not in it."""
+    """Workload of later rounds, from the releases of round 0. Raises KeyError if a private column is missing."""
     first = {one.candidate: one for one in released if one.round == 0}
     domain = config.domain
     for i in unmeasured(domain):
@@ -60,14 +60,14 @@ def resolved_workload(config: Config, released: Sequence[ReleasedMarginal]) -> W
 
 
 def released_config(config: Config, workload: Workload) -> Config:
-    """The configuration with the bins of the workload, which may have been measured; not what was agreed on."""
+    """Configuration with the bins of ``workload``, which may have been measured; not the agreed configuration."""
     return config.resolved(workload.domain) if unmeasured(config.domain) else config
 
 
 def measurements_of(
     config: Config, workload: Workload, released: Sequence[ReleasedMarginal]
 ) -> list[Measurement]:
-    """What was released as measurements of ``workload``'s cells: fine counts of round 0 are added up."""
+    """Releases as measurements of ``workload``'s cells: fine counts of round 0 are summed."""
     private = unmeasured(config.domain) if workload.domain != config.domain else ()
     return [
         coarse_measurement(

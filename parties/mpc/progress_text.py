@@ -1,16 +1,12 @@
-"""What a server is at, in words, by the step that it has begun last: for whoever watches a slow run.
+"""Progress texts and status sources of a compute server.
 
-Provides ``activity_text``. Public: everything; a step's name and round, which all three servers have alike.
+``activity_text`` describes the current step from its name and round, which all three servers have alike.
+``peer_wait_notice`` reports servers that are missing from the mesh, their addresses, and the reasons.
+``observe_store``, ``observe_mesh`` and ``observe_admission`` feed the status of a running server: participants, spent
+budget, costs of steps. ``participant_statuses`` and ``budget_use`` read the same tables of a store that is not in use
+(`parties.service.offline_status`).
 
-What a server says while it waits for the two others: who is missing, where it was looked for, and what went wrong.
-
-Provides ``peer_wait_notice``. Public: names, addresses, and why a connection did not come about.
-
-What a compute server's board is told from: who is here and counted, what is spent, what steps cost.
-
-Provides ``observe_store``, ``observe_mesh`` and ``observe_admission`` for a running server, and
-``participant_statuses`` and ``budget_use``, which read the same tables of a store that nobody holds
-(`parties.service.offline_status`). Public: names, times, reasons, charges.
+Public: names, addresses, times, reasons, charges.
 """
 
 import asyncio
@@ -92,7 +88,7 @@ _LEAD_STEPS = (ESTIMATE.name, FINISH.name)
 
 
 def activity_text(costs: Costs, plan: Schedule, *, lead: bool) -> str | None:
-    """What goes on; None while data owners are waited for, of which other events tell."""
+    """Description of the current step; None while the servers wait for participants, which other events report."""
     if not costs.steps or costs.steps[-1].step not in _TEXTS:
         return None
     step = costs.steps[-1]
@@ -103,14 +99,14 @@ def activity_text(costs: Costs, plan: Schedule, *, lead: bool) -> str | None:
 
 
 _FIRST_NOTICE_S, _PEER_POLL_S = 2.0, 0.5
-"""Servers that are started together find one another before anybody has to hear of it."""
+"""Delay of the first notice, and poll interval, in seconds; servers that start together meet before the notice."""
 
 
 @contextlib.asynccontextmanager
 async def peer_wait_notice(
     runtime: PartyRuntime, config: Config, status: RunStatus, progress: Progress
 ) -> AsyncIterator[None]:
-    """While the block waits for the mesh, say at intervals which servers are not there."""
+    """Reports missing servers at intervals, while the block waits for the mesh."""
     throttle, parties = Throttle(), config.require_parties()
     left_s = config.timeouts.connect_s
 
@@ -126,7 +122,7 @@ async def peer_wait_notice(
                 f"server {pid} ({parties[pid].name}) at {parties[pid].mesh}: {problem}"
                 for pid, problem in missing.items()
             )
-            # The same servers for another reason are no news.
+            # The same servers with another reason are not reported again.
             if missing and throttle.due(repr(sorted(missing))):
                 text = f"waiting for the other servers, for {duration_text(left_s)} more: {who}"
                 progress.event("connecting", text)
@@ -142,7 +138,7 @@ async def peer_wait_notice(
 
 
 Rows = Callable[[str], Sequence[Row]]
-"""All rows of a query."""
+"""Query function that returns all rows."""
 _NEWEST = "SELECT client, max(received_at) FROM submission GROUP BY client"
 _REMOVED_STATES = {
     Exclusion.WITHDRAWN: ParticipantState.WITHDRAWN,
@@ -152,7 +148,7 @@ _WAITING = "SELECT client, pid FROM outbox WHERE refused IS NULL ORDER BY pid"
 
 
 def observe_store(status: RunStatus, server: ComputeServer) -> None:
-    """From now on ``status`` shows what the server's store has."""
+    """Makes ``status`` show the content of the server's store from now on."""
     rows, names, rho = server.store.rows, server.names, server.plan.rho
     status.sources.owners = lambda: participant_statuses(rows, names, enrolled=server.config.owners)
     status.sources.spent = lambda: budget_use(rows, rho)
@@ -161,16 +157,16 @@ def observe_store(status: RunStatus, server: ComputeServer) -> None:
 
 
 def observe_mesh(status: RunStatus, runtime: PartyRuntime) -> None:
-    """From now on ``status`` shows what the servers' steps cost, and how far they are from one another."""
+    """Makes ``status`` show the costs of steps and the round-trip times between servers from now on."""
     status.sources.steps = lambda: step_totals(list(runtime.costs.steps))
     status.sources.round_trip_s = runtime.round_trip_s
     runtime.costs.watch = lambda step: status.tracing(step.step, step.round, lambda: _counted(step))
 
 
 def observe_admission(status: RunStatus, server: ComputeServer, admission: Admission) -> None:
-    """From now on ``status`` shows who is counted as the three servers have concluded by now.
+    """Makes ``status`` show the participants as the three servers have agreed on them by now.
 
-    The store has what they had concluded when the latest round began. ``Arrivals.standings`` may be read beside the
+    The store has only the agreement at the beginning of the latest round. ``Admission.records`` may be read beside the
     event loop: it reads the database, and one dictionary that is replaced, never changed.
     """
     rows, names, enrolled = server.store.rows, server.names, server.config.owners
@@ -186,9 +182,9 @@ def participant_statuses(
     *,
     enrolled: Collection[str] = (),
 ) -> list[ParticipantStatus]:
-    """By name: who is ``enrolled``, whose submission is here, or of whom something was concluded.
+    """Statuses by name of participants that are ``enrolled``, have a submission here, or were decided on.
 
-    ``names`` are the three servers'; ``records`` those of now, where the store's are not the latest.
+    ``names`` are the three servers' names. ``records`` are the current records, if the store's are not the latest.
     """
     if records is None:
         records = [ParticipantRecord.from_row(*row) for row in rows(PARTICIPANT_RECORD_QUERY)]
@@ -213,7 +209,7 @@ def _participant_status(
     waiting: tuple[str, ...],
 ) -> ParticipantStatus:
     if record is not None and record.excluded is Exclusion.WITHDRAWN and since is not None:
-        # What was withdrawn is deleted: this is a later submission.
+        # A withdrawn submission is deleted, so this is a later one.
         record = None
     if record is None and since is None:
         return ParticipantStatus(client, ParticipantState.ABSENT)
@@ -237,13 +233,13 @@ def _participant_status(
 
 
 def budget_use(rows: Rows, rho: float) -> BudgetUse:
-    """What a database's ledger has charged of ``rho``."""
+    """Budget ``rho`` and the charges of a database's ledger."""
     charges = [float(row[0]) for row in rows("SELECT rho FROM ledger")]
     return BudgetUse(rho, math.fsum(charges), len(charges))
 
 
 def _counted(step: StepCost) -> Mapping[str, int]:
-    """What a finished step has cost, but for its seconds."""
+    """Cost of a finished step without its seconds."""
     return {
         "sent_bytes": step.sent_bytes,
         "received_bytes": step.received_bytes,
@@ -252,7 +248,7 @@ def _counted(step: StepCost) -> Mapping[str, int]:
 
 
 def step_totals(steps: Sequence[StepCost]) -> Mapping[str, StepTotals]:
-    """Costs by step; a step that is under way has its bytes, and no seconds yet."""
+    """Costs by step; a step under way has bytes, but no seconds yet."""
     found: dict[str, StepTotals] = {}
     for step in steps:
         total = found.setdefault(step.step, StepTotals())

@@ -1,6 +1,6 @@
 """Quality of the table that a run of AIM has written, kept beside it until the report is made.
 
-Provides ``save_quality``. Public: everything.
+All values here are public.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ def save_quality(
     model: Model,
     codes: NDArray[np.int32],
 ) -> None:
-    """Write ``into`` a folder what the run says of the synthetic table ``codes`` (rows, columns). Raises StoreError."""
+    """Writes the quality of the synthetic table ``codes`` (rows, columns) to the folder ``into``. Raises StoreError."""
     noise = noise_kind(config)
     write_quality(
         into, aim_quality(config.run, workload, result, noise=noise, model=model, codes=codes)

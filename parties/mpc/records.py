@@ -1,7 +1,7 @@
-"""What a `parties.mpc.storage.store.Store` keeps of a run: submissions, running totals, checkpoints.
+"""Records that a `parties.mpc.storage.store.Store` keeps of a run: submissions, running totals, checkpoints.
 
 Plain values, checked when made. Secret: the share in a ``RunningTotal`` (its repr shows sizes only). Public:
-checkpoints, which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
+checkpoints, which servers send one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
 """
 
 import base64
@@ -30,12 +30,12 @@ def _is_natural(value: object) -> TypeGuard[int]:
 
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
-    """A stored ``submission``: ``size`` bytes with ``body_digest``; the digests of its two components are for the mesh.
+    """A stored ``submission`` of ``size`` bytes; its three digests are packed, in the order of the properties below.
 
-    ``upload`` is the hex digest that its owner signed, the same at all three servers. ``own_digest`` and
-    ``next_digest`` are compared pairwise with the neighbours that hold the same component (``protocols.upload``).
-    ``received_at`` is seconds since the epoch. A server has a batch of them in memory: these three digests are packed,
-    in their order.
+    ``upload`` is the hex digest that the participant signed, the same at all three servers. ``own_digest`` and
+    ``next_digest`` are the digests of the two components; the neighbours that hold the same component compare them
+    pairwise (``protocols.upload``). ``received_at`` is in seconds since the epoch. Packing keeps a batch of submissions
+    small in memory.
     """
 
     submission: Submission
@@ -55,31 +55,31 @@ class StoredSubmission:
         size: int,
         received_at: float,
     ) -> "StoredSubmission":
-        """As a row of the store or of a tape has it, with digests in hex."""
+        """Builds a submission from a row of the store or of a replay log, with digests in hex."""
         packed = bytes.fromhex(body_digest + own_digest + next_digest)
         return cls(submission, upload, packed, size, received_at)
 
     @property
     def body_digest(self) -> str:
-        """In hex; empty when what was sent has been deleted."""
+        """Digest of the body in hex; empty once the body has been deleted."""
         return self.packed[: -2 * DIGEST_BYTES].hex()
 
     @property
     def own_digest(self) -> str:
-        """In hex; empty when what was sent has been deleted."""
+        """Digest of this server's own component in hex; empty once the body has been deleted."""
         return self.packed[-2 * DIGEST_BYTES : -DIGEST_BYTES].hex()
 
     @property
     def next_digest(self) -> str:
-        """In hex; empty when what was sent has been deleted."""
+        """Digest of the next server's component in hex; empty once the body has been deleted."""
         return self.packed[-DIGEST_BYTES:].hex()
 
 
 @dataclass(frozen=True, slots=True)
 class ParticipantRecord:
-    """What became of a client's submission with this ``digest`` in ``round``: counted, or ``excluded`` for a reason.
+    """Outcome of a client's submission ``digest`` in ``round``: counted, or ``excluded`` for a reason.
 
-    ``by`` are the servers that say so, or that lack the submission.
+    ``by`` are the servers that give the reason, or that lack the submission.
     """
 
     client: str
@@ -92,12 +92,12 @@ class ParticipantRecord:
     def from_row(
         cls, client: str, digest: str, round: int, excluded: str | None, servers: str
     ) -> "ParticipantRecord":
-        """A row of the store's table ``participant_record``."""
+        """Builds a record from a row of the store's table ``participant_record``."""
         reason = None if excluded is None else Exclusion(excluded)
         return cls(client, digest, round, reason, tuple(json.loads(servers)))
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON; ``excluded`` and ``by`` are there only for those who are."""
+        """JSON form; ``excluded`` and ``by`` are present only if the client is excluded."""
         document: dict[str, object] = {
             "client": self.client,
             "digest": self.digest,
@@ -109,9 +109,9 @@ class ParticipantRecord:
 
 
 def status_answer(record: ParticipantRecord | None, *, closed: bool) -> dict[str, object]:
-    """What a server tells a client of its standing: ``counted``, in which ``round``, or ``excluded`` and why.
+    """A server's answer to a client's status request: ``counted``, in which ``round``, or ``excluded`` with the reason.
 
-    Neither as long as it is waited for, which is until a run is ``closed`` to clients.
+    The answer is neither while the servers wait for the client, which ends when the run is ``closed`` to clients.
     """
     if record is None or (record.excluded is Exclusion.INCOMPLETE and not closed):
         return {"counted": False, "round": None, "excluded": None}
@@ -128,7 +128,7 @@ CountedMember: TypeAlias = tuple[str, str]
 
 
 def members_digest(members: Iterable[CountedMember]) -> str:
-    """Hex SHA-256 of who is in a total, in its order."""
+    """Hex SHA-256 of a total's members, in the total's order."""
     digest = hashlib.sha256()
     for member in members:
         digest.update(json.dumps(member).encode() + b"\n")
@@ -137,9 +137,10 @@ def members_digest(members: Iterable[CountedMember]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningTotal:
-    """The running total after ``round``: this server's share of the counts of ``members``, R32 (maximal cells,).
+    """Running total after ``round``: this server's share of the counts of ``members``, R32 (maximal cells,).
 
-    Who they are need not be in memory: they can be counted, and gone through in the order in which they came in.
+    ``members`` need not be in memory: a collection that can be counted and iterated in the order of admission is
+    enough.
     """
 
     round: int
@@ -155,13 +156,13 @@ class RunningTotal:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """The members' names."""
+        """Names of the members."""
         return tuple(client for client, _ in self.members)
 
     def commitment(self, key: bytes) -> bytes:
-        """32 bytes that stand for round, members and share alone, and tell nothing to who lacks the ``key`` (32 bytes).
+        """Commitment (32 bytes) to round, members and share; reveals nothing without the ``key`` (32 bytes).
 
-        Without a key, whoever holds the third component could test guesses of the counts.
+        Without a key, a server that holds the third component could test guesses of the counts.
         """
         components = (self.share.own, self.share.next)
         digests = b"".join(message_digest(key, R32.to_wire(component)) for component in components)
@@ -170,16 +171,17 @@ class RunningTotal:
 
     @classmethod
     def empty(cls, round: int, pid: int, cells: int) -> "RunningTotal":
-        """Nobody's: every component is zero."""
+        """Builds the total of no members: every component is zero."""
         return cls(round, Share(R32, pid, R32.zeros((cells,)), R32.zeros((cells,))))
 
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
-    """What a round goes by, as the servers record it before its first charge.
+    """Inputs of a round, as the servers record them before the round's first charge.
 
-    ``digest`` (hex) stands for the inputs; ``noise`` (hex) names the noise which was made before they were known: of
-    round 0, or a selection's, which takes its samples from ``made`` in all, behind ``skip`` others.
+    ``digest`` (hex) stands for the inputs. ``noise`` (hex) names the noise that was made before the inputs were known:
+    that of round 0, or that of a selection. A selection takes its samples from ``made`` in all, after skipping ``skip``
+    others.
     """
 
     round: int
@@ -196,12 +198,12 @@ class RoundInputs:
                 raise ValueError("not a round's inputs: digest and noise are SHA-256 in hex")
 
     def to_list(self) -> list[object]:
-        """For a peer, as JSON."""
+        """JSON form for a peer."""
         return [self.round, self.digest, self.noise, self.made, self.skip]
 
     @classmethod
     def from_list(cls, value: object) -> "RoundInputs":
-        """What a peer's ``to_list`` said. Raises ValueError on anything else."""
+        """Parses a peer's ``to_list``. Raises ValueError on anything else."""
         if not (isinstance(value, list) and len(value) == 5):
             raise ValueError("not a round's inputs: a list of five")
         return cls(*value)
@@ -222,7 +224,7 @@ class Checkpoint:
             raise ValueError("noisy counts are a float64 vector")
 
     def to_dict(self) -> dict[str, object]:
-        """For a peer, as JSON; exact."""
+        """JSON form for a peer; exact."""
         noisy = base64.b64encode(self.noisy.astype("<f8").tobytes()).decode("ascii")
         return {
             "round": self.round,
@@ -234,7 +236,7 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> "Checkpoint":
-        """What a peer's ``to_dict`` said. Raises ValueError on anything else."""
+        """Parses a peer's ``to_dict``. Raises ValueError on anything else."""
         number, candidate, clients = (value.get(k) for k in ("round", "candidate", "clients"))
         sigma, noisy = value.get("sigma"), value.get("noisy")
         if not (_is_natural(number) and _is_natural(candidate) and _is_natural(clients)):

@@ -1,9 +1,8 @@
-"""Conclusions about an interrupted run: what follows from what the three servers hold, as a pure function.
+"""Conclusions about an interrupted run from the states of the three servers, as a pure function.
 
-Provides ``ReportedState``, what a server holds durably of a run and tells the others, ``parse_reported_state``, which
-takes another one's word, and ``conclude_restart``. One rule holds for all of it: what two of the three hold alike, all
-adopt; what one says alone changes nothing that another holds. Nothing here reads a disk, a clock or a socket, so that a
-test can search it. The servers carry it out in `parties.mpc.agreement`. Public: everything.
+One rule holds throughout: all servers adopt the values that two of them hold alike; the word of one server alone
+changes nothing that another holds. Nothing here reads a disk, a clock or a socket, so that a test can search it. The
+servers carry out the conclusions in `parties.mpc.agreement`. All values here are public.
 """
 
 import json
@@ -28,7 +27,7 @@ Kept = TypeVar("Kept", int, str, Checkpoint, RoundInputs)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportedState:
-    """What one server has opened, charged and recorded, by its own account."""
+    """Openings, charges and recorded inputs of one server, by its own account."""
 
     checkpoints: Mapping[tuple[int, int], Checkpoint]
     selections: Mapping[int, int]
@@ -38,7 +37,7 @@ class ReportedState:
 
 
 def parse_reply(reply: bytes, pid: int) -> Mapping[str, object]:
-    """What server ``pid`` said, as a table. Raises ProtocolViolation where it is none."""
+    """Parses the reply of server ``pid`` as a table. Raises ProtocolViolation if it is none."""
     try:
         document = parse_json(reply)
     except ValueError as error:
@@ -56,9 +55,9 @@ def parse_reported_state(
     budget: float | None = None,
     accountant: Accountant = ZCDP,
 ) -> ReportedState:
-    """What server ``pid`` says that it holds. Raises ProtocolViolation for what is malformed, or what none can hold.
+    """Parses the state that server ``pid`` reports. Raises ProtocolViolation if it is malformed or impossible.
 
-    Without a ``budget`` charges are taken as they are: of a server's own store.
+    Without a ``budget``, charges are taken unchecked: those of a server's own store.
     """
     try:
         checkpoints = [Checkpoint.from_dict(item) for item in _list(document, "checkpoints")]
@@ -84,7 +83,10 @@ def parse_reported_state(
 def _permitted(
     state: ReportedState, pid: int, rounds: int, budget: float, accountant: Accountant
 ) -> ReportedState:
-    """Raises ProtocolViolation for charges that nobody can have made: with them another's word would be adopted."""
+    """Returns ``state`` with its charges verified against plan and budget, since a peer's word may be adopted.
+
+    Raises ProtocolViolation for charges that no server can have made.
+    """
     names = [entry.opening for entry in state.entries]
     if "" in names or len(set(names)) < len(names):
         raise ProtocolViolation(
@@ -106,15 +108,17 @@ def _permitted(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RestartConclusion:
-    """Where a run goes on, for one server.
+    """Point at which a run goes on, for one server.
 
     ``history`` are the released measurements and ``selections`` the choices, candidate by round, that two servers hold
-    alike; ``lost`` are the rounds of releases that only this server held, ``contradicted`` those of which two servers
-    hold different ones. ``charged`` are the charges that two servers hold; ``wasted`` is the cost of those that nothing
-    will be released for; ``claimed`` is what each server alone says that it has charged. ``recorded`` are the inputs
-    that two servers have recorded alike, by round, and ``claims`` what else is said of rounds that two have not.
-    ``models`` are the digests of the models that two servers have alike, by round; ``everywhere`` are the rounds of
-    which all three have it, ``untaught`` those of which the lead has not.
+    alike. ``lost`` are the rounds of releases that only this server held; ``contradicted`` are the rounds of which two
+    servers hold different releases. ``charged`` are the charges that two servers hold; ``wasted`` are the costs of
+    charges for which nothing will be released; ``claimed`` are, by server, the charges that it alone reports.
+
+    ``recorded`` are the inputs that two servers have recorded alike, by round; ``claims`` are the other reports about
+    rounds that no two servers have recorded alike. ``models`` are the digests of the models that two servers have
+    alike, by round; ``everywhere`` are the rounds whose model all three have, ``untaught`` those whose model the lead
+    lacks.
     """
 
     history: tuple[Checkpoint, ...]
@@ -134,9 +138,9 @@ class RestartConclusion:
 def conclude_restart(
     states: Sequence[ReportedState], pid: int, initial: Sequence[int]
 ) -> RestartConclusion:
-    """What follows for server ``pid`` from what the three hold; ``initial`` are round 0's candidates in their order.
+    """Concludes for server ``pid`` from the states of the three; ``initial`` are round 0's candidates in order.
 
-    Raises CheckFailed where two pairs of servers hold different releases of one round.
+    Raises CheckFailed if two pairs of servers hold different releases of one round.
     """
     history, selections = _held_by_two(states, initial)
     common = _charged_by_two(states)
@@ -169,7 +173,7 @@ def conclude_restart(
 def _lost_rounds(
     mine: ReportedState, history: Sequence[Checkpoint], selections: Mapping[int, int]
 ) -> tuple[int, ...]:
-    """The rounds of releases that this server holds and that are not common."""
+    """Rounds of releases that this server holds and that are not common."""
     kept = {(c.round, c.candidate): release_content(c) for c in history}
     measured = {
         key[0] for key, held in mine.checkpoints.items() if kept.get(key) != release_content(held)
@@ -179,7 +183,7 @@ def _lost_rounds(
 
 
 def _charged_by_two(states: Sequence[ReportedState]) -> list[LedgerEntry]:
-    """The charges that two servers or all three hold alike, in one order."""
+    """Charges that two or three servers hold alike, in one order."""
     held = Counter(entry for state in states for entry in set(state.entries))
     common = [entry for entry, holders in held.items() if holders > 1]
     return sorted(common, key=lambda entry: (entry.round, entry.step, entry.opening))
@@ -192,7 +196,7 @@ def _charged_alone(state: ReportedState, common: Sequence[LedgerEntry]) -> tuple
 def _inputs_of_two(
     states: Sequence[ReportedState],
 ) -> tuple[dict[int, RoundInputs], dict[int, tuple[str, ...]]]:
-    """What rounds go by as two servers or all three have recorded it; and by round what is said of others."""
+    """Inputs of rounds that two or three servers have recorded alike; and by round, reports about the other rounds."""
     tables = [state.inputs for state in states]
     recorded = _common(tables, _identity)
     claimed: dict[int, set[str]] = {}
@@ -207,7 +211,7 @@ def _wasted_charges(
     history: Sequence[Checkpoint],
     recorded: Mapping[int, RoundInputs],
 ) -> list[LedgerEntry]:
-    """The charges for openings that are not released and will not be: of inputs that no round goes by any more."""
+    """Charges for openings that are not released and will not be, since no round goes by their inputs any more."""
     released = {c.round for c in history}
     due = {choice_name(inputs) for inputs in recorded.values()}
     due |= {
@@ -215,7 +219,7 @@ def _wasted_charges(
         for c in history
         if c.round in recorded
     }
-    # Of a round that is done again, what it measures is known when its choice is.
+    # The measurement of a round that is done again is known only once its choice is.
     again = {number for number in recorded if number not in released or number == 0}
     return [
         e
@@ -227,10 +231,10 @@ def _wasted_charges(
 def _held_by_two(
     states: Sequence[ReportedState], initial: Sequence[int]
 ) -> tuple[list[Checkpoint], dict[int, int]]:
-    """The measurements and the selections that two servers or all three hold alike, as far as they follow one another.
+    """Measurements and selections that two or three servers hold alike, up to the first gap.
 
-    Two honest servers hold no different ones of one place: of an opening in which one is told a lie the other alone
-    keeps the value. Raises CheckFailed where two pairs hold different ones of one round.
+    Two honest servers never hold different values at one position: if one server is told a lie in an opening, the other
+    alone keeps the value. Raises CheckFailed if two pairs hold different values of one round.
     """
     measured = _common([s.checkpoints for s in states], release_content)
     chosen = _common([s.selections for s in states], _identity)
@@ -242,10 +246,10 @@ def _held_by_two(
 def _in_sequence(
     measured: Mapping[tuple[int, int], Checkpoint], initial: Sequence[int]
 ) -> list[Checkpoint]:
-    """Measurements up to the first that is missing: all of round 0 in its order, then one for each round.
+    """Measurements up to the first missing one: all of round 0 in order, then one for each round.
 
-    What two honest servers hold has no gap; one that lies beside one that has forgotten can make some.
-    Raises CheckFailed where there are two for a round.
+    The values that two honest servers hold have no gap; a lying server beside one that has forgotten can make some.
+    Raises CheckFailed if a round has two.
     """
     keys = [(0, candidate) for candidate in initial]
     keys += sorted(key for key in measured if key[0] > 0)
@@ -261,7 +265,7 @@ def _in_sequence(
 
 
 def release_content(checkpoint: Checkpoint) -> object:
-    """What two servers hold alike where they do: all of a release."""
+    """Full content of a release, for comparison between servers."""
     return checkpoint.to_dict()
 
 
@@ -272,7 +276,7 @@ def _identity(held: object) -> object:
 def _common(
     tables: Sequence[Mapping[Key, Kept]], content: Callable[[Kept], object]
 ) -> dict[Key, Kept]:
-    """What two or three of three ``tables`` have, with the same ``release_content``."""
+    """Entries that two or three of three ``tables`` hold with the same ``content``."""
     common = dict[Key, Kept]()
     for first, second in combinations(tables, 2):
         both = (key for key in first if key in second and key not in common)
@@ -281,7 +285,7 @@ def _common(
 
 
 def _contradicted(states: Sequence[ReportedState]) -> tuple[int, ...]:
-    """The rounds of releases of which two servers hold different ones: one of the two does not tell what was opened."""
+    """Rounds of which two servers hold different releases: one of the two misreports the opened value."""
     found = set[int]()
     for one, other in combinations(states, 2):
         measured, others = one.checkpoints, other.checkpoints

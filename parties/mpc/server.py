@@ -1,14 +1,14 @@
 """One compute server: durable, resumable, and silent about everything that is not public.
 
-Provides ``run_mpc_server``: open the store, take submissions over HTTPS, meet the two others, and compute with them
-(`parties.mpc.computation`). Party 0 leads: it estimates the model and writes the synthetic table.
+``run_mpc_server`` opens the store, takes submissions over HTTPS, meets the two others, and computes with them
+(`parties.mpc.computation`). Server 0 leads: it estimates the model and writes the synthetic table.
 
-When all three are done, what is secret of the run is deleted (`parties.mpc.outputs`). Started again after that, a
-server meets the others, agrees that nothing is left to do, and ends once more.
+When all three are done, the run's secrets are deleted (`parties.mpc.outputs`). A server that is started again after
+that meets the others, agrees that nothing is left to do, and ends once more.
 
-Every failure ends within its deadline as one exception that says what and where; what was finished is in the store, and
-the same command goes on from there. Secret: the store's shares and the certificate's key. Public: everything that
-events, transcript and outputs say. Source: FLAIM paper, Alg. 3.
+Every failure ends within its deadline as one exception that states problem and location. Finished work is in the store,
+and the same command goes on from there. Secret: the store's shares and the certificate's key. Public: events,
+transcript and outputs. Source: FLAIM paper, Alg. 3.
 """
 
 import asyncio
@@ -76,15 +76,15 @@ from protocols.sealing import BoxKey
 from protocols.transcript import Transcript, Value
 
 CLOSE_S = 8.0
-"""How long leaving the mesh may take after a failure."""
+"""Maximum time for leaving the mesh after a failure, in seconds."""
 _TABLE = "table"
-"""The number of rows of the synthetic table, once it is written: in the lead's store."""
+"""Key in the lead's store: number of rows of the synthetic table, once it is written."""
 
 
 def server_files(config: Config, pid: int, directory: Path | None = None) -> CertificateFiles:
-    """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError.
+    """Certificate files of server ``pid``, verified. Raises ConfigError, CertificateError.
 
-    The sealing key may be missing where ``directory`` holds a store: that of a run that has ended.
+    The sealing key may be missing if ``directory`` holds a store: that of a run that has ended.
     """
     party, role = config.require_parties()[pid], f"party {pid}"
     files = check_pinned_identity(config.require_tls(pid), party.pinned, role)
@@ -105,12 +105,14 @@ async def run_mpc_server(
     status: RunStatus | None = None,
     commands: OperatorCommands | None = None,
 ) -> None:
-    """Run server ``pid`` in ``directory`` until the run is finished.
+    """Runs server ``pid`` in ``directory`` until the run is finished.
 
-    ``closed`` is set by whoever knows that no more data owners will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``ports`` take the place of ports of its own; ``status`` is told what goes
-    on; ``commands`` is what its operator asks, now or later. Raises ConfigError, CertificateError, StoreError (with
-    StudyReleased where another folder has released this configuration), TooFewClients, ProtocolError, MechanismError.
+    ``closed`` is set once no more participants will come. ``register`` is the file of this server's studies, if it is
+    not at its usual path. ``ports`` replace ports of the server's own. ``status`` receives the run's status.
+    ``commands`` are the operator's commands, now or later.
+
+    Raises ConfigError, CertificateError, StoreError (with StudyReleased if another folder has released this
+    configuration), TooFewClients, ProtocolError, MechanismError.
     """
     status = status or RunStatus(RunInfo.of_server(config, pid))
     progress = StatusSink(progress, status)
@@ -133,7 +135,7 @@ async def run_mpc_server(
         store.set_meta(RHO, repr(plan.rho))
         before = store.ended
         if before:
-            # A kill may have broken this off.
+            # A kill may have interrupted the deletion.
             discard_secrets(store, files, registration, progress=progress)
         else:
             server_files(config, pid)
@@ -168,7 +170,7 @@ async def run_mpc_server(
                 transcript.close(f"failed: {_goodbye_reason(error)}")
             raise
         finally:
-            # The end is the end, whatever became of the connections after it.
+            # The run has ended, even if a connection failed after that.
             if store.ended and not before:
                 discard_secrets(store, files, registration, progress=progress)
             status.freeze()
@@ -179,7 +181,7 @@ async def run_mpc_server(
 def _make_effects(
     config: Config, pid: int, directory: Path, progress: Progress
 ) -> Iterator[Effects]:
-    """The server's circumstances; with record_replay they go to a tape. Raises StoreError."""
+    """The server's effects; with ``record_replay`` they are recorded in a replay log. Raises StoreError."""
     if not config.run.record_replay:
         yield Effects()
         return
@@ -222,7 +224,7 @@ def open_transcript(
 
 
 class _MeshTranscript:
-    """The transcript as the mesh's threads see it: a disk that is full ends the run instead of one thread."""
+    """Transcript for the mesh's threads: a full disk ends the run instead of one thread."""
 
     def __init__(self, server: ComputeServer) -> None:
         self._transcript = server.transcript
@@ -263,7 +265,7 @@ class _MeshTranscript:
 
 
 class _HostMonitor:
-    """What this server's host has no room for ends the attempt, and so is told: owners would be waited for in vain."""
+    """Ends the attempt if this server's host has no room, since it would wait for participants in vain."""
 
     def __init__(self) -> None:
         self.runtime: PartyRuntime | None = None
@@ -282,7 +284,7 @@ async def _serve(
     ports: SharedPorts | None,
     status: RunStatus,
 ) -> None:
-    """Take submissions and compute, until the run is finished or has failed."""
+    """Takes submissions and computes, until the run is finished or has failed."""
     config, host = server.config, _HostMonitor()
     ingest = await _ingest(server, files, ports, status.rejected, on_lack=host.on_storage_failure)
     try:
@@ -304,7 +306,7 @@ async def _serve(
             transport = _KeyGuardedTransport(server.effects.transport(runtime), keyless)
             context = Context(transport, root_path(config.run.id))
             await _compute(server, context, identity, costs)
-            # The others wait for the last word: it is on its way before this server forgets what it knew.
+            # The others wait for the last message, so this server sends it before it deletes its state.
             await runtime.flush()
             server.store.end()
         except BaseException as error:
@@ -322,7 +324,7 @@ async def _serve(
 async def _compute(
     server: ComputeServer, context: Context, identity: RunIdentity, costs: CostsFile
 ) -> None:
-    """Compute, and say that it goes on where that is slow."""
+    """Computes, with a heartbeat while a step is slow."""
     leads, plan = server.pid == LEAD, server.plan
     at = partial(activity_text, costs.costs, plan, lead=leads)
     heartbeat = Heartbeat(server.progress, rounds=plan.rounds, activity=at)
@@ -340,7 +342,7 @@ async def _ingest(
     *,
     on_lack: OnStorageFailure,
 ) -> IngestServer | None:
-    """Take submissions; not where the run has ended."""
+    """Starts to take submissions, unless the run has ended."""
     address = server.config.require_parties()[server.pid].ingest
     if server.store.ended:
         server.progress.event("listening", "the run has ended: no submissions are taken")
@@ -369,12 +371,12 @@ def _lead(server: ComputeServer, heartbeat: Heartbeat) -> LeadDuties:
         return estimator
 
     def write(result: AimResult, workload: Workload) -> ResultDigests:
-        # Wanted by one server, at its end.
+        # Imported here because only the lead needs it, at its end.
         from parties.mpc.quality import save_quality
 
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
-        # Started again after this: the table that may be published by now stays the only one.
+        # A restart after this point keeps the table, which may be published by now, as the only one.
         rows = server.store.meta(_TABLE)
         if rows and (server.directory / TABLE_FILE).exists():
             return result_digests(server.directory, int(rows))
@@ -388,7 +390,7 @@ def _lead(server: ComputeServer, heartbeat: Heartbeat) -> LeadDuties:
 
 
 def _goodbye_reason(error: BaseException) -> str:
-    """What peers are told: messages made for them in full, of anything else its class alone."""
+    """Reason for peers: the full message of errors made for them, only the class of any other error."""
     for_peers = (ProtocolError, MechanismError, TooFewClients)
     if isinstance(error, asyncio.CancelledError):
         return "it was stopped"
@@ -396,23 +398,23 @@ def _goodbye_reason(error: BaseException) -> str:
 
 
 class _KeylessPeers:
-    """The peers whose sealing key is not the pinned one: a run that is over has deleted that, and may still be met."""
+    """Peers whose sealing key is not the pinned one: a finished run has deleted its key, and may still be met."""
 
     def __init__(self) -> None:
         self._found: dict[int, ProtocolViolation] = {}
 
     def add(self, violation: ProtocolViolation) -> None:
-        """Put up with one."""
+        """Registers a keyless peer."""
         self._found[violation.pid] = violation
 
     def check(self) -> None:
-        """Raises ProtocolViolation where there is one."""
+        """Raises ProtocolViolation if there is a keyless peer."""
         for violation in self._found.values():
             raise violation
 
 
 class _KeyGuardedTransport:
-    """A ``Transport`` that is ``inner``, without keys where a peer is keyless: nothing is computed on shares then."""
+    """``Transport`` that wraps ``inner`` and refuses keys if a peer is keyless, so that no shares are computed on."""
 
     def __init__(self, inner: Transport, keyless: _KeylessPeers) -> None:
         self._inner, self._keyless = inner, keyless
@@ -427,7 +429,7 @@ class _KeyGuardedTransport:
 
 
 def _sealing_keys(server: ComputeServer, files: CertificateFiles) -> Seals:
-    """The keys for the mesh; a server whose run is over has a fresh one, which is good for saying so."""
+    """Keys for the mesh; a server whose run is over gets a fresh key, enough to report the end of the run."""
     first, second, third = (party.seal_to for party in server.config.require_parties())
     kept = files.seal.exists() or not server.store.ended
     return Seals((first, second, third), SealKey.load(files.seal) if kept else BoxKey.generate())

@@ -1,8 +1,7 @@
-"""The steps of a DistAIM run: what the servers do between selections and measurements, and the table of all.
+"""Steps of a DistAIM run between selections and measurements, and the table of all steps.
 
-Provides ``STEPS``, by name, with the type of `protocols.steps`; what ``FINISH`` and ``ESTIMATE`` say on the wire; and
-the facts that formulas take. Those who run the steps and the audit use the same entries, in groups by the facts
-that their formulas take: a new step is one of them. Public: everything.
+``STEPS`` maps names to steps of the type in `protocols.steps`. The steps are grouped by the facts that their cost
+formulas take. Servers and audit use the same entries: a new step is one of them. All values here are public.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,16 +29,16 @@ from protocols.steps import (
 
 DIGEST_BYTES = 32
 WORKING = b"w"
-"""What the lead says at intervals while it works."""
+"""Message that the lead sends at intervals while it works."""
 DONE = b"done"
-"""What each says at the end."""
+"""Message that each server sends at the end."""
 _NO_PROBLEM_BYTES = 2
 _FINE_BYTES = 1
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """Clients of these ``capacities`` counted in, in so many batches."""
+    """Clients with these ``capacities`` that are counted in ``batches`` batches."""
 
     capacities: Sequence[int]
     batches: int
@@ -47,7 +46,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class CheckFacts:
-    """So many ``owners`` whose ``sums`` each are checked; ``cells`` each as well, unless that is 0."""
+    """Number of ``owners`` whose ``sums`` each are checked, and their ``cells`` each as well, unless ``cells`` is 0."""
 
     owners: int
     sums: int
@@ -56,7 +55,7 @@ class CheckFacts:
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """What one server sent to each of its peers in a step that was taken so many times; ``model`` is a model's size."""
+    """Messages of one server to each peer in a step taken ``times`` times; ``model`` is a model's size in bytes."""
 
     sizes: Sequence[int]
     times: int
@@ -66,14 +65,14 @@ class MessageFacts:
 
 
 def _comparison(counted: BatchFacts) -> Cost:
-    """Digests go round one server after the other; each tells both others of no problem, and what it heard."""
+    """Cost of a comparison: digests go round the servers; each reports "no problem" to both others, then echoes."""
     replies = _NO_PROBLEM_BYTES + 3 * DIGEST_BYTES
     each = DIGEST_BYTES * len(counted.capacities) + 2 * replies * counted.batches
     return Cost(5 * counted.batches, (each, each, each))
 
 
 def _broadcast_and_echo(messages: MessageFacts) -> str | None:
-    """A list, or a state, told to both others each time, and then the digests of all three."""
+    """Verifies a list, or a state, sent to both others each time, followed by the digests of all three."""
     echoes = sum(size == 3 * DIGEST_BYTES for size in messages.sizes)
     if len(messages.sizes) == 2 * messages.times == messages.rounds and echoes >= messages.times:
         return None
@@ -81,7 +80,7 @@ def _broadcast_and_echo(messages: MessageFacts) -> str | None:
 
 
 def _committed(messages: MessageFacts) -> str | None:
-    """Each tells both others the digest of what the round goes by, before it is recorded and after."""
+    """Verifies the digests of the round's inputs: each server sends one to both others before and after recording."""
     sizes = messages.sizes
     if len(sizes) == 2 * messages.times == messages.rounds and set(sizes) <= {DIGEST_BYTES}:
         return None
@@ -89,9 +88,9 @@ def _committed(messages: MessageFacts) -> str | None:
 
 
 def _estimates(messages: MessageFacts) -> str | None:
-    """The lead says that it works, and then its model's answers; all three say what they heard.
+    """Verifies that the lead sends keepalives and then its model's answers, and that all three echo.
 
-    After a restart a follower may show a model that the lead has not, once a time, instead of it.
+    After a restart, a follower may once each time show a model that the lead lacks, instead of the lead.
     """
     echoes = sum(size == DIGEST_BYTES for size in messages.sizes)
     # A small model may be as long as a digest.
@@ -108,7 +107,7 @@ def _estimates(messages: MessageFacts) -> str | None:
 
 
 def _end(messages: MessageFacts) -> str | None:
-    """Each tells its traffic, that it is done, and what it heard of the lead, which says what it has published."""
+    """Verifies that each server sends traffic, final word and echo of the lead, and the lead its result digests."""
     ticks = messages.sizes.count(len(WORKING)) if messages.is_lead else 0
     others = len(messages.sizes) - ticks
     right = others == (4 if messages.is_lead else 3)
@@ -118,9 +117,9 @@ def _end(messages: MessageFacts) -> str | None:
 
 
 def _proved(messages: MessageFacts) -> str | None:
-    """Each says what there is to prove, proves it, sees the others' proofs, and says at the end that all is right.
+    """Verifies the number of proofs: each server states the products, proves them, and confirms the others' proofs.
 
-    Sizes go by how much was multiplied; a receiver takes none but the right ones.
+    Sizes depend on the number of products; a receiver refuses any other size.
     """
     sizes, times = messages.sizes, messages.times
     if sizes.count(_FINE_BYTES) != times:
@@ -129,13 +128,13 @@ def _proved(messages: MessageFacts) -> str | None:
 
 
 PASSED = MayOpen("clients.passed", charge=None, itemsize=8)
-"""A bit an owner, 1 for whatever table of at most as many rows as the bound."""
+"""One bit a participant: 1 for every table of at most as many rows as the bound."""
 
 AGREE: Step[MessageFacts] = Step("agree", Phase.START, problem=_broadcast_and_echo)
 ESTIMATE: Step[MessageFacts] = Step("estimate", Phase.MODEL, problem=_estimates)
 PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
 COMMIT: Step[MessageFacts] = Step("commit", Phase.BEGUN, problem=_committed)
-"""Before a round's first charge: all three have recorded the same inputs of it."""
+"""Record of the same inputs at all three servers, before a round's first charge."""
 CLIENTS_RESUME: Step[MessageFacts] = Step(
     "clients.resume", Phase.ARRIVALS, problem=_broadcast_and_echo
 )
@@ -150,8 +149,10 @@ CLIENTS_CHECK: Step[CheckFacts] = Step(
     opens=PASSED,
 )
 CLIENTS_COUNT: Step[Never] = Step("clients.count", Phase.ARRIVALS)
-"""Contains `protocols.steps.OF_COUNTING`, which are taken for every segment of a batch's rows; with sources, before
-them ``OF_LINKING`` once, or ``LINK_ALIGN``."""
+"""Contains `protocols.steps.OF_COUNTING`, taken for every segment of a batch's rows.
+
+With sources, ``OF_LINKING`` comes once before them, or ``LINK_ALIGN``.
+"""
 FINISH: Step[MessageFacts] = Step("finish", Phase.END, problem=_end)
 
 CLIENTS_VERIFY: Step[MessageFacts] = Step(
@@ -160,7 +161,7 @@ CLIENTS_VERIFY: Step[MessageFacts] = Step(
 COUNT_VERIFY: Step[MessageFacts] = Step(
     proofs_of(COUNT_FACTORS.name), Phase.ARRIVALS, problem=_proved
 )
-"""While rows are counted, after some blocks of them, and of counts that are lifted."""
+"""Proofs while rows are counted, after some blocks of them, and proofs of lifted counts."""
 PREPARE_VERIFY: Step[MessageFacts] = Step(proofs_of(PREPARE.name), Phase.ARRIVALS, problem=_proved)
 LINK_VERIFY: Step[MessageFacts] = Step(proofs_of(LINK_SORT.name), Phase.ARRIVALS, problem=_proved)
 SELECT_VERIFY: Step[MessageFacts] = Step(
@@ -178,7 +179,7 @@ OF_PROOFS = (
     SELECT_VERIFY,
     MEASURE_VERIFY,
 )
-"""In malicious mode: what is opened, or kept, was proved before."""
+"""Steps of malicious mode: every opened or kept value was proved before."""
 OF_MESSAGES: tuple[Step[MessageFacts], ...] = (
     AGREE,
     ESTIMATE,
@@ -207,4 +208,4 @@ STEPS: Mapping[str, Step[Never]] = {step.name: step for step in _ALL}
 OPENED_IN: Mapping[str, tuple[Step[Never], MayOpen]] = {
     step.opens.what: (step, step.opens) for step in _ALL if step.opens
 }
-"""By what is opened: the step that may, and how."""
+"""Step and rule of each opening, by the name of the opened value."""

@@ -1,7 +1,7 @@
-"""What a DistAIM server's transcript says besides the records of `protocols.transcript`: its header and its notes.
+"""Header and notes of a DistAIM server's transcript, besides the records of `protocols.transcript`.
 
-Provides the notes, each with its fields and where it stands in a run, and ``SCHEMA``. Who writes a transcript and who
-reads it use the same names. Public: everything.
+Each note states its fields and its phase in a run; ``SCHEMA`` is made of them. Writers and readers of a transcript use
+the same names. All values here are public.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PROTOCOL = "distaim"
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note: what it says, its fields, and where it stands in a run: None, wherever it is."""
+    """A note: its name, its fields, and its phase in a run (None: any phase)."""
 
     what: str
     phase: Phase | None
@@ -36,38 +36,38 @@ AGREED = Note(
         "wasted": fields.numbers,
     },
 )
-"""Where a run goes on. ``wasted``: the costs of what two servers have charged and nothing will be released for."""
+"""Point at which a run goes on. ``wasted``: costs of charges that two servers have and that will release nothing."""
 COUNTED = Note("counted", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.texts})
 TOTAL = Note("total", Phase.ARRIVALS, {"round": fields.natural, "commitment": fields.digest})
-"""The running total that a round uses: ``Total.commitment`` under a key that only this server has."""
+"""Running total of a round: ``RunningTotal.commitment`` under a key that only this server has."""
 ACCUSED = Note(
     "accused",
     Phase.ARRIVALS,
     {"round": fields.natural, "client": fields.text, "shown": fields.table},
 )
-"""A client of whom servers say, each of its own component, that the holders differ: by component what these show."""
+"""A client whose component holders report a difference: by component, the digests that they show."""
 COUNTING = Note(
     "counting",
     Phase.ARRIVALS,
     {"round": fields.natural, "form": fields.text, "capacities": fields.table},
 )
-"""A batch that servers count, whose owners weigh at most their capacities: rows by client, in the batch's order."""
+"""A batch that servers count, with the capacities of its participants: rows by client, in the batch's order."""
 RECOUNTING = Note(
     "recounting",
     Phase.ARRIVALS,
     {"round": fields.natural, "form": fields.text, "capacities": fields.table},
 )
-"""As ``COUNTING``: a batch of owners who are counted already, into the cells that round 0 has chosen."""
+"""As ``COUNTING``, for a batch of counted participants: into the cells that round 0 chose."""
 INCOMPLETE = Note("incomplete", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
-"""The clients that some servers list and others do not, with the servers that do not."""
+"""Clients that some servers list and others do not, with the servers that do not."""
 WITHDRAWN = Note("withdrawn", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
-"""What owners have withdrawn: by client the version up to which, with its signature and certificate."""
+"""Withdrawals: by client the last version withdrawn, with signature and certificate."""
 REPLACED = Note("replaced", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
-"""The clients of whom a later version takes the place of what was decided on: by client the two uploads' digests."""
+"""Clients whose later version replaces a decided one: by client the digests of the two uploads."""
 REVOKED = Note("revoked", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
-"""Whom all three operators revoke: by client the upload that is taken out, an empty text where there was none."""
+"""Clients that all three operators revoke: by client the upload that is taken out, an empty text if there was none."""
 CLOSED = Note("closed", Phase.ARRIVALS, {"round": fields.natural})
-"""All three operators have closed the run to data owners: no further upload is taken."""
+"""All three operators have closed the run to participants: no further upload is taken."""
 FINISHING = Note("finishing", Phase.ARRIVALS, {"round": fields.natural})
 """All three operators end the run with the rounds done: this round, which had not begun, is not taken."""
 REMOVALS = (WITHDRAWN, REPLACED, REVOKED)
@@ -83,7 +83,7 @@ INPUTS = Note(
         "skip": fields.natural,
     },
 )
-"""What the round goes by, which all three have recorded: `parties.mpc.openings`."""
+"""Inputs of the round, recorded by all three servers: `parties.mpc.openings`."""
 REPEATED = Note(
     "repeated",
     None,
@@ -94,9 +94,9 @@ REPEATED = Note(
         "opening": fields.hex64,
     },
 )
-"""An opening that was charged before a restart is made again, with the same inputs and noise: nothing is charged."""
+"""Repetition of an opening that was charged before a restart, with the same inputs and noise: nothing is charged."""
 CLAIMED = Note("claimed", None, {"party": fields.natural, "charges": fields.texts})
-"""Charges that a server alone says it has made, by their openings: no other server enters them."""
+"""Charges that one server alone reports, by their openings: no other server enters them."""
 SELECTING = Note(
     "selecting",
     Phase.CANDIDATES,
@@ -109,15 +109,18 @@ SELECTING = Note(
         "skip": fields.natural,
     },
 )
-"""What is chosen from; whether from bits of the counts that are kept, and of which candidates these are made now; how
-many samples of noise are made now, of which some are skipped that were used before a restart."""
+"""Candidates of a selection, its bits and its noise samples.
+
+``kept``: the selection uses bits of the counts. ``made``: candidates whose bits are made now. ``samples``: noise
+samples made now, of which ``skip`` are skipped because they were used before a restart.
+"""
 SELECTED = Note(
     "selected",
     Phase.CHOSEN,
     {"round": fields.natural, "candidate": fields.natural, "query": fields.text},
 )
 PUBLISHED = Note(result_digests.NOTE, None, result_digests.FIELDS)
-"""What the lead has written, as it told the others: `parties.session.result_digests`. All three seal it at the end."""
+"""Digests of the lead's files, as it sent them: `parties.session.result_digests`. All three seal them at the end."""
 FINISHED = Note("finished", None, {"rounds": fields.natural, "clients": fields.natural})
 
 _ALL = (

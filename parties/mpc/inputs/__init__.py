@@ -1,8 +1,7 @@
-"""What data owners may send, and how it becomes shares of counts: the input forms of a run.
+"""Input forms of a run: submissions that participants may send, and their conversion into shares of counts.
 
-Provides ``input_forms``, those that the owners of a run may send, ``form_for``, the one that an owner sends, and
-``input_form``, one by its name: the only table from names to forms. Whatever they are, all end in the same running
-total. Public: which forms there are.
+``input_forms`` are the forms of a run, ``form_for`` the form that one participant uses, and ``input_form`` a form by
+name: the only table from names to forms. All forms end in the same running total. Public: the forms of a run.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,18 +40,18 @@ _BY_NAME: Mapping[str, Callable[[Workload], InputForm]] = {
     ROWS: Rows,
 }
 MAX_PRODUCTS = 10**12
-"""Rows times cells that servers are to count without being asked to: minutes, of cores of today."""
+"""Largest number of rows times cells that servers count unasked: minutes of work on today's cores."""
 
 
 def input_form(name: str, workload: Workload, fine: Domain | None = None) -> InputForm:
-    """The form that submissions call ``name``; rows are of the domain ``fine``, where that is not the workload's."""
+    """Form that submissions call ``name``; rows are of the domain ``fine``, if that is not the workload's."""
     return _BY_NAME[name](workload) if fine is None else Rows(workload, fine)
 
 
 def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
-    """The forms that owners of this run may send, by name; with ``auto``, rows where servers can count them at all.
+    """Forms that participants of this run may send, by name; with ``auto``, rows only if servers can count them at all.
 
-    Rows alone where bins are private: what is to be counted is known after round 0. With sources, rows of each.
+    With private bins, rows alone: the cells to count are known only after round 0. With sources, rows of each source.
     """
     if config.sources:
         link = SourceLink(config, workload, config.domain if unmeasured(config.domain) else None)
@@ -71,11 +70,11 @@ def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
 def form_for(
     config: Config, workload: Workload, capacity: int, client: str | None = None
 ) -> InputForm:
-    """What an owner that may have ``capacity`` rows sends: of the run's forms the one that takes the fewest bytes.
+    """Form of a participant that may have ``capacity`` rows: the run's form with the fewest bytes.
 
-    Not rows, unless the run takes nothing else, where servers would have to count ``MAX_PRODUCTS`` if everybody had
-    as many. With sources, that of the ``client``'s; of nobody in particular, what takes the most bytes.
-    Raises ConfigError for a client in no source.
+    Rows are left out, unless they are the only form, if the servers would have to count more than ``MAX_PRODUCTS`` with
+    such a capacity for every participant. With sources, the form of the ``client``'s source, or without a client the
+    form with the most bytes. Raises ConfigError for a client in no source.
     """
     forms = input_forms(config, workload)
     if config.sources:
@@ -89,6 +88,6 @@ def form_for(
 
 
 def sent_bytes(form: InputForm, capacity: int) -> int:
-    """What an owner gives of ``form``, before it is sealed."""
+    """Size of a participant's input in ``form`` before sealing, in bytes."""
     private = sum(form.private_size(pid, capacity) for pid in range(3))
     return private + form.common_size(capacity)

@@ -1,6 +1,6 @@
-"""Owners that count themselves: a vector of counts, one for every cell of the maximal queries, as shares.
+"""Input forms of participants that count themselves: a vector of shared counts, one for each maximal query's cell.
 
-Provides ``Counts``, an ``InputForm`` for each upload form of ``protocols.upload``. Adding is local; what is checked is
+``Counts`` is an ``InputForm`` for each upload form of ``protocols.upload``. Adding is local; limits are verified by
 `protocols.bounded`. Secret: counts, their sums, bodies, components. Source: protocols/README.md, section 2.
 """
 
@@ -55,7 +55,7 @@ class Counts:
 
     @property
     def by_capacity(self) -> bool:
-        """See ``InputForm.by_capacity``: counts can be any."""
+        """See ``InputForm.by_capacity``: counts can be any numbers."""
         return False
 
     def values(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.unsignedinteger]:
@@ -86,7 +86,7 @@ class Counts:
         return component_digests(parse_upload(pid, self.name, body, self.cells))
 
     def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
-        """See ``InputForm.batches``: as many as take 128 MB of components."""
+        """See ``InputForm.batches``: batches of up to 128 MB of components."""
         size = self._batch_owners
         return [tuple(due[start : start + size]) for start in range(0, len(due), size)]
 
@@ -116,7 +116,7 @@ class Counts:
     async def _checked_batch(
         self, ctx: Context, sums_sh: Share, batch: SubmissionBatch
     ) -> NDArray[np.bool_]:
-        """Who of ``batch`` is within its limit: (clients,)."""
+        """Verdict for each client of ``batch``, True if it is within its limit: (clients,)."""
         rows = batch.limit.rows
         verdicts = await check_totals(ctx, sums_sh, rows)
         if batch.limit.check == CELLS:
@@ -128,7 +128,7 @@ class Counts:
         return await open_verdicts(ctx, verdicts, PASSED.what)
 
     def _sum(self, total: Share, batch: SubmissionBatch) -> tuple[Share, Share]:
-        """``total`` with everyone's counts, and the sum of each maximal marginal (marginals, clients)."""
+        """``total`` with every client's counts, and the sums of each maximal marginal (marginals, clients)."""
         starts = np.array(self.workload.maximal_offsets[:-1], np.intp)
         totals = total.own.copy(), total.next.copy()
         sums = np.empty((2, len(starts), len(batch.clients)), R32.dtype)
@@ -140,7 +140,7 @@ class Counts:
         return Share(R32, total.pid, *totals), Share(R32, total.pid, sums[0], sums[1])
 
     def _stacked(self, pid: int, batch: SubmissionBatch, pids: range) -> Share:
-        """The counts of some of a batch, one client a row."""
+        """Counts of a part of a batch, one client a row."""
         held = [self._components(pid, batch, batch.clients[number]) for number in pids]
         return Share(R32, pid, *(np.stack(components) for components in zip(*held, strict=True)))
 

@@ -1,9 +1,10 @@
-"""Owners that have some of the columns: the servers join their rows, and count what comes of it.
+"""Input form of participants that have some of the columns: the servers join their rows, and count the joined rows.
 
-Provides ``LinkedRows``, the ``InputForm`` of one source's owners, and ``SourceLink``, what all sources of a run have in
-common. An owner sends rows as `rows` does, a linking key of 96 bits before the codes. They are joined once, when
-everybody is there: `protocols.link`, on shares, opening nothing of keys, rows or of how many match. A joined row is one
-count in each marginal. Secret: rows, keys, joined rows, how many there are. Public: sources, capacities, sizes, plan.
+``LinkedRows`` is the ``InputForm`` of one source's participants; ``SourceLink`` describes all sources of a run. A
+participant sends rows as in `parties.mpc.inputs.rows`, with a linking key of 96 bits before the codes. The servers join
+all rows once, when every participant is there: `protocols.link`, on shares, opening nothing of keys, rows or the number
+of matches. A joined row is one count in each marginal. Secret: rows, keys, joined rows and their number. Public:
+sources, capacities, sizes, plan.
 """
 
 import asyncio
@@ -46,14 +47,14 @@ from protocols.upload import (
 )
 
 LINKED = "linked"
-"""What transcripts call a batch of all sources."""
+"""Form name of a batch of all sources in transcripts."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLink:
-    """The sources of a run, and the ``workload`` that their joined rows are counted into.
+    """Sources of a run, and the ``workload`` that their joined rows are counted into.
 
-    ``fine`` is the workload's domain before its private bins were measured, where it is another one.
+    ``fine`` is the workload's domain before its private bins were measured, if it is another one.
     """
 
     config: Config = field(repr=False)
@@ -62,23 +63,23 @@ class SourceLink:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """For who goes by public facts alone."""
+        """Builds the link from the configuration alone, for callers that need only public facts."""
         return cls(config, config.build_workload())
 
     @property
     def by_key(self) -> bool:
-        """Whether rows have keys; if not they are in one order."""
+        """True if rows have keys; otherwise all sources have their rows in one order."""
         return self.config.run.link == BY_KEY
 
     def layout(self, number: int) -> RowLayout:
-        """How a row of a source lies in bits: presence, key, codes."""
+        """Bit layout of a source's row: presence, key, codes."""
         return RowLayout(source_sizes(self.config, number))
 
     def capacities(self, declared: Mapping[str, int]) -> list[dict[str, int]]:
-        """By source the owners in it that have ``declared``, in the configuration's order, with the rows they take.
+        """Rows taken by each participant that has ``declared`` some, by source, in the configuration's order.
 
-        Those are what they declared. By order, one owner's rows lie beside those of the same place in another source,
-        and all of a place take as many as the largest of them.
+        With keys, these are the declared rows. By order, one participant's rows lie beside those at the same position
+        in another source, and all participants at a position take as many rows as the largest of them.
         """
         sources = [source.owners for source in self.config.sources]
         if self.by_key:
@@ -91,11 +92,11 @@ class SourceLink:
         return [dict(zip(names, largest, strict=True)) for names in sources]
 
     def rows(self, declared: Mapping[str, int]) -> list[int]:
-        """By source how many rows are joined, absent ones included, of the owners that have ``declared`` so many."""
+        """Number of joined rows by source, absent ones included, for the ``declared`` capacities."""
         return [sum(taken.values()) for taken in self.capacities(declared)]
 
     def linking(self, declared: Mapping[str, int]) -> Linking:
-        """The public facts of joining what owners have ``declared``."""
+        """Public facts of the join for the ``declared`` capacities."""
         numbers = range(len(self.config.sources))
         return Linking(
             tuple(self.rows(declared)),
@@ -105,11 +106,11 @@ class SourceLink:
         )
 
     def candidates(self, declared: Mapping[str, int]) -> int:
-        """How many joined rows there may be."""
+        """Maximum number of joined rows."""
         return self.linking(declared).candidates if self.by_key else self.rows(declared)[0]
 
     def shared(self, pid: int, batch: SubmissionBatch) -> list[SourceRows]:
-        """The rows of every source, those of its owners one after the other."""
+        """Rows of every source, those of its participants one after the other."""
         declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
         made = []
         for number, taken in enumerate(self.capacities(declared)):
@@ -134,7 +135,7 @@ class SourceLink:
         declared: int,
         rows: int,
     ) -> SharedRows:
-        """What an owner sent, and absent ones up to ``rows``; of one that is not in the batch nothing but these."""
+        """Rows of a participant, padded with absent ones up to ``rows``; only absent ones if it is not in the batch."""
         layout = self.layout(number)
         if not declared:
             nothing = np.zeros(layout.body_size(rows), np.uint8)
@@ -148,7 +149,7 @@ class SourceLink:
 
     @property
     def places(self) -> list[int]:
-        """Where each bit of a row of the domain is in a joined row, whose columns come source after source."""
+        """Position of each bit of a domain row in a joined row, whose columns come source after source."""
         domain = self.config.domain
         order = [domain.index(name) for source in self.config.sources for name in source.columns]
         widths = RowLayout(tuple(domain.shape)).widths
@@ -160,7 +161,7 @@ class SourceLink:
         return [0, *bits]
 
     async def joined(self, ctx: Context, batch: SubmissionBatch) -> tuple[Share, int]:
-        """The joined rows of a batch in the domain's columns (bits, words), and how many there may be. Leaks: none."""
+        """Joined rows of a batch in the domain's columns (bits, words), and their maximum number. Leaks: none."""
         sources = await asyncio.to_thread(self.shared, ctx.pid, batch)
         if self.by_key:
             rows_bsh, rows = await join(ctx, sources, key_bits=KEY_BITS)
@@ -172,10 +173,10 @@ class SourceLink:
 def _padded_rows(
     layout: RowLayout, body: NDArray[np.uint8], declared: int, rows: int
 ) -> NDArray[np.uint8]:
-    """A body of ``declared`` rows as one of ``rows``, no fewer, of which the further ones are zeros."""
+    """Body of ``declared`` rows extended to ``rows`` rows, no fewer; the added ones are zeros."""
     if rows == declared:
         return body
-    # Whatever an owner has put behind its last row is not the beginning of another one.
+    # Bits behind the last declared row are dropped, so that they cannot begin another row.
     bits = np.zeros(rows * layout.bits, np.uint8)
     used = declared * layout.bits
     bits[:used] = np.unpackbits(body, count=used, bitorder="little")
@@ -201,12 +202,12 @@ class LinkedRows:
 
     @property
     def by_capacity(self) -> bool:
-        """See ``InputForm.by_capacity``: a row is in one joined row, or what the source's rows_per_person says."""
+        """See ``InputForm.by_capacity``: a row is in at most ``rows_per_person`` joined rows, or in one."""
         return True
 
     @property
     def layout(self) -> RowLayout:
-        """How a row lies in bits."""
+        """Bit layout of a row."""
         return self.link.layout(self.number)
 
     def values(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.unsignedinteger]:
@@ -236,11 +237,11 @@ class LinkedRows:
         return component_digests(parse_upload(pid, self.name, body, size))
 
     def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
-        """See ``InputForm.batches``: all of them, whatever their sources."""
+        """See ``InputForm.batches``: one batch of all, whatever their sources."""
         return [tuple(due)] if due else []
 
     def exceed_batch(self, owners: int, rows: int) -> bool:
-        """See ``InputForm.exceed_batch``: there is one of all, since rows are joined with one another."""
+        """See ``InputForm.exceed_batch``: all rows are joined with one another, so there is only one batch."""
         return False
 
     async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:

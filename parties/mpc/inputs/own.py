@@ -1,7 +1,7 @@
-"""What one owner shares of its table, and in which form: the owner's side of the input forms.
+"""One participant's input: the shared values of its table, and their form.
 
-Provides ``OwnerInput``, ``declared_capacity`` and ``capacity_for``. Secret: its values and its rows. Public: the form
-and the capacity; they follow from the configuration and from what the owner declares, and never from its rows.
+Secret: values and rows. Public: the form and the capacity, which follow from the configuration and the declared
+capacity, and never from the rows.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from parties.mpc.inputs import InputForm, form_for
 
 
 def declared_capacity(config: Config, capacity: int | None) -> int:
-    """What an owner declares; None: as many rows as any owner may have. Raises DataError where the run has less."""
+    """Declared capacity; None: the largest permitted number of rows. Raises DataError if it exceeds that number."""
     bound = config.clients.rows_per_client
     declared = bound if capacity is None else capacity
     if not 0 < declared <= bound:
@@ -28,14 +28,14 @@ def declared_capacity(config: Config, capacity: int | None) -> int:
 
 
 def capacity_for(rows: int, bound: int) -> int:
-    """What an owner of ``rows`` rows may well declare: its rows rounded up to two digits; at most the ``bound``."""
+    """Sensible capacity for ``rows`` rows: rounded up to two digits, at most ``bound``."""
     unit = int(10 ** max(0, len(str(rows)) - 2))
     return min(max(1, -(-rows // unit) * unit), bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnerInput:
-    """An owner's ``values`` in ``form``, of so many ``rows``; ``capacity`` is what its submission says instead."""
+    """A participant's ``values`` in ``form``, of ``rows`` rows; its submission states ``capacity`` instead."""
 
     form: InputForm
     capacity: int
@@ -51,9 +51,9 @@ class OwnerInput:
         capacity: int | None = None,
         client: str | None = None,
     ) -> Self:
-        """Of coded rows (rows, columns), at most ``capacity`` of them; with sources, as the ``client``'s has them.
+        """Builds the input of coded rows (rows, columns), at most ``capacity``; with sources, of ``client``'s columns.
 
-        Raises DataError where there are more.
+        Raises DataError if there are more rows.
         """
         declared = declared_capacity(config, capacity)
         config.check_rows(len(codes), capacity)

@@ -1,9 +1,9 @@
-"""Owners that send their rows, bit-packed and shared by XOR: the servers count them.
+"""Input form of participants that send their rows, bit-packed and shared by XOR: the servers count them.
 
-Provides ``Rows``, an ``InputForm``, and ``counting_plan``. A row is a presence bit and a code for each column
-(`protocols.row_layout`); an owner sends as many as its capacity, absent ones among them. Whatever bits it sends, a row
-adds at most one to at most one cell of each marginal: there is nothing to check, and nobody fails. Secret: rows,
-bodies, components, counts. Public: capacities, sizes, the plan. Source: protocols/README.md, sections 2 and 6.
+A row is a presence bit and a code for each column (`protocols.row_layout`); a participant sends as many rows as its
+capacity, absent ones among them. Whatever its bits are, a row adds at most one to at most one cell of each marginal:
+nothing needs verification, and no client fails. Secret: rows, bodies, components, counts. Public: capacities, sizes,
+the plan. Source: protocols/README.md, sections 2 and 6.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ from protocols.upload import (
 
 
 def counting_plan(workload: Workload) -> CountPlan:
-    """How rows are counted into the maximal queries: its cells are the workload's count vector."""
+    """Plan for counting rows into the maximal queries: its cells are the workload's count vector."""
     columns = tuple(tuple(map(workload.domain.index, query)) for query in workload.maximal)
     return plan_counting(tuple(workload.domain.shape), columns)
 
 
 def row_recoding(workload: Workload, fine: Domain | None) -> Recoding | None:
-    """How rows of the domain ``fine`` become rows of the workload's, the same measured; None where it is that."""
+    """Recoding from rows of the domain ``fine`` to rows of the workload's measured domain; None if they are equal."""
     if fine is None or fine == workload.domain:
         return None
     tables = {i: tuple(places(workload.domain.columns[i]).tolist()) for i in unmeasured(fine)}
@@ -80,7 +80,7 @@ class Rows:
 
     @property
     def by_capacity(self) -> bool:
-        """See ``InputForm.by_capacity``: an owner has so many rows, and each is one count in each marginal."""
+        """See ``InputForm.by_capacity``: each of a participant's rows is one count in each marginal."""
         return True
 
     def values(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.unsignedinteger]:
@@ -109,9 +109,9 @@ class Rows:
         return component_digests(parse_upload(pid, ROWS, body, self.layout.body_size(capacity)))
 
     def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
-        """See ``InputForm.batches``: as many as have the rows of a segment, or one that has more alone.
+        """See ``InputForm.batches``: batches with up to the rows of a segment; a larger submission is a batch alone.
 
-        A segment is what is counted at once; a batch costs as much for each cell whether it is full or not.
+        A segment is counted at once; a batch costs as much for each cell whether it is full or not.
         """
         batches: list[tuple[StoredSubmission, ...]] = []
         batch, rows = list[StoredSubmission](), 0
@@ -146,7 +146,7 @@ class Rows:
         return AdditionResult(total + counts)
 
     def _shared(self, pid: int, batch: SubmissionBatch) -> Share:
-        """The rows of everyone in ``batch``, one after the other."""
+        """Rows of every client in ``batch``, one after the other."""
         owners = []
         for stored in batch.submissions:
             client, capacity = stored.submission.client, stored.submission.capacity

@@ -1,9 +1,9 @@
-"""Passing uploads on: what a server keeps in its outbox for the two others goes to them, over their ingest addresses.
+"""Forwarder of uploads: parts in the outbox go to the two other servers, over their ingest addresses.
 
-Provides ``Forwarder``. What it is told of goes at once, over connections that stay open; where a server is away it is
-tried again in the background, at growing intervals, until it is there. Both ends are servers whose keys are pinned. A
-part counts as delivered with a receipt that the other server has signed. Secret: nothing, parts are sealed. Public: who
-has what. Source: README, Decisions. Known limits: bytes of tries that failed are not counted.
+``Forwarder`` sends a new part at once, over connections that stay open. If a server is away, the forwarder tries again
+in the background, at growing intervals. Both ends are servers whose keys are pinned. A part counts as delivered with a
+receipt that the other server has signed. Secret: nothing, parts are sealed. Public: the servers that have a part.
+Source: README, Decisions. Known limits: bytes of failed tries are not counted.
 """
 
 import asyncio
@@ -45,22 +45,22 @@ logger = logging.getLogger("syncret.relay")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
 _AT_ONCE, _TOGETHER_BYTES = 4, 1 << 26
-"""Parts that are on their way to one server at the same time, and bytes of them but for a single one."""
+"""Maximum number of parts on their way to one server, and their maximum bytes (a single part may exceed them)."""
 MAX_QUEUED = 1000
-"""Clients in memory, in each queue: more of them wait in the outbox, while a server is away."""
+"""Maximum number of clients in memory, for each queue: while a server is away, further ones wait in the outbox."""
 _KEEPALIVE_S = 5.0
-"""Less than a server keeps a silent connection."""
+"""Keepalive of connections in seconds, shorter than the server's idle timeout."""
 _EXPECT_CONTINUE_BYTES = 1 << 16
-"""Larger parts wait for the other server's word that it wants them."""
+"""Size in bytes above which a part waits for the other server's "100 Continue"."""
 
 
 class _PeerUnavailable(Exception):
-    """A server that could not be reached, or is not well: it is tried again later."""
+    """Server that could not be reached, or that failed: it is tried again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForwarderContext:
-    """What all deliveries have in common: the run, the store, uploads' sizes, and the ``largest`` that there may be."""
+    """Context of all deliveries: the run, the store, uploads' sizes, and the ``largest`` size possible, in bytes."""
 
     config: Config
     store: Store
@@ -69,10 +69,10 @@ class ForwarderContext:
 
 
 class Forwarder:
-    """What server ``pid`` passes on. Made within a running event loop; ``close`` ends it."""
+    """Forwarder of server ``pid``. Must be made within a running event loop; ``close`` ends it."""
 
     def __init__(self, shared: ForwarderContext, pid: int, files: CertificateFiles) -> None:
-        """Raises CertificateError where ``files`` cannot be used."""
+        """Raises CertificateError if ``files`` cannot be used."""
         parties = shared.config.require_parties()
         others = [other for other in range(3) if other != pid]
         contexts = client_contexts(files, [parties[other].pinned for other in others])
@@ -82,34 +82,34 @@ class Forwarder:
         }
 
     def start(self) -> None:
-        """Begin with what an earlier process left. Raises StoreError."""
+        """Starts with the entries that an earlier process left. Raises StoreError."""
         for peer in self._peers.values():
             peer.start()
 
     def send(self, upload: SignedUpload, sealed: SealedUpload, pids: Sequence[int]) -> None:
-        """This upload has come into the outbox: pass it on to the servers ``pids``, for whom it waits."""
+        """Forwards a new upload in the outbox to the servers ``pids`` that it waits for."""
         for pid in pids:
             self._peers[pid].add(upload.submission.client, (upload, sealed.for_server(pid)))
 
     def retry_now(self) -> None:
-        """The other servers are there: try again now."""
+        """Tries again now, because the other servers are there."""
         for peer in self._peers.values():
             peer.retry_now()
 
     async def settle(self, client: str, limit_s: float) -> None:
-        """Until a client's upload is where it can be at present, for ``limit_s`` seconds at the most."""
+        """Waits until the first try of a client's upload is over at each server, for at most ``limit_s`` seconds."""
         tries = [tried for peer in self._peers.values() if (tried := peer.tried(client))]
         if tries:
             await asyncio.wait(tries, timeout=limit_s)
 
     async def close(self) -> None:
-        """Stop; what is left stays in the outbox."""
+        """Stops; the remaining entries stay in the outbox."""
         for peer in self._peers.values():
             await peer.close()
 
 
 class _PeerQueue:
-    """The way to one other server, and who is queued for it."""
+    """Queue of clients and connection to one other server."""
 
     def __init__(self, shared: ForwarderContext, pid: int, context: ssl.SSLContext) -> None:
         self._shared = shared
@@ -120,16 +120,16 @@ class _PeerQueue:
         self._context = context
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tries: dict[str, asyncio.Future[None]] = {}
-        """Who is queued, and whether the first try is over."""
+        """Queued clients, each with a future that is done once the first try is over."""
         self._new_uploads: dict[str, tuple[SignedUpload, ReceivedUpload]] = {}
-        """What has just come, for its first try."""
+        """Uploads that have just arrived, for their first try."""
         self._has_more = True
-        """Whether there may be some in the outbox who are not queued."""
+        """True if the outbox may hold clients that are not queued."""
         self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // shared.largest)))
         self._retry_event = asyncio.Event()
         self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
         self._logged_reason = ""
-        """Why parts wait, as it was logged."""
+        """Last logged reason for waiting."""
         self._session: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -138,7 +138,7 @@ class _PeerQueue:
         self._spawn(self._work())
 
     def _refill(self) -> None:
-        """Queue the oldest who wait, where few are queued."""
+        """Queues the oldest waiting clients, if the queue is short."""
         if self._has_more and len(self._tries) <= MAX_QUEUED // 2:
             oldest = self._outbox.waiting(self._pid, MAX_QUEUED)
             self._has_more = len(oldest) == MAX_QUEUED
@@ -195,7 +195,7 @@ class _PeerQueue:
             self._spawn(self._deliver(client))
 
     async def _deliver(self, client: str) -> None:
-        """One try; what failed is queued again."""
+        """Tries once; a failed delivery is queued again."""
         started = time.monotonic()
         try:
             await self._forward(client, self._new_uploads.pop(client, None))
@@ -208,14 +208,14 @@ class _PeerQueue:
             self._finish_first_try(client)
             del self._tries[client]
             if self._outbox.waits(client, self._pid):
-                # Another version has come meanwhile.
+                # Another version has arrived meanwhile.
                 self.add(client)
             self._refill()
         finally:
             self._slots.release()
 
     def _fail(self, started: float, error: Exception) -> None:
-        """Nobody is tried for a while, which grows with each failure; tries that began before one count with it."""
+        """Pauses all tries for a time that grows with each failure; concurrent failures count as one."""
         if started < self._failed_at:
             return
         if self._logged_reason != (said := str(error)):
@@ -224,7 +224,7 @@ class _PeerQueue:
         self._failed_at = time.monotonic()
         self._until = self._failed_at + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        # They may be many by the time that it is back.
+        # Uploads may be many by the time that the server is back, so they are read from the outbox then.
         self._new_uploads.clear()
         for waiting in self._tries:
             self._finish_first_try(waiting)
@@ -232,7 +232,7 @@ class _PeerQueue:
     async def _forward(
         self, client: str, fresh: tuple[SignedUpload, ReceivedUpload] | None
     ) -> None:
-        """Raises _Away, StoreError."""
+        """Raises _PeerUnavailable, StoreError."""
         found = fresh or await asyncio.to_thread(self._in_outbox, client)
         if found is None:
             return
@@ -266,7 +266,7 @@ class _PeerQueue:
         )
 
     def _in_outbox(self, client: str) -> tuple[SignedUpload, ReceivedUpload] | None:
-        """A client's upload, and the other server's part of it; None where nobody waits for it. Blocks."""
+        """A client's upload and the other server's part of it; None if no server waits for it. Blocks."""
         upload = self._shared.store.upload(client)
         content = None if upload is None else self._outbox.content(client)
         if upload is None or content is None:
@@ -276,13 +276,14 @@ class _PeerQueue:
     async def _put(
         self, upload: SignedUpload, received_part: ReceivedUpload
     ) -> tuple[int, dict[str, object], int]:
-        """Status, answer and its size. Raises _Away."""
+        """Status, answer and size of the answer. Raises _PeerUnavailable."""
         content = received_part.content
         asked_first = len(content) > _EXPECT_CONTINUE_BYTES
         try:
             async with self._connected().put(
                 f"https://{self._party.ingest}{forwarded_path(upload.submission.run)}",
-                # Chunks are gone once they are sent: only what nobody takes unasked is not sent twice by the library.
+                # Chunks are gone once they are sent, and the library may send a body twice unless it waits for 100
+                # Continue.
                 data=in_chunks(content) if asked_first else content,
                 headers=upload.headers_between_servers() | {"Content-Length": str(len(content))},
                 server_hostname=self._server_name,

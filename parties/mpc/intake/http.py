@@ -1,29 +1,33 @@
-"""The ingest API of one compute server: HTTPS over mutual TLS, where data owners leave their submissions.
+"""Ingest API of one compute server: HTTPS over mutual TLS, for the participants' submissions.
 
     GET /v1/runs/{run}              the run's public parameters, as JSON
-    GET /v1/runs/{run}/config       all that its parties agree on, as JSON
-    PUT /v1/runs/{run}/submission   an owner's sealed upload, for all three servers; its fields are headers
-    GET /v1/runs/{run}/submission   where the upload of the owner that asks stands
-    PUT /v1/runs/{run}/withdrawal   of an owner: that its submission is not to be counted
-    GET /v1/runs/{run}/withdrawal   what of the owner that asks was withdrawn or replaced
-    PUT /v1/runs/{run}/part         of another server: this one's part of an upload that it passes on
+    GET /v1/runs/{run}/config       the agreed configuration, as JSON
+    PUT /v1/runs/{run}/submission   a participant's sealed upload, for all three servers; its fields are headers
+    GET /v1/runs/{run}/submission   delivery status of the requester's upload
+    PUT /v1/runs/{run}/withdrawal   withdrawal of a participant's submission
+    GET /v1/runs/{run}/withdrawal   withdrawn or replaced versions of the requester
+    PUT /v1/runs/{run}/part         from another server: this server's part of a forwarded upload
 
-An owner's PUT stores this server's part, puts the whole in the outbox and passes it on
-(`parties.mpc.intake.forwarder`). It answers with the receipts of the servers that have their parts: 201, or 200 where
-this one had its part already, or 202 where some are missing: "kept_for" names servers that are away and will get
-theirs, "refused" those that do not take it. A withdrawal, and an upload of a later version, take effect when the three
-servers meet over it (`parties.mpc. arrivals`): 202 until then, 200 with this server's signed word that nothing up to a
-version counts or ever will. Requests and answers have the header Syncret-Messages (`parties.foundation.version`), which
-is looked at before all others. Errors are JSON: {"error": {"what", "where", "expected"}}, with a "reason" for programs
-where somebody is turned away (`parties.session.enrollment`). 400 malformed or of another version, 403 not who may ask,
-or not at this time, not signed by its owner, or no room, 404 other run or no submission, 408 too slow, 409 another
-submission of this client is stored, or this one was withdrawn or replaced, 410 the run has ended or is closed to data
-owners, 411 and 413 length missing or too large, 422 does not fit the run or does not open, 423 counted, so that it
-cannot be taken back, 507 the store cannot take it. Headers are judged before the body is read (Expect: 100-continue;
-`parties.mpc.intake.validation`), the length has to be exactly right, and nothing is stored unless all of it has the
-digests that its owner signed.
+A participant's PUT stores this server's part, puts the whole upload in the outbox and forwards it
+(`parties.mpc.intake.forwarder`). The answer has the receipts of the servers that have their parts. Its status is 201,
+or 200 if this server had its part already, or 202 if some parts are missing: "kept_for" names servers that are away and
+will get theirs, "refused" those that do not take it. A withdrawal, and an upload of a later version, take effect when
+the three servers meet over it (`parties.mpc.participants.admission`): 202 until then, 200 with this server's signed
+statement that nothing up to a version counts or ever will.
 
-Secret: bodies, the sealing key; bodies go to the store, and nothing to a log. Known limits: connections are bounded in
+Requests and answers have the header Syncret-Messages (`parties.foundation.version`), which is verified before all
+others. Errors are JSON: {"error": {"what", "where", "expected"}}, with a "reason" for programs if enrollment refuses
+the participant (`parties.session.enrollment`).
+
+400 malformed or of another version; 403 not permitted, not at this time, not signed by its participant, or no room; 404
+other run or no submission; 408 too slow; 409 another submission of this client is stored, or this one was withdrawn or
+replaced; 410 the run has ended or is closed to participants; 411 and 413 length missing or too large; 422 does not fit
+the run or does not open; 423 counted, so that it cannot be withdrawn; 507 the store cannot take it.
+
+Headers are validated before the body is read (Expect: 100-continue; `parties.mpc.intake.validation`). The length has to
+be exactly right, and nothing is stored unless all of it has the digests that the participant signed.
+
+Secret: bodies, the sealing key; bodies go to the store, and never to a log. Known limits: connections are bounded in
 time, not in number, once a client's certificate was accepted.
 """
 
@@ -83,29 +87,32 @@ logger = logging.getLogger("syncret.ingest")
 STORED_NOW, STORED_BEFORE = "stored", "already stored"
 _CHUNK = 1 << 16
 _TOGETHER_BYTES = 1 << 28
-"""Of uploads that are opened at the same time, but for two of at most as many; it takes three times as much memory."""
+"""Maximum bytes of uploads opened at a time; memory use is three times as much.
+
+Two uploads of at most this size are always opened at a time.
+"""
 _RECEIPT_WAIT_SHARE = 1 / 3
-"""Of an owner's deadline: how long its answer waits for the other servers' receipts."""
+"""Share of a participant's deadline that its answer waits for the other servers' receipts."""
 _RECEIVED = web.RequestKey("received_bytes", int)
 _COUNTED = web.RequestKey("counted", bool)
-"""Whether its bytes are in the store's account."""
+"""True once the request's bytes are in the store's traffic account."""
 _VALIDATED: web.RequestKey[tuple[SignedUpload, bool]] = web.RequestKey("judged", tuple)
-"""By its headers: the upload, and whether nothing of it is wanted any more."""
+"""Result of header validation: the upload, and whether nothing of it is needed any more."""
 
 _STORAGE_CAUSES = (Cause.DISK_FULL, Cause.DISK, Cause.READ_ONLY, Cause.PERMISSION, Cause.FILES)
-"""What no owner's submission is to blame for, and every other one meets, too."""
+"""Failures of the host, which no submission causes and every other one meets, too."""
 OnStorageFailure: TypeAlias = Callable[[StoreError], object]
 
 
 def ignore_storage_failure(error: StoreError) -> None:
-    """The answer to an owner is all."""
+    """Does nothing besides the answer to the participant."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestApi:
-    """The resources of one server: where it keeps uploads, what it opens and signs with, and how it passes them on.
+    """Resources of one server's ingest API: store, sealing key, receipts, forwarder, enrollment.
 
-    ``on_storage_failure`` hears of what the store cannot keep because of its host, such as a full disk.
+    ``on_storage_failure`` is called if the store fails because of its host, such as a full disk.
     """
 
     judge: RequestValidator
@@ -125,7 +132,7 @@ class IngestApi:
         object.__setattr__(self, "_turns", turns)
 
     def application(self) -> web.Application:
-        """The HTTP application."""
+        """HTTP application."""
         app, run = web.Application(middlewares=[self._answer]), "{run}"
         app.router.add_get(run_path(run), self.get_run)
         app.router.add_get(config_path(run), self.get_config)
@@ -140,10 +147,10 @@ class IngestApi:
         )
         return app
 
-    # An owner's upload
+    # A participant's upload
 
     def _validate_upload(self, request: web.Request) -> tuple[SignedUpload, bool]:
-        """The upload, and whether nothing of it is wanted any more. Raises IngestError, StoreError."""
+        """The upload, and whether nothing of it is needed any more. Raises IngestError, StoreError."""
         upload = self.judge.validate_upload(request)
         _require_enrolled(self.enrolment.identity(upload.submission.client))
         stored = self.store.check_upload(upload, self.judge.config.clients.expected)
@@ -153,12 +160,12 @@ class IngestApi:
         return upload, stored and Outbox(self.store).delivery_status(client).n_secured == 2
 
     async def expect_submission(self, request: web.Request) -> web.StreamResponse | None:
-        """Before an owner sends its body: refuse by the headers, or answer 100 and go on."""
+        """Refuses an upload by its headers, or answers 100, before the participant sends its body."""
         return await self._expect(request, self._validate_upload)
 
     async def put_submission(self, request: web.Request) -> web.Response:
-        """Store this server's part and pass the others on; answer when it is clear how far they got."""
-        # Of who has waited for 100 the headers were judged before.
+        """Stores this server's part and forwards the others; answers once the first tries are over."""
+        # A request that waited for 100 has validated headers already.
         upload, known = request.get(_VALIDATED) or self._validate_upload(request)
         client, new = upload.submission.client, False
         if not known:
@@ -177,7 +184,7 @@ class IngestApi:
     def _store_upload(
         self, upload: SignedUpload, whole: IncomingBody
     ) -> tuple[bool, SealedUpload, list[int]]:
-        """Store all of it, durably: whether this server's part is new, all parts, and who else is to get one.
+        """Stores the upload durably; returns: this server's part is new; all parts; servers that are still to get one.
 
         Raises IngestError. Blocks.
         """
@@ -199,10 +206,10 @@ class IngestApi:
         return new, sealed, others
 
     def _status_of(self, request: web.Request, upload: SignedUpload, status: str) -> web.Response:
-        """Who has an upload that is stored here, with receipts. Blocks."""
+        """Delivery status of an upload that is stored here, with receipts. Blocks."""
         submission = upload.submission
         record = Outbox(self.store).delivery_status(submission.client)
-        # Another request may be about to write it to the disk.
+        # A concurrent request may have stored the upload without having flushed it yet.
         self.store.flush()
         names = [party.name for party in self.judge.config.require_parties()]
         mine = self.receipts.make(upload.upload)
@@ -228,7 +235,7 @@ class IngestApi:
         return response
 
     async def get_submission(self, request: web.Request) -> web.Response:
-        """Where the upload of the client that asks stands. Raises IngestError (404) where none is here."""
+        """Delivery status of the requester's upload. Raises IngestError (404) if none is here."""
         client = self.judge.client(request)
         self.judge.check_run(request)
         upload = await asyncio.to_thread(self.store.upload, client)
@@ -237,10 +244,10 @@ class IngestApi:
             raise IngestError(404, what, where="store", expected="one, sent to any server")
         return await asyncio.to_thread(self._status_of, request, upload, STORED_BEFORE)
 
-    # What an owner takes back
+    # Withdrawals
 
     async def put_withdrawal(self, request: web.Request) -> web.Response:
-        """Keep it for when the servers meet, durably, unless it is too late. Raises IngestError, StoreError."""
+        """Stores a withdrawal durably until the servers meet, unless it is too late. Raises IngestError, StoreError."""
         signed = self.judge.validate_withdrawal(request)
         await asyncio.to_thread(self._withdraw, signed)
         return await asyncio.to_thread(self._tombstone_of, signed.withdrawal.client)
@@ -251,13 +258,13 @@ class IngestApi:
             if said.version <= settlements.version(said.client) or settlements.final(said.client):
                 return
             if self.store.closed_to_clients:
-                # No round is left that could count it.
+                # No round is left that could count the submission.
                 self.store.settle(said.client, said.version, signed)
             else:
                 settlements.add_withdrawal(signed)
 
     async def get_withdrawal(self, request: web.Request) -> web.Response:
-        """What of the client that asks was withdrawn or replaced, with this server's word for it."""
+        """Withdrawn or replaced versions of the requester, with this server's signed statement."""
         client = self.judge.client(request)
         self.judge.check_run(request)
         return await asyncio.to_thread(self._tombstone_of, client)
@@ -283,21 +290,21 @@ class IngestApi:
             status=200 if version >= wanted else 202,
         )
 
-    # A part that another server passes on
+    # A part that another server forwards
 
     def _validate_forwarded(self, request: web.Request) -> tuple[SignedUpload, bool]:
         """The upload, and whether its part is stored. Raises IngestError, StoreError."""
         upload = self.judge.validate_forwarded(request)
-        # Another server has taken it, in time by its own clock.
+        # Another server has accepted the upload, in time by its own clock.
         _require_enrolled(self.enrolment.identity(upload.submission.client))
         return upload, self.store.check_upload(upload, self.judge.config.clients.expected)
 
     async def expect_forwarded(self, request: web.Request) -> web.StreamResponse | None:
-        """As ``expect_submission``, of a server."""
+        """As ``expect_submission``, for a part from another server."""
         return await self._expect(request, self._validate_forwarded)
 
     async def put_forwarded(self, request: web.Request) -> web.Response:
-        """Store this server's part: 201, or 200 where it was here, with its receipt."""
+        """Stores this server's part: 201, or 200 if it was stored before, with a receipt."""
         upload, stored = request.get(_VALIDATED) or self._validate_forwarded(request)
         if stored:
             await asyncio.to_thread(self.store.flush)
@@ -313,12 +320,12 @@ class IngestApi:
         sizes = self.judge.sizes(upload.submission)
         return self._store_forwarded(upload, sizes.received(self.judge.pid, incoming.read()), None)
 
-    # What both have in common
+    # Both kinds of uploads
 
     def _store_forwarded(
         self, upload: SignedUpload, received: ReceivedUpload, outgoing: OutgoingUpload | None
     ) -> bool:
-        """Open and store this server's part, durably; False where it was here. Raises IngestError. Blocks."""
+        """Opens and stores this server's part durably; False if it was stored before. Raises IngestError. Blocks."""
         pid, form = self.judge.pid, self.judge.forms[upload.submission.form]
         if not upload.upload.describes(pid, received):
             raise _other_digest()
@@ -353,7 +360,7 @@ class IngestApi:
         return None
 
     async def _receive(self, request: web.Request, incoming: IncomingBody) -> None:
-        """Read the body into ``incoming``. Raises IngestError where it is slow."""
+        """Reads the body into ``incoming``. Raises IngestError if it is slow."""
         limit_s = self.judge.config.timeouts.submit_s
         try:
             async with asyncio.timeout(limit_s):
@@ -369,13 +376,13 @@ class IngestApi:
             ) from error
 
     async def get_config(self, request: web.Request) -> web.Response:
-        """What the parties agree on, for an owner whose own is another one."""
+        """Agreed configuration, for a participant with another one."""
         self.judge.client(request)
         self.judge.check_run(request)
         return web.Response(body=agreed_bytes(self.judge.config), content_type="application/json")
 
     async def get_run(self, request: web.Request) -> web.Response:
-        """The run's public parameters; of the client that asks its upload's digest, and what became of it."""
+        """The run's public parameters; for the requesting client its upload's digest, and its outcome."""
         client = self.judge.client(request)
         self.judge.check_run(request)
         config, away = self.judge.config, self.enrolment.refusal(client)
@@ -409,7 +416,7 @@ class IngestApi:
         request: web.Request,
         handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Errors as JSON; bytes counted by client."""
+        """Answers errors as JSON, and counts bytes by client."""
         try:
             self.judge.check_version(request)
             response = await handler(request)
@@ -427,7 +434,7 @@ class IngestApi:
         return response
 
     def _refuse(self, request: web.Request, error: IngestError | StoreError) -> web.Response:
-        """The refusal for ``error``, of which the operator hears, too."""
+        """Answer for ``error``, which is also reported to the operator."""
         response = refusal_response(error)
         client, status = requester_name(request), response.status
         if isinstance(error, StoreError) and cause_of(error).cause in _STORAGE_CAUSES:
@@ -439,7 +446,7 @@ class IngestApi:
         return response
 
     async def _count(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Add the request's bytes to its client's, if it is one and that was not done yet."""
+        """Adds the request's bytes to its client's, if it has one and that was not done yet."""
         if request.get(_COUNTED):
             return
         try:
@@ -452,7 +459,7 @@ class IngestApi:
     def _note_traffic(
         self, request: web.Request, client: str, response: web.StreamResponse
     ) -> None:
-        """Add the request's bytes to a client's. A full disk does not fail the request for that. Blocks."""
+        """Adds the request's bytes to a client's; a full disk does not fail the request. Blocks."""
         sent = (
             len(response.body)
             if isinstance(response, web.Response) and isinstance(response.body, bytes)
@@ -466,7 +473,7 @@ class IngestApi:
 
 
 def refusal_response(error: IngestError | StoreError) -> web.Response:
-    """An error as the client sees it; a store's folder is nothing to tell a client about."""
+    """Error as the client sees it; the path of a store's folder is left out."""
     if isinstance(error, StoreError):
         status, expected = {
             SubmissionConflict: (
@@ -495,7 +502,7 @@ def refusal_response(error: IngestError | StoreError) -> web.Response:
 
 
 def _require_enrolled(away: EnrollmentRefusal | None) -> None:
-    """Raises IngestError for an owner that is turned ``away``."""
+    """Raises IngestError if enrollment refuses the participant (``away``)."""
     if away is not None:
         status = 410 if away.reason is EnrollmentRefusalReason.CLOSED else 403
         where, reason = "client certificate", str(away.reason)

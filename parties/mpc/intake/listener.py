@@ -1,6 +1,6 @@
-"""A listening ingest API: the connections below it, and its start and end.
+"""Listening ingest API: its connections, its start and its end.
 
-Provides ``start_ingest`` and ``IngestServer``. Secret: the sealing key that is loaded. Public: everything else.
+Secret: the loaded sealing key. Public: everything else.
 """
 
 import asyncio
@@ -36,15 +36,16 @@ logger = logging.getLogger("syncret.ingest")
 
 HANDSHAKE_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 10.0
-"""How long a connection may stay open without a whole request header, before its first request and between two."""
+"""Maximum time in seconds without a whole request header, before a connection's first request and between two."""
 LINGER_S = 2.0
-"""How long a refused body is still read, so that the answer gets through, and how long closing waits for requests."""
+"""Maximum time in seconds for reading a refused body, so that the answer gets through, and for requests at closing."""
 
 
 class _IngestConnection(web.RequestHandler):
-    """aiohttp's connection with errors below the application (no HTTP, a bug of ours) in the same JSON form.
+    """aiohttp's connection, with errors below the application (no HTTP, a bug of ours) in the same JSON form.
 
-    It is none of aiohttp's while its TLS handshake lasts: one that is over only after ``closed`` ends at once.
+    aiohttp does not know the connection during its TLS handshake: a connection whose handshake ends after ``closed`` is
+    aborted at once.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class _IngestConnection(web.RequestHandler):
             loop=loop,
             keepalive_timeout=IDLE_TIMEOUT_S,
             lingering_time=LINGER_S,
-            # A packed body would be larger than the length that was judged: 4 KB can stand for 4 MB.
+            # A compressed body would be larger than the validated length: 4 KB can stand for 4 MB.
             auto_decompress=False,
         )
         self._closed = closed
@@ -84,7 +85,7 @@ class _IngestConnection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("a response is on its way already")
         if isinstance(exc, ConnectionError):
-            # Who has hung up in the middle of a request is no failure of this server's, and hears no answer.
+            # A client that hung up in the middle of a request is no failure of this server, and gets no answer.
             status, what, expected = 400, "the request is not whole", "all of it"
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             logger.error("a request failed", exc_info=exc)
@@ -97,7 +98,7 @@ class _IngestConnection(web.RequestHandler):
 
 
 class IngestServer:
-    """A listening ingest API and what passes on from it; ``close`` ends both and all connections."""
+    """A listening ingest API with its forwarder; ``close`` ends both and all connections."""
 
     def __init__(
         self,
@@ -112,11 +113,11 @@ class IngestServer:
         self._closed = closed
 
     def retry_forwarding(self) -> None:
-        """What waits for the other servers is tried again now."""
+        """Tries the parts that wait for the other servers again now."""
         self._forwarder.retry_now()
 
     async def close(self) -> None:
-        """Stop listening and drop the connections that are left; requests under way get a moment to finish."""
+        """Stops listening and drops the remaining connections; current requests get ``LINGER_S`` seconds to finish."""
         await self._accept_no_more()
         self._server.close()
         self._closed.set()
@@ -125,7 +126,10 @@ class IngestServer:
         await self._server.wait_closed()
 
     async def _accept_no_more(self) -> None:
-        """Before the server is closed: asyncio loses the socket of a connection that it is accepting just then."""
+        """Stops accepting connections before the server is closed.
+
+        asyncio would lose the socket of a connection that it is accepting at that moment.
+        """
         loop = asyncio.get_running_loop()
         for listening in self._server.sockets:
             loop.remove_reader(listening.fileno())
@@ -144,11 +148,11 @@ async def start_ingest(
     rejected: OnRejection = ignore_rejection,
     on_lack: OnStorageFailure = ignore_storage_failure,
 ) -> IngestServer:
-    """Listen on server ``pid``'s ingest address, or at its ``ports``, and pass on what an earlier process left.
+    """Listens on server ``pid``'s ingest address, or at its ``ports``, and forwards parts left by an earlier process.
 
-    ``commands`` is what the server's operator asks; ``rejected`` is told of what is not let in, ``on_storage_failure``
-    of what the host has no room for. Raises ConfigError where the address cannot be listened on, CertificateError where
-    ``files`` cannot be used.
+    ``commands`` are the operator's commands. ``rejected`` is called for every refused request, ``on_lack`` for failures
+    of the host's storage. Raises ConfigError if the address cannot be listened on, CertificateError if ``files`` cannot
+    be used.
     """
     context = server_context(
         files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
@@ -200,7 +204,7 @@ async def _listening(
 
 
 def _seal_key(config: Config, pid: int, files: CertificateFiles) -> SealKey:
-    """The server's sealing key. Raises CertificateError: unusable, or not the one that owners seal to."""
+    """The server's sealing key. Raises CertificateError if it is unusable, or not the key that participants seal to."""
     party = config.require_parties()[pid]
     check_seal(files, party.seal_to, f"party {pid}")
     return SealKey.load(files.seal)

@@ -1,8 +1,8 @@
-"""What one server judges requests to its ingest API by, before it reads a body: who asks, and does the upload fit.
+"""Validation of requests to one server's ingest API, by their headers, before a body is read.
 
-Provides ``RequestValidator`` and ``requester_name``; what a judge does not let pass is an IngestError. Client identity:
-the common name of its certificate, and nothing it says; a server's: its name and its pinned key. Whoever passes an
-upload on, its owner's certificate and signature are checked. Public: everything here.
+``RequestValidator`` raises IngestError for a request that must be refused. A client is identified by the common name of
+its certificate alone; a server by its name and its pinned key. For an upload that a server forwards, the participant's
+certificate and signature are verified. All values here are public.
 """
 
 import functools
@@ -34,7 +34,7 @@ _REQUESTER = "client certificate"
 
 @dataclass(frozen=True, slots=True)
 class RequestValidator:
-    """Of server ``pid``: the run, its workload, the forms that owners may send, the authority that knows them."""
+    """Validator of server ``pid``: the run, its workload, its input forms, and the participants' authority."""
 
     config: Config
     pid: int
@@ -46,7 +46,7 @@ class RequestValidator:
 
     @classmethod
     def of(cls, config: Config, pid: int, files: CertificateFiles) -> Self:
-        """Raises ConfigError where the config has no parties or no workload, CertificateError."""
+        """Raises CertificateError, and ConfigError if the config has no parties or no workload."""
         config.require_parties()
         workload = config.build_workload()
         return cls(
@@ -61,21 +61,21 @@ class RequestValidator:
 
     @property
     def party(self) -> str:
-        """The server's name."""
+        """Name of the server."""
         return self.config.require_parties()[self.pid].name
 
     def sizes(self, submission: Submission) -> UploadSizes:
-        """The sizes of a submission's parts; it has to fit the run."""
+        """Sizes of a submission's parts; the submission must fit the run."""
         return UploadSizes.of(self.forms[submission.form], submission.capacity)
 
     @property
     def largest(self) -> int:
-        """The most bytes that an owner may send."""
+        """Maximum size of a participant's upload in bytes."""
         capacity = self.config.clients.rows_per_client
         return max(UploadSizes.of(form, capacity).whole for form in self.forms.values())
 
     def client(self, request: web.Request) -> str:
-        """Which owner asks, by certificate. Raises IngestError (403) for anyone else."""
+        """Name of the requesting participant, by certificate. Raises IngestError (403) for any other requester."""
         name = _name_of(request, _EXPECTED_OWNER)
         if name in [party.name for party in self.config.require_parties()]:
             what = f"{name!r} is a compute server of this run"
@@ -83,7 +83,7 @@ class RequestValidator:
         return name
 
     def check_server(self, request: web.Request) -> None:
-        """Raises IngestError (403) unless one of the two other servers asks, by its name and its pinned key."""
+        """Raises IngestError (403) unless one of the two other servers asks, identified by name and pinned key."""
         try:
             name, key = _name_and_key(_tls(request).getpeercert(binary_form=True) or b"")
         except (CertificateError, ValueError) as error:
@@ -97,7 +97,7 @@ class RequestValidator:
         raise IngestError(403, what, where=_REQUESTER, expected=_EXPECTED_SERVER)
 
     def check_run(self, request: web.Request) -> None:
-        """Raises IngestError (404) where the path names another run."""
+        """Raises IngestError (404) if the path names another run."""
         run = request.match_info["run"]
         if run != self.config.run.id:
             raise IngestError(
@@ -108,9 +108,9 @@ class RequestValidator:
             )
 
     def check_version(self, request: web.Request) -> None:
-        """Raises IngestError (400; 503 for a server, which tries again) where the request is of another version.
+        """Raises IngestError (400; 503 for a server, which tries again) if the request is of another version.
 
-        A question may leave it out: tools ask, too.
+        A GET may leave the header out, since other tools ask, too.
         """
         said = request.headers.get(INGEST_HEADER)
         if said == str(INGEST_VERSION) or (said is None and request.method == "GET"):
@@ -124,7 +124,7 @@ class RequestValidator:
         )
 
     def validate_upload(self, request: web.Request) -> SignedUpload:
-        """What an owner is about to send, by its headers. Raises IngestError."""
+        """The upload that a participant is about to send, by its headers. Raises IngestError."""
         client = self.client(request)
         self.check_run(request)
         certificate = _tls(request).getpeercert(binary_form=True) or b""
@@ -137,7 +137,7 @@ class RequestValidator:
         return upload
 
     def validate_withdrawal(self, request: web.Request) -> SignedWithdrawal:
-        """What the owner that asks withdraws, by its headers. Raises IngestError."""
+        """The requester's withdrawal, by its headers. Raises IngestError."""
         client = self.client(request)
         self.check_run(request)
         certificate = _tls(request).getpeercert(binary_form=True) or b""
@@ -160,7 +160,7 @@ class RequestValidator:
         return signed
 
     def validate_forwarded(self, request: web.Request) -> SignedUpload:
-        """The upload of which another server is about to send a part, by its headers. Raises IngestError."""
+        """The upload whose part another server is about to send, by its headers. Raises IngestError."""
         self.check_server(request)
         self.check_run(request)
         try:
@@ -172,7 +172,7 @@ class RequestValidator:
         return upload
 
     def _check(self, upload: SignedUpload) -> None:
-        """Raises IngestError (403) unless its own client has signed the upload, (422) where it does not fit."""
+        """Raises IngestError (403) unless its own client has signed the upload, (422) if it does not fit."""
         try:
             upload.check(self.authority)
         except CertificateError as error:
@@ -188,13 +188,13 @@ class RequestValidator:
         try:
             self._check_fit(upload.submission)
         except IngestError as error:
-            # Whatever does not fit, it follows from that.
+            # Another configuration is the reason for any misfit of the fields.
             other = upload.submission.config != self.digest
             error.reason = OTHER_CONFIG if other else error.reason
             raise
 
     def _check_fit(self, submission: Submission) -> None:
-        """Raises IngestError (422) where the submission is one of another workload, ring, form or number of rounds."""
+        """Raises IngestError (422) if the submission has another workload, ring, form or number of rounds."""
         for field, value, right in (
             ("Syncret-Workload", submission.workload, [self.workload]),
             ("Syncret-Cells", submission.cells, [self.cells]),
@@ -221,7 +221,7 @@ class RequestValidator:
                 expected=f"1 to {last}" if last > 1 else "1",
             )
         if submission.config != self.digest:
-            # Another epsilon, say: the owner did not agree to what this run does with its rows.
+            # Another epsilon, for example: the participant did not agree to this run's use of its rows.
             raise IngestError(
                 422,
                 f"made with another configuration ({submission.config[:12]})",
@@ -230,13 +230,13 @@ class RequestValidator:
             )
 
     def _forms_of(self, client: str) -> list[str]:
-        """What an owner may send: in a run with sources, rows of its own one."""
+        """Forms that a participant may send: in a run with sources, rows of its own source."""
         if not self.config.sources or client not in self.config.owners:
             return list(self.forms)
         return [SOURCE_ROWS[self.config.source_of(client)]]
 
     def _check_capacity(self, submission: Submission) -> None:
-        """Raises IngestError (422) for a capacity beyond the run's bound, or another one where it bounds nothing."""
+        """Raises IngestError (422) for a capacity above the run's bound, or another one in forms without capacities."""
         bound = self.config.clients.rows_per_client
         own = self.forms[submission.form].by_capacity
         if not (submission.capacity <= bound if own else submission.capacity == bound):
@@ -260,7 +260,7 @@ class RequestValidator:
 
 @functools.lru_cache(maxsize=8)
 def _name_and_key(certificate: bytes) -> tuple[str, str]:
-    """The common name and the ``key_hash`` of a certificate (DER); of servers it is the same with each part."""
+    """Common name and ``key_hash`` of a certificate (DER); cached, since a server sends the same one with each part."""
     found = certificate_from_der(certificate)
     return common_name(found, "the server's certificate"), key_hash(found)
 
@@ -273,7 +273,7 @@ def _tls(request: web.Request) -> ssl.SSLObject:
 
 
 def requester_name(request: web.Request) -> str | None:
-    """The name in the certificate of whoever asks; None where there is none."""
+    """Name in the requester's certificate; None without one."""
     try:
         return peer_name(_tls(request))
     except CertificateError:

@@ -1,13 +1,14 @@
-"""Which data owners are counted: the three servers wait, compare what they hold, and add shares to the running total.
+"""Admission of participants: the three servers wait, compare their submissions, and add shares to the running total.
 
-A client is counted from its first round on, once all three servers hold their parts of the same upload of it, which its
-owner signed, its components are the same at both their holders (`parties.mpc.participants.consistency`) and its counts
-are within their bound. Until a round begins with it, its owner may withdraw or replace it: what was added is subtracted
-again, on shares, at all three servers at the same point (`parties.mpc.participants.listing`). What the operators of all
-three ask (`parties.session.operator_commands`) is done at such a point, too. What was sent, and how it becomes shares
-of counts, is the input form's part (`parties.mpc.inputs`). Secret: components, their digests (to the server that lacks
-the component), and totals. Public: client names, first rounds, who is counted, who is not. Source: protocols/README.md,
-section 2; FLAIM paper, Alg. 3.
+A client is counted from its first round on under three conditions: all three servers hold their parts of the same
+signed upload, its components are the same at both their holders (`parties.mpc.participants.consistency`), and its
+counts are within their bound. Until a round begins with it, its participant may withdraw or replace it: its shares are
+subtracted again, at all three servers at the same point (`parties.mpc.participants.listing`). Commands of all three
+operators (`parties.session.operator_commands`) are carried out at such a point, too. The input form defines the values
+sent and their conversion into shares of counts (`parties.mpc.inputs`).
+
+Secret: components, their digests (to the server that lacks the component), and totals. Public: client names, first
+rounds, counted and excluded clients. Source: protocols/README.md, section 2; FLAIM paper, Alg. 3.
 """
 
 import asyncio
@@ -72,18 +73,18 @@ from protocols.fields import encode
 from protocols.transcript import Transcript, Value
 
 _FIRST_SYNC_PAUSE_S = 0.4
-"""While data owners come: who comes within it is counted in together, in the rounds that one alone would take."""
+"""First pause between synchronisations, in seconds; clients that arrive within it are counted together."""
 _POLL_S = 0.1
 _LISTING_SHARE = 0.1
-"""Of a server's time while it waits, at most, that goes into lists."""
+"""Maximum share of a waiting server's time that goes into listings."""
 
 
 class Admission:
-    """The clients counted so far, and this server's share of their counts' running total.
+    """Clients counted so far, and this server's share of their counts' running total.
 
-    ``forms`` are those that clients may send, by name; ``cells`` is the total's length; ``recorded`` are the rounds
-    whose inputs were recorded before a restart: nobody is added to them. ``on_close`` is called, from a thread, when
-    all three operators have closed the run to data owners.
+    ``forms`` are the forms that clients may send, by name; ``cells`` is the total's length; ``recorded`` are the rounds
+    whose inputs were recorded before a restart: no client is added to them. ``on_close`` is called, from a thread, when
+    all three operators have closed the run to participants.
     """
 
     def __init__(
@@ -119,26 +120,26 @@ class Admission:
         self._on_waiting = on_waiting
         self._on_counting = on_counting
         self._registry = submissions.registry
-        """Who is held, counted and excluded; what was added or excluded since the last round may be taken back."""
+        """Held, counted and excluded clients; changes since the last round may be undone."""
         self._revoked: set[str] = set()
-        """Whom all three operators revoke."""
+        """Clients that all three operators revoke."""
         self._enrolling = True
         self._finishing = False
         self._round = 0
         self._last_arrival = time.monotonic()
-        """When the last data owner came that is counted or held."""
+        """Monotonic time of the last arrival of a counted or held client, in seconds."""
         self._incomplete: dict[str, IncompleteSubmission] = {}
-        """Whose uploads some servers lack: they alone are in memory as many as they are."""
+        """Clients whose uploads some servers lack; the only collection in memory that grows with participants."""
         self._total: RunningTotal | None = None
         self._recount_due = False
         self._added_s = 0.0
-        """How long adding batches has taken so far."""
+        """Time spent so far on adding batches, in seconds."""
         self.seconds = 0.0
-        """How long counting in has taken so far, waiting included."""
+        """Time spent so far on admission, waiting included, in seconds."""
 
     @property
     def clients(self) -> Collection[str]:
-        """Who is counted by now."""
+        """Clients counted so far."""
         return () if self._total is None else self._registry.members.names
 
     def __repr__(self) -> str:
@@ -146,9 +147,9 @@ class Admission:
 
     @property
     def records(self) -> list[ParticipantRecord]:
-        """What has become of the data owners that any server listed, as if the run ended now; by client.
+        """Records of the participants that any server listed, as if the run ended now; by client.
 
-        Where nobody is counted in, because all rounds are done, what was kept of that.
+        If this process admits no one because all rounds are done, the stored records.
         """
         if self._total is None:
             return self._submissions.records()
@@ -165,15 +166,15 @@ class Admission:
         yield from left.values()
 
     def recount_with(self, forms: Mapping[str, InputForm], cells: int) -> None:
-        """From now on the total has other ``cells``, which ``forms`` count: everybody in it is counted again."""
+        """Replaces the total's ``cells`` and the ``forms`` from now on: all clients in it are counted again."""
         self._forms, self._cells, self._recount_due = forms, cells, self._total is not None
 
     async def admit(self, round: int) -> RunningTotal:
-        """The running total for ``round``, with everyone whose first round has come and who is complete everywhere.
+        """Running total for ``round``, with every client whose first round has come and that is complete everywhere.
 
-        The first call of a run waits for clients, adding them as they come; later ones take who is there.
-        Raises TooFewClients where less than the configured minimum is counted, FinishedEarly where all three operators
-        end the run with the rounds before this one, ChannelError, ProtocolViolation.
+        The first call of a run waits for clients, adding them as they come; later calls take the clients that are
+        there. Raises TooFewClients if fewer than the configured minimum are counted, FinishedEarly if all three
+        operators end the run with the rounds before this one, ChannelError, ProtocolViolation.
         """
         started = time.perf_counter()
         if self._total is None:
@@ -202,7 +203,7 @@ class Admission:
         key = await asyncio.to_thread(self._submissions.commitment_key)
         commitment = await asyncio.to_thread(self._total.commitment, key)
         self._transcript.note(TOTAL.what, round=round, commitment=encode(commitment))
-        # What may be used after a restart is committed to first.
+        # The commitment is on disk before the total, which a restart may use.
         self._transcript.flush()
         await asyncio.to_thread(self._submissions.save_total, self._total)
         await asyncio.to_thread(self._submissions.save_records, self._records())
@@ -210,9 +211,9 @@ class Admission:
         return self._total
 
     def _check_recorded(self, round: int) -> None:
-        """Raises CheckFailed where a round that was recorded would be counted without somebody who is in it.
+        """Raises CheckFailed if a recorded round would be counted without one of its members.
 
-        Nothing is kept then: one server that lacks an upload, or says so, would keep the run from ending for good.
+        Nothing is stored then: one server that lacks an upload, or claims so, would keep the run from ever ending.
         """
         lacking = {c: item.missing for c, item in self._incomplete.items() if item.final}
         if round in self._recorded and lacking:
@@ -224,7 +225,7 @@ class Admission:
             )
 
     def _check_sources(self) -> None:
-        """Raises TooFewClients where a source has nobody: nothing would join, and noise alone be paid for."""
+        """Raises TooFewClients if a source has no counted client: no row would join, and noise alone be paid for."""
         for source in self._config.sources:
             if not any(entry.counted for entry in self._registry.find(source.owners).values()):
                 raise TooFewClients(
@@ -233,7 +234,10 @@ class Admission:
                 )
 
     def _can_join(self, groups: Sequence[FormGroup]) -> bool:
-        """Whether there are sources, and enough due to join; else the run ends, and a restart waits for more."""
+        """True if there are sources and enough due clients to join.
+
+        Otherwise the run ends, and a restart waits for more.
+        """
         there = {stored.submission.client for _, group in groups for stored in group}
         return (
             bool(self._config.sources)
@@ -242,13 +246,13 @@ class Admission:
         )
 
     async def _prove(self, round: int) -> None:
-        """Nothing is kept that rests on something unproved: after a restart nobody could prove it any more."""
+        """Proves pending products before a total is stored: after a restart no server could prove them any more."""
         if self._ctx.verifier is not None:
             with self._ctx.step(CLIENTS_COUNT.name, round=round) as c:
                 await self._ctx.verifier.settle(c)
 
     async def _common_total(self, round: int) -> RunningTotal:
-        """The latest total that all three servers hold for the same uploads; else zero: submissions are kept."""
+        """Latest total that all three servers hold for the same uploads; else zero, since submissions are kept."""
         held = {
             number: members_digest(self._submissions.load_total(number, self._ctx.pid).members)
             for number in self._submissions.total_rounds()
@@ -280,9 +284,9 @@ class Admission:
         return RunningTotal(total.round, total.share, self._registry.members)
 
     async def _count_while_waiting(self, round: int) -> None:
-        """Until each server has all it expects, is told that no more will come, or has waited long enough.
+        """Admits clients until each server has all expected ones, or expects no more, or has waited long enough.
 
-        They tell one another at growing intervals, so that a silent server is noticed within the receive deadline.
+        The servers synchronise at growing intervals, so that a silent server is noticed within the receive deadline.
         """
         deadline = time.monotonic() + enrollment_wait_s(self._config.clients)
         longest = self._config.timeouts.receive_s / 4
@@ -294,7 +298,8 @@ class Admission:
             ready = self._effects.once_json("ready", lambda: self._ready(deadline))
             all_ready = await self._admit_due(round, ready=ready, hold=True, last=False)
             if self._registry.held and (all_ready or self._batch_is_full):
-                # An owner may have thought better of it meanwhile: counted is what all three have now.
+                # A participant may have withdrawn or replaced a held upload meanwhile, so the servers agree anew before
+                # counting.
                 self._registry.release()
                 await self._admit_due(round, ready=ready, hold=False, last=all_ready)
             listed_s = time.monotonic() - began - (self._added_s - added_s)
@@ -306,7 +311,7 @@ class Admission:
 
     @property
     def _batch_is_full(self) -> bool:
-        """Whether who is held back fills a batch of any form."""
+        """True if the held clients fill a batch of any form."""
         forms = {form.together: form for form in self._forms.values()}
         return any(
             forms[kind].exceed_batch(owners, rows)
@@ -324,7 +329,7 @@ class Admission:
             or now >= deadline
             or (self._has_minimum and self._commands.asked.close)
             or (self._has_minimum and grace_s is not None and now >= self._last_arrival + grace_s)
-            # Owners were waited for before the first round, which came to its end.
+            # The first round is over, so the wait for participants is, too.
             or (self._has_minimum and self._round > 0)
         )
 
@@ -336,12 +341,12 @@ class Admission:
 
     @property
     def _n_complete(self) -> int:
-        """How many are counted, or held to be."""
+        """Number of counted and held clients."""
         return self._registry.counted + self._registry.held
 
     @property
     def _has_minimum(self) -> bool:
-        """Whether the run can do with these."""
+        """True if the complete clients are enough for the run."""
         return self._n_complete >= self._config.clients.minimum
 
     def _wait_status(self, stored: int, left_s: float) -> WaitStatus:
@@ -349,19 +354,22 @@ class Admission:
         return WaitStatus(stored, self._n_complete, left_s, incomplete, told=by_server)
 
     async def _sleep(self, pause: float, deadline: float) -> None:
-        """For ``pause`` seconds, or until this server is ready."""
+        """Sleeps for ``pause`` seconds, or until this server is ready."""
         until = min(time.monotonic() + pause, deadline)
         while (left := until - time.monotonic()) > 0 and not self._ready(deadline):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), min(left, _POLL_S))
 
     async def _admit_due(self, round: int, *, ready: bool, hold: bool, last: bool) -> bool:
-        """Count in who is due by ``round``, page by page, in one order; whether all three servers are ready to go on.
+        """Counts the clients due by ``round``, page by page, in one order; True if all three servers are ready.
 
-        Due is who is not counted yet and the same at all three; what was withdrawn or replaced is gone then. Clients of
-        round 1 are counted in the initial measurements (round 0) already. Where servers work for every batch, a few
-        owners at a time would cost as much as many: with ``hold`` such forms' owners are put on the roll and wait, and
-        else who fills no batch is, unless these are the ``last`` of the round. All three hold the same.
+        A client is due if it is not counted yet and its upload is the same at all three servers; withdrawn and replaced
+        uploads are removed at the same point. Clients of round 1 are counted in the initial measurements (round 0)
+        already.
+
+        For forms with work for every batch, a few clients at a time would cost as much as many. With ``hold``, clients
+        of such forms are entered in the registry and wait; without, the clients that fill no batch wait, unless this is
+        the ``last`` call of the round. All three servers hold the same clients.
         """
         batching, all_ready = Batcher(self._forms), False
         async for heard, due in self._synchronized(round, ready=ready):
@@ -375,7 +383,7 @@ class Admission:
                 await self._add(form, submissions, round)
         remaining = batching.remainder()
         if last and self._enrolling and self._can_join(remaining):
-            # Rows are joined once.
+            # Rows are joined once, so the run is closed before the join.
             self._enrolling = False
             await asyncio.to_thread(self._on_close)
         for form, submissions in remaining:
@@ -386,7 +394,7 @@ class Admission:
         return all_ready
 
     def _hold_due(self, due: Sequence[StoredSubmission]) -> list[StoredSubmission]:
-        """Those of ``due`` whose forms the servers work for, batch by batch, are held; the others."""
+        """Holds clients of ``due`` whose forms have work for every batch, and returns the other submissions."""
         for form in self._forms.values():
             if form.by_capacity:
                 waiting = [s for s in due if self._forms[s.submission.form] is form]
@@ -396,11 +404,11 @@ class Admission:
     async def _synchronized(
         self, round: int, *, ready: bool
     ) -> AsyncIterator[tuple[SyncPage, list[StoredSubmission]]]:
-        """What the three servers say, page by page, and who is due by it; what they ask and take back is done then."""
+        """Yields the three servers' pages with the due submissions; carries out commands and withdrawals on the way."""
         commands = CommandSet.from_dict(
             self._effects.once_json("asked", lambda: self._commands.asked.to_dict())
         )
-        # Rows that are joined are so once, with everybody's: who comes after that comes too late.
+        # Rows of all sources are joined once: a client that comes after that comes too late.
         joined = self._config.sources and self._registry.counted
         pages = sync_participants(
             self._ctx,
@@ -421,12 +429,13 @@ class Admission:
             yield heard, [heard.mine[item] for item in found.due.values()]
 
     async def _resolve_page(self, heard: SyncPage, round: int) -> Agreement:
-        """What a page comes to."""
+        """Agreement on a page."""
         clients = set[str]().union(*(one.names() for one in heard.listings))
         final = self._submissions.finalized_among(clients)
         found = agree_on_listings(heard.listings, final, round, self._registry.settled(clients))
         await self._remove_withdrawn(found, round)
-        # What was withdrawn or excluded is decided on; what its owner sent after it is not, and may not be lost unseen.
+        # A withdrawn or excluded upload is decided on. A later upload of its participant is not, and must not be lost
+        # unnoticed.
         left = self._submissions.unregistered_finalized(heard.after, heard.upto)
         missing = found.incomplete | find_lost(heard.listings, left, round)
         known = self._registry.find(missing)
@@ -440,7 +449,7 @@ class Admission:
         return found
 
     async def _apply_commands(self, agreed: CommandSet, round: int) -> None:
-        """Do what all three operators ask."""
+        """Carries out the commands of all three operators."""
         if agreed.close and self._enrolling and self._has_minimum:
             self._enrolling = False
             self._transcript.note(CLOSED.what, round=round)
@@ -454,7 +463,7 @@ class Admission:
                 await self._revoke(sorted(revoked), round)
 
     async def _revoke(self, clients: Sequence[str], round: int) -> None:
-        """Take out what there is of ``clients``, and delete it; it does not come back."""
+        """Removes uploads of ``clients`` and deletes them for good."""
         known = self._registry.find(clients)
         gone = {c: entry for c, entry in known.items() if not entry.gone}
         uploads: dict[str, Value] = {c: gone[c].upload if c in gone else "" for c in clients}
@@ -469,10 +478,10 @@ class Admission:
                 self._registry.exclude([(record, MAX_VERSION)])
 
     async def _remove_withdrawn(self, found: Agreement, round: int) -> None:
-        """What owners have withdrawn, or replaced by what is due, is in the total no more, and gone.
+        """Removes uploads that are withdrawn, or replaced by a due one, from the total, and deletes them.
 
-        Shares are deleted after they were subtracted; a server that is killed between the two hears of it again, or
-        lists what nobody else does.
+        Shares are deleted after they were subtracted; a server that is killed between the two hears of the withdrawal
+        again, or lists an upload that no other server lists.
         """
         known = self._registry.find([*found.withdrawn, *found.due])
         gone = [
@@ -502,7 +511,7 @@ class Admission:
                 await asyncio.to_thread(self._submissions.settle, client, item.version - 1)
 
     async def _subtract(self, gone: Sequence[RegistryEntry], round: int) -> None:
-        """Take uploads out of the total, of those that are in it, and forget that they were decided on."""
+        """Subtracts uploads from the total, as far as they are in it, and drops their registry entries."""
         limit = RowLimit(NO_CHECK, self._config.clients.rows_per_client)
         inside = (self._submissions.stored(e.client, e.upload) for e in gone if e.counted)
         for form, submissions in in_batches(self._forms, inside):
@@ -517,7 +526,7 @@ class Admission:
         self._registry.drop(entry.client for entry in gone)
 
     async def _recount(self, round: int) -> None:
-        """Everybody in the total, in its order, into new cells, where ``recount_with`` has been called."""
+        """Counts all members of the total again, in its order, into new cells, if ``recount_with`` has been called."""
         if not self._recount_due:
             return
         self._recount_due = False
@@ -550,7 +559,7 @@ class Admission:
     async def _add(
         self, form: InputForm, submissions: Sequence[StoredSubmission], round: int
     ) -> None:
-        """Compare and add the shares of one batch of clients."""
+        """Compares and adds the shares of one batch of clients."""
         began = time.monotonic()
         limit = RowLimit(self._config.run.check, self._config.clients.rows_per_client)
         batch = await self._batch(submissions, round, limit)
@@ -581,7 +590,7 @@ class Admission:
     def _announce_batch(
         self, form: InputForm, batch: SubmissionBatch, note: Note = COUNTING
     ) -> SubmissionBatch:
-        """Say whose rows are counted, before it begins."""
+        """Notes the batch in the transcript before its rows are counted."""
         capacities: Value = {s.submission.client: s.submission.capacity for s in batch.submissions}
         self._transcript.note(
             note.what, round=batch.round, form=form.together, capacities=capacities
@@ -604,12 +613,12 @@ class Admission:
 
 
 def _is_on_page(heard: SyncPage, client: str) -> bool:
-    """Whether a page is of ``client``."""
+    """True if ``client`` is in the page's range of names."""
     return heard.after < client and (heard.upto is None or client <= heard.upto)
 
 
 def _is_superseded(known: RegistryEntry, found: Agreement) -> bool:
-    """Whether its owner has withdrawn it, or a later version is due in its place."""
+    """True if the participant has withdrawn the entry's upload, or a later version is due instead."""
     signed = found.withdrawn.get(known.client)
     withdrawn = signed is not None and known.version <= signed.withdrawal.version
     return withdrawn or known.client in found.due

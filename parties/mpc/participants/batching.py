@@ -1,6 +1,6 @@
-"""Submissions that are agreed on, page by page, in the batches that they are counted in.
+"""Batches of agreed submissions, filled page by page.
 
-Provides ``Batcher``, and ``in_batches``, which goes through many. Public: all of it.
+``Batcher`` collects submissions; ``in_batches`` iterates over the batches of many. All values here are public.
 """
 
 from collections import defaultdict
@@ -12,19 +12,19 @@ from parties.mpc.inputs import InputForm
 from parties.mpc.records import StoredSubmission
 
 FormGroup: TypeAlias = tuple[InputForm, tuple[StoredSubmission, ...]]
-"""What is counted at once, and the form that does it."""
+"""Submissions that are counted at once, and their form."""
 _MAX_BATCH = 1000
 
 
 class Batcher:
-    """Keeps of all that is added what does not fill a batch yet, by the forms that are counted together."""
+    """Holds the added submissions that do not fill a batch yet, by forms that are counted together."""
 
     def __init__(self, forms: Mapping[str, InputForm]) -> None:
         self._forms = forms
         self._waiting: dict[str, list[StoredSubmission]] = defaultdict(list)
 
     def add(self, due: Iterable[StoredSubmission]) -> list[FormGroup]:
-        """The batches that are full with ``due``."""
+        """Adds ``due`` and returns the batches that are full with them."""
         for stored in due:
             self._waiting[self._forms[stored.submission.form].together].append(stored)
         full: list[FormGroup] = []
@@ -36,7 +36,7 @@ class Batcher:
         return full
 
     def remainder(self) -> list[FormGroup]:
-        """What has filled no batch; nothing is kept any more."""
+        """Submissions that fill no batch; the batcher is empty after that."""
         waiting = [waiting for _, waiting in sorted(self._waiting.items())]
         self._waiting.clear()
         return [(self._form(left), tuple(left)) for left in waiting]
@@ -48,7 +48,7 @@ class Batcher:
 def in_batches(
     forms: Mapping[str, InputForm], submissions: Iterable[StoredSubmission]
 ) -> Iterator[FormGroup]:
-    """All of ``submissions`` in batches, each as it is full."""
+    """All ``submissions`` in batches, each as soon as it is full."""
     batching, left = Batcher(forms), iter(submissions)
     while some := list(islice(left, _MAX_BATCH)):
         yield from batching.add(some)

@@ -1,15 +1,16 @@
-"""Whether the two holders of each component of a submission have the same one, and who says that they have not.
+"""Comparison of components: the two holders of each component of a submission must have the same one.
 
-Provides ``compare_components`` and the ``Accusation`` that a client is excluded by. Digests go round, each to the next
-server, which holds the component as well. A server that finds another one than its own says so to both others; then
-both holders of that component show what they hold, in all three transcripts.
+``compare_components`` returns an ``Accusation`` for each client that is to be excluded. Digests go round, each to the
+next server, which holds the component as well. A server that finds a different digest than its own accuses the client
+to both others; then both holders of that component show their digests, in all three transcripts.
 
-What they show is the digest under a key that only the two have (their common keystream): to the third server a plain
-digest of a component would be a test for guesses of the counts. It commits its writer all the same: a holder that lets
-an owner have that key lets it see who of the two showed what it had sent. Two holders that show the same contradict
-what one of them said before, and the run ends: no server can drop an owner without showing a digest of its own.
+The shown value is the digest under a key that only the two holders have (their common keystream): for the third server,
+a plain digest of a component would be a test for guesses of the counts. The keyed digest still commits its writer: a
+holder that gives the participant that key lets it see which of the two showed the digest of the component that it had
+sent. Two holders that show the same digest contradict the accusation that one of them made before, and the run ends: no
+server can drop a participant without showing a digest of its own.
 
-Secret: digests of components, to the server that lacks the component. Public: who accuses whom, and what is shown.
+Secret: digests of components, to the server that lacks the component. Public: accusations, and the shown digests.
 """
 
 import json
@@ -31,23 +32,23 @@ from protocols.transcript import Value
 from protocols.upload import check_component
 
 DigestsByServer = Mapping[int, Mapping[int, str]]
-"""By component and holder: what the holder shows, in hexadecimal."""
+"""Shown digests in hexadecimal, by component and holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """A client of whom servers say, each of its own component, that its holders differ: by component what they show."""
+    """A client whose component holders report a difference: by component, the digests that they show."""
 
     client: str
     shown: DigestsByServer
 
     @property
     def by(self) -> tuple[int, ...]:
-        """The servers that say so."""
+        """Servers that accuse the client, each for its own component."""
         return tuple(sorted(self.shown))
 
     def to_dict(self) -> dict[str, Value]:
-        """For a transcript."""
+        """Form for a transcript."""
         return {
             "client": self.client,
             "shown": {
@@ -58,7 +59,7 @@ class Accusation:
 
 
 class _DisputedComponent(NamedTuple):
-    """A component of client number ``client`` that its own server has otherwise than the server before."""
+    """A component of client number ``client`` that differs between its own server and the server before."""
 
     client: int
     component: int
@@ -71,11 +72,11 @@ class _DisputedComponent(NamedTuple):
 async def compare_components(
     ctx: Context, batch: Sequence[StoredSubmission]
 ) -> tuple[Accusation, ...]:
-    """Who of a batch is not to be counted.
+    """Compares the components of a batch and returns the clients that are not to be counted.
 
     Leaks: the accusations; digests of accused components under a key of their two holders. Rounds: 5, with a disputed
-    component 7. Communication: a digest a client, the accusations, and what is shown, both echoed. Raises ChannelError,
-    ProtocolViolation, also where a server tells the others different things.
+    component 7. Communication: a digest a client, the accusations, and the shown digests, both echoed. Raises
+    ChannelError, ProtocolViolation, also if a server tells the others different things.
     """
     found = await _disputed_components(ctx, batch)
     mine = dict.fromkeys(found, Exclusion.COMPONENTS_DIFFER)
@@ -94,7 +95,7 @@ async def compare_components(
 
 
 async def _disputed_components(ctx: Context, batch: Sequence[StoredSubmission]) -> list[str]:
-    """The clients whose own component here is not what the server before holds as its next one."""
+    """Clients whose own component here differs from the next component of the server before."""
     digests = b"".join(bytes.fromhex(stored.next_digest) for stored in batch)
     received = b""
     for sender in range(3):
@@ -118,7 +119,7 @@ async def _disputed_components(ctx: Context, batch: Sequence[StoredSubmission]) 
 async def _reveal_digests(
     ctx: Context, batch: Sequence[StoredSubmission], disputed: Sequence[_DisputedComponent]
 ) -> dict[str, dict[int, dict[int, str]]]:
-    """What the holders of disputed components show, by client. Raises ProtocolViolation where it is no dispute."""
+    """Digests that the holders of disputed components show, by client. Raises ProtocolViolation if two are equal."""
     mine = [_blinded(ctx, batch, item) if ctx.pid in item.holders else None for item in disputed]
     exchanged = await ctx.exchange(json.dumps(mine).encode())
     await echo(ctx, dict(enumerate(exchanged)))
@@ -132,7 +133,7 @@ async def _reveal_digests(
         before, own = item.holders
         digests = {pid: str(replies[pid][number]) for pid in item.holders}
         if digests[before] == digests[own]:
-            # This server knows whether the liar is the other one; the third one cannot.
+            # A holder knows that the other holder is the liar; the third server cannot tell.
             liar = before if ctx.pid == own else own
             raise ProtocolViolation(
                 f"parties {before} and {own} show the same component of {client!r}, of which party {own} said that "
@@ -144,7 +145,7 @@ async def _reveal_digests(
 
 
 def _blinded(ctx: Context, batch: Sequence[StoredSubmission], item: _DisputedComponent) -> str:
-    """The digest of a disputed component under a fresh key of its two holders."""
+    """Digest of a disputed component under a fresh key of its two holders."""
     stored = batch[item.client]
     digest = stored.own_digest if item.component == ctx.pid else stored.next_digest
     key = ctx.common(item.component, R32, (KEY_BYTES // R32.itemsize,))
@@ -153,7 +154,7 @@ def _blinded(ctx: Context, batch: Sequence[StoredSubmission], item: _DisputedCom
 
 
 def _accusations(reply: bytes, pid: int, clients: Sequence[str]) -> set[str]:
-    """Whom of a batch a server accuses. Raises ProtocolViolation for any other reason than the one that it may have."""
+    """Clients of a batch that a server accuses. Raises ProtocolViolation for any reason but COMPONENTS_DIFFER."""
     try:
         said = {client: Exclusion(reason) for client, reason in json.loads(reply).items()}
     except (ValueError, AttributeError, RecursionError) as error:
@@ -164,7 +165,7 @@ def _accusations(reply: bytes, pid: int, clients: Sequence[str]) -> set[str]:
 
 
 def _digests(reply: bytes, pid: int, held: Sequence[bool]) -> list[str | None]:
-    """What a server shows: a digest for each disputed component that it holds."""
+    """Digests that a server shows, one for each disputed component that it holds. Raises ProtocolViolation."""
     try:
         shown = [_digest(item) for item in json.loads(reply)]
     except (ValueError, TypeError, RecursionError):

@@ -1,10 +1,11 @@
-"""What the servers tell one another of the owners that are here, and what they conclude from it, all three the same.
+"""Listings of participants that the servers exchange, and the agreement that all three conclude from them.
 
-Provides ``Listing``, a page of one server's, made of a ``Page`` of what it holds, and ``agree_on_listings``, which
-makes of three of them who is due, which earlier versions go, and who has withdrawn; ``agreed_finalized``, after a
-restart, who is counted for good. Of a client's versions the highest counts that all three have: an upload that replaces
-one either takes its place at all three or at none. A withdrawal holds as soon as any server shows it, for its owner has
-signed it: one that keeps it back, or that makes one up, changes nothing. Public: everything here.
+``Listing`` is a page of one server's list, made of a ``Page`` of its store. ``agree_on_listings`` concludes from three
+listings the due uploads, the earlier versions to remove, and the withdrawals. ``agreed_finalized`` concludes the
+clients counted for good after a restart. Of a client's versions, the highest that all three servers have counts: an
+upload that replaces another takes effect at all three servers or at none. A withdrawal holds as soon as any server
+shows it, since the participant has signed it: a server that withholds or invents one changes nothing. All values here
+are public.
 """
 
 import json
@@ -24,14 +25,14 @@ from parties.session.operator_commands import CommandSet
 from protocols.errors import ProtocolViolation
 
 MAX_PAGE_UPLOADS, MAX_PAGE_WITHDRAWALS = 1000, 100
-"""Uploads and withdrawals that a listing has at most: further ones come in the next."""
+"""Maximum numbers of uploads and of withdrawals in a listing: further ones come in the next."""
 MAX_PENDING_VERSIONS = 4
-"""Of one client's submissions that wait for the servers to agree on one; they are in one listing."""
+"""Maximum number of one client's submissions that wait for the servers to agree on one; all are in one listing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedUpload:
-    """An upload as servers list it to one another, by its digest."""
+    """An upload in a listing, by its digest."""
 
     client: str
     digest: str
@@ -41,9 +42,9 @@ class ListedUpload:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteSubmission:
-    """A submission that some servers listed in ``round`` and those ``missing`` it did not.
+    """A submission that the servers ``missing`` did not list in ``round``, although others did.
 
-    ``final``: it is counted for good.
+    ``final`` is True if the client is counted for good.
     """
 
     digest: str
@@ -54,7 +55,7 @@ class IncompleteSubmission:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawalScope:
-    """The run that withdrawals have to be of, its configuration's digest, and the ``authority`` that knows owners."""
+    """Required scope of withdrawals: the run, its configuration's digest, and the participants' ``authority``."""
 
     run: str
     config: str
@@ -63,7 +64,7 @@ class WithdrawalScope:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a server holds that is not decided, of clients by name: all up to ``upto``, or to the last one for None."""
+    """Undecided submissions and withdrawals of a server, of clients by name up to ``upto`` (None: up to the last)."""
 
     submissions: tuple[StoredSubmission, ...] = ()
     withdrawn: tuple[SignedWithdrawal, ...] = ()
@@ -72,9 +73,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The uploads that a server has and that are not counted yet, withdrawals, and whether it is ready to go on.
+    """Uncounted uploads and withdrawals of a server, and its readiness to go on.
 
-    Of clients by name, up to ``upto``, or to the last one for None. ``asked`` is what its operator asks of the run.
+    Of clients by name, up to ``upto`` (None: up to the last). ``asked`` are its operator's commands.
     """
 
     ready: bool
@@ -84,7 +85,7 @@ class Listing:
     upto: str | None = None
 
     def to_bytes(self) -> bytes:
-        """For the other servers."""
+        """Encoded form for the other servers."""
         uploads = sorted(self.uploads, key=lambda item: (item.client, item.version))
         return json.dumps(
             {
@@ -98,9 +99,9 @@ class Listing:
 
     @classmethod
     def parse(cls, reply: bytes, pid: int, scope: WithdrawalScope, after: str = "") -> Self:
-        """What server ``pid`` said of the clients behind ``after``.
+        """Parses server ``pid``'s listing of the clients behind ``after``.
 
-        Raises ProtocolViolation: malformed, of other clients, with a withdrawal that nobody signed, or more or less
+        Raises ProtocolViolation if it is malformed, of other clients, has an unsigned withdrawal, or is more or less
         than a page.
         """
         match _document(reply, pid):
@@ -121,7 +122,10 @@ class Listing:
         raise ProtocolViolation(f"party {pid} sent a malformed list of clients", pid)
 
     def _check_range(self, pid: int, after: str) -> None:
-        """Whether a page is where it belongs, and whole where others follow: else a server could go on for ever."""
+        """Raises ProtocolViolation for names out of range, or a page that ends too early.
+
+        Without this check, a server could send pages for ever.
+        """
         upto = self.upto
         if upto is not None:
             full = (
@@ -134,12 +138,12 @@ class Listing:
             raise ProtocolViolation(f"party {pid} lists clients out of their order", pid)
 
     def names(self) -> set[str]:
-        """The clients that something is said of."""
+        """Clients with an upload or a withdrawal in the listing."""
         withdrawn = {signed.withdrawal.client for signed in self.withdrawn}
         return withdrawn | {item.client for item in self.uploads}
 
     def up_to(self, last: str | None) -> "Listing":
-        """Without the clients behind ``last``, None for nobody."""
+        """The listing without the clients behind ``last`` (None: unchanged)."""
         if last is None or last == self.upto:
             return self
         uploads = frozenset(item for item in self.uploads if item.client <= last)
@@ -149,10 +153,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What three listings come to: ``due``, the upload that counts of each client that has one at all three servers.
+    """Conclusion from three listings: ``due`` is the upload that counts of each client with one at all three servers.
 
-    ``withdrawn`` is each client's withdrawal that reaches furthest; ``find_incomplete`` are those whose uploads are not
-    at all three.
+    ``withdrawn`` is each client's withdrawal with the highest version; ``incomplete`` are clients without a common
+    upload.
     """
 
     due: Mapping[str, ListedUpload] = field(default_factory=dict)
@@ -166,7 +170,7 @@ def agree_on_listings(
     round: int,
     settled: Mapping[str, int] | None = None,
 ) -> Agreement:
-    """What ``listings`` come to where clients are counted for good with the ``final`` upload of each.
+    """Agreement of ``listings``; ``final`` are the uploads of clients that are counted for good.
 
     Nothing of a client counts up to its ``settled`` version, which all three know to be withdrawn or decided on.
     """
@@ -197,7 +201,7 @@ def agree_on_listings(
 def find_incomplete(
     listings: Sequence[Collection[ListedUpload]], common: Collection[ListedUpload], round: int
 ) -> dict[str, IncompleteSubmission]:
-    """The clients that are listed and not in ``common``, by name: as the first server that lists it has it."""
+    """Clients that are listed and not in ``common``, by name, each with the upload of the first server with one."""
     there = {item.client for item in common}
     found: dict[str, IncompleteSubmission] = {}
     for listing in listings:
@@ -211,7 +215,7 @@ def find_incomplete(
 def find_lost(
     listings: Sequence[Listing], final: Mapping[str, str], round: int
 ) -> dict[str, IncompleteSubmission]:
-    """Of clients that are counted for good, which servers do not list the upload that is."""
+    """Clients counted for good, each with the servers that do not list its final upload."""
     there = [{item.digest for item in listing.uploads} for listing in listings]
     return {
         client: IncompleteSubmission(
@@ -222,10 +226,10 @@ def find_lost(
 
 
 def agreed_finalized(replies: Sequence[Sequence[Finalized]]) -> list[Finalized]:
-    """Who is counted for good, of what the three servers say of it: those of whom two say so.
+    """Clients counted for good by the word of at least two servers.
 
-    Nothing that a client is in is charged before all three have its round's total on their disks, and with it who is
-    final. So one that says so alone was killed before, or lies.
+    Nothing with a client in it is charged before all three servers have the round's total on disk, and with it the
+    final clients. So a server that alone claims a final client was killed before, or lies.
     """
     holders = Counter((item.client, item.upload) for finals in replies for item in finals)
     found: dict[str, Finalized] = {}
@@ -236,7 +240,7 @@ def agreed_finalized(replies: Sequence[Sequence[Finalized]]) -> list[Finalized]:
 
 
 def parse_resume_reply(reply: bytes, pid: int) -> tuple[dict[int, str], list[Finalized]]:
-    """The totals that server ``pid`` has, by round, and who is counted for good. Raises ProtocolViolation."""
+    """Totals that server ``pid`` has, by round, and its clients counted for good. Raises ProtocolViolation."""
     match _document(reply, pid):
         case {"totals": list() as totals, "final": list() as finals}:
             return dict(_parse_total(item, pid) for item in totals), [

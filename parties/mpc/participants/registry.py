@@ -1,10 +1,9 @@
-"""The roll of a count: which data owners are held for a batch, counted or excluded, as the three servers have agreed.
+"""Registry of participants that are held for a batch, counted or excluded, as the three servers have agreed.
 
-Provides ``ParticipantRegistry``, in a server's database, so that what a server has in memory does not grow with its
-owners, ``RegistryEntry``, one of them, and ``CountedMembers``, who is counted. It is of one process: a server that
-starts again begins a new one from the running total that it goes on with, and nothing in it is the word on who is
-counted for good (`parties.mpc.participants.finalized`). So it is entered hastily: a power failure may take it back.
-Public: all of it.
+``ParticipantRegistry`` lives in a server's database, so that memory does not grow with the number of participants. A
+registry belongs to one process: a restarted server begins a new one from the running total that it resumes with. The
+record of the clients counted for good is in `parties.mpc.participants.finalized`, so the registry is written with
+relaxed durability: a power failure may undo it. All values here are public.
 """
 
 import json
@@ -24,19 +23,22 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS gone (client TEXT PRIMARY KEY, version INTEGER NOT NULL)
     STRICT, WITHOUT ROWID""",
 )
-"""``place`` is that of a counted owner in the total, ``kind`` what its form is counted together with
-(``InputForm.together``); who is neither counted nor ``excluded`` is held. ``gone``: up to which version all three know
-that an owner has withdrawn, or is revoked."""
+"""Tables of the registry.
+
+In ``roll``, ``place`` is the position of a counted participant in the total, and ``kind`` the form's
+``InputForm.together``; a participant that is neither counted nor ``excluded`` is held. In ``gone``, ``version`` is the
+version up to which all three servers know that a participant has withdrawn, or is revoked.
+"""
 _INSERT = "INSERT OR REPLACE INTO roll VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _HELD = "place IS NULL AND excluded IS NULL"
 _AMONG_NAMES = "client IN (SELECT value FROM json_each(?))"
 _PAGE_ROWS = 1000
-"""Rows that are in memory at a time, of all that are gone through."""
+"""Rows in memory at a time, while all are iterated over."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryEntry:
-    """The upload of ``client`` that was decided on, of this ``version``, or is held; of who has gone there is none."""
+    """The upload of ``client`` and its ``version``, decided on or held; for a removed participant without an upload."""
 
     client: str
     version: int
@@ -46,17 +48,17 @@ class RegistryEntry:
 
     @property
     def held(self) -> bool:
-        """Whether it waits for a batch."""
+        """True if the upload waits for a batch."""
         return not self.counted and self.excluded is None
 
     @property
     def gone(self) -> bool:
-        """Whether its owner has withdrawn it, or is revoked: there is nothing to take out."""
+        """True if the participant has withdrawn, or is revoked: there is nothing to take out of the total."""
         return self.excluded in (Exclusion.WITHDRAWN, Exclusion.REVOKED)
 
 
 class CountedMembers(Collection[CountedMember]):
-    """Who is counted, as the roll has it when somebody looks: names and uploads, in the order of the total."""
+    """Counted clients and their uploads in the order of the total, read from the registry on each access."""
 
     def __init__(self, registry: "ParticipantRegistry") -> None:
         self._registry = registry
@@ -72,12 +74,12 @@ class CountedMembers(Collection[CountedMember]):
 
     @property
     def names(self) -> "CountedNames":
-        """Their names alone."""
+        """Names of the counted clients."""
         return CountedNames(self)
 
 
 class CountedNames(Collection[str]):
-    """The names of ``members``, in their order."""
+    """Names of ``members``, in their order."""
 
     def __init__(self, members: CountedMembers) -> None:
         self._members = members
@@ -93,7 +95,7 @@ class CountedNames(Collection[str]):
 
 
 class ParticipantRegistry:
-    """All methods may be called from any thread; all may raise StoreError."""
+    """Registry in a server's database. All methods may be called from any thread; all may raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -102,21 +104,21 @@ class ParticipantRegistry:
     def __repr__(self) -> str:
         return f"Roll({self._database.directory})"
 
-    # How many
+    # Numbers
 
     @property
     def counted(self) -> int:
-        """How many are counted."""
+        """Number of counted participants."""
         return self._size()[0]
 
     @property
     def held(self) -> int:
-        """How many are held."""
+        """Number of held participants."""
         return self._size()[1]
 
     @property
     def known(self) -> int:
-        """How many are held, counted or excluded."""
+        """Number of held, counted and excluded participants."""
         return self._size()[2]
 
     def _size(self) -> tuple[int, int, int]:
@@ -127,14 +129,14 @@ class ParticipantRegistry:
         return sizes
 
     def held_by_kind(self) -> list[tuple[str, int, int]]:
-        """By what is counted together: its name, how many are held, and the rows that they have by their capacities."""
+        """Kinds (``InputForm.together``), each with its number of held participants and their capacity in rows."""
         query = f"SELECT kind, count(*), sum(capacity) FROM roll WHERE {_HELD} GROUP BY kind"  # noqa: S608
         return [(kind, owners, rows) for kind, owners, rows in self._database.rows(query)]
 
-    # Who
+    # Entries
 
     def find(self, clients: Iterable[str]) -> dict[str, RegistryEntry]:
-        """Those of ``clients`` who are on the roll."""
+        """Entries of those ``clients`` that are in the registry."""
         query = f"SELECT client, version, upload, place, excluded FROM roll WHERE {_AMONG_NAMES}"  # noqa: S608
         return {
             client: RegistryEntry(
@@ -148,7 +150,7 @@ class ParticipantRegistry:
         }
 
     def settled(self, clients: Iterable[str]) -> dict[str, int]:
-        """Of ``clients``, up to which version all three have decided; held is not decided."""
+        """Version up to which all three servers have decided on each of ``clients``; a held upload is undecided."""
         names = list(clients)
         query = f"SELECT client, version FROM roll WHERE {_AMONG_NAMES} AND NOT ({_HELD})"  # noqa: S608
         settled: dict[str, int] = dict(self._rows_of(query, names))
@@ -160,16 +162,16 @@ class ParticipantRegistry:
 
     @property
     def members(self) -> CountedMembers:
-        """Who is counted."""
+        """Counted clients and their uploads, as a collection."""
         return CountedMembers(self)
 
     def counted_from(self) -> Iterator[CountedMember]:
-        """Who is counted, in the order of the total."""
+        """Counted clients and their uploads, in the order of the total."""
         query = "SELECT place, client, upload FROM roll WHERE place > ? ORDER BY place LIMIT ?"
         return ((client, upload) for _, client, upload in self._paged(query, -1))
 
     def records(self) -> Iterator[ParticipantRecord]:
-        """What has become of those decided on, by name."""
+        """Records of all decided participants, by name."""
         columns = "client, upload, round, excluded, servers"
         query = (
             f"SELECT {columns} FROM roll WHERE client > ? AND NOT ({_HELD}) ORDER BY client LIMIT ?"  # noqa: S608
@@ -177,17 +179,20 @@ class ParticipantRegistry:
         return (ParticipantRecord.from_row(*row) for row in self._paged(query, ""))
 
     def _paged(self, query: str, before: int | str) -> Iterator[Row]:
-        """The rows of a query for those whose first column is behind ``before``, a page in memory at a time."""
+        """Rows whose first column is behind ``before``, one page in memory at a time."""
         while page := self._database.rows(query, before, _PAGE_ROWS):
             yield from page
             before = page[-1][0]
 
-    # What is decided
+    # Decisions
 
     def begin(
         self, members: Iterable[CountedMember], rounds: Mapping[str, int], round: int
     ) -> None:
-        """A new roll, with who is in the total that is gone on with since ``rounds``, or ``round``; nobody is gone."""
+        """Begins a new registry with the ``members`` of the resumed total.
+
+        ``rounds`` has the round in which each was counted; for others it is ``round``.
+        """
         rows = (
             (client, 0, upload, "", 0, position, rounds.get(client, round), None, "[]")
             for position, (client, upload) in enumerate(members)
@@ -199,17 +204,17 @@ class ParticipantRegistry:
         self._sizes = None
 
     def hold(self, submissions: Iterable[StoredSubmission], kind: str) -> None:
-        """These are at all three servers, and wait for a batch to be full."""
+        """Holds submissions that are at all three servers, until a batch is full."""
         self._insert((*_leading_columns(s, kind), None, None, None, "[]") for s in submissions)
 
     def release(self) -> None:
-        """Nobody is held any more: it has to be agreed on anew."""
+        """Drops all held entries: the servers have to agree on them anew."""
         with self._database.relaxed_durability():
             self._database.enter(f"DELETE FROM roll WHERE {_HELD}", [()])  # noqa: S608
         self._sizes = None
 
     def count(self, submissions: Iterable[StoredSubmission], kind: str, round: int) -> None:
-        """These are in the total now, behind those that are."""
+        """Counts submissions, behind the members of the total."""
         last = self._database.row("SELECT max(place) FROM roll")
         position = 0 if last is None or last[0] is None else last[0] + 1
         self._insert(
@@ -218,14 +223,14 @@ class ParticipantRegistry:
         )
 
     def exclude(self, records: Iterable[tuple[ParticipantRecord, int]]) -> None:
-        """This became of owners, up to a version each."""
+        """Enters records of excluded participants, each with the version that the record covers."""
         self._insert(
             (s.client, version, s.digest, "", 0, None, s.round, s.excluded, json.dumps(s.by))
             for s, version in records
         )
 
     def drop(self, clients: Iterable[str]) -> None:
-        """Nothing is decided of ``clients``."""
+        """Drops the entries of ``clients``, so that nothing is decided on them."""
         with self._database.relaxed_durability():
             self._database.enter(
                 "DELETE FROM roll WHERE client = ?", ((client,) for client in clients)
@@ -233,7 +238,7 @@ class ParticipantRegistry:
         self._sizes = None
 
     def end(self, client: str, version: int) -> None:
-        """All three know that nothing of ``client`` is to be counted up to ``version``."""
+        """Enters that, as all three servers know, nothing of ``client`` up to ``version`` is to be counted."""
         with self._database.relaxed_durability():
             self._database.enter(
                 "INSERT INTO gone VALUES (?1, ?2) ON CONFLICT DO UPDATE SET version = max(version, ?2)",
@@ -247,6 +252,6 @@ class ParticipantRegistry:
 
 
 def _leading_columns(stored: StoredSubmission, kind: str) -> tuple[object, ...]:
-    """The first columns of the table."""
+    """First columns of the table ``roll``."""
     said = stored.submission
     return (said.client, said.version, stored.upload, kind, said.capacity)

@@ -1,8 +1,7 @@
-"""The three servers tell one another whom they hold, page by page of clients' names.
+"""Synchronisation of participants: the three servers exchange their lists, page by page of clients' names.
 
-Provides ``sync_participants`` and what it yields, ``SyncPage``. A page ends where the first of the three pages does,
-and the next begins there, so that no server has more than a page of each in memory, however many owners there are.
-Public: all.
+A page ends at the earliest end of the three servers' pages, and the next begins there, so that no server has more than
+one page of each in memory, however many participants there are. All values here are public.
 """
 
 import asyncio
@@ -26,9 +25,9 @@ from protocols.errors import ProtocolViolation
 
 @dataclass(frozen=True, slots=True)
 class SyncPage:
-    """What the three ``listings`` say of the clients behind ``after`` up to ``upto``, None for the last one.
+    """The three ``listings`` of the clients behind ``after`` up to ``upto`` (None: the last page).
 
-    ``mine`` are this server's own submissions, by how it lists them.
+    ``mine`` are this server's own submissions, by their listed form.
     """
 
     listings: Sequence[Listing]
@@ -48,10 +47,10 @@ async def sync_participants(
     commands: CommandSet,
     expected: int,
 ) -> AsyncIterator[SyncPage]:
-    """All three servers' pages: of whose first round is ``up_to_round`` or before; at most ``expected`` clients each.
+    """Exchanges all pages of clients whose first round is ``up_to_round`` or before, at most ``expected`` clients.
 
-    Leaks: who is there. Rounds: 2 a page. Communication: some 100 bytes an upload, to both others. Raises
-    ChannelError, ProtocolViolation.
+    Leaks: the participants' names, uploads' digests and versions. Rounds: 2 a page. Communication: some 100 bytes an
+    upload, to both others. Raises ChannelError, ProtocolViolation.
     """
     after, last, n_listed = "", False, [0, 0, 0]
     while not last:
@@ -67,7 +66,7 @@ async def sync_participants(
         listings = [one.up_to(upto) for one in listings]
         for pid, one in enumerate(listings):
             n_listed[pid] += len({item.client for item in one.uploads})
-            # An owner that goes meanwhile makes room for another one.
+            # The limit has room for participants that leave meanwhile and are followed by others.
             if n_listed[pid] > 2 * expected + MAX_PAGE_UPLOADS:
                 raise ProtocolViolation(f"party {pid} lists more clients than there may be", pid)
         yield SyncPage(listings, mine, after, upto)

@@ -1,7 +1,6 @@
-"""What a server says while it waits for data owners: who is here, what is missing where, and how long it still waits.
+"""Text for a server's operator while it waits: participants that are here, uploads that are missing, and the deadline.
 
-Provides ``WaitStatus``, how far that is, and ``waiting_text``. Public: everything; names of owners and numbers of
-servers.
+All values here are public: names of participants and numbers of servers.
 """
 
 import time
@@ -14,17 +13,17 @@ from parties.session.enrollment import deadline_text
 from parties.session.operator_commands import CommandSet
 
 MAX_NAMES_SHOWN = 6
-"""Names of owners in one sentence, of more their number."""
+"""Maximum number of names in one sentence; of more, the text has their number."""
 FORWARDING_GRACE_S = 4.0
-"""So long an upload may take from one server to the others before it is said to be missing there."""
+"""Time in seconds that an upload may take to the other servers before it is reported as missing there."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitStatus:
-    """``stored`` owners have sent to this server; ``complete`` are at all three, and counted or held to be.
+    """Progress of waiting: ``stored`` participants have sent to this server, ``complete`` are counted or held.
 
-    ``incomplete`` are those that some servers lack. ``left_s`` is how long the wait lasts at the most, ``told`` what
-    each server's operator asks.
+    ``incomplete`` are submissions that some servers lack. ``left_s`` is the maximum remaining wait in seconds; ``told``
+    are the commands of each server's operator.
     """
 
     stored: int
@@ -35,7 +34,7 @@ class WaitStatus:
 
 
 def waiting_text(config: Config, pid: int, state: WaitStatus, missing: Sequence[str]) -> str:
-    """In words, for server ``pid``'s operator; ``missing`` are the named owners of whom nothing is here."""
+    """Description for server ``pid``'s operator; ``missing`` are the named participants without a submission here."""
     clients = config.clients
     clauses = [f"{state.stored} of {clients.expected} data owners are here"]
     if state.stored and missing:
@@ -59,7 +58,7 @@ def _deadline_clause(config: Config, state: WaitStatus) -> str:
 
 
 def _missing_clauses(config: Config, pid: int, state: WaitStatus) -> list[str]:
-    """Which owners' uploads are not at all three servers, server by server."""
+    """Clauses about uploads that are not at all three servers, one for each server."""
     names = [party.name for party in config.require_parties()]
     texts = []
     for server in range(3):
@@ -80,7 +79,7 @@ def _missing_clauses(config: Config, pid: int, state: WaitStatus) -> list[str]:
 
 
 def _pending_command_clauses(config: Config, commands: Sequence[CommandSet]) -> list[str]:
-    """What some operators ask and others do not yet."""
+    """Clauses about commands that some operators give and others do not yet."""
     names = [party.name for party in config.require_parties()]
     texts = []
     for what, asks in (
@@ -104,7 +103,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 class OverdueUploads:
-    """Which of the incomplete uploads have been so for longer than the way to another server takes."""
+    """Incomplete uploads that have been incomplete for longer than forwarding takes."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
@@ -112,7 +111,7 @@ class OverdueUploads:
     def settled(
         self, incomplete: Mapping[str, IncompleteSubmission]
     ) -> dict[str, IncompleteSubmission]:
-        """Those of ``incomplete`` that were incomplete for a while."""
+        """Those of ``incomplete`` that have been incomplete for ``FORWARDING_GRACE_S`` seconds."""
         now = time.monotonic()
         self._since = {client: self._since.get(client, now) for client in incomplete}
         return {c: i for c, i in incomplete.items() if now - self._since[c] >= FORWARDING_GRACE_S}

@@ -1,8 +1,7 @@
-"""How a run's budget is divided, and how exact its noise has to be: computed from the config alone, alike everywhere.
+"""Budget of a run: its division over rounds, and the required precision of its noise, from the config alone.
 
-Provides ``make_plan`` (the ``Schedule`` of a fresh run), ``release_of`` (what it costs an owner), ``released_costs``,
-``sampling_distance`` and ``security_bits``. Public: everything. Source: FLAIM paper, Lemma 4.1 and Algorithm 2, lines
-17 to 20.
+All servers and participants compute the same plan. All values here are public. Source: FLAIM paper, Lemma 4.1 and
+Algorithm 2, lines 17 to 20.
 """
 
 import contextlib
@@ -37,18 +36,21 @@ from protocols.measure import BOX_MULLER, check_measure, release_distance
 from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
 
 INITIAL_SHARE, TREE_SHARE = 0.2, 0.25
-"""Of what is for measuring, and of what that leaves: where a config does not say, and not by AIM's own rule."""
+"""Default shares unless the config sets them or uses AIM's own rule.
+
+The first is the initial measurements' share of the measuring budget; the second is the tree rounds' share of the rest.
+"""
 _STEP_BITS = 8
 _SHARE_OF_DELTA = 2.0**-10
 _USUAL_DELTA = 1e-9
 
 
 def make_plan(config: Config, workload: Workload) -> Schedule:
-    """The division of the config's budget over its rounds, of a run that has not begun.
+    """Division of the config's budget over the rounds of a run that has not begun.
 
-    What the noise's samplers and the selection's probabilities differ from the mechanisms that are charged comes out
-    of delta and epsilon first. Raises ConfigError, which says what to change, where the run may come to a noise that
-    cannot be sampled.
+    Delta and epsilon first pay for the distance of the noise samplers and the selection probabilities from the
+    mechanisms that are charged. Raises ConfigError, with the change to make, if the run may need a noise that cannot be
+    sampled.
     """
     try:
         return _plan(config, workload)
@@ -60,7 +62,7 @@ def make_plan(config: Config, workload: Workload) -> Schedule:
 
 
 def _plan(config: Config, workload: Workload) -> Schedule:
-    """``make_plan``, with ValueError for what cannot be carried out."""
+    """As ``make_plan``, but raises ValueError for an infeasible run."""
     plan, bits = _divided(config, workload), security_bits(config, workload)
     for sigma in plan.reach:
         check_measure(noise_kind(config), sigma, config.max_rows, security_bits=bits)
@@ -68,17 +70,17 @@ def _plan(config: Config, workload: Workload) -> Schedule:
 
 
 def unit_budget(config: Config, workload: Workload) -> float:
-    """The rho of the whole run for a unit of privacy: a row, or a person with all of its rows.
+    """Rho of the whole run for a unit of privacy: a row, or a person with all of its rows.
 
-    In the currency of the plan's accountant, each of which implies as much zCDP.
+    Rho is in the currency of the plan's accountant; in each of them it implies as much zCDP.
     """
     return _sampling(config, workload).budget
 
 
 def distaim_release(config: Config, workload: Workload) -> Release:
-    """What taking part in the run may release of a table, at most: the whole run. Raises as ``make_plan``.
+    """Release of a table that participation permits at most: the whole run. Raises as ``make_plan``.
 
-    It is charged what a unit is, which is no less than what any row of the table is.
+    The charge is that of a unit, which is no less than that of any row of the table.
     """
     plan = make_plan(config, workload)
     return Release(
@@ -95,7 +97,7 @@ def distaim_release(config: Config, workload: Workload) -> Release:
 
 
 def _unit(config: Config) -> str:
-    """What neighbouring tables differ in, for the budgets of owners."""
+    """Unit in which neighbouring tables differ, for the budgets of participants."""
     if config.run.unit == PERSON:
         rows = config.rows_of_unit
         return PERSON if rows == 1 else f"person with up to {rows} rows"
@@ -103,14 +105,14 @@ def _unit(config: Config) -> str:
 
 
 def _divided(config: Config, workload: Workload) -> Schedule:
-    """The division, whatever noise it comes to."""
+    """Division of the budget, even if its noise cannot be sampled."""
     return divide(config.run, workload, rows=config.rows_of_unit)
 
 
 def divide(run: RunSection, workload: Workload, *, rows: int = 1) -> Schedule:
-    """The division of a run's budget, for a unit of privacy of ``rows`` rows, whatever noise it comes to.
+    """Division of a run's budget for a unit of privacy of ``rows`` rows, even if its noise cannot be sampled.
 
-    Raises ValueError where delta does not cover what sampling costs.
+    Raises ValueError if delta does not cover the cost of sampling.
     """
     shape = _WorkloadShape.of(workload)
     found = _sampling_of(run, rows, shape)
@@ -119,7 +121,7 @@ def divide(run: RunSection, workload: Workload, *, rows: int = 1) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadShape:
-    """What a division has to know of a workload: its columns, and the pairs that join all of them."""
+    """Facts of a workload that a division needs: its columns, and the pairs that join all of them."""
 
     columns: int
     pairs: int
@@ -132,7 +134,7 @@ class _WorkloadShape:
 def _division(
     run: RunSection, shape: _WorkloadShape, budget: float, accountant: Accountant = ZCDP
 ) -> Schedule:
-    """Of a row's ``budget``."""
+    """Division of a row's ``budget``."""
     columns = shape.columns
     if run.schedule == ANNEALED:
         return AnnealedPlan(
@@ -159,7 +161,7 @@ def _division(
 
 
 def _accountants(run: RunSection, shape: _WorkloadShape) -> list[Accountant]:
-    """Accountants for the run's events: zCDP always, and a Gaussian's loss where a choice has a known factor."""
+    """Accountants for the run's events: zCDP always, and a Gaussian's loss if a choice has a known factor."""
     if run.accountant != GAUSSIAN:
         return [ZCDP]
     rounds = CENTRAL_ROUNDS * shape.columns if run.schedule == ANNEALED else run.rounds
@@ -173,15 +175,16 @@ def _accountants(run: RunSection, shape: _WorkloadShape) -> list[Accountant]:
 
 
 def rule_of(config: Config) -> Rule:
-    """The config's rule, which has been checked, by its type."""
+    """The config's rule, already validated, by its type."""
     return next(rule for rule in RULES if rule == config.run.rule)
 
 
 def composed_epsilon(config: Config, workload: Workload) -> float | None:
-    """The epsilon of the whole run when its events are composed numerically; None where nothing better is proven.
+    """Epsilon of the whole run from numerical composition of its events; None if no better value is proven.
 
-    That is of annealed runs, of noise so fine that it is not composed, and of runs whose budget is a Gaussian's
-    already. For a run in which nothing is lost and charged again. No budget goes by it. Raises as ``make_plan``.
+    None for annealed runs, for noise so fine that it is not composed, and for runs whose budget is a Gaussian's
+    already. The value holds for a run in which nothing is lost and charged again. No budget uses it. Raises as
+    ``make_plan``.
     """
     plan = make_plan(config, workload)
     if plan.adaptive or plan.accountant != ZCDP:
@@ -193,7 +196,7 @@ def composed_epsilon(config: Config, workload: Workload) -> float | None:
 
 
 def zcdp_epsilon(config: Config, workload: Workload) -> float | None:
-    """The epsilon of the whole run by zCDP alone; None where its budget is of zCDP. Raises as ``make_plan``."""
+    """Epsilon of the whole run by zCDP alone; None if its budget is of zCDP. Raises as ``make_plan``."""
     if make_plan(config, workload).accountant == ZCDP:
         return None
     found = _sampling(config, workload)
@@ -213,7 +216,7 @@ def _tree_share(run: RunSection) -> float:
 
 
 def _remedies(config: Config, workload: Workload) -> str:
-    """Which keys to change so that a config without a plan gets one."""
+    """Keys to change so that an infeasible config gets a plan."""
     try:
         _plan(config, workload)
     except _DeltaExceeded:
@@ -235,18 +238,18 @@ def _remedies(config: Config, workload: Workload) -> str:
 
 
 def _least_delta(config: Config, workload: Workload) -> float:
-    """What the finest samplers take out of delta, at an epsilon of 1 where the config's is larger."""
+    """Part of delta that the finest samplers take, at an epsilon of at most 1."""
     run, shape = config.run, _WorkloadShape.of(workload)
     paid = _ChargeLimits.planned(run, shape)
     with contextlib.suppress(ValueError):
-        # Of a usual delta: how much is paid for hardly hangs on the budget.
+        # A usual delta is enough here: the number of charges hardly depends on the budget.
         paid = paid.most(_division(run, shape, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
     distance = paid.distance(run, config.rows_of_unit, LARGEST_SECURITY)
     return (1 + math.exp(min(run.epsilon, 1.0))) * distance
 
 
 def _is_noise_too_small(config: Config, workload: Workload) -> bool:
-    """Whether the noise is too small for a sampler, and not too large; samplers begin below 1 and end far above."""
+    """True if the noise is too small for a sampler, not too large; samplers begin below 1 and end far above."""
     try:
         return min(_divided(config, workload).reach) < 1
     except ValueError:
@@ -262,7 +265,7 @@ def _is_feasible(config: Config, workload: Workload, **changes: int | str) -> bo
 
 
 def noise_kind(config: Config) -> NoiseKind:
-    """The config's noise, which has been checked, by its type."""
+    """The config's noise, already validated, by its type."""
     return _kind(config.run)
 
 
@@ -271,20 +274,20 @@ def _kind(run: RunSection) -> NoiseKind:
 
 
 def sampling_distance(config: Config, workload: Workload) -> float:
-    """How far all noise and choices of a run are at most from what is charged for them, as a statistical distance.
+    """Maximum statistical distance of all noise and choices of a run from the mechanisms that are charged.
 
-    For all that the run's ledger can ever pay for, whatever is lost and charged again: no more marginals than its
-    cheapest measurement fits into the budget, each with as many samples as a unit has rows, and no more choices than
-    its cheapest selection fits. Raises ValueError where delta does not cover it.
+    The bound covers everything that the run's ledger can ever pay for, including lost and repeated openings: as many
+    marginals as its cheapest measurement fits into the budget, each with as many samples as a unit has rows, and as
+    many choices as its cheapest selection fits. Raises ValueError if delta does not cover it.
     """
     return _sampling(config, workload).distance
 
 
 def security_bits(config: Config, workload: Workload) -> int:
-    """n for which exact noise within 2^-n a sample takes at most a thousandth of delta: 64, for a large epsilon more.
+    """Number n of bits for which exact noise within 2^-n a sample takes at most a thousandth of delta.
 
-    A distance counts (1 + e^epsilon) times, and that grows: 64 bits do up to an epsilon of about 20, 128 of about 70.
-    Raises ValueError where even the most does not cover it.
+    64, and more for a large epsilon: a distance counts (1 + e^epsilon) times; 64 bits suffice up to an epsilon of about
+    20, 128 up to about 70. Raises ValueError if even the maximum does not cover it.
     """
     return _sampling(config, workload).bits
 
@@ -295,18 +298,18 @@ class _DeltaExceeded(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _ChargeLimits:
-    """What a ledger can ever pay for: so many noisy marginals, and so many choices."""
+    """Limits of a ledger's charges: maximum numbers of noisy marginals and of choices."""
 
     marginals: int
     choices: int
 
     @classmethod
     def planned(cls, run: RunSection, shape: _WorkloadShape) -> "_ChargeLimits":
-        """What a run without interruptions comes to at most."""
+        """Limits of a run without interruptions."""
         return cls(shape.columns + run.rounds, run.rounds)
 
     def most(self, plan: Schedule) -> "_ChargeLimits":
-        """This or, where it is more, what ``plan``'s budget is enough for."""
+        """These limits or, if larger, those that ``plan``'s budget can pay for."""
         cost = plan.accountant.cost
         measurement, selection = (Fraction(cost(event)) for event in plan.cheapest)
         budget = Fraction(plan.rho)
@@ -316,14 +319,14 @@ class _ChargeLimits:
         )
 
     def distance(self, run: RunSection, rows: int, bits: int) -> float:
-        """Of all of it, for a unit of so many ``rows``. A choice is as exact as the finest noise."""
+        """Distance of all charges for a unit of ``rows`` rows. A choice is as exact as the finest noise."""
         return self._of_noise(run, rows, bits) + self.choices * SELECTION_DISTANCE
 
     def bits(self, run: RunSection, rows: int) -> int:
         """See ``security_bits``."""
         if run.noise == BOX_MULLER:
             return SECURITY_BITS
-        # In logarithms: e^epsilon may be more than a double holds, and a share of delta less.
+        # In logarithms, since e^epsilon may overflow a double, and a share of delta underflow it.
         needed = math.log2(self._of_noise(run, rows, 0)) - math.log2(_SHARE_OF_DELTA)
         needed += run.epsilon / math.log(2) + 1 - math.log2(run.delta)
         steps = math.ceil(max(0.0, min(needed, LARGEST_SECURITY) - SECURITY_BITS) / _STEP_BITS)
@@ -335,9 +338,9 @@ class _ChargeLimits:
 
 @dataclass(frozen=True, slots=True)
 class _SamplingPlan:
-    """Precision of a run's samples, their distance at most, and the budget that epsilon and delta leave for a unit.
+    """Precision of a run's samples, their maximum distance, and the budget that epsilon and delta leave for a unit.
 
-    The ``distance`` has what the ``accountant`` takes noise for another one by.
+    ``distance`` includes the distance between the noise and the noise that ``accountant`` assumes.
     """
 
     bits: int
@@ -352,7 +355,7 @@ def _sampling(config: Config, workload: Workload) -> _SamplingPlan:
 
 @lru_cache(maxsize=256)
 def _sampling_of(run: RunSection, rows: int, shape: _WorkloadShape) -> _SamplingPlan:
-    """By the accountant whose largest deviation is the smallest: what zCDP allows, or more."""
+    """Sampling plan of the accountant whose largest deviation is the smallest: that of zCDP, or a better one."""
     plain, *others = _accountants(run, shape)
     best = _sampling_by(plain, run, rows, shape)
     least = _largest_sigma(best, run, rows, shape)
@@ -373,12 +376,12 @@ def _largest_sigma(
 def _sampling_by(
     accountant: Accountant, run: RunSection, rows: int, shape: _WorkloadShape
 ) -> _SamplingPlan:
-    """What a run's ledger can pay for hangs on the budget, and that on what the ledger can pay for.
+    """Sampling plan by fixed point: the ledger's charges depend on the budget, and the budget on the charges.
 
-    Counts begin with the plan's and are raised until they cover what the budget that they leave is enough for.
+    Charge limits begin with the plan's and are raised until they cover the budget that they leave.
     """
     paid = _ChargeLimits.planned(run, shape)
-    # Whatever delta is spent on sampling, no budget is larger.
+    # No budget is larger than the one without any distance.
     largest = row_budget(_covered(accountant, run, 0.0), rows)
     rounded = rows * accountant.distance(_kind(run), largest)
     while True:
@@ -392,7 +395,7 @@ def _sampling_by(
 
 
 def _covered(accountant: Accountant, run: RunSection, distance: float) -> float:
-    """The budget that is left when delta pays for ``distance``. Raises _Uncovered where it does not cover it."""
+    """Budget that is left when delta pays for ``distance``. Raises _DeltaExceeded if delta does not cover it."""
     try:
         return accountant.budget(run.epsilon, run.delta, distance=distance)
     except ValueError as problem:
@@ -400,7 +403,7 @@ def _covered(accountant: Accountant, run: RunSection, distance: float) -> float:
 
 
 def released_costs(plan: Schedule, initial: int, sigmas: Sequence[float]) -> list[float]:
-    """What a run has released cost: ``initial`` measurements of round 0, and rounds 1 .. n with these ``sigmas``."""
+    """Costs of a run's releases: ``initial`` measurements of round 0, and rounds 1 .. n with these ``sigmas``."""
     then = copy.deepcopy(plan)
     cost = then.accountant.cost
     costs = [cost(then.events(0)[0])] * initial

@@ -1,13 +1,13 @@
-"""What counting rows costs the servers, before it begins: seconds, bytes, and what counts would cost instead.
+"""Cost of counting and linking rows, before they begin: seconds, bytes, rounds, memory.
 
-Provides ``CountingCost`` and ``counting_cost_text``. Bytes are by the protocol's formulas; seconds are an estimate for
-machines of today, on all cores of this one. Public: everything.
+``CountingCost`` and ``counting_cost_text`` cover counting, and compare rows with counts. Bytes follow from the
+protocol's formulas; seconds are an estimate for today's machines, on all cores of this one.
 
-What linking sources takes, before it is done: what servers send, in how many rounds, and about how long.
+``max_joined_rows``, ``link_cost``, ``link_memory`` and ``link_seconds`` cover the linking of sources. The order of
+shuffled rows decides the number of comparisons of a sort; the estimate takes typical orders, which differ by some
+percent.
 
-Provides ``max_joined_rows`` (rows that may come of it), ``link_cost``, ``link_memory`` and ``link_seconds``. The order
-of shuffled rows decides how many comparisons a sort takes; here they are those of typical orders, which differ by some
-percent. Public: everything.
+All values here are public.
 """
 
 import math
@@ -28,15 +28,18 @@ from protocols.products import usable_cores
 from protocols.upload import ROWS
 
 COMPARISONS_A_ROW = 2.45
-"""For each unit of ln(rows): 22.1 of 10,000 rows, 28.6 of 100,000."""
+"""Comparisons of a row for each unit of ln(rows): 22.1 for 10,000 rows, 28.6 for 100,000."""
 MEMORY_A_ROW = {SEMI_HONEST: 750, MALICIOUS: 3000}
-"""At a server's peak, by `bench link` with keys of 96 bits and 100,000 rows a source."""
+"""Bytes a row at a server's peak, by `bench link` with keys of 96 bits and 100,000 rows a source."""
 SECONDS_A_COMPARISON = {SEMI_HONEST: 2e-6, MALICIOUS: 6e-6}
-"""Of three servers on two cores; three quarters are proofs where there are any (`protocols` README, section 8)."""
+"""Seconds a comparison, of three servers on two cores.
+
+Three quarters are proofs in malicious mode (`protocols` README, section 8).
+"""
 
 
 def _declared(config: Config) -> dict[str, int]:
-    """Owners who declare as many rows as they may; in a trial that has not named them yet, as many of each source."""
+    """Maximum capacities of all participants; empty in a trial that has not named the sources' participants yet."""
     bound = config.clients.rows_per_client
     return {owner: bound for source in config.sources for owner in source.owners}
 
@@ -46,7 +49,7 @@ def _comparisons(rows: int) -> float:
 
 
 def max_joined_rows(config: Config) -> int:
-    """How many rows the joined table has at most, in a run with sources."""
+    """Maximum number of rows of the joined table, in a run with sources."""
     bound, owners = config.clients.rows_per_client, config.clients.expected
     if not any(source.owners for source in config.sources):
         return bound * max(1, owners // len(config.sources))
@@ -54,7 +57,7 @@ def max_joined_rows(config: Config) -> int:
 
 
 def link_cost(config: Config) -> Cost:
-    """What joining the rows of all owners sends; nothing without sources, or where these have no owners yet."""
+    """Cost of joining the rows of all participants; zero without sources, or if these have no participants yet."""
     declared = _declared(config)
     if not declared:
         return Cost()
@@ -68,7 +71,7 @@ def link_cost(config: Config) -> Cost:
 
 
 def link_seconds(config: Config) -> float:
-    """About how long that takes, but for what is sent."""
+    """Estimated time of joining in seconds, without the transfer of messages."""
     declared = _declared(config)
     if not declared or not SourceLink.of(config).by_key:
         return 0.0
@@ -77,7 +80,7 @@ def link_seconds(config: Config) -> float:
 
 
 def link_memory(config: Config) -> int:
-    """Bytes that a server holds at most for it: of all rows of all sources, sorted at once."""
+    """Maximum memory of a server for joining, in bytes: all rows of all sources, sorted at once."""
     declared = _declared(config)
     if not declared or not SourceLink.of(config).by_key:
         return 0
@@ -89,7 +92,7 @@ _SERVERS = 3
 
 @dataclass(frozen=True, slots=True)
 class CountingCost:
-    """Counting so many ``rows``, absent ones included: what a server sends, on average, and about how long it takes."""
+    """Cost of counting ``rows`` rows, absent ones included: a server's average bytes sent, and estimated seconds."""
 
     rows: int
     sent_bytes: int
@@ -97,7 +100,7 @@ class CountingCost:
 
     @classmethod
     def of(cls, workload: Workload, rows: int, security: str) -> Self:
-        """All at once; what comes in a later round is counted by itself. In malicious mode with the proofs."""
+        """Cost of counting all rows at once; rows of a later round are counted apart. In malicious mode with proofs."""
         plan, proved = counting_plan(workload), security == MALICIOUS
         seconds = plan.seconds(rows, usable_cores())
         with costs.with_verifier(proved):
@@ -112,9 +115,9 @@ class CountingCost:
 
 
 def counting_cost_text(config: Config, workload: Workload) -> str | None:
-    """What a run says of counting before it starts, for owners who declare nothing; None where they send counts.
+    """Text about counting before a run starts, if participants declare no capacity; None if they send counts.
 
-    With both figures where rows cost more than counts, all owners and servers together.
+    If rows cost more than counts, the text has both figures, for all participants and servers together.
     """
     owners, capacity = config.clients.expected, config.clients.rows_per_client
     if config.sources:
@@ -144,7 +147,7 @@ def counting_cost_text(config: Config, workload: Workload) -> str | None:
 
 
 def _upload_bytes(sizes: UploadSizes) -> int:
-    """An owner's upload, and what servers pass on of it."""
+    """Bytes of a participant's upload, and of its forwarding by servers."""
     return sizes.whole + round(2 * sum(sizes.passed_on(pid) for pid in range(_SERVERS)) / _SERVERS)
 
 

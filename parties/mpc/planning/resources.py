@@ -1,18 +1,16 @@
-"""What a run takes, before it is run: bytes, memory, seconds, the model's size, and noise beside the counts expected.
+"""Resource estimate of a run before it begins: bytes, memory, seconds, model size, and noise in a cell.
 
-Provides ``ResourceEstimate``, ``estimate_resources``, and ``CellNoise`` with ``cell_noise``. Bytes follow from formulas
-(`protocols.costs`): of an owner exactly, of servers at most, since what is chosen is not known. Memory and seconds are
-measurements that were made once and are scaled with the number of cells; ``BASIS`` says how, and how far they may be
-off. Public: everything; it depends on the configuration and on what is assumed of rows and networks.
+``estimate_resources`` computes a ``ResourceEstimate``, ``cell_noise`` the noise beside the expected counts. Bytes
+follow from formulas (`protocols.costs`): exact for a participant, an upper bound for servers, since the selections are
+not known. Memory and seconds are measurements that were made once and are scaled with the number of cells; ``BASIS``
+states the method and the possible error.
 
-How the model of a run usually grows, for estimates before it begins: nothing is known yet of what will be chosen.
+``usual_growth`` estimates the growth of the model while the selections are unknown. Of the rounds that join columns,
+each adds a pair of two parts, drawn at random. Of the following rounds, every fourth adds a new query, since the others
+measure queries again that are in the model: of 19 on Census 9 were new, of 12 on Magic 3. A query that would make the
+model larger than the round permits is not added. Without rounds that join columns, each adds one.
 
-Provides ``GrowthStage`` and ``usual_growth``. Public: everything; it depends on the domain, the workload and the plan
-alone.
-
-Of the rounds that join columns each adds a pair of two parts, drawn at random. Of those that follow every fourth adds
-a query that is new, since the others measure again what is in the model: of 19 on Census 9 were new, of 12 on Magic 3.
-A query that would make the model larger than the round may have is not added. Without such rounds each adds one.
+All values here are public; they depend on the configuration, the plan, and assumptions about rows and networks.
 """
 
 from collections import Counter
@@ -63,12 +61,12 @@ from protocols.supply import lacking
 
 _NEW = 4
 _STAGES = 12
-"""Models whose size is computed; between two of them it grows evenly."""
+"""Number of models whose size is computed; between two of them, the size is interpolated linearly."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthStage:
-    """The model after a round: how many sets of columns are measured, and how many cells it has."""
+    """Model after a round: number of measured sets of columns, and number of cells."""
 
     targets: int
     cells: float
@@ -77,7 +75,7 @@ class GrowthStage:
 def usual_growth(
     workload: Workload, plan: Schedule, rounds: int, *, limit_mb: float
 ) -> list[GrowthStage]:
-    """The models after rounds 0 to ``rounds`` with a size limit of ``limit_mb``, as they may well be."""
+    """Typical models after rounds 0 to ``rounds``, with a size limit of ``limit_mb``."""
     draw = public_generator(0)
     sizes = model_cells(workload.domain)
     columns = len(workload.domain.names)
@@ -119,25 +117,25 @@ def _between(rounds: Sequence[int], cells: Sequence[float], round: int) -> float
 Facts = TypeVar("Facts")
 
 _FINER_ROUNDS = 24
-"""Of an annealed run after its tree, about: 9 to 33 on five tables at epsilon 1."""
+"""Typical number of rounds of an annealed run after its tree: 9 to 33 on five tables at epsilon 1."""
 _DROWNED_RATIO = 1.5
-"""Of 2, which two tables differ by at most: noise that leaves more shows next to nothing."""
+"""Error above which noise leaves next to nothing visible, of at most 2, the maximum difference of two tables."""
 
 SERVER_BYTES, SERVER_BYTES_A_CELL = 120e6, 45
 COUNTING_BYTES, PROVED_COUNTING_BYTES, LEAD_BYTES = 80e6, 800e6, 100e6
-"""What servers need besides where they count rows, where they prove that, too, and party 0 to estimate and to write."""
+"""Additional memory in bytes of servers that count rows, of servers that prove the counting, and of the lead."""
 MODEL_TABLES = 10
-"""Tables of a model's size that a fit holds at once."""
+"""Number of tables of a model's size that a fit holds at once."""
 PAYLOAD_BYTES_S = 70e6
 ANSWER_S_A_CELL = 130e-9
 OWNER_S, OWNER_S_A_CELL = 0.01, 100e-9
 ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 50e-6, 50e-9
-"""Of one step of a fit: for each set of columns that was measured, and for each cell of the model."""
+"""Seconds of one step of a fit, for each measured set of columns, and for each cell of the model."""
 CANDIDATE_S = 3e-4
-"""Of a round, for each candidate: its size in the model, its answers, what noise would leave of it."""
+"""Seconds a round for each candidate: its size in the model, its answers, and its remaining error."""
 START_S = 3.0
 BATCHES = 25
-"""In so many owners are counted, if they come one after the other: 100 did in 12 to 26."""
+"""Number of batches if participants come one after the other: 100 of them took 12 to 26 batches."""
 BASIS = (
     "Memory was measured with 9 and 30 million cells and is within a fifth. Seconds are those of three servers on two "
     "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 50 ns a cell of "
@@ -148,7 +146,7 @@ BASIS = (
 
 @dataclass(frozen=True, slots=True)
 class NetworkAssumptions:
-    """What is assumed between servers: the ``bytes_s`` of a connection, and ``latency_s`` for a message's way."""
+    """Assumed network between servers: ``bytes_s`` of a connection, and one-way ``latency_s`` of a message."""
 
     bytes_s: float = 125e6
     latency_s: float = 0.0002
@@ -156,9 +154,9 @@ class NetworkAssumptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """The size limit of PGM's model, of which a round has the share of the budget that is spent by then.
+    """Size limit of PGM's model; a round may use the share of it that equals the share of the budget spent by then.
 
-    ``least_mb`` is a model of single columns. Of the queries of several columns ``fit_first`` may be measured in the
+    ``least_mb`` is a model of single columns. Of the queries of several columns, ``fit_first`` may be measured in the
     first round and ``fit_ever`` at all, each by itself; ``largest_mb`` is the model with the ``largest`` query in it.
     """
 
@@ -173,11 +171,11 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class ResourceEstimate:
-    """See the module. What owners send is by form, what servers send at most and need of memory by party.
+    """Resource estimate; see the module. Participants' bytes are by form, servers' maximum bytes and memory by server.
 
-    ``passed_on_bytes`` is what servers send of uploads to one another, all three together. ``seconds`` are by phase
-    with a model that grows as most do, as ``usual_model_bytes`` is (at party 0, besides); ``estimate_most_s`` and
-    ``model_memory_bytes`` are of one that grows up to its limit.
+    ``passed_on_bytes`` are the forwarded uploads of all three servers together. ``seconds`` are by phase, with a model
+    of usual growth, as ``usual_model_bytes`` (additional, at the lead); ``estimate_most_s`` and ``model_memory_bytes``
+    are for a model that grows up to its limit.
     """
 
     owner_sent_bytes: Mapping[str, int]
@@ -196,7 +194,7 @@ class ResourceEstimate:
 
 
 def server_memory(config: Config, workload: Workload, pid: int) -> int:
-    """What compute server ``pid`` needs at its peak, with a small model."""
+    """Peak memory of compute server ``pid`` in bytes, with a small model."""
     size = SERVER_BYTES + SERVER_BYTES_A_CELL * workload.cells
     proved = config.run.security == MALICIOUS
     counting = 0.0
@@ -207,7 +205,7 @@ def server_memory(config: Config, workload: Workload, pid: int) -> int:
 
 
 def rounds_expected(plan: Schedule) -> int:
-    """How many rounds a run has; where the model decides, about how many."""
+    """Number of rounds of a run; a typical number if the model decides."""
     if not plan.adaptive:
         return plan.rounds
     return min(plan.rounds, plan.tree_rounds + _FINER_ROUNDS)
@@ -216,7 +214,7 @@ def rounds_expected(plan: Schedule) -> int:
 def estimate_resources(
     config: Config, workload: Workload, plan: Schedule, *, network: NetworkAssumptions | None = None
 ) -> ResourceEstimate:
-    """Of a run whose rounds all take place; of an annealed one, of as many as there usually are."""
+    """Estimate for a run with all its rounds; for an annealed run, with the typical number of rounds."""
     offer, costs = UploadSize.of(config, workload), _costs(config, workload, plan)
     total = reduce(Cost.__add__, costs.values())
     first, second, third = total.sent
@@ -225,7 +223,7 @@ def estimate_resources(
     memory = [server_memory(config, workload, pid) for pid in range(3)]
     form = form_for(config, workload, offer.capacity)
     sizes = UploadSizes.of(form, offer.capacity)
-    # Whichever server takes an upload passes two of its three parts on.
+    # The server that takes an upload forwards two of its three parts.
     passed_on = 2 * sum(map(sizes.passed_on, range(3))) // 3
     network = network or NetworkAssumptions()
     growth = usual_growth(workload, plan, rounds_expected(plan), limit_mb=config.run.max_model_mb)
@@ -239,7 +237,7 @@ def estimate_resources(
         server_memory_bytes=(memory[0], memory[1], memory[2]),
         usual_model_bytes=int(8 * MODEL_TABLES * growth[-1].cells),
         model_memory_bytes=int(8 * MODEL_TABLES * _model_cells(workload, config.run.max_model_mb)),
-        # An upload is kept whole until all have it, and then as a body; of totals the last two.
+        # An upload is stored whole until all servers have it, and then as a body; of totals, the last two are stored.
         server_disk_bytes=2 * offer.sent_bytes[offer.form] * config.clients.expected
         + 2 * 8 * workload.maximal_cells,
         rounds_of_messages=total.rounds + 2 * (rounds_expected(plan) + 1),
@@ -250,7 +248,7 @@ def estimate_resources(
 
 
 def model_size(config: Config, workload: Workload, plan: Schedule) -> ModelSize:
-    """How large a model may be, beside the queries that it may come to have in it."""
+    """Size limit of the model, beside the sizes of the queries that it may contain."""
     limit = config.run.max_model_mb
     queries = [query for query in workload.queries if len(query) > 1]
     sizes = {query: _with_query(workload, query) / CELLS_PER_MB for query in queries}
@@ -268,13 +266,13 @@ def model_size(config: Config, workload: Workload, plan: Schedule) -> ModelSize:
 
 
 def _with_query(workload: Workload, query: Clique) -> int:
-    """The cells of a model of one query, and of the other columns each by itself."""
+    """Cells of a model of one query and of the other columns, each by itself."""
     others = (name for name in workload.domain.names if name not in query)
     return workload.domain.size(query) + sum(workload.domain.size((name,)) for name in others)
 
 
 def _model_cells(workload: Workload, limit_mb: float) -> float:
-    """The cells of the largest model below a limit: at most those of all queries together."""
+    """Cells of the largest model below a limit: at most those of all queries together."""
     return min(limit_mb * CELLS_PER_MB, float(model_cells(workload.domain)(workload.maximal)))
 
 
@@ -283,12 +281,12 @@ def _cost(step: Step[Facts], facts: Facts) -> Cost:
 
 
 def _most_expensive(step: Step[Facts], facts: Sequence[Facts]) -> Cost:
-    """That of the facts in which the most is sent."""
+    """Cost of the facts with which the most bytes are sent."""
     return max((_cost(step, some) for some in facts), key=lambda cost: sum(cost.sent))
 
 
 def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
-    """What servers send at most, by phase; without names, the model's answers, and proofs but those of counting."""
+    """Maximum costs of servers by phase, without names, the model's answers, and proofs except those of counting."""
     with with_verifier(config.run.security == MALICIOUS):
         return _costs_of_phases(config, workload, plan)
 
@@ -327,7 +325,7 @@ def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapp
 
 
 def _samples_made(count: int, selections: int) -> Counter[int]:
-    """How many samples of noise so many selections among ``count`` make, and how many of them make as many."""
+    """Numbers of noise samples that the selections make, each with the number of selections that make as many."""
     made, left = Counter[int](), 0
     for still in range(selections, 0, -1):
         samples = lacking(left, count, count, still)
@@ -337,7 +335,7 @@ def _samples_made(count: int, selections: int) -> Counter[int]:
 
 
 def _share_cost(config: Config, workload: Workload) -> Cost:
-    """Comparing what owners sent, and checking or counting it."""
+    """Cost of comparing participants' components, and of verifying or counting their inputs."""
     clients = config.clients
     capacities, batches = [clients.rows_per_client] * clients.expected, _batches(config)
     share = _cost(CLIENTS_COMPARE, BatchFacts(capacities, batches))
@@ -359,7 +357,7 @@ def _batches(config: Config) -> int:
 
 
 def _max_counted_rows(config: Config, workload: Workload) -> Counting | None:
-    """The rows that servers count, as many as there may be; None where owners count themselves."""
+    """Maximum number of rows that servers count; None if participants count themselves."""
     if not form_for(config, workload, config.clients.rows_per_client).by_capacity:
         return None
     rows = max_joined_rows(config) if config.sources else config.max_rows
@@ -372,7 +370,7 @@ def _times(cost: Cost, count: int) -> Cost:
 
 
 def _most_measured(config: Config, workload: Workload) -> int:
-    """The cells of the largest candidate that a model may have in it."""
+    """Cells of the largest candidate that the model may contain."""
     limit = config.run.max_model_mb * CELLS_PER_MB
     fitting = [q for q in workload.candidates if _with_query(workload, q) <= limit]
     return max(map(workload.domain.size, fitting), default=max(workload.domain.shape))
@@ -387,7 +385,7 @@ def _seconds(
     growth: Sequence[GrowthStage],
     network: NetworkAssumptions,
 ) -> tuple[float, Mapping[str, float]]:
-    """Of the estimates at most, and of all phases with a model that grows as most do."""
+    """Maximum seconds of the estimates, and seconds of all phases with a model of usual growth."""
     rate = min(PAYLOAD_BYTES_S, network.bytes_s)
     seconds = {
         phase: max(cost.sent) / rate + cost.rounds * network.latency_s
@@ -398,7 +396,7 @@ def _seconds(
     if counted is None:
         seconds["share"] += owners * OWNER_S_A_CELL * workload.maximal_cells
     else:
-        # Of three servers on two cores.
+        # Three servers share two cores.
         seconds["share"] += 3 * counted.plan.seconds(counted.rows, cores=2) + link_seconds(config)
         if config.run.security == MALICIOUS:
             seconds["share"] += 3 * counted.plan.proof_seconds(counted.rows) / 2
@@ -420,9 +418,9 @@ def _seconds(
 
 @dataclass(frozen=True, slots=True)
 class CellNoise:
-    """The noise in a measured cell of ``query``, in rows, beside the ``average`` count of its ``cells``.
+    """Noise in a measured cell of ``query``, in rows, beside the ``average`` count of its ``cells``.
 
-    ``left``: what it leaves of error, 0 to 2, if all counts are the average; of others it leaves less.
+    ``left`` is the remaining error, 0 to 2, if all counts are the average; for other counts it is smaller.
     """
 
     query: Clique
@@ -433,16 +431,16 @@ class CellNoise:
 
     @property
     def drowned(self) -> bool:
-        """Whether the noise leaves little of the marginal to see."""
+        """True if the noise leaves little of the marginal visible."""
         return self.left > _DROWNED_RATIO
 
 
 def cell_noise(
     workload: Workload, rows: float, sigma: float, *, initial_sigma: float | None = None
 ) -> tuple[CellNoise, ...]:
-    """Of every column, and of every query of several, if its cells share ``rows``.
+    """Noise for every column, and for every query of several columns, if its cells share ``rows``.
 
-    Columns are measured with ``initial_sigma`` where it is given.
+    Columns are measured with ``initial_sigma``, if it is given.
     """
     first = sigma if initial_sigma is None else initial_sigma
     columns: Sequence[Clique] = [(name,) for name in workload.domain.names]
@@ -459,6 +457,6 @@ def _noise(query: Clique, cells: int, rows: float, sigma: float) -> CellNoise:
 
 @lru_cache(maxsize=4096)
 def _left(cells: int, rows: float, sigma: float) -> float:
-    # Of a million cells or more the same is left as of a million with their average.
+    # A million cells or more have the same remaining error as a million with their average.
     shown = min(cells, 1_000_000)
     return remaining_error(np.full(shown, rows / cells), sigma)

@@ -1,11 +1,6 @@
-"""What an owner would send, by each form that it could take: sizes, which depend on public facts alone.
+"""Size of a participant's upload in each form, and of the uploads of a draft config.
 
-Provides ``UploadSize``. Public.
-
-A draft of a config, and what owners would send by it.
-
-Provides ``draft_upload_sizes`` and ``draft_text_with_upload_sizes``. Secret until its owner has looked at it: a draft.
-Public: sizes.
+Sizes depend on public facts alone. Secret until its owner has looked at it: a draft. Public: sizes.
 """
 
 import tomllib
@@ -28,7 +23,7 @@ from protocols.upload import FORMS, SOURCE_ROWS
 
 @dataclass(frozen=True, slots=True)
 class UploadSize:
-    """An owner of at most ``capacity`` rows sends ``form``; ``sent_bytes`` are those of sealed uploads, by form."""
+    """Form and sizes for a participant of at most ``capacity`` rows; ``sent_bytes`` are of sealed uploads, by form."""
 
     capacity: int
     form: str
@@ -42,9 +37,9 @@ class UploadSize:
         capacity: int | None = None,
         client: str | None = None,
     ) -> Self:
-        """For an owner that declares this capacity (None: the run's bound); with sources, the ``client``.
+        """Sizes for a participant with this capacity (None: the run's bound); with sources, for ``client``.
 
-        Raises DataError as ``OwnInput.of``.
+        Raises DataError as ``OwnerInput.of``.
         """
         declared = declared_capacity(config, capacity)
         form = form_for(config, workload, declared, client)
@@ -59,7 +54,7 @@ class UploadSize:
             f"{size:,} bytes as {_kind(form)}" for form, size in self.sent_bytes.items()
         )
         rows = f"an owner of at most {self.capacity:,} rows sends {sizes}"
-        # Of several sources' owners nobody has a choice.
+        # Participants of several sources have no choice of form.
         return rows if self.form in SOURCE_ROWS else f"{rows}; with this config, {_kind(self.form)}"
 
 
@@ -73,15 +68,15 @@ def _kind(form: str) -> str:
 def draft_text_with_upload_sizes(
     name: str, draft: Draft, sources: Sequence[SourceDraft] = ()
 ) -> tuple[str, tuple[UploadSize, ...]]:
-    """The draft of the table called ``name`` as TOML, with what owners would send by it. Raises ConfigError."""
+    """The draft of the table called ``name`` as TOML, with participants' upload sizes. Raises ConfigError."""
     sizes = draft_upload_sizes(tomllib.loads(draft_text(name, draft, sources=sources)))
     return draft_text(name, draft, [str(offer) for offer in sizes], sources), sizes
 
 
 def draft_upload_sizes(document: Mapping[str, object]) -> tuple[UploadSize, ...]:
-    """What owners would send by a drafted config: one of as many rows as there may be, and one of a hundredth.
+    """Upload sizes by a drafted config: for a participant with the maximum number of rows, and with a hundredth.
 
-    None of them where its workload has too many cells. Raises ConfigError.
+    Empty if the workload has too many cells. Raises ConfigError.
     """
     run = {"id": "draft", **dict(document.get("run", {}))}  # type: ignore[call-overload]
     config = config_from_dict({**document, "run": run}, source="draft", base=Path())

@@ -1,9 +1,9 @@
-"""What a configuration cannot do: the rules that `run`, `party`, `submit` and `plan` all begin with.
+"""Validation of a configuration: the rules with which `run`, `party`, `submit` and `plan` all begin.
 
-Provides ``validate_run``, which refuses with the key to change, before anything is sent, charged or computed,
-``check_memory``, which does so where a host has not the memory, and ``validate_owner``, which is both at a data owner.
-They know the configuration and the host alone.
-Public: everything. Known limits: an annealed run is judged by the finest round that it may come to.
+``validate_run`` refuses a run before anything is sent, charged or computed, and names the key to change.
+``check_memory`` refuses it if the host lacks memory; ``validate_owner`` does both at a participant. All rules use only
+the configuration and the host. All values here are public. Known limits: an annealed run is judged by the finest round
+that it may reach.
 """
 
 from collections.abc import Sequence
@@ -27,19 +27,22 @@ from protocols.row_plan import MAX_CELLS
 from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
 
 MAX_BOX_BYTES = 2**31 - 1
-"""What a box holds at most (`parties.crypto.hpke`)."""
+"""Maximum content of a box in bytes (`parties.crypto.hpke`)."""
 OWNER_BYTES, OWNER_BYTES_A_BYTE, OWNER_BYTES_MORE = 90e6, 5, 2
-"""For each byte of an upload, and of further ones that wait in the same process; measured with 36 to 120 MB."""
+"""Memory of a participant in bytes: the base, for each byte of its upload, and for each byte of further uploads.
+
+Further uploads wait in the same process. Measured with uploads of 36 to 120 MB.
+"""
 MODULUS = 2**32
-"""Of shared counts."""
+"""Modulus of shared counts."""
 FEWER_CELLS = (
     "queries of fewer columns (workload.degree), or fewer of them, or fewer bins or categories"
 )
-"""What helps against most of it."""
+"""Remedy for most of these problems."""
 
 
 def validate_run(config: Config, workload: Workload) -> Schedule:
-    """The run's division of its budget, once nothing stands against the run. Raises ConfigError, by key."""
+    """Division of the run's budget, if no rule forbids the run. Raises ConfigError, by key."""
     plan = make_plan(config, workload)
     _check_private(config)
     _check_candidates(config, workload)
@@ -52,7 +55,7 @@ def validate_run(config: Config, workload: Workload) -> Schedule:
 
 
 def check_memory(config: Config, needed: int, role: str, *, memory: int | None = None) -> None:
-    """Raises ConfigError where ``role`` part ``needed`` more bytes than the host (or ``memory``) has in all."""
+    """Raises ConfigError if ``role`` needs more than the host's memory (or ``memory``); ``needed`` is in bytes."""
     there = memory_bytes() if memory is None else memory
     if there is not None and needed > there:
         raise ConfigError(
@@ -69,37 +72,37 @@ FEWER_CELLS = (
 
 
 def validate_owner(config: Config, workload: Workload) -> None:
-    """What a data owner's command begins with. Raises ConfigError where the run, or its part here, cannot be."""
+    """Validation at the start of a participant's command. Raises ConfigError if run or participation is infeasible."""
     validate_run(config, workload)
     check_memory(config, owner_memory(config, workload), "a data owner")
 
 
 def owner_memory(config: Config, workload: Workload, *, at_once: int = 1) -> int:
-    """What a process of so many data owners needs at its peak beside their tables, by what they send."""
+    """Peak memory in bytes of a process of ``at_once`` participants, beside their tables, by their upload sizes."""
     offer = UploadSize.of(config, workload)
     a_byte = OWNER_BYTES_A_BYTE + OWNER_BYTES_MORE * (at_once - 1)
     return int(OWNER_BYTES + a_byte * offer.sent_bytes[offer.form])
 
 
 def gigabytes_text(size: float) -> str:
-    """A size for people."""
+    """Size for people."""
     if size >= 1e9:
         return f"{size / 1e9:.1f} GB"
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} KB"
 
 
 def selectable_candidates(workload: Workload) -> list[int]:
-    """The candidates that a query contains: all that a selection may be among."""
+    """Candidates that a query contains: all that a selection may choose from."""
     return [i for i, weight in enumerate(workload.weights) if weight > 0]
 
 
 def sizes_of(workload: Workload, candidates: Sequence[int]) -> list[int]:
-    """Their cells."""
+    """Numbers of cells of ``candidates``."""
     return [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
 
 
 def largest_query(workload: Workload) -> Clique:
-    """The query with the most cells."""
+    """Query with the most cells."""
     return max(workload.maximal, key=workload.domain.size)
 
 
@@ -109,7 +112,7 @@ def selection_bounds(config: Config, workload: Workload, plan: Schedule) -> tupl
     sizes = sizes_of(workload, candidates)
     weights = [workload.weights[i] for i in candidates]
     gains = [score_gain(plan.sharpest, weight, max(weights)) for weight in weights]
-    # A round with k times the epsilon has a k-th of the deviation.
+    # A round with k times the epsilon has 1/k of the deviation.
     sigma = plan.noise_sigma * plan.epsilon / plan.sharpest
     offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
     if config.run.rule != AIM:
@@ -120,7 +123,7 @@ def selection_bounds(config: Config, workload: Workload, plan: Schedule) -> tupl
 
 
 def _check_private(config: Config) -> None:
-    """Cells that round 0 chooses cannot be counted by owners."""
+    """Raises ConfigError if participants would have to count cells that round 0 chooses."""
     if config.run.input == COUNTS_INPUT and (private := unmeasured(config.domain)):
         raise ConfigError(
             config.source,
@@ -131,7 +134,7 @@ def _check_private(config: Config) -> None:
 
 
 def _check_candidates(config: Config, workload: Workload) -> None:
-    """A selection takes so many candidates."""
+    """Raises ConfigError for more candidates than a selection can take."""
     candidates = len(selectable_candidates(workload))
     if candidates > MAX_CANDIDATES:
         raise ConfigError(
@@ -143,7 +146,7 @@ def _check_candidates(config: Config, workload: Workload) -> None:
 
 
 def _check_sizes(config: Config, workload: Workload) -> None:
-    """A marginal's errors, 2^6 times its rows twice and one for each cell, stay below 2^31."""
+    """Raises ConfigError unless a marginal's errors, 2^6 times its rows twice and one a cell, stay below 2^31."""
     query = largest_query(workload)
     room = 2**31 - 1 - 2 * (config.max_rows << FRACTION_BITS)
     if workload.domain.size(query) > room:
@@ -168,7 +171,10 @@ def _check_scores(config: Config, workload: Workload, plan: Schedule) -> None:
 
 
 def _check_bounded_cells(config: Config, workload: Workload) -> None:
-    """Where each cell is within the bound, a sum proves the rows only if it cannot wrap (protocols README, 2)."""
+    """Raises ConfigError if a sum of bounded cells can wrap, since it then proves nothing of the rows.
+
+    Source: protocols README, section 2.
+    """
     if config.run.check != CELLS:
         return
     query, room = largest_query(workload), MODULUS // (config.clients.rows_per_client + 1)
@@ -183,7 +189,7 @@ def _check_bounded_cells(config: Config, workload: Workload) -> None:
 
 
 def _check_counting(config: Config, workload: Workload) -> None:
-    """Servers count so many cells at once."""
+    """Raises ConfigError for more cells than servers can count at once."""
     cells = workload.maximal_cells
     only_rows = config.run.input == ROWS_INPUT or bool(unmeasured(config.domain))
     if only_rows and cells > MAX_CELLS:
@@ -196,7 +202,7 @@ def _check_counting(config: Config, workload: Workload) -> None:
 
 
 def _check_boxes(config: Config, workload: Workload) -> None:
-    """A box is sealed as one."""
+    """Raises ConfigError if a box is too large: a box is sealed as one."""
     for name, form in input_forms(config, workload).items():
         box = max(UploadSizes.of(form, config.clients.rows_per_client).boxes)
         if box > MAX_BOX_BYTES:

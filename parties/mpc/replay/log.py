@@ -1,9 +1,9 @@
-"""The file of a recording: a server's keys, what it received, and what it took from elsewhere, in order.
+"""Replay log: a file with a server's keys, received messages and other inputs, in order.
 
-Provides ``ReplayLog``, which writes it, and ``read_replay_log``, what it holds as a ``Recording``. SECRET: a tape holds
-the server's keys, its shares of every client's counts and all that it received; together with another server's tape it
-gives away the data. It is made for an auditor who may see one server's share, and only where ``record_replay`` asks for
-it (`parties.mpc.replay.recorder`).
+``ReplayLog`` writes the file, ``read_replay_log`` reads it as a ``Recording``. SECRET: a log holds the server's keys,
+its shares of every client's counts and all received messages; together with another server's log it reveals the data.
+It is made for an auditor who may see one server's share, and only if ``record_replay`` is set
+(`parties.mpc.replay.recorder`).
 
 Representation: a magic line, then items: kind (1 byte), length of the name (2), length of the value (8), both. Names of
 received messages are "peer/label".
@@ -34,7 +34,7 @@ _INPUT, _KEY, _RECEIVED = b"i", b"k", b"r"
 
 
 class ReplayLog:
-    """Writes a file in ``directory`` / replay, for the owner's eyes only. Raises OSError, StoreError.
+    """Writes a file in ``directory`` / replay, for the operator's eyes only. Raises OSError, StoreError.
 
     Calls may come from several threads. An item is in the file when its call returns, and on the disk after ``sync``.
     """
@@ -56,23 +56,23 @@ class ReplayLog:
         return "Tape(...)"
 
     def input(self, name: str, value: bytes) -> None:
-        """What this server took from elsewhere."""
+        """Logs an input of this server other than a message."""
         self._write(_INPUT, name, value)
 
     def key(self, name: str, value: bytes) -> None:
-        """A key of this server's."""
+        """Logs a key of this server."""
         self._write(_KEY, name, value)
 
     def received(self, peer: int, label: int, payload: Payload) -> None:
-        """A message that this server received."""
+        """Logs a received message."""
         self._write(_RECEIVED, f"{peer}/{label}", payload.tobytes())
 
     def sync(self) -> None:
-        """Put everything so far on the disk."""
+        """Flushes all items to the disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close."""
+        """Closes the file."""
         self._file.close()
 
     def _write(self, kind: bytes, name: str, value: bytes) -> None:
@@ -85,7 +85,7 @@ class ReplayLog:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recording:
-    """A tape as read: inputs in order, keys by name, received payloads by peer and label. Secret."""
+    """Content of a replay log: inputs in order, keys by name, received payloads by peer and label. Secret."""
 
     inputs: Sequence[tuple[str, bytes]]
     keys: Mapping[str, bytes]
@@ -93,7 +93,7 @@ class Recording:
 
 
 def read_replay_log(path: Path) -> Recording:
-    """What a tape holds up to where it breaks off. Raises CheckFailed where it is no tape, OSError."""
+    """Content of a log up to its last whole item. Raises CheckFailed if it is no log, OSError."""
     try:
         return _read(path)
     except ValueError as error:

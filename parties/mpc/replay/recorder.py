@@ -1,9 +1,8 @@
-"""Circumstances that are kept for a replay: what goes through store, transport and clock is on a tape.
+"""Recorded effects: all that goes through store, transport and clock is written to a replay log.
 
-Provides ``RecordedEffects``, and ``RecordedSubmissions`` and ``with_recorded_state``, which a replay uses as well.
-SECRET: what is kept; see `parties.mpc.replay.log`. Every item is in the file before it is used, and on the disk before
-the transcript's records of what came of it are: of a server that was killed, the tape tells at least as much as the
-transcript.
+A replay uses ``RecordedSubmissions`` and ``with_recorded_state`` as well. SECRET: the recorded values; see
+`parties.mpc.replay.log`. Every item is in the file before it is used, and on the disk before the transcript's records
+that result from it: after a kill, the log has at least as much as the transcript.
 """
 
 import json
@@ -32,35 +31,35 @@ from protocols.transcript import Transcript, Value
 
 
 class RecordedEffects(Effects):
-    """``Effects`` that put everything on ``tape``."""
+    """``Effects`` that record everything in ``log``."""
 
     def __init__(self, log: ReplayLog) -> None:
         self._log = log
 
     def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
-        """See ``Circumstances.keep``."""
+        """See ``Effects.keep``."""
         value = fn()
         self._log.input(name, value)
         return value
 
     def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
-        """See ``Circumstances.store``."""
+        """See ``Effects.store``."""
         return with_recorded_state(
             super().store(directory, config_digest, rounds=rounds), self, rounds
         )
 
     def submission_view(self, store: Store) -> SubmissionView:
-        """See ``Circumstances.holdings``."""
+        """See ``Effects.submission_view``."""
         return RecordedSubmissions(store, self)
 
     def transcript(
         self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
     ) -> Transcript:
-        """See ``Circumstances.transcript``: it is on the disk no sooner than what the tape holds by then."""
+        """See ``Effects.transcript``: the log is synced before each flush of the transcript."""
         return Transcript(path, sign=sign, header=header, before_flush=self._log.sync)
 
     def transport(self, inner: Transport) -> Transport:
-        """See ``Circumstances.transport``: the keys are kept at once, what arrives as it does."""
+        """See ``Effects.transport``: keys are recorded at once, messages as they arrive."""
         for component in (inner.pid, (inner.pid + 1) % 3):
             self._log.key(str(component), inner.component_key(component))
         self._log.key("private", inner.private_key())
@@ -68,7 +67,7 @@ class RecordedEffects(Effects):
 
 
 class _RecordedTransport:
-    """A ``Transport`` that is ``inner`` and notes on a tape what arrives."""
+    """``Transport`` that wraps ``inner`` and records arriving messages."""
 
     def __init__(self, inner: Transport, log: ReplayLog) -> None:
         self._inner = inner
@@ -100,7 +99,7 @@ class _RecordedTransport:
 
 
 def with_recorded_state(store: Store, effects: Effects, rounds: int) -> Store:
-    """Keep what ``store`` begins with, or begin with what was kept."""
+    """Records the initial state of ``store``, or restores the recorded one."""
     try:
         state = effects.once_json("state", lambda: release_state(store, rounds))
         restore_releases(store, state, rounds)
@@ -111,7 +110,7 @@ def with_recorded_state(store: Store, effects: Effects, rounds: int) -> Store:
 
 
 class RecordedSubmissions:
-    """``SubmissionView`` whose answers go through ``effects``, but for counts, which decide nothing by themselves."""
+    """``SubmissionView`` whose answers go through ``effects``, except counts, which decide nothing by themselves."""
 
     def __init__(self, inner: SubmissionView, effects: Effects) -> None:
         self._inner = inner
@@ -120,11 +119,11 @@ class RecordedSubmissions:
 
     @property
     def registry(self) -> ParticipantRegistry:
-        """See ``Holdings.roll``: it follows from everything else."""
+        """See ``SubmissionView.registry``: it follows from everything else."""
         return self._inner.registry
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
-        """See ``Holdings.page``."""
+        """See ``SubmissionView.page``."""
         kept = self._effects.once_json(
             "page", lambda: _page_document(self._inner.page(up_to_round, after, revoked))
         )
@@ -132,75 +131,75 @@ class RecordedSubmissions:
         return Page(tuple(map(_stored, kept["submissions"])), tuple(withdrawn), kept["upto"])
 
     def stored(self, client: str, upload: str) -> StoredSubmission:
-        """See ``Holdings.stored``."""
+        """See ``SubmissionView.stored``."""
         row = self._effects.once_json(
             f"submission of {client}", lambda: _row(self._inner.stored(client, upload))
         )
         return _stored(row)
 
     def submission_count(self) -> int:
-        """See ``Holdings.submission_count``."""
+        """See ``SubmissionView.submission_count``."""
         return self._inner.submission_count()
 
     def read_submission(self, client: str, version: int) -> bytes:
-        """See ``Holdings.read_submission``."""
+        """See ``SubmissionView.read_submission``."""
         return self._effects.keep(
             f"body of {client} {version}", lambda: self._inner.read_submission(client, version)
         )
 
     def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
-        """See ``Holdings.settle``."""
+        """See ``SubmissionView.settle``."""
         self._inner.settle(client, version, withdrawal)
 
     def finalized(self) -> list[Finalized]:
-        """See ``Holdings.finals``."""
+        """See ``SubmissionView.finalized``."""
         found = self._effects.once_json(
             "finals", lambda: [astuple(item) for item in self._inner.finalized()]
         )
         return [Finalized(*item) for item in found]
 
     def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
-        """See ``Holdings.finals_among``: of those that were kept here."""
+        """See ``SubmissionView.finalized_among``: of those that were saved here."""
         return self._inner.finalized_among(clients)
 
     def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
-        """See ``Holdings.left_finals``: of those that were kept here."""
+        """See ``SubmissionView.unregistered_finalized``: of those that were saved here."""
         return self._inner.unregistered_finalized(after, upto)
 
     def save_finalized(self, finals: Sequence[Finalized]) -> None:
-        """See ``Holdings.keep_finals``."""
+        """See ``SubmissionView.save_finalized``."""
         self._inner.save_finalized(finals)
 
     def retain_totals(self, rounds: Sequence[int]) -> None:
-        """See ``Holdings.keep_totals``."""
+        """See ``SubmissionView.retain_totals``."""
         self._inner.retain_totals(rounds)
 
     def total_rounds(self) -> list[int]:
-        """See ``Holdings.total_rounds``."""
+        """See ``SubmissionView.total_rounds``."""
         rounds: list[int] = self._effects.once_json("rounds of totals", self._inner.total_rounds)
         return rounds
 
     def load_total(self, round: int, pid: int) -> RunningTotal:
-        """See ``Holdings.load_total``."""
+        """See ``SubmissionView.load_total``."""
         data = self._effects.keep(
             f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round, pid))
         )
         return _total_from(data, round, pid)
 
     def save_total(self, total: RunningTotal) -> None:
-        """See ``Holdings.save_total``."""
+        """See ``SubmissionView.save_total``."""
         self._inner.save_total(total)
 
     def commitment_key(self) -> bytes:
-        """See ``Holdings.commitment_key``."""
+        """See ``SubmissionView.commitment_key``."""
         return self._key
 
     def records(self) -> list[ParticipantRecord]:
-        """See ``Holdings.standings``: no message depends on them."""
+        """See ``SubmissionView.records``: no message depends on them."""
         return self._inner.records()
 
     def save_records(self, records: Iterable[ParticipantRecord]) -> None:
-        """See ``Holdings.save_standings``."""
+        """See ``SubmissionView.save_records``."""
         self._inner.save_records(records)
 
 

@@ -1,7 +1,6 @@
-"""Where a store keeps owners' bodies: small ones in its database, others in files beside it, all by names as of files.
+"""Bodies of a store: small ones in its database, others in files beside it, all named like files.
 
-Provides ``TABLE``, ``read_body``, and what is asked of a store's folder whoever holds it: ``stored_bytes`` and
-``holds_shares``. Secret: the bodies.
+``stored_bytes`` and ``holds_shares`` also inspect the folder of a store in use. Secret: the bodies.
 """
 
 import contextlib
@@ -13,12 +12,12 @@ from parties.storage.database import FILE, Database
 from parties.storage.files import disk_errors
 
 SUBMISSIONS, OUTBOX = "submissions", "outbox"
-"""Folders: of bodies that this server has opened, of whole uploads that wait for others."""
+"""Names of folders: opened bodies of this server, and whole uploads that wait for others."""
 TABLE = "CREATE TABLE IF NOT EXISTS body (path TEXT PRIMARY KEY, content BLOB NOT NULL) STRICT"
 
 
 def read_body(database: Database, name: str) -> bytes:
-    """A body that a row of a store's ``database`` names. Raises StoreError."""
+    """Body that a row of a store's ``database`` names. Raises StoreError."""
     row = database.row("SELECT content FROM body WHERE path = ?", name)
     if row is not None:
         return bytes(row[0])
@@ -40,7 +39,7 @@ def stored_bytes(directory: Path) -> Mapping[str, int]:
 
 
 def holds_shares(directory: Path) -> bool:
-    """Whether this is the folder of a store, and not of another database. Raises StoreError."""
+    """True if ``directory`` is the folder of a store, and not of another database. Raises StoreError."""
     if not (directory / FILE).exists():
         return False
     with disk_errors(directory, "read"), contextlib.closing(_opened(directory)) as db:

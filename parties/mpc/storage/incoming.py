@@ -1,6 +1,6 @@
-"""Bodies on their way into a server's store: small ones in memory, others each in a file, gone unless it accepts them.
+"""Incoming bodies of a server's store: small ones in memory, others each in a file that vanishes unless accepted.
 
-Provides ``IncomingBody`` and ``OutgoingUpload``. Secret: what is written, in files of mode 0600.
+Secret: the written content, in files of mode 0600.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ from typing import IO, NamedTuple, Self
 from parties.storage.files import create, disk_errors
 
 SMALL_BYTES = 1 << 16
-"""Bodies of so many bytes at most are kept in the database: a file and its place would be three disk writes more."""
+"""Maximum size in bytes of bodies in the database: a file and its directory entry would cost three more disk writes."""
 
 
 class IncomingBody:
-    """A body on its way in: once it is not small, in a file at ``path`` that vanishes unless the store accepts it."""
+    """Incoming body: once it is not small, a file at ``path`` that vanishes unless the store accepts it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,11 +28,11 @@ class IncomingBody:
 
     @property
     def small(self) -> bytes | None:
-        """All that was written; None where it is in the file."""
+        """Written content; None if it is in the file."""
         return bytes(self._small) if self._file is None else None
 
     def write(self, chunk: bytes) -> None:
-        """Append ``chunk``. Raises StoreError where the disk does not take it."""
+        """Appends ``chunk``. Raises StoreError if the disk fails."""
         self._hash.update(chunk)
         self.size += len(chunk)
         if self._file is None:
@@ -52,18 +52,18 @@ class IncomingBody:
                 written += file.write(left[written:])
 
     def digest(self) -> str:
-        """Hex SHA-256 of what was written."""
+        """Hex SHA-256 of the written content."""
         return self._hash.hexdigest()
 
     def read(self) -> bytes:
-        """All that was written. Raises StoreError."""
+        """Written content. Raises StoreError."""
         if self._file is None:
             return bytes(self._small)
         with disk_errors(self.path, "read"):
             return self.path.read_bytes()
 
     def sync(self) -> None:
-        """Make the file durable, if there is one. Raises StoreError."""
+        """Makes the file durable, if there is one. Raises StoreError."""
         if self._file is not None:
             with disk_errors(self.path):
                 os.fsync(self._file.fileno())
@@ -83,7 +83,7 @@ class IncomingBody:
 
 
 class OutgoingUpload(NamedTuple):
-    """A ``whole`` upload, of which the servers ``pids`` are to get their parts."""
+    """A ``whole`` upload, whose parts the servers ``pids`` are to get."""
 
     whole: IncomingBody
     pids: Sequence[int]

@@ -1,9 +1,8 @@
-"""What a server keeps for others that have not got it yet, and the receipts of those that have.
+"""Outbox of a server: whole uploads that wait for other servers, and receipts of delivered parts.
 
-Provides ``Outbox``, in a server's store: whole uploads as their owners sent them, each with the servers that it waits
-for, and ``DeliveryStatus``, where an upload stands. An upload comes in with the server's own part, in one transaction
-(`parties.mpc.storage.store.Store.accept`); it goes when nobody waits for it any more. Secret: nothing, everything is
-sealed. Public: who has what.
+Uploads are kept as their participants sent them, each with the servers that it waits for. An upload comes in with the
+server's own part, in one transaction (`parties.mpc.storage.store.Store.accept`); it goes when no server waits for it
+any more. Secret: nothing, everything is sealed. Public: the servers that have a part.
 """
 
 import json
@@ -22,12 +21,16 @@ TABLES = (
     client TEXT, pid INTEGER, receipt TEXT NOT NULL, sent INTEGER NOT NULL, received INTEGER NOT NULL,
     PRIMARY KEY (client, pid)) STRICT""",
 )
-"""``refused`` is why server ``pid`` does not take it; ``sent`` and ``received`` are the bytes of passing it on."""
+"""Tables of the outbox.
+
+``refused`` is the reason why server ``pid`` does not take the part; ``sent`` and ``received`` are the bytes of its
+forwarding.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """Of one upload: other servers' ``receipts``, whom it is ``kept_for``, and who ``refused`` it and why."""
+    """Delivery of one upload: other servers' ``receipts``, servers ``kept_for``, and ``refused`` with their reasons."""
 
     receipts: Mapping[int, ServerReceipt] = field(default_factory=dict)
     kept_for: tuple[int, ...] = ()
@@ -35,7 +38,7 @@ class DeliveryStatus:
 
     @property
     def n_secured(self) -> int:
-        """How many others have it, or will get it from here."""
+        """Number of other servers that have their part, or will get it from here."""
         return len({*self.receipts, *self.kept_for})
 
 
@@ -46,18 +49,18 @@ class Outbox:
         self._database = database
 
     def waiting(self, pid: int, most: int = -1) -> list[str]:
-        """The clients whose uploads wait for server ``pid``, oldest first; not more than ``most`` of them."""
+        """Clients whose uploads wait for server ``pid``, oldest first; at most ``most`` of them."""
         query = "SELECT client FROM outbox WHERE pid = ? AND refused IS NULL ORDER BY rowid LIMIT ?"
         return [row[0] for row in self._database.rows(query, pid, most)]
 
     def content(self, client: str) -> bytes | None:
-        """A client's whole upload; None where nobody waits for it."""
+        """A client's whole upload; None if no server waits for it."""
         with self._database.held():
             name = self._path(client)
             return None if name is None else read_body(self._database, name)
 
     def delivery_status(self, client: str) -> DeliveryStatus:
-        """Where a client's upload stands."""
+        """Delivery status of a client's upload."""
         with self._database.held():
             receipts = self._database.rows(
                 "SELECT pid, receipt FROM receipt WHERE client = ? ORDER BY pid", client
@@ -72,7 +75,7 @@ class Outbox:
         )
 
     def waits(self, client: str, pid: int) -> bool:
-        """Whether server ``pid`` is to get a part of this client's upload."""
+        """True if server ``pid`` is to get a part of this client's upload."""
         query = "SELECT 1 FROM outbox WHERE client = ? AND pid = ? AND refused IS NULL"
         return self._database.row(query, client, pid) is not None
 
@@ -86,10 +89,10 @@ class Outbox:
         sent: int,
         received: int,
     ) -> None:
-        """Server ``pid`` has its part of ``upload``; passing it on took so many bytes.
+        """Records that server ``pid`` has its part of ``upload``, and the bytes ``sent`` and ``received``.
 
-        A power failure may take this back, and the part is passed on once more. Nothing of an upload that is not the
-        client's newest any more.
+        A power failure may undo this, and the part is forwarded once more. An upload that is no longer the client's
+        newest is ignored.
         """
         row = (client, pid, json.dumps(receipt.to_dict()), sent, received)
         with self._database.held():
@@ -102,7 +105,7 @@ class Outbox:
             self._tidy(client, path)
 
     def refused(self, client: str, pid: int, reason: str, *, upload: str) -> None:
-        """Server ``pid`` does not take its part of ``upload``; it is not asked again. Else as ``delivered``."""
+        """Records that server ``pid`` refuses its part of ``upload`` for good. Otherwise as ``delivered``."""
         statement = "UPDATE outbox SET refused = ? WHERE client = ? AND pid = ?"
         with self._database.held():
             path = self._path(client)
@@ -123,14 +126,14 @@ class Outbox:
         return row is not None and row[0] == upload
 
     def _path(self, client: str) -> str | None:
-        """The file of an upload that somebody waits for."""
+        """File of an upload that a server waits for."""
         row = self._database.row(
             "SELECT path FROM outbox WHERE client = ? AND refused IS NULL", client
         )
         return None if row is None else str(row[0])
 
     def _tidy(self, client: str, path: str | None) -> None:
-        """Delete the file when nobody waits for it any more."""
+        """Deletes the file when no server waits for it any more."""
         if path is not None and self._path(client) is None:
             found = self._database.directory / path
             with disk_errors(found):

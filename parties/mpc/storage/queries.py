@@ -1,6 +1,6 @@
-"""What a server holds of data owners and the three have not decided on, page by page: never all of it in memory.
+"""Queries for a store's undecided participants, page by page: never all of them in memory.
 
-Provides ``undecided_page`` and other questions to a store's database (`parties.mpc.storage.store`) and the roll in it
+The queries join a store's database (`parties.mpc.storage.store`) and the registry in it
 (`parties.mpc.participants.registry`). A page is of clients by name, all versions of a client in one. Secret: nothing.
 """
 
@@ -20,8 +20,8 @@ ORDER BY client, version"""
 _ONE = """
 SELECT header, digest, body_digest, own_digest, next_digest, size, received_at FROM submission
 WHERE client = ? AND digest = ?"""
-# Whose upload is in a total is not listed, nor what is no later than what is held or decided. Who is counted for good
-# is listed with that upload alone, and whatever this server's operator says.
+# Not listed are clients whose upload is in a total, and versions no later than a held or decided one. A client that is
+# counted for good is listed with its final upload alone, even if this server's operator revokes it.
 _UPLOADS = """
 SELECT s.header, s.digest, s.body_digest, s.own_digest, s.next_digest, s.size, s.received_at FROM submission s
 LEFT JOIN roll r ON r.client = s.client LEFT JOIN final f ON f.client = s.client
@@ -41,9 +41,9 @@ WHERE client > ?1 AND (?2 IS NULL OR client <= ?2) AND client NOT IN (SELECT cli
 def undecided_page(
     database: Database, up_to_round: int, after: str, revoked: Collection[str]
 ) -> Page:
-    """The next clients behind ``after``: what is first counted in ``up_to_round`` or before, not of those ``revoked``.
+    """Next clients behind ``after``: uploads first counted in ``up_to_round`` or before, without clients ``revoked``.
 
-    And what owners have withdrawn that not all three know yet. Raises StoreError.
+    The page also has the withdrawals that not all three servers know yet. Raises StoreError.
     """
     names = json.dumps(sorted(revoked))
     with database.held():
@@ -69,25 +69,25 @@ def undecided_page(
 
 
 def unregistered_finalized(database: Database, after: str, upto: str | None) -> dict[str, str]:
-    """Who behind ``after``, up to ``upto`` or the last, is counted for good and not on the roll: with their uploads."""
+    """Final uploads, by client behind ``after`` up to ``upto`` (None: the last), that are not in the registry."""
     return dict(database.rows(_UNREGISTERED, after, upto))
 
 
 def missing_clients(database: Database, clients: Collection[str]) -> list[str]:
-    """Those of ``clients`` of whom nothing is stored, by name."""
+    """Those of ``clients`` without a stored submission, by name."""
     query = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT client FROM submission) ORDER BY value"
     return [row[0] for row in database.rows(query, json.dumps(sorted(clients)))]
 
 
 def find_submission(database: Database, client: str, upload: str) -> StoredSubmission:
-    """The submission of ``client`` with this ``upload``. Raises StoreError where it is not here."""
+    """Submission of ``client`` with this ``upload``. Raises StoreError if it is not here."""
     for found in _stored(database.rows(_ONE, client, upload)):
         return found
     raise StoreError(database.directory, f"holds another submission of client {client!r}, or none")
 
 
 def all_submissions(database: Database) -> list[StoredSubmission]:
-    """All submissions, by client name and version: as many as there are."""
+    """All submissions, by client name and version, in memory at once."""
     return _stored(database.rows(_ALL))
 
 

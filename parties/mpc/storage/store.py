@@ -1,17 +1,17 @@
-"""The durable state of one compute server: submissions, running totals, who is counted, checkpoints.
+"""Durable state of one compute server: submissions, running totals, participant records, checkpoints.
 
-A `parties.storage.database.Database` and files beside it. A file is written beside its place, synced and renamed before
-the row that names it is committed, so that after a kill at any moment every row is whole and its file complete; what a
-kill left behind is swept away when the store is opened. Small bodies are in the database, by names as of files: one
-write to the disk makes several durable that come at the same time (`parties.storage.database.Database.flush`). The
-server's privacy ledger is in the same database (`parties.storage.privacy_ledger`).
+A store is a `parties.storage.database.Database` with files beside it. A file is written under another name, synced and
+renamed before the row that names it is committed: after a kill at any moment every row is whole and its file complete,
+and leftovers are deleted when the store is opened. Small bodies are in the database, named like files: one disk write
+makes several concurrent ones durable (`parties.storage.database.Database.flush`). The server's privacy ledger is in the
+same database (`parties.storage.privacy_ledger`).
 
-Submissions are kept as their bodies, opened; what has to be passed on, sealed (`parties.mpc.storage.outbox`). Of a
-client there may be several versions, until the three servers have agreed on one (`parties.mpc.participants.listing`).
+Submissions are stored as opened bodies; uploads to be forwarded are stored sealed (`parties.mpc.storage.outbox`). A
+client may have several versions, until the three servers have agreed on one (`parties.mpc.participants.listing`).
 
-Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700, and they go
-when the run has ended (`forget`). Public: checkpoints. Source: `protocols` README section 2. Known limits: a folder
-belongs to one run.
+Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700, and are
+deleted when the run has ended (``discard_shares``). Public: checkpoints. Source: `protocols` README section 2. Known
+limits: a folder belongs to one run.
 """
 
 import hashlib
@@ -76,24 +76,25 @@ _BODY_FOLDERS = {
     "checkpoint": "checkpoints",
     "estimate": "estimates",
 }
-"""The folder of the files that a table's rows name."""
+"""Folder of the files that a table's rows name, by table."""
 _SHARES = tuple(table for table in _BODY_FOLDERS if table not in ("checkpoint", "estimate"))
 ENDED, FORGOTTEN, RHO = "ended", "forgotten", "rho"
-"""Keys of the table ``meta``: when the run ended, or was given up, and its whole budget."""
+"""Keys of the table ``meta``: time of the run's end, time of giving it up, and its whole budget."""
 _COMMITMENT_KEY, _NOISE_KEYS = "commitment_key", "noise_keys"
 PARTICIPANT_RECORD_QUERY = "SELECT client, digest, round, excluded, servers FROM standing"
 _KEPT_TOTALS = 2
-"""Servers may be one round apart when one is killed: the total before the latest is kept as well."""
+"""Number of totals kept. Servers may be one round apart after a kill, so the total before the latest is kept as well.
+"""
 
 
 class Store(Database):
     """One server's folder for one run. All methods may be called from any thread; all may raise StoreError."""
 
     def __init__(self, directory: Path, config_digest: str) -> None:
-        """Open or make ``directory``. Raises StoreError: unwritable, in use, or of another run or configuration."""
+        """Opens or creates ``directory``. Raises StoreError: unwritable, in use, or of another run or configuration."""
         self.registry = ParticipantRegistry(self)
         self.admit: Callable[[str], object] = lambda client: None
-        """Raises StoreError for a client that is not to be taken in here."""
+        """Raises StoreError for a client that is not to be admitted here."""
         super().__init__(
             directory, config_digest, STORE_SCHEMA, version=STORE_VERSION, steps=STORE_MIGRATIONS
         )
@@ -107,9 +108,9 @@ class Store(Database):
             raise
 
     def _sweep(self) -> None:
-        """Delete the files that no row names: a kill came between file and row.
+        """Deletes the files that no row names, which a kill left behind.
 
-        An upload that somebody waits for and that has no file was delivered before the power failed.
+        An outbox row without a file was already delivered; the power failure came before its row was deleted.
         """
         waiting = self.rows(
             "SELECT path FROM outbox WHERE refused IS NULL AND path NOT IN (SELECT path FROM body)"
@@ -138,31 +139,31 @@ class Store(Database):
 
     @property
     def closed_to_clients(self) -> bool:
-        """Whether the run takes no submissions any more."""
+        """True if the run takes no submissions any more."""
         return self.meta("closed_to_clients") is not None
 
     def close_to_clients(self) -> None:
-        """Take no submissions from now on."""
+        """Takes no submissions from now on."""
         self.set_meta("closed_to_clients", "yes")
 
     # The end
 
     @property
     def ended(self) -> bool:
-        """Whether all three servers are done: no share is needed any more."""
+        """True if all three servers are done, so that no share is needed any more."""
         return self.meta(ENDED) is not None
 
     def end(self) -> None:
-        """All three are done; what is secret is due to go."""
+        """Marks the run as done at all three servers; its secrets are due for deletion."""
         self._mark(ENDED)
 
     @property
     def forgotten(self) -> str | None:
-        """When the run was given up for good (ISO 8601, UTC), or None."""
+        """Time at which the run was given up for good (ISO 8601, UTC), or None."""
         return self.meta(FORGOTTEN)
 
     def forget(self) -> None:
-        """Give the run up for good; what is secret is due to go."""
+        """Gives the run up for good; its secrets are due for deletion."""
         self._mark(FORGOTTEN)
 
     def _mark(self, key: str) -> None:
@@ -170,13 +171,13 @@ class Store(Database):
             self.set_meta(key, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     def discard_shares(self) -> None:
-        """Delete submissions and totals, and what the database knows of them. May be repeated."""
+        """Deletes submissions and totals, and their rows and digests. May be repeated."""
         for table in _SHARES:
             self.discard_files(table)
-        # A body that was opened, and that a run that ended meanwhile did not take.
+        # The folder may hold an opened body that came after the run's end.
         self._empty("incoming")
         with self.transaction():
-            # Who was here, and with what, is public, and stays.
+            # Participants and their uploads' digests are public, and stay.
             self.enter(
                 "UPDATE submission SET body_digest = '', own_digest = '', next_digest = ''", [()]
             )
@@ -189,7 +190,7 @@ class Store(Database):
         self.scrub()
 
     def discard_files(self, table: str) -> None:
-        """Delete the files that a table's rows name; small bodies stay."""
+        """Deletes the files that a table's rows name; small bodies stay."""
         self._empty(_BODY_FOLDERS[table])
 
     def _empty(self, name: str) -> None:
@@ -202,14 +203,14 @@ class Store(Database):
     # Submissions
 
     def incoming(self) -> IncomingBody:
-        """A new body to write to; leave its ``with`` block to drop it."""
+        """New body to write to; leaving its ``with`` block drops it."""
         return IncomingBody(self.directory / "incoming" / secrets.token_hex(16))
 
     def check_upload(self, upload: SignedUpload, limit: int) -> bool:
-        """Whether this server's part of exactly this upload is stored already; False: it may be stored.
+        """True if this server's part of exactly this upload is stored already; False if it may be stored.
 
-        Raises SubmissionConflict (another one of this client is stored, of the same version or a later one),
-        SubmissionSettled, SubmissionCounted, RunClosed, RunFull (``limit`` clients).
+        Raises SubmissionConflict (another submission of this client is stored, of the same version or a later one),
+        SubmissionTombstoned, SubmissionCounted, RunClosed, RunFull (``limit`` clients).
         """
         submission = upload.submission
         client = submission.client
@@ -229,7 +230,7 @@ class Store(Database):
         return False
 
     def _check_version(self, submission: Submission, known: Sequence[int]) -> None:
-        """Whether a version may come beside those that are stored. Raises as ``check_upload``."""
+        """Verifies that a version may be stored beside the known ones. Raises as ``check_upload``."""
         client, version = submission.client, submission.version
         if final := FinalizedStore(self).final(client):
             raise SubmissionCounted(
@@ -261,10 +262,10 @@ class Store(Database):
         limit: int,
         outgoing: OutgoingUpload | None = None,
     ) -> bool:
-        """Keep this server's ``body`` for good, and what is to be passed on; durable on return, all or nothing.
+        """Stores this server's ``body`` for good, and the upload to be forwarded; durable on return, all or nothing.
 
-        False: the body was stored already. ``components`` are the hex digests of the own and next component. Raises
-        as ``check_upload``.
+        False: the body was stored already. ``components`` are the hex digests of the own and next component. Raises as
+        ``check_upload``.
         """
         body.sync()
         if outgoing is not None:
@@ -284,7 +285,7 @@ class Store(Database):
                             row = (file_name, incoming.small)
                             self.enter("INSERT OR REPLACE INTO body VALUES (?, ?)", [row])
                     if not known:
-                        # What was to be passed on of an earlier version is of no use any more.
+                        # An earlier version need not be forwarded any more.
                         self._drop_outgoing(upload.submission.client)
                         self._enter_submission(upload, body, components, kept[0][0])
                     if outgoing is not None:
@@ -301,7 +302,7 @@ class Store(Database):
         return not known
 
     def _drop_outgoing(self, client: str) -> None:
-        """Of a client's upload that is not the newest any more, or was withdrawn: nobody waits for it."""
+        """Drops a client's outbox entries, whose upload is not the newest any more, or was withdrawn."""
         for table in ("outbox", "receipt"):
             self.enter(f"DELETE FROM {table} WHERE client = ?", [(client,)])  # noqa: S608
 
@@ -342,12 +343,15 @@ class Store(Database):
         return missing_clients(self, clients)
 
     def submission_count(self) -> int:
-        """How many clients' submissions are stored."""
+        """Number of clients with a stored submission."""
         row = self.row("SELECT count(DISTINCT client) FROM submission")
         return 0 if row is None else int(row[0])
 
     def _is_full(self, limit: int) -> bool:
-        """Whether so many clients' submissions are stored; they are counted only where they may be."""
+        """True if at least ``limit`` clients' submissions are stored.
+
+        They are counted only if the largest row number reaches ``limit``.
+        """
         row = self.row("SELECT max(rowid) FROM submission")
         at_most = 0 if row is None or row[0] is None else int(row[0])
         return at_most >= limit and self.submission_count() >= limit
@@ -358,21 +362,21 @@ class Store(Database):
         return None if row is None else row[0]
 
     def upload_digest(self, client: str) -> str | None:
-        """The digest of the newest upload whose part is stored for ``client``, or None."""
+        """Digest of the newest upload whose part is stored for ``client``, or None."""
         digest: str | None = self._newest("digest", client)
         return digest
 
     def newest_version(self, client: str) -> int:
-        """The version of that upload, 0 without one."""
+        """Version of the newest upload, 0 without one."""
         return self._newest("version", client) or 0
 
     def upload(self, client: str) -> SignedUpload | None:
-        """The newest upload whose part is stored for ``client``, as its owner signed it, or None."""
+        """Newest upload whose part is stored for ``client``, as its participant signed it, or None."""
         proof = self._newest("proof", client)
         return None if proof is None else SignedUpload.from_json(proof)
 
     def read_submission(self, client: str, version: int = 1) -> bytes:
-        """The body of a version of ``client``. Raises StoreError where there is none or it is damaged."""
+        """Body of a version of ``client``. Raises StoreError if there is none or it is damaged."""
         row = self.row(
             "SELECT path, body_digest FROM submission WHERE client = ? AND version = ?",
             client,
@@ -384,12 +388,12 @@ class Store(Database):
             )
         return self._read(*row)
 
-    # What does not come back
+    # Finalized and settled clients
 
     def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
-        """Of ``client`` nothing up to ``version`` will be counted: its shares go; durable on return.
+        """Records that nothing of ``client`` up to ``version`` will be counted; deletes its shares; durable on return.
 
-        With a ``withdrawal`` because it says so, without one because a later version takes their place.
+        The reason is ``withdrawal``, or without one a later version.
         """
         with self.held():
             with self.transaction():
@@ -405,11 +409,11 @@ class Store(Database):
             self._drop_unnamed("outbox")
 
     def finalized(self) -> list[Finalized]:
-        """See ``Settlements.finals``."""
+        """See ``FinalizedStore.finalized``."""
         return FinalizedStore(self).finalized()
 
     def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
-        """See ``Settlements.finals_among``."""
+        """See ``FinalizedStore.finalized_among``."""
         return FinalizedStore(self).finalized_among(clients)
 
     def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
@@ -417,13 +421,13 @@ class Store(Database):
         return unregistered_finalized(self, after, upto)
 
     def save_finalized(self, finals: Sequence[Finalized]) -> None:
-        """See ``Settlements.keep_finals``."""
+        """See ``FinalizedStore.save_finalized``."""
         FinalizedStore(self).save_finalized(finals)
 
     def counted_from(self, client: str) -> int | None:
-        """The first round that counts ``client``'s submission, or may: a round's list closes before it begins.
+        """First round that counts ``client``'s submission, or may: a round's list closes before it begins.
 
-        None where there is none, or no round will. Raises StoreError.
+        None if there is no submission, or no round will count it. Raises StoreError.
         """
         row = self._newest("first_round", client)
         record = self.participant_record(client)
@@ -432,15 +436,16 @@ class Store(Database):
         if row is None or self.closed_to_clients:
             return None
         first, begun = int(row), max(self.total_rounds(), default=-1)
-        # Who takes part from round 1 on is in the measurements before it, round 0, if it is there by then.
+        # A client of first round 1 is in the measurements of round 0 before it, if it comes in time.
         return max(0 if first == 1 else first, begun + 1)
 
-    # What each client cost
+    # Traffic of each client
 
     def add_traffic(self, client: str, *, received: int, sent: int) -> None:
-        """Count a request of ``client``: body bytes ``received`` and ``sent``.
+        """Counts a request of ``client``: body bytes ``received`` and ``sent``.
 
-        Survives a kill at once, a power failure only after the next durable entry: it is not worth a disk write.
+        The entry survives a kill at once, but a power failure only after the next durable entry: it is not worth a disk
+        write.
         """
         with self.relaxed_durability():
             self.enter(
@@ -450,7 +455,7 @@ class Store(Database):
             )
 
     def traffic(self) -> dict[str, tuple[int, int, int]]:
-        """By client: requests, body bytes received, body bytes sent; refused requests included."""
+        """Requests, body bytes received and body bytes sent, by client; refused requests included."""
         rows = self.rows("SELECT client, requests, received, sent FROM traffic ORDER BY client")
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
@@ -462,9 +467,9 @@ class Store(Database):
     # Running totals
 
     def save_total(self, total: RunningTotal) -> None:
-        """Keep the running total after a round; durable on return. The one before it stays, older ones go.
+        """Stores the running total after a round; durable on return. The one before it stays, older ones are deleted.
 
-        Who is in it is counted for good: what is opened from now on may depend on it.
+        Its members are counted for good, since every later opening may depend on them.
         """
         name = f"totals/round-{total.round:05d}-{secrets.token_hex(4)}.npy"
         data = _npy(np.stack([total.share.own, total.share.next]))
@@ -486,7 +491,7 @@ class Store(Database):
             self._drop_unnamed("outbox")
 
     def _drop_late(self) -> bool:
-        """Delete the versions that came too late to take the place of what is counted; whether there were any."""
+        """Deletes versions that came too late to replace a counted one; True if there were any."""
         late = self.rows(
             "SELECT s.rowid, s.client FROM submission s JOIN final f ON s.client = f.client "
             "WHERE s.digest <> f.upload"
@@ -497,17 +502,17 @@ class Store(Database):
         return bool(late)
 
     def total_rounds(self) -> list[int]:
-        """The rounds whose running total is here, oldest first."""
+        """Rounds whose running total is here, oldest first."""
         return [row[0] for row in self.rows("SELECT round FROM total ORDER BY round")]
 
     def retain_totals(self, rounds: Sequence[int]) -> None:
-        """Keep those of ``rounds`` and no others: not all three servers have these."""
+        """Keeps the totals of ``rounds`` only: not all three servers have the others."""
         others = [(number,) for number in self.total_rounds() if number not in rounds]
         self.enter("DELETE FROM total WHERE round = ?", others)
         self._drop_unnamed("total")
 
     def load_total(self, round: int, pid: int) -> RunningTotal:
-        """The running total after ``round``, as server ``pid``'s share. Raises StoreError: none is here, or damaged."""
+        """Running total after ``round``, as server ``pid``'s share. Raises StoreError if it is missing or damaged."""
         row = self.row("SELECT clients, path, digest FROM total WHERE round = ?", round)
         if row is None:
             raise StoreError(self.directory, f"holds no running total of round {round}")
@@ -516,7 +521,7 @@ class Store(Database):
         return RunningTotal(round, Share(R32, pid, own, next_), members)
 
     def commitment_key(self) -> bytes:
-        """The key of ``Total.commitment``: 32 random bytes, made when it is first asked for; durable on return."""
+        """Key of ``RunningTotal.commitment``: 32 random bytes, made at the first call; durable on return."""
         with self.held():
             key = self.meta(_COMMITMENT_KEY)
             if key is None:
@@ -524,10 +529,10 @@ class Store(Database):
                 self.set_meta(_COMMITMENT_KEY, key)
         return bytes.fromhex(key)
 
-    # Who is counted
+    # Participant records
 
     def save_records(self, records: Iterable[ParticipantRecord]) -> None:
-        """Keep what has become of data owners, in place of what was kept before; durable on return."""
+        """Replaces the records of participants; durable on return."""
         rows = (
             (s.client, s.digest, s.round, s.excluded and s.excluded.value, json.dumps(s.by))
             for s in records
@@ -537,40 +542,40 @@ class Store(Database):
             self.enter("INSERT INTO standing VALUES (?, ?, ?, ?, ?)", rows)
 
     def records(self) -> list[ParticipantRecord]:
-        """What was kept last, by client."""
+        """Records saved last, by client."""
         rows = self.rows(f"{PARTICIPANT_RECORD_QUERY} ORDER BY client")
         return [ParticipantRecord.from_row(*row) for row in rows]
 
     def participant_record(self, client: str) -> ParticipantRecord | None:
-        """What has become of ``client``; None while it, or what it sent after that, is waited for."""
+        """Record of ``client``; None while the servers wait for it or for a later submission of it."""
         row = self.row(f"{PARTICIPANT_RECORD_QUERY} WHERE client = ?", client)
         found = None if row is None else ParticipantRecord.from_row(*row)
         if found is None or found.excluded in (None, Exclusion.INCOMPLETE):
             return found
         return found if self.upload_digest(client) in (None, found.digest) else None
 
-    # What decides openings
+    # Inputs of openings
 
     def noise_keys(self) -> NoiseKeys | None:
-        """The keys that openings' noise is drawn from, as long as the run lasts. Secret."""
+        """Keys that openings' noise is drawn from, as long as the run lasts. Secret."""
         kept = self.meta(_NOISE_KEYS)
         return None if kept is None else unpack_keys(bytes.fromhex(kept))
 
     def save_noise_keys(self, keys: NoiseKeys) -> None:
-        """Keep the keys of openings' noise; durable on return."""
+        """Stores the keys of openings' noise; durable on return."""
         self.set_meta(_NOISE_KEYS, pack_keys(keys).hex())
 
     def inputs(self) -> list[RoundInputs]:
-        """What rounds go by, as far as it was recorded."""
+        """Recorded inputs of rounds."""
         rows = self.rows("SELECT round, digest, noise, made, skip FROM inputs ORDER BY round")
         return [RoundInputs(*row) for row in rows]
 
     def save_inputs(self, inputs: RoundInputs) -> None:
-        """Record a round's inputs, in place of what was recorded of it before; durable on return."""
+        """Records a round's inputs, replacing an earlier record; durable on return."""
         self.enter("INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?)", [inputs.to_list()])
 
     def save_estimate(self, round: int, estimate: bytes) -> None:
-        """Keep the model's answers that ``round`` goes by; durable on return. Older ones than the last two go."""
+        """Stores the model's answers of ``round``; durable on return. Only the last two rounds are kept."""
         digest = hashlib.sha256(estimate).hexdigest()
         if self.estimates().get(round) == digest:
             return
@@ -582,15 +587,15 @@ class Store(Database):
         self._drop_unnamed("estimate")
 
     def note_estimate(self, round: int, digest: str) -> None:
-        """Say that a model with this digest is kept, which is elsewhere: in a replay."""
+        """Registers a model's digest without its content, in a replay."""
         self.enter("INSERT OR IGNORE INTO estimate VALUES (?, ?, '')", [(round, digest)])
 
     def estimates(self) -> dict[int, str]:
-        """The digests of the model's answers that are kept, by round."""
+        """Digests of the stored models' answers, by round."""
         return dict(self.rows("SELECT round, digest FROM estimate ORDER BY round"))
 
     def estimate(self, round: int) -> bytes:
-        """The model's answers that ``round`` goes by. Raises StoreError where they are not here, or damaged."""
+        """The model's answers of ``round``. Raises StoreError if they are missing or damaged."""
         row = self.row("SELECT path, digest FROM estimate WHERE round = ?", round)
         if row is None:
             raise StoreError(self.directory, f"holds no model of round {round}")
@@ -599,7 +604,7 @@ class Store(Database):
     # Released measurements
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Keep a released measurement; durable on return. Raises StoreError where a different one is stored."""
+        """Stores a released measurement; durable on return. Raises StoreError if a different one is stored."""
         key = (checkpoint.round, checkpoint.candidate)
         data = _npy(checkpoint.noisy)
         row = (*key, checkpoint.sigma, checkpoint.clients, hashlib.sha256(data).hexdigest())
@@ -620,12 +625,12 @@ class Store(Database):
                 self.enter("INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?)", [(*row, name)])
 
     def drop_checkpoint(self, round: int, candidate: int) -> None:
-        """Keep a measurement no longer: only this server had it."""
+        """Drops a measurement that only this server had."""
         self.enter("DELETE FROM checkpoint WHERE round = ? AND candidate = ?", [(round, candidate)])
-        # Its file goes when the store is opened next, as all that no row names.
+        # Its file is deleted when the store is opened next, like every file that no row names.
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The released measurements, by round, then in the order in which they were saved."""
+        """Released measurements, by round, then in the order in which they were saved."""
         rows = self.rows(
             "SELECT round, candidate, sigma, clients, path, digest FROM checkpoint ORDER BY round, rowid"
         )
@@ -637,7 +642,7 @@ class Store(Database):
     # Files and rows
 
     def _move(self, source: Path, name: str) -> None:
-        """Rename a synced file to ``name`` in this folder, durably."""
+        """Renames a synced file to ``name`` in this folder, durably."""
         target = self.directory / name
         with disk_errors(target):
             source.replace(target)
@@ -661,12 +666,12 @@ class Store(Database):
 
 
 def _file_name(upload: str) -> str:
-    """The name of an upload's files, by its digest."""
+    """Name of an upload's files, by its digest."""
     return upload[:32]
 
 
 def _members(total: RunningTotal) -> str:
-    """Who is in it, as JSON: a list of pairs."""
+    """Members of the total as JSON: a list of pairs."""
     text = io.StringIO()
     for member in total.members:
         text.write(("," if text.tell() else "[") + json.dumps(member))

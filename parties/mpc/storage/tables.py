@@ -1,8 +1,8 @@
-"""The tables of one compute server's store, and how an older store is brought forward.
+"""Tables of one compute server's store, and the migrations of an older store.
 
-Provides ``STORE_SCHEMA`` and ``STORE_MIGRATIONS`` for `parties.mpc.storage.store`; `parties.foundation.version` has the
-version. Whoever changes a table that is there raises it and adds the step from the one before, with a test that begins
-with the older tables; a table that is only new needs neither. Public: all of it.
+`parties.foundation.version` has the version. A change of an existing table raises the version and adds the migration
+from the one before, with a test that begins with the older tables; a new table needs neither. All values here are
+public.
 """
 
 import sqlite3
@@ -44,7 +44,7 @@ STORE_SCHEMA = (
 
 
 def _first_version(db: sqlite3.Connection) -> str | None:
-    """Of a store from before there were versions: as it is, if it has the uploads and exclusions of version 1."""
+    """Reason against migration of a store without a version; None if it has the uploads and exclusions of version 1."""
     if lacks_columns(db, "submission", "version", "proof") or lacks_columns(
         db, "standing", "servers"
     ):
@@ -53,19 +53,27 @@ def _first_version(db: sqlite3.Connection) -> str | None:
 
 
 def _named_charges(db: sqlite3.Connection) -> str | None:
-    """A run that has charged anything goes on with the version that began it: no charge says what it paid for."""
+    """Reason against migration: a run that has charged anything has to go on with its own version.
+
+    Its charges do not say which openings they paid for.
+    """
     if db.execute("SELECT 1 FROM ledger LIMIT 1").fetchone():
         return "its charges do not say which openings they pay for"
     return None
 
 
 def _same_bins(db: sqlite3.Connection) -> str | None:
-    """A run that has charged anything goes on with the version that began it: it may have private bins."""
+    """Reason against migration: a run that has charged anything has to go on with its own version.
+
+    Such a run may have private bins.
+    """
     if db.execute("SELECT 1 FROM ledger LIMIT 1").fetchone():
         return "its private bins were chosen by another rule"
     return None
 
 
 STORE_MIGRATIONS = {0: _first_version, 2: _named_charges, 4: _same_bins}
-"""How an older store becomes one of ``STORE_VERSION``, by its version. From 1 to 2 nothing changes but that small
-bodies that come from then on are in the table ``body``."""
+"""Migrations of older stores to ``STORE_VERSION``, by their version.
+
+From 1 to 2 nothing changes, except that small bodies are stored in the table ``body`` from then on.
+"""

@@ -1,1 +1,1 @@
-"""The data owner's program: preview, sealed upload, delivery, status, resubmission, withdrawal."""
+"""The participant's program: preview, sealed upload, delivery, status, resubmission, withdrawal."""

@@ -1,10 +1,10 @@
-"""The owner's way to the servers: a sealed upload to any one of them, and the receipts of all three.
+"""Delivery of a sealed upload to any one server, until the receipts of all three are there.
 
-Provides ``deliver``, which tries servers in random order until one has taken the upload and all three have confirmed
-it, or the one that took it keeps it for those that are away; and ``query_delivery``, which asks later where it stands.
-A receipt counts when its server's pinned key has signed it (`parties.mpc.submission.sealed_upload`); of a server whose
-receipt another one does not show, nor says that it is away, the owner sends the upload to that one itself. Secret:
-nothing, everything is sealed. Known limits: bytes at the socket are counted on Linux only.
+``deliver`` tries servers in random order until one has taken the upload and all three have confirmed it, or the first
+keeps it for those that are away; ``query_delivery`` asks later for the delivery status. A receipt counts if its
+server's pinned key has signed it (`parties.mpc.submission.sealed_upload`). If no server shows another's receipt, or
+reports it as away, the participant sends the upload to that server itself. Secret: nothing, everything is sealed. Known
+limits: bytes at the socket are counted on Linux only.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ from parties.session.enrollment import EnrollmentRefusalReason
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _CONNECT_SHARE, _IDLE_TIMEOUT_SHARE = 1 / 4, 1 / 2
-"""Of the deadline: how long one server may take to be reached, and to be silent, before another one is tried."""
+"""Shares of the deadline that one server may take to connect, and may be silent, before another is tried."""
 # Linux, struct tcp_info: bytes acknowledged by the peer and bytes received, two 64-bit numbers.
 _TCP_INFO_BYTES = struct.Struct("@120xQQ")
 
@@ -67,10 +67,10 @@ OnRetry = Callable[[str], None]
 
 @dataclass(slots=True)
 class UploadTraffic:
-    """What an owner sent and received: HTTP bodies over all ``requests``.
+    """Bytes of HTTP bodies that a participant sent and received, over all ``requests``.
 
-    ``socket_*`` is all of the connections that were answered, with TLS and HTTP headers, as the kernel counts it (None
-    where it does not).
+    The fields with prefix ``socket_`` are all bytes of the answered connections, with TLS and HTTP headers, as the
+    kernel counts them (None if it does not).
     """
 
     requests: int = 0
@@ -80,7 +80,7 @@ class UploadTraffic:
     socket_received_bytes: int | None = None
 
     def add_socket(self, counted: tuple[int, int] | None) -> None:
-        """Count a connection that is about to be closed."""
+        """Adds the bytes of a connection that is about to be closed."""
         if counted is not None:
             self.socket_sent_bytes = (self.socket_sent_bytes or 0) + counted[0]
             self.socket_received_bytes = (self.socket_received_bytes or 0) + counted[1]
@@ -88,9 +88,9 @@ class UploadTraffic:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """The ``receipts`` that hold, by server; ``kept_for`` are servers that are away, ``via`` who keeps it for them.
+    """Verified ``receipts`` in the servers' order; servers ``kept_for`` are away, and ``via`` keeps their parts.
 
-    ``counted_from`` is the first round that it is counted in, at the earliest, by what servers say (None: none does).
+    ``counted_from`` is the earliest round that counts the upload, by the servers' answers (None: no server names one).
     """
 
     receipts: tuple[ServerReceipt, ...]
@@ -102,7 +102,7 @@ class DeliveryResult:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends: the ``config`` it agreed to, its certificate, and who hears of servers that have to be tried again."""
+    """Sending participant: the agreed ``config``, certificate ``files``, and a callback for repeated tries."""
 
     config: Config
     files: CertificateFiles
@@ -112,10 +112,10 @@ class Sender:
 async def deliver(
     sender: Sender, upload: SignedUpload, sealed: SealedUpload, known: Sequence[ServerReceipt] = ()
 ) -> DeliveryResult:
-    """Send the upload, for timeouts.submit_s at the most; ``known`` receipts are from earlier tries.
+    """Sends the upload, for at most timeouts.submit_s; ``known`` are receipts of earlier tries.
 
-    Raises PartialSubmission where servers have it that another one refuses it, SubmissionRefused or SubmitError where
-    none has, CertificateError where the certificate cannot be used.
+    Raises PartialSubmission if some servers have it and another refuses it, SubmissionRefused or SubmitError if none
+    has it, CertificateError if the certificate cannot be used.
     """
     return await _Delivery(sender, upload.upload, known).send(upload, sealed)
 
@@ -123,9 +123,9 @@ async def deliver(
 async def query_delivery(
     sender: Sender, upload: Upload, known: Sequence[ServerReceipt] = ()
 ) -> DeliveryResult:
-    """Ask one server after the other who has the upload, until all three receipts are there.
+    """Asks one server after the other for the upload's delivery status, until all three receipts are there.
 
-    Raises SubmitError where no server answers or none has it, CertificateError.
+    Raises SubmitError if no server answers or none has the upload, CertificateError.
     """
     return await _Delivery(sender, upload, known).ask()
 
@@ -135,12 +135,12 @@ class _ServerUnreachable(SubmitError):
 
 
 class _Retry(Exception):
-    """A try that failed in a way that another one may not."""
+    """Failure of a try that another try may not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a server says of an upload: receipts that hold, who is away, and from which round on it is counted."""
+    """A server's answer about an upload: valid receipts, servers away, refusals, and the earliest counting round."""
 
     receipts: Sequence[ServerReceipt]
     kept_for: Sequence[str]
@@ -150,7 +150,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Delivery:
-    """One upload on its way, and what is known of it so far."""
+    """One upload under way, and its known delivery status."""
 
     owner: Sender
     upload: Upload
@@ -198,7 +198,7 @@ class _Delivery:
         return self._delivered()
 
     def _links(self) -> list["_ServerConnection"]:
-        """The three servers in random order, those whose receipts are missing first."""
+        """The three servers in random order, those without a receipt first."""
         config = self.owner.config
         parties = config.require_parties()
         for receipt in self.known:
@@ -211,19 +211,19 @@ class _Delivery:
         )
 
     def _due(self, links: Sequence["_ServerConnection"]) -> list["_ServerConnection"]:
-        """Whom to try: any server until one has taken it; then those of whom nothing is heard."""
+        """Servers to try: any server until one has taken the upload; then those without a receipt or a promise."""
         heard = self._n_secured if self.via else set()
         return [link for link in links if link.party.name not in {*heard, *self.failures}]
 
     @property
     def _is_done(self) -> bool:
-        """Whether one server has taken it, and every other has confirmed it or will get it."""
+        """True if one server has taken the upload, and every other has confirmed it or will get it."""
         names = {party.name for party in self.owner.config.require_parties()}
         return self.via is not None and names <= self._n_secured
 
     @property
     def _n_secured(self) -> set[str]:
-        """Who has confirmed it, or will get it: nobody waits for a server that has answered that it has it not."""
+        """Servers that have confirmed the upload, or will get it; without those that have refused it themselves."""
         refused = {n for n, e in self.failures.items() if isinstance(e, SubmissionRefused)}
         return {*self.receipts, *(self.kept_for - refused)}
 
@@ -258,7 +258,7 @@ class _Delivery:
         names = [party.name for party in self.owner.config.require_parties()]
         receipts = tuple(self.receipts[name] for name in names if name in self.receipts)
         kept = tuple(n for n in names if n in self._n_secured and n not in self.receipts)
-        # It counts when it is at all three: whoever is furthest decides.
+        # An upload counts once it is at all three servers, so the latest round decides.
         return DeliveryResult(
             receipts, kept, self.via, self.traffic, max(self.rounds, default=None)
         )
@@ -281,7 +281,7 @@ class _Delivery:
             )
         if refusals:
             text = f"no server has confirmed the submission: {reasons}"
-            # Whoever is turned away by one is not to come, whatever another one lacks.
+            # A refusal of enrollment by one server decides, whatever the others' refusals are.
             first = next((e for e in refusals if isinstance(e, NotEnrolled)), refusals[0])
             return type(first)(first.party, first.status, text)
         later = any(isinstance(error, _ServerUnreachable) for error in self.failures.values())
@@ -289,7 +289,7 @@ class _Delivery:
         return SubmitError(f"no server has confirmed the submission: {reasons}{advice}")
 
     def _reasons(self, links: Sequence["_ServerConnection"]) -> str:
-        """What went wrong at whom; what is the same at several servers is said once."""
+        """Problems of the servers; one that several servers share is listed once."""
         said: dict[str, list[str]] = {}
         for link in sorted(links, key=lambda link: link.party.name):
             if error := self.failures.get(link.party.name):
@@ -298,7 +298,7 @@ class _Delivery:
 
 
 class _ServerConnection:
-    """The way to one server, a connection for each try."""
+    """Connections to one server, one for each try."""
 
     def __init__(self, owner: Sender, party: PartySection, traffic: UploadTraffic) -> None:
         self.party = party
@@ -309,12 +309,12 @@ class _ServerConnection:
         self._timed_out: asyncio.Timeout | None = None
 
     async def put(self, upload: SignedUpload, content: bytes) -> _Answer:
-        """Send the upload. Raises _Retry, or SubmitError where another try would not change it."""
+        """Sends the upload. Raises _Retry, or SubmitError if another try would not help."""
         headers = {**upload.headers(), "Content-Length": str(len(content))}
         return await self._request(upload.upload, "PUT", headers, content)
 
     async def get(self, upload: Upload) -> _Answer:
-        """Ask where the upload stands. Raises as ``put``."""
+        """Asks for the upload's delivery status. Raises as ``put``."""
         return await self._request(upload, "GET", ingest_headers(), None)
 
     async def _request(
@@ -386,7 +386,7 @@ class _ServerConnection:
                 self._timed_out.reschedule(loop.time() + limit_s)
 
     def _check(self, upload: Upload, status: int, answer: Mapping[str, object]) -> _Answer:
-        """Raises SubmissionRefused, _Retry, or SubmitError where the answer is of something else."""
+        """Parses a server's answer. Raises SubmissionRefused, _Retry, or SubmitError if it is about something else."""
         if status not in (200, 201, 202):
             message = refusal_text(status, dict(answer))
             if is_retryable(status):
@@ -426,7 +426,7 @@ class _ServerConnection:
         return receipts
 
     def _explain(self, error: Exception) -> Exception:
-        """TLS failures are final, as CertificateError would be; others may pass, as that the study has not begun."""
+        """Error for a failed connection: TLS failures are final; others may pass, such as a study not begun."""
         cause: BaseException | None = error
         while cause is not None:
             certificate = getattr(cause, "certificate_error", None) or getattr(
@@ -442,7 +442,7 @@ class _ServerConnection:
 
 
 def _other_servers(answer: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
-    """Whom a server keeps it for, and who refuses it, by what it says."""
+    """Servers that the upload is kept for, and refusals by server, from a server's answer."""
     kept, refused = answer.get("kept_for"), answer.get("refused")
     names = [printable_answer(name, 80) for name in kept] if isinstance(kept, list) else []
     reasons = refused.items() if isinstance(refused, dict) else ()

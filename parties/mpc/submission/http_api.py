@@ -1,7 +1,6 @@
-"""What those have in common who dial a server's ingest API: owners, and servers that pass uploads on.
+"""Shared helpers of the ingest API's clients: participants, and servers that forward uploads.
 
-Provides ``in_chunks``, ``read_answer``, ``refusal_text`` and ``printable_answer``, and the API's paths.
-Public: everything.
+Paths, chunks, answers and refusals.
 """
 
 import json
@@ -11,43 +10,43 @@ import aiohttp
 
 _CHUNK = 1 << 18
 COUNTED_STATUS = 423
-"""The HTTP status of a refusal because the owner's rows are counted."""
+"""HTTP status of a refusal because the participant's rows are counted."""
 OTHER_CONFIG = "other-configuration"
-"""The reason of a refusal because the owner's configuration is another one."""
+"""Reason of a refusal because the participant has another configuration."""
 _MAX_ANSWER = 1 << 16
 
 
 class InvalidAnswer(Exception):
-    """What answered is no Syncret server, or one that is not well."""
+    """Answer of a host that is no Syncret server, or a failing one."""
 
 
 def run_path(run: str) -> str:
-    """A run: its public parameters."""
+    """Path of a run's public parameters."""
     return f"/v1/runs/{run}"
 
 
 def config_path(run: str) -> str:
-    """Of a run: what its servers agree on, as JSON."""
+    """Path of a run's agreed configuration, as JSON."""
     return f"{run_path(run)}/config"
 
 
 def submission_path(run: str) -> str:
-    """Of an owner: its upload, and where it stands."""
+    """Path of a participant's upload and its delivery status."""
     return f"{run_path(run)}/submission"
 
 
 def forwarded_path(run: str) -> str:
-    """Of a server: its part of an upload that another one passes on."""
+    """Path of a server's part of an upload that another server forwards."""
     return f"{run_path(run)}/part"
 
 
 def withdrawal_path(run: str) -> str:
-    """Of an owner: what it has withdrawn, and what of it does not come back."""
+    """Path of a participant's withdrawal, and of its tombstone."""
     return f"{run_path(run)}/withdrawal"
 
 
 async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
-    """A body of any size, so that others of the event loop have their turn between its pieces."""
+    """Yields a body in chunks, so that other tasks of the event loop run in between."""
     for start in range(0, len(content), _CHUNK):
         yield content[start : start + _CHUNK]
 
@@ -55,7 +54,7 @@ async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
 async def read_answer(
     response: aiohttp.ClientResponse, most: int = _MAX_ANSWER
 ) -> tuple[dict[str, object], int]:
-    """A JSON object of at most so many bytes, and how many it was. Raises NoAnswer for anything else."""
+    """A JSON object of at most ``most`` bytes, and its size. Raises InvalidAnswer for anything else."""
     raw = b""
     while chunk := await response.content.read(most - len(raw)):
         raw += chunk
@@ -69,7 +68,7 @@ async def read_answer(
 
 
 def refusal_text(status: int, answer: dict[str, object]) -> str:
-    """An error of the API in one line, without what would be too long for one."""
+    """An error of the API in one line, with long values cut."""
     error = answer.get("error")
     detail = error if isinstance(error, dict) else {}
     shown = {key: printable_answer(value, 200) for key, value in detail.items()}
@@ -79,17 +78,17 @@ def refusal_text(status: int, answer: dict[str, object]) -> str:
 
 
 def refusal_reason(answer: Mapping[str, object]) -> str:
-    """Why, for programs; an empty text where the API does not say."""
+    """Reason of a refusal for programs; empty if the API gives none."""
     error = answer.get("error")
     return str(error.get("reason", "")) if isinstance(error, dict) else ""
 
 
 def printable_answer(value: object, length: int) -> str:
-    """What a server said, to be shown to people: short, and without what would move a terminal's cursor."""
+    """A server's text for people: cut to ``length``, without characters that would move a terminal's cursor."""
     text = str(value)[:length]
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def is_retryable(status: int) -> bool:
-    """Whether an answer with this status may be another one later."""
+    """True if a later try may get another status."""
     return status == 408 or status >= 500

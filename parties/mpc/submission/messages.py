@@ -1,7 +1,7 @@
-"""A data owner's submission as the ingest API carries it: its fields, their HTTP form and their digest.
+"""A participant's submission in the ingest API: its fields, their HTTP form and their digest.
 
-Public: all of it. What is in the submission is in its sealed parts (`parties.mpc.submission.sealed_upload`), which the
-owner signs together with this digest. Source: `protocols` README section 2.
+All values here are public. The content of a submission is in its sealed parts (`parties.mpc.submission.sealed_upload`),
+which the participant signs together with this digest. Source: `protocols` README section 2.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from protocols.upload import NAMES
 RING_BITS = 32
 _LABEL = b"syncret submission 2\n"
 MAX_VERSION = 20
-"""Of a client's submissions in one run: what is taken back may have to be counted again for that."""
+"""Maximum number of a client's submissions in one run, since a withdrawal may cost a recount."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 VERSION_HEADER = "Syncret-Version"
@@ -37,13 +37,13 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One client's taking part in one run, the same at all three servers.
+    """Participation of one client in one run, the same at all three servers.
 
-    ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` the workload's; ``cells``
-    the length of the count vector, ``ring`` its bits, ``form`` the upload form; ``capacity`` how many rows the client
-    may have at most, whatever it has; ``first_round`` (1..T) the one it is first counted in, ``nonce`` 32 hex digits
-    that the client drew. ``version`` is 1 for the client's first submission in the run, and grows with each that is to
-    take the place of the ones before it.
+    ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` that of the workload.
+    ``cells`` is the length of the count vector, ``ring`` its bits, ``form`` the upload form. ``capacity`` is the
+    client's maximum number of rows, independent of the actual number. ``first_round`` (1..T) is the first round that
+    counts the client, ``nonce`` are 32 hex digits that the client drew. ``version`` is 1 for the client's first
+    submission in the run; each submission that replaces earlier ones has a larger one.
     """
 
     run: str
@@ -79,16 +79,16 @@ class Submission:
         return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     def digest(self) -> str:
-        """Hex SHA-256 of all fields; the nonce makes two submissions differ even where all else is equal."""
+        """Hex SHA-256 of all fields; the nonce makes two submissions differ even if all else is equal."""
         return hashlib.sha256(_LABEL + self.canonical().encode("ascii")).hexdigest()
 
     def headers(self) -> dict[str, str]:
-        """The HTTP headers."""
+        """HTTP headers."""
         return {header: str(getattr(self, name)) for name, header in _HEADERS.items()}
 
     @classmethod
     def from_headers(cls, run: str, client: str, headers: Mapping[str, str]) -> "Submission":
-        """The submission that ``headers`` describe. Raises FieldError."""
+        """Parses the submission that ``headers`` describe. Raises FieldError."""
         for header in _HEADERS.values():
             require_field(header in headers, header, "the header to be there")
         return cls(
@@ -107,9 +107,9 @@ class Submission:
 
     @classmethod
     def from_canonical(cls, text: str) -> "Submission":
-        """The inverse of ``canonical``. Raises ValueError or TypeError on anything else."""
+        """Inverse of ``canonical``. Raises ValueError or TypeError on anything else."""
         values = json.loads(text)
-        # What thousands of submissions of a run have in common is in memory once.
+        # Interning keeps values that thousands of submissions share in memory once.
         for name in ("run", "config", "workload", "form"):
             values[name] = sys.intern(values[name])
         values |= {name: _interned(values[name]) for name in ("cells", "capacity")}
@@ -118,7 +118,7 @@ class Submission:
 
 @lru_cache(maxsize=256, typed=True)
 def _interned(number: int) -> int:
-    """The same number, and the same object for whoever asks."""
+    """The same number, as the same object for every caller."""
     return number
 
 
@@ -126,7 +126,7 @@ _FIELDS = tuple(item.name for item in fields(Submission))
 
 
 class FieldError(ValueError):
-    """A field of a submission is missing or malformed: its ``name`` and what is ``expected``."""
+    """A field of a submission is missing or malformed: its ``name`` and the ``expected`` form."""
 
     def __init__(self, name: str, expected: str) -> None:
         super().__init__(f"{name}: expected {expected}")

@@ -1,6 +1,6 @@
-"""A data owner's part in a run: to look at what would be sent, and to send it, with the whole run charged before.
+"""Participation in a run: preview of the upload, and submission, with the whole run charged before.
 
-Provides ``preview_table`` and ``participate``. Secret: the owner's table, and what a preview shows of its columns.
+Secret: the participant's table, and a preview's summaries of its columns.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from parties.session.enrollment import check_enrolled
 from parties.session.owner import DataOwner
 
 _ACCEPTANCE_TIMEOUT_S = 5.0
-"""How long one server may take to say whether it would take an upload, before another one is asked."""
+"""Maximum time in seconds for one server's answer about acceptance, before another server is asked."""
 
 
 def state_path(owner: DataOwner, given: Path | None) -> Path:
-    """The state file of its submission; by default beside the table."""
+    """State file of the participant's submission; by default beside the table."""
     return given or owner.beside("submission")
 
 
 async def preview_table(owner: DataOwner, *, capacity: int | None, state: Path | None) -> Preview:
-    """What would be sent, what it costs, and who is there to take it; nothing is sent, charged or written.
+    """Preview of upload, cost and available servers; nothing is sent, charged or written.
 
     Raises ConfigError, DataError, StoreError, CertificateError.
     """
@@ -58,9 +58,9 @@ async def preview_rows(
     paid: str | None,
     earlier: bool,
 ) -> Preview:
-    """As ``preview_table``, of a table that was read; ``paid`` is the submission whose charge is for this one, too.
+    """As ``preview_table``, for a table already read; ``paid`` is the submission whose charge covers this one, too.
 
-    ``earlier``: this one was made before, and is only sent on.
+    ``earlier``: this submission was made before, and is only sent on.
     """
     config = owner.config
     return await preview(
@@ -78,16 +78,16 @@ async def preview_rows(
 async def participate(
     owner: DataOwner, *, capacity: int | None, state: Path | None, progress: Progress
 ) -> Submitted:
-    """Read the table and send it; see ``submit_rows``. Raises DataError as well."""
+    """Reads the table and sends it; see ``submit_rows``. Raises DataError as well."""
     validate_owner(owner.config, owner.config.build_workload())
     codes = owner.codes()
     return await submit_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 
 
 async def _check_would_accept(config: Config, owner: DataOwner) -> None:
-    """Ask a server whether it would take this owner, before the budget is charged for an upload that none takes.
+    """Asks a server for acceptance, before the budget is charged for an upload that no server takes.
 
-    Where none answers in time that is seen to when the upload is sent. Raises NotEnrolled, SubmissionRefused.
+    If no server answers in time, sending the upload finds out. Raises NotEnrolled, SubmissionRefused.
     """
     for party in sorted(config.require_parties(), key=lambda _: secrets.token_bytes(8)):
         try:
@@ -117,15 +117,14 @@ async def submit_rows(
     state: Path | None,
     progress: Progress,
 ) -> Submitted:
-    """Submit coded rows (rows, columns), which are charged to the owner's budget before anything is sent.
+    """Submits coded rows (rows, columns), charged to the participant's budget before anything is sent.
 
-    A server is asked first whether it would take them. Raises as `parties.mpc.submission.submit.submit`,
-    BudgetExceeded.
+    A server is asked for acceptance first. Raises as `parties.mpc.submission.submit.submit`, BudgetExceeded.
     """
     config = owner.config
     config.check_rows(len(codes), capacity)
     if not state_path(owner, state).exists():
-        # What was made before may be at a server already, which has it whatever the time is.
+        # An earlier submission may be at a server already, so enrollment times do not apply to it.
         check_enrolled(config, owner.name)
         await _check_would_accept(config, owner)
 

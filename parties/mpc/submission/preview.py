@@ -1,8 +1,8 @@
-"""What submitting a table would do, before anything is done: its owner's look at rows, bytes, budget and servers.
+"""Preview of a submission before anything is done: rows, bytes, budget and servers, for the table's owner.
 
-Provides ``preview``. It reads, and asks the three servers for their run over connections with the pinned keys; it
-sends nothing of the table, and charges and writes nothing. Secret: the columns' summaries, made for the owner's own
-screen (`mechanisms.summary`). Public: everything else.
+``preview`` reads, and asks the three servers for their run over connections with the pinned keys; it sends nothing of
+the table, and charges and writes nothing. Secret: the columns' summaries, made for the owner's own screen
+(`mechanisms.summary`). Public: everything else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from parties.storage.owner_budget import BudgetQuote
 
 @dataclass(frozen=True, slots=True)
 class ServerAvailability:
-    """One server: at which ``address``, whether it ``takes`` this submission, and in words what it says or why not."""
+    """Availability of one server: its ``address``, its answer in words, and ``takes``: it accepts the submission."""
 
     party: str
     address: str
@@ -28,7 +28,7 @@ class ServerAvailability:
 
     @classmethod
     def of(cls, heard: ServerAnswer, config: Config, differences: str = "") -> Self:
-        """From its answer, if there is one; ``differences`` of its configuration."""
+        """Builds the availability from the server's answer, if any, and the ``differences`` of its configuration."""
         party, address = heard.party.name, str(heard.party.ingest)
         if heard.says is None:
             return cls(party, address, False, heard.problem)
@@ -46,11 +46,11 @@ class ServerAvailability:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What would be sent of a table with so many ``rows``, what it costs and who is there to take it.
+    """Preview of a submission of ``rows`` rows: upload, cost, and servers that would accept it.
 
-    ``sent_bytes`` is the upload without HTTP and TLS, the same for every table of at most ``capacity`` rows, and
-    ``sent_bytes_by_form`` what each form that the run takes would come to. ``earlier``: this submission was made
-    before, and is only sent on.
+    ``sent_bytes`` is the upload without HTTP and TLS, the same for every table of at most ``capacity`` rows;
+    ``sent_bytes_by_form`` has the size in each form of the run. ``earlier``: this submission was made before, and is
+    only sent on.
     """
 
     run: str
@@ -70,11 +70,11 @@ class Preview:
 
     @property
     def there(self) -> Sequence[str]:
-        """The servers that would take it."""
+        """Servers that would accept the submission."""
         return [server.party for server in self.servers if server.takes]
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """JSON form."""
         return {
             **asdict(self),
             "columns": [column.to_dict() for column in self.columns],
@@ -102,7 +102,7 @@ async def preview(
     capacity: int | None,
     earlier: bool,
 ) -> Preview:
-    """Ask the servers, and put it together. Raises DataError (too many rows), ConfigError, CertificateError."""
+    """Asks the servers and makes the preview. Raises DataError (too many rows), ConfigError, CertificateError."""
     config.check_rows(rows, capacity)
     workload = config.build_workload()
     offer = UploadSize.of(config, workload, capacity, client)

@@ -1,10 +1,10 @@
-"""An owner changes its mind: another table in the place of the one it sent, or none, until its rows are counted.
+"""Resubmission and withdrawal: a participant replaces or withdraws its table until its rows are counted.
 
-Provides ``replace_submission``, ``withdraw`` and ``complete_replacement``, which does what an earlier call left to be
-done. A replacement is a submission of the next version; the servers count the highest that all three have. The state
-files of the versions before stay beside the new one (``.former-N``) until all three servers have signed that nothing of
-them is counted: if it came too late, the one that is counted is put back. Charges are given back with those signatures
-and without them never. Everything may be broken off and done again. Secret: the state files.
+A replacement is a submission of the next version; the servers count the highest that all three have. The state files of
+former versions stay beside the new one (``.former-N``) until all three servers have signed that nothing of them is
+counted; if the replacement came too late, the counted one is restored. Charges are refunded with those signatures, and
+never without. ``complete_replacement`` finishes an interrupted call; every call may be interrupted and repeated.
+Secret: the state files.
 """
 
 import asyncio
@@ -44,16 +44,17 @@ from parties.storage.files import atomic_replacement, disk_errors
 from protocols.durable import sync
 
 ChargeSubmission = Callable[[str, Sequence[str]], object]
-"""Charges a submission (its digest), in the place of the former ones."""
+"""Charges a submission (its digest), in place of the former ones."""
 RefundSubmissions = Callable[[Sequence[str], str], object]
-"""Gives back what was charged for submissions, by their digests, with the proof that nothing of them is counted."""
+"""Refunds the charges of submissions, by their digests, with the proof that nothing of them is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSubmission:
-    """What a state file has: a ``version``, drawn for ``first_round`` (None: no round); digests of all.
+    """Content of a state file: its ``version``, drawn for ``first_round`` (None: no round), and digests.
 
-    ``submission`` and ``upload`` are None where there is none; ``counts`` is that of what was shared.
+    ``submission`` and ``upload`` are None without a submission or an upload; ``counts`` is the digest of the shared
+    values.
     """
 
     version: int
@@ -65,14 +66,14 @@ class SavedSubmission:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The new submission, and how far it is that the former ones are gone (None: there was none)."""
+    """The new submission, and the progress of withdrawing the former ones (None: there was none)."""
 
     submitted: Submitted
     former: WithdrawalProgress | None
 
 
 def saved_submission(config: Config, client: str, path: Path) -> SavedSubmission | None:
-    """What is in a state file; None where there is none. Raises StoreError where it is another run's or client's."""
+    """Content of a state file; None without a file. Raises StoreError if it is of another run or client."""
     if not path.exists():
         return None
     if (known := completed_receipt_of(path, config.digest(), client)) is not None:
@@ -103,12 +104,13 @@ async def replace_submission(
     capacity: int | None = None,
     on_retry: OnRetry = lambda _: None,
 ) -> Replacement:
-    """Send these rows in the place of what ``state`` has, or of what servers have; the same table again goes on.
+    """Sends these rows in place of the submission in ``state``, or at the servers; the same table again resumes.
 
-    Where all three servers had it and one has it no more, the same table is another version as well: what is left of
-    the former one cannot be sent again.
+    If a server has lost a submission that all three had, the same table is sent as another version too, since the
+    completed state cannot be sent again.
 
-    Raises TooLate where the former rows are counted (``state`` is then again what is counted), as ``submit`` else.
+    Raises WithdrawalTooLate if the former rows are counted (``state`` is then again the counted one), otherwise as
+    ``submit``.
     """
     client = load_identity(files).name
     if load_withdrawn(state, config.digest(), client):
@@ -156,14 +158,14 @@ async def replace_submission(
 async def withdraw(
     config: Config, files: CertificateFiles, *, state: Path, give_back: RefundSubmissions
 ) -> WithdrawalProgress:
-    """Take back what ``state`` has, or what servers have of this owner. May be repeated.
+    """Withdraws the submission in ``state``, or at the servers. May be repeated.
 
-    Raises TooLate where servers say that it is counted, SubmitError where there is nothing, StoreError,
+    Raises WithdrawalTooLate if servers report it as counted, SubmitError if there is nothing to withdraw, StoreError,
     CertificateError.
     """
     client = load_identity(files).name
     if (before := load_withdrawn(state, config.digest(), client)) is not None:
-        # A kill may have come before it was given back.
+        # A kill may have come before the refund.
         await asyncio.to_thread(give_back, before.submissions, before.proof)
         return WithdrawalProgress.from_proof(before.proof, before.version)
     made = saved_submission(config, client, state)
@@ -193,7 +195,7 @@ async def complete_replacement(
     statuses: Sequence[SubmissionStatus],
     give_back: RefundSubmissions,
 ) -> WithdrawalProgress | None:
-    """What is left to do of a replacement: give back what is settled, or put back what is counted; None for nothing.
+    """Completes a replacement: refunds settled versions, or restores a counted one; None if nothing is left to do.
 
     Raises StoreError, CertificateError.
     """
@@ -215,7 +217,7 @@ async def complete_replacement(
 async def _is_lost(
     config: Config, files: CertificateFiles, made: SavedSubmission, state: Path
 ) -> bool:
-    """Whether a server that had signed for the submission of ``state`` lacks it now."""
+    """True if a server that had signed for the submission of ``state`` lacks it now."""
     if completed_receipt_of(state, config.digest(), load_identity(files).name) is None:
         return False
     return any(version < made.version for version in (await known_versions(config, files)).values())
@@ -224,7 +226,7 @@ async def _is_lost(
 async def _versions_at_servers(
     config: Config, files: CertificateFiles, client: str
 ) -> SavedSubmission:
-    """What servers have of an owner without a state file. Raises SubmitError where that is nothing."""
+    """Submission of a participant without a state file, by the servers' answers. Raises SubmitError without one."""
     there = await known_versions(config, files)
     version = max(there.values(), default=0)
     if not 0 < version <= MAX_VERSION:
@@ -239,7 +241,7 @@ async def _finish_withdrawal(
     formers: dict[int, SavedSubmission],
     give_back: RefundSubmissions,
 ) -> None:
-    """With three signatures former versions are over: their charges, where they were others, are given back."""
+    """Refunds former versions and deletes their files, once all three servers have signed."""
     if found.complete:
         digests = [former.submission for former in formers.values() if former.submission]
         await asyncio.to_thread(give_back, digests, found.proof)
@@ -249,7 +251,7 @@ async def _finish_withdrawal(
 async def _restore_former(
     config: Config, files: CertificateFiles, state: Path, formers: dict[int, SavedSubmission]
 ) -> None:
-    """The former version that is counted is what the state file has again; the last one, if servers do not say."""
+    """Restores the counted former version's state file; the last one, if servers do not report any as counted."""
     statuses = await ask_submission_status(config, files)
     counted = {each.upload for each in statuses if each.counted}
     versions = [v for v, made in formers.items() if made.upload in counted] or list(formers)
@@ -265,7 +267,7 @@ def _former_file(state: Path, version: int) -> Path:
 
 
 def _keep_former(state: Path, version: int) -> None:
-    """Keep a copy of the state file as that of a former version, durably."""
+    """Copies the state file as that of a former version, durably."""
     if state.exists():
         aside = _former_file(state, version)
         with atomic_replacement(aside, durable=True, secret=True) as beside, disk_errors(beside):
@@ -273,12 +275,12 @@ def _keep_former(state: Path, version: int) -> None:
 
 
 def _formers(config: Config, client: str, state: Path) -> dict[int, SavedSubmission]:
-    """What is kept of former versions, by version."""
+    """Saved former versions, by version."""
     found: dict[int, SavedSubmission] = {}
     current = saved_submission(config, client, state) if state.exists() else None
     for path in sorted(state.parent.glob(f"{state.name}.former-*")):
         made = saved_submission(config, client, path)
-        # A copy that was made before anything else happened is no former version.
+        # A copy whose replacement was never written is no former version.
         if made is not None and (current is None or made.version < current.version):
             found[made.version] = made
     return found

@@ -1,23 +1,22 @@
-"""A sealed upload: what an owner sends to one server, for three of which each can read its own part alone.
+"""Sealed upload: a participant's upload to one server, of which each of the three can read only its own part.
 
-Provides both sides. The owner's: ``seal``, from an input form's parts to a ``SealedUpload``: a box for each server
-(`parties.crypto.hpke`), and the common part, encrypted once with AES-256-GCM (in segments, where it is large) under a
-key that stands in the boxes of its holders. The servers': ``open_part``, from a box and the common part to the body
-that the form knows. Between them ``Upload``, the digests of all that is sent, whose own digest the owner signs with its
-certificate's key: a server that passes an upload on can neither make one up nor alter one (``SignedUpload``).
+The participant's side seals an input form's parts into a ``SealedUpload`` (``seal_common``, ``seal_boxes``): a box for
+each server (`parties.crypto.hpke`), and the common part, encrypted once with AES-256-GCM (in segments, if it is large)
+under a key in the boxes of its holders. The servers' side, ``open_part``, turns a box and the common part into the
+form's body. ``Upload`` holds the digests of everything that is sent; the participant signs its digest with its
+certificate's key, so that a server that forwards an upload can neither invent nor alter it (``SignedUpload``).
 
-A box opens only for the submission, the server and the common part that it was made for. AES-GCM does not commit to
-its key: two boxes with different keys may open one common part to different bodies. The comparison of components by
-their holders finds it (`parties.mpc.participants.admission`), as it finds other lies of an owner.
+A box opens only for the submission, the server and the common part that it was made for. AES-GCM does not commit to its
+key: two boxes with different keys may open one common part to different bodies. The comparison of components by their
+holders finds this (`parties.mpc.participants.admission`), like other lies of a participant.
 
-Secret: parts, bodies, the common part's key. Public: sizes, digests, what is sent. Source: RFC 9180; README, Decisions.
+A ``ServerReceipt`` is a server's signature, by the key that the configuration pins, on having its part of an upload,
+whichever server forwarded it. An upload is complete with three valid receipts over the same digest: the server that
+took it can neither lose nor alter a part of it unnoticed. ``check_tombstone`` verifies a server's signature on the
+withdrawal or replacement of an upload (`parties.mpc.submission.withdrawal`).
 
-Receipts: each server's own signature that it has its part of an upload, whoever passed it on.
-
-Provides ``ServerReceipt``, what a server says and signs with the key that the configuration pins, ``ReceiptSigner``,
-which makes a server's own, and ``check_receipt``. An upload is complete with three valid ones over the same digest: the
-server that took it can neither lose nor alter a part of it unseen. ``check_tombstone`` is for what a server signs when
-an upload was withdrawn or replaced (`parties.mpc.submission.withdrawal`). Public: everything here.
+Secret: parts, bodies, the common part's key. Public: sizes, digests, sealed content, receipts. Source: RFC 9180;
+README, Decisions.
 """
 
 import base64
@@ -58,7 +57,7 @@ MAX_SIGNATURE, MAX_CERTIFICATE = 256, 4096
 
 @dataclass(frozen=True, slots=True)
 class UploadSizes:
-    """The exact sizes of an upload's sealed parts, by the form and the owner's public capacity."""
+    """Exact sizes of an upload's sealed parts in bytes, by the form and the participant's public capacity."""
 
     boxes: tuple[int, int, int]
     common: int
@@ -66,7 +65,7 @@ class UploadSizes:
 
     @classmethod
     def of(cls, form: InputForm, capacity: int) -> Self:
-        """Those of ``form``."""
+        """Sizes of ``form`` at ``capacity``."""
         holders = form.holders
 
         def box(pid: int) -> int:
@@ -78,22 +77,22 @@ class UploadSizes:
 
     @property
     def whole(self) -> int:
-        """What the owner sends."""
+        """Size of the whole upload."""
         return sum(self.boxes) + self.common
 
     def passed_on(self, pid: int) -> int:
-        """What server ``pid`` gets of it."""
+        """Size of server ``pid``'s part."""
         return self.boxes[pid] + (self.common if pid in self.holders else 0)
 
     def received(self, pid: int, content: bytes) -> "ReceivedUpload":
-        """What server ``pid`` got, from its bytes. Raises ValueError on another size."""
+        """Server ``pid``'s part from its bytes. Raises ValueError on another size."""
         if len(content) != self.passed_on(pid):
             raise ValueError(f"a part of {len(content)} bytes; expected {self.passed_on(pid)}")
         size = self.boxes[pid]
         return ReceivedUpload(content[:size], content[size:] if pid in self.holders else None)
 
     def split(self, content: bytes) -> "SealedUpload":
-        """The parts of an upload's bytes. Raises ValueError on another size."""
+        """Parts of an upload's bytes. Raises ValueError on another size."""
         if len(content) != self.whole:
             raise ValueError(f"an upload of {len(content)} bytes; expected {self.whole}")
         ends = list(accumulate(self.boxes))
@@ -105,7 +104,7 @@ class UploadSizes:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SealedUpload:
-    """What an owner sends: three boxes, and the encrypted common part (empty without one) with its holders."""
+    """A participant's upload: three boxes, and the encrypted common part (empty without one) with its holders."""
 
     boxes: tuple[bytes, bytes, bytes]
     common: bytes
@@ -116,41 +115,41 @@ class SealedUpload:
 
     @property
     def content(self) -> bytes:
-        """The bytes that go over the wire."""
+        """Bytes on the wire."""
         return b"".join((*self.boxes, self.common))
 
     def for_server(self, pid: int) -> "ReceivedUpload":
-        """What server ``pid`` gets of it."""
+        """Server ``pid``'s part."""
         return ReceivedUpload(self.boxes[pid], self.common if pid in self.holders else None)
 
     def describe(self, submission: Submission) -> "Upload":
-        """What the owner signs of it."""
+        """Digests of the upload, for the participant's signature."""
         first, second, third = map(_sha256, self.boxes)
         return Upload(submission, (first, second, third), _sha256(self.common))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReceivedUpload:
-    """What one server gets of an upload: its ``box`` and, if it holds it, the encrypted ``common`` part (else None)."""
+    """One server's part of an upload: its ``box`` and, at a holder, the encrypted ``common`` part (else None)."""
 
     box: bytes
     common: bytes | None
 
     @property
     def content(self) -> bytes:
-        """The bytes that one server passes on to another."""
+        """Bytes that one server forwards to another."""
         return self.box + (self.common or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An owner's ``submission``, and the hex SHA-256 of each of the three boxes and of the encrypted common part."""
+    """A participant's ``submission``, and the hex SHA-256 of each of its three boxes and its encrypted common part."""
 
     submission: Submission
     boxes: tuple[str, str, str]
     common: str
     _digest: str = field(init=False, repr=False, compare=False)
-    """It is asked for a dozen times while an upload is taken in."""
+    """Cached, since the intake of one upload needs it a dozen times."""
 
     def __post_init__(self) -> None:
         parts = (self.submission.digest(), *self.boxes, self.common)
@@ -158,15 +157,15 @@ class Upload:
         object.__setattr__(self, "_digest", digest)
 
     def digest(self) -> str:
-        """Hex SHA-256 of it all: what servers list and receipts confirm."""
+        """Hex SHA-256 of submission and parts, which servers list and receipts confirm."""
         return self._digest
 
     def message(self) -> bytes:
-        """What the owner signs."""
+        """Bytes that the participant signs."""
         return _SIGNED + bytes.fromhex(self.digest())
 
     def describes(self, pid: int, received: "ReceivedUpload") -> bool:
-        """Whether this is what the owner made for server ``pid``."""
+        """True if ``received`` is the part that the participant made for server ``pid``."""
         if _sha256(received.box) != self.boxes[pid]:
             return False
         return received.common is None or _sha256(received.common) == self.common
@@ -174,7 +173,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class SignedUpload:
-    """An ``upload`` with its owner's ``signature`` and ``certificate`` (DER): what every server checks for itself."""
+    """An ``upload`` with its participant's ``signature`` and ``certificate`` (DER), verified by every server."""
 
     upload: Upload
     signature: bytes
@@ -182,11 +181,11 @@ class SignedUpload:
 
     @property
     def submission(self) -> Submission:
-        """The owner's submission."""
+        """The participant's submission."""
         return self.upload.submission
 
     def check(self, authority: Issuer) -> None:
-        """Raises CertificateError unless the submission's own client has signed this."""
+        """Raises CertificateError unless the submission's own client has signed the upload."""
         owner = authority.signatory(self.certificate)
         if owner.name != self.submission.client:
             raise CertificateError(
@@ -195,7 +194,7 @@ class SignedUpload:
         owner.verify(self.signature, self.upload.message())
 
     def headers(self) -> dict[str, str]:
-        """The HTTP headers but for the certificate, which the owner's own connection has shown."""
+        """HTTP headers without the certificate, which the participant's own connection has shown."""
         return {
             **ingest_headers(),
             **self.submission.headers(),
@@ -215,18 +214,18 @@ class SignedUpload:
     def of_owner(
         cls, run: str, client: str, certificate: bytes, headers: Mapping[str, str]
     ) -> Self:
-        """What the owner ``client`` describes, whose connection has shown the certificate. Raises FieldError."""
+        """Upload of ``client`` from its headers; its connection has shown the certificate. Raises FieldError."""
         upload = _upload_in(Submission.from_headers(run, client, headers), headers)
         return cls(upload, signature_in(headers), certificate)
 
     @classmethod
     def between_servers(cls, run: str, headers: Mapping[str, str]) -> Self:
-        """What a server passes on. Raises FieldError."""
+        """Upload from the headers of a server that forwards it. Raises FieldError."""
         certificate = _decode(headers, CERTIFICATE_HEADER, MAX_CERTIFICATE)
         return cls.of_owner(run, headers.get(CLIENT_HEADER, ""), certificate, headers)
 
     def to_json(self) -> str:
-        """For a store."""
+        """JSON form for a store."""
         return json.dumps(
             {
                 "submission": self.submission.canonical(),
@@ -238,7 +237,7 @@ class SignedUpload:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of ``to_json``."""
+        """Inverse of ``to_json``."""
         document = json.loads(text)
         first, second, third, common = document["parts"]
         submission = Submission.from_canonical(document["submission"])
@@ -249,12 +248,12 @@ class SignedUpload:
 
 
 def signature_in(headers: Mapping[str, str]) -> bytes:
-    """The owner's signature. Raises FieldError."""
+    """Participant's signature in ``headers``. Raises FieldError."""
     return _decode(headers, SIGNATURE_HEADER, MAX_SIGNATURE)
 
 
 def seal_common(bodies: UploadParts, submission: Submission, key: bytes) -> bytes:
-    """The common part under ``key``, which may serve no other one; empty without one."""
+    """Encrypts the common part under ``key``, which must serve no other part; empty without a common part."""
     if not bodies.holders:
         return b""
     return encrypt_once(key, bodies.common, _common_context(submission))
@@ -268,9 +267,9 @@ def seal_boxes(
     key: bytes,
     common: bytes,
 ) -> tuple[bytes, bytes, bytes]:
-    """A box for each server: its private part and, for holders of the ``common`` part, that one's ``key``.
+    """Seals a box for each server: its private part and, for holders of the ``common`` part, its ``key``.
 
-    Communication: ``OVERHEAD_BYTES`` a box more than what it holds. Fresh randomness, so that two calls differ.
+    Communication: ``OVERHEAD_BYTES`` a box beyond its content. Fresh randomness, so that two calls differ.
     """
 
     def box(pid: int) -> bytes:
@@ -281,9 +280,9 @@ def seal_boxes(
 
 
 def open_part(pid: int, key: SealKey, upload: Upload, received: "ReceivedUpload") -> bytes:
-    """Server ``pid``'s body from what it received of ``upload``.
+    """Server ``pid``'s body from its part of ``upload``.
 
-    Raises SealError unless all of it was made for this submission and this server.
+    Raises SealError unless box and common part were made for this submission and this server.
     """
     submission = upload.submission
     try:
@@ -340,20 +339,20 @@ _TOMBSTONE_LABEL = b"syncret settled 1\n"
 
 @dataclass(frozen=True, slots=True)
 class ServerReceipt:
-    """Server ``party``'s ``signature``, by the public ``key`` (SubjectPublicKeyInfo, DER) that is pinned."""
+    """Server ``party``'s ``signature``, by the pinned public ``key`` (SubjectPublicKeyInfo, DER)."""
 
     party: str
     key: bytes = field(repr=False)
     signature: bytes = field(repr=False)
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """JSON form."""
         encoded = (base64.b64encode(data).decode("ascii") for data in (self.key, self.signature))
         return {"party": self.party, **dict(zip(("key", "signature"), encoded, strict=True))}
 
     @classmethod
     def from_dict(cls, value: object) -> Self:
-        """The inverse of ``to_dict``. Raises ValueError on anything else."""
+        """Inverse of ``to_dict``. Raises ValueError on anything else."""
         match value:
             case {"party": str() as party, "key": str() as key, "signature": str() as signature}:
                 decoded = (base64.b64decode(text, validate=True) for text in (key, signature))
@@ -362,7 +361,7 @@ class ServerReceipt:
 
 
 def receipt_message(upload: Upload, party: str) -> bytes:
-    """What server ``party`` signs when it has its part of ``upload``."""
+    """Bytes that server ``party`` signs when it has its part of ``upload``."""
     submission = upload.submission
     said = {
         "run": submission.run,
@@ -377,9 +376,9 @@ def receipt_message(upload: Upload, party: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """That of ``client`` nothing of a ``version`` up to this one was counted in run ``run``, or ever will be.
+    """Statement: nothing of ``client`` up to ``version`` was counted in run ``run``, or ever will be.
 
-    Whoever signs it has deleted its shares of them. ``config`` is the configuration's digest.
+    A server that signs it has deleted its shares of these versions. ``config`` is the configuration's digest.
     """
 
     run: str
@@ -388,7 +387,7 @@ class Tombstone:
     version: int
 
     def message(self, party: str) -> bytes:
-        """What server ``party`` signs of it."""
+        """Bytes that server ``party`` signs."""
         said = {**asdict(self), "party": party}
         return _TOMBSTONE_LABEL + json.dumps(said, sort_keys=True, separators=(",", ":")).encode(
             "ascii"
@@ -396,12 +395,12 @@ class Tombstone:
 
 
 def check_tombstone(receipt: ServerReceipt, settled: Tombstone, config: Config) -> None:
-    """Raises CertificateError unless one of the configuration's servers has signed this."""
+    """Raises CertificateError unless one of the configuration's servers has signed ``settled``."""
     _check(receipt, settled.message(receipt.party), config)
 
 
 def check_receipt(receipt: ServerReceipt, upload: Upload, config: Config) -> None:
-    """Raises CertificateError unless one of the configuration's servers has signed this of ``upload``."""
+    """Raises CertificateError unless one of the configuration's servers has signed the receipt of ``upload``."""
     _check(receipt, receipt_message(upload, receipt.party), config)
 
 
@@ -417,7 +416,7 @@ def _check(receipt: ServerReceipt, message: bytes, config: Config) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptSigner:
-    """What makes a server's own receipts."""
+    """Signer of a server's own receipts."""
 
     party: str
     key: bytes
@@ -425,21 +424,21 @@ class ReceiptSigner:
 
     @classmethod
     def load(cls, party: str, files: CertificateFiles) -> Self:
-        """With the key of its certificate. Raises CertificateError."""
+        """Signer with the key of the server's certificate. Raises CertificateError."""
         key = public_key_of(load_certificate(files.cert, "certificate"))
         return cls(party, key, signer(files))
 
     def make(self, upload: Upload) -> ServerReceipt:
-        """This server's receipt for ``upload``, which has to be on its disk."""
+        """This server's receipt for ``upload``, whose part must be on its disk."""
         return ServerReceipt(self.party, self.key, self.sign(receipt_message(upload, self.party)))
 
     def settle(self, settled: Tombstone) -> ServerReceipt:
-        """This server's word that ``settled`` holds, which has to be so in its store."""
+        """This server's signature on ``settled``, which must hold in its store."""
         return ServerReceipt(self.party, self.key, self.sign(settled.message(self.party)))
 
 
 def receipts_in(answer: Mapping[str, object]) -> Sequence[ServerReceipt]:
-    """The receipts in a server's answer, unchecked. Raises ValueError on anything else."""
+    """Receipts in a server's answer, not yet verified. Raises ValueError on anything else."""
     found = answer.get("receipts")
     if not isinstance(found, list):
         raise ValueError("no receipts")

@@ -1,15 +1,13 @@
-"""What an owner needs to send the same submission again, and the receipts it has for it: a file beside its table.
+"""State file of a submission, beside the table: all that sending it again needs, and its receipts.
 
-Provides ``SubmissionState``. Secret: seeds, the common part's key, and the digest of what is shared; the file has mode
-0600 and belongs where the table is. Boxes are in it as they were sealed, since sealing the same twice makes two
-different boxes, and an upload is what its digest says. Public: the receipts.
+``SubmissionState`` is an incomplete submission. Secret: seeds, the common part's key, and the digest of the shared
+values; the file has mode 0600 and belongs beside the table. Boxes are stored as they were sealed, since sealing the
+same content twice makes two different boxes, and the upload's digest covers them. Public: the receipts.
 
-The state file of a submission that all three servers have, or that was withdrawn: nothing could send it again.
-
-Provides ``mark_complete`` and ``completed_receipt``, ``mark_withdrawn`` and ``load_withdrawn``. Servers that began anew
-would take the same submission for a second release, with fresh noise, for which nobody has paid; so whoever asks again
-is shown the receipt, and nothing is sent. The seeds, which make the shares, are gone from the file. Secret: the file,
-for its digest of what was shared.
+The file of a submission that all three servers have, or that was withdrawn, has no seeds, so that it cannot be sent
+again (``mark_complete``, ``mark_withdrawn``). Servers that began anew would take the same submission for a second
+release, with fresh noise, that no one has paid for; so a repeated command shows the receipt, and sends nothing. Secret:
+the file, because of its digest of the shared values.
 """
 
 import base64
@@ -36,10 +34,10 @@ from protocols.upload import UploadSeeds
 
 @dataclass(frozen=True, slots=True)
 class SubmissionState:
-    """One submission of ``client``: its randomness, what was sealed with it, and its ``receipts``.
+    """One submission of ``client``: its randomness, the boxes sealed with it, and its ``receipts``.
 
     ``boxes`` are base64, ``common`` is the hex SHA-256 of the encrypted common part; both are empty before sealing.
-    ``rows`` are those of the table, which are told to nobody.
+    ``rows`` is the table's number of rows, which is never sent.
     """
 
     config: str
@@ -67,7 +65,7 @@ class SubmissionState:
         first_round: int | None,
         version: int = 1,
     ) -> Self:
-        """Fresh randomness for a first try of what begins in ``first_round`` (None: never)."""
+        """Draws fresh randomness for a first try that begins in ``first_round`` (None: never)."""
         if first_round is not None and not 1 <= first_round <= config.run.rounds:
             raise SubmitError(
                 f"round {first_round} does not exist; expected 1 to {config.run.rounds}"
@@ -95,7 +93,7 @@ class SubmissionState:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """From its file. Raises StoreError where it cannot be read, or is none."""
+        """Reads a state file. Raises StoreError if it cannot be read, or is none."""
         try:
             with disk_errors(path, "read"):
                 text = path.read_text(encoding="utf-8")
@@ -110,44 +108,44 @@ class SubmissionState:
         return state
 
     def check(self) -> None:
-        """Raises ValueError or TypeError where it is none."""
+        """Raises ValueError or TypeError if the state is malformed."""
         if len(bytes.fromhex(self.key)) != KEY_BYTES or len(self.boxes) not in (0, 3):
             raise ValueError("a key or boxes of other sizes")
         _ = self.seeds, self.sealed_boxes, self.known_receipts
 
     def write(self, path: Path) -> None:
-        """Durable before anything is sent, and readable by nobody else from the start. Raises StoreError."""
+        """Writes the file, durably before anything is sent, and never readable by others. Raises StoreError."""
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(self), durable=True, secret=True)
 
     @property
     def seeds(self) -> UploadSeeds:
-        """The seeds of components 0 and 1."""
+        """Seeds of components 0 and 1."""
         return UploadSeeds(bytes.fromhex(self.s0), bytes.fromhex(self.s1))
 
     @property
     def sealed_boxes(self) -> tuple[bytes, ...]:
-        """The three boxes; none before they are sealed."""
+        """The three boxes; none before sealing."""
         return tuple(base64.b64decode(box, validate=True) for box in self.boxes)
 
     @property
     def known_receipts(self) -> list[ServerReceipt]:
-        """The receipts so far; they have still to be checked."""
+        """Receipts so far, not yet verified."""
         return [ServerReceipt.from_dict(item) for item in self.receipts]
 
     def with_sealed(self, boxes: Sequence[bytes], common: bytes) -> Self:
-        """Once all is sealed."""
+        """State with the sealed boxes."""
         encoded = tuple(base64.b64encode(box).decode("ascii") for box in boxes)
         return replace(self, boxes=encoded, common=hashlib.sha256(common).hexdigest())
 
     def upload_of(self, submission: Submission) -> Upload:
-        """What was sealed, as its owner signs it. Raises ValueError before that."""
+        """Sealed upload, for its participant's signature. Raises ValueError before sealing."""
         first, second, third = (hashlib.sha256(box).hexdigest() for box in self.sealed_boxes)
         return Upload(submission, (first, second, third), self.common)
 
     def with_receipts(self, receipts: Sequence[ServerReceipt]) -> Self:
-        """Once servers have said that they have it."""
+        """State with the receipts of servers."""
         return replace(self, receipts=tuple(receipt.to_dict() for receipt in receipts))
 
     def fits(
@@ -157,7 +155,7 @@ class SubmissionState:
         client: str,
         first_round: int | None,
     ) -> bool:
-        """Whether a new try is one of this submission: seeds may never serve two inputs."""
+        """True if a new try is of this submission: seeds must never serve two inputs."""
         mine = (self.config, self.client, self.counts, self.form, self.capacity)
         again = (config.digest(), client, values_digest(own.values), own.form.name, own.capacity)
         same = mine == again
@@ -165,7 +163,7 @@ class SubmissionState:
 
 
 def values_digest(values: NDArray[np.unsignedinteger]) -> str:
-    """Hex SHA-256 of what is shared. Secret: guesses can be tried on it."""
+    """Hex SHA-256 of the shared values. Secret: guesses can be tried on it."""
     wire = values.dtype.newbyteorder("<")
     return hashlib.sha256(values.astype(wire, copy=False).tobytes()).hexdigest()
 
@@ -175,7 +173,7 @@ _COMPLETE, _WITHDRAWN = "complete", "withdrawn"
 
 @dataclass(frozen=True, slots=True)
 class SubmissionKey:
-    """Which submission a file is of: the digests of ``config`` and of what was shared, and the ``client``."""
+    """Identity of a file's submission: the digests of ``config`` and of the shared values, and the ``client``."""
 
     config: str
     client: str
@@ -183,13 +181,13 @@ class SubmissionKey:
 
 
 def mark_complete(path: Path, key: SubmissionKey, receipt: Mapping[str, object]) -> None:
-    """Put ``receipt`` in place of what sending again would need; durable on return. Raises StoreError."""
+    """Replaces the state by ``receipt``, without the means to send again; durable on return. Raises StoreError."""
     who = {"config": key.config, "client": key.client, "counts": key.counts}
     write_json(path, {_COMPLETE: receipt, **who}, durable=True, secret=True)
 
 
 def completed_receipt(path: Path, key: SubmissionKey) -> Mapping[str, Any] | None:
-    """The receipt of a complete submission, if one is in ``path``. Raises StoreError where that is another one."""
+    """Receipt of a complete submission, if ``path`` has one. Raises StoreError if it is of another submission."""
     document = _read_state(path, _COMPLETE)
     if document is None:
         return None
@@ -204,21 +202,21 @@ def completed_receipt(path: Path, key: SubmissionKey) -> Mapping[str, Any] | Non
 
 
 def completed_receipt_of(path: Path, config: str, client: str) -> Mapping[str, Any] | None:
-    """As ``completed_receipt``, by the configuration's digest and the client, whatever was shared."""
+    """As ``completed_receipt``, by the configuration's digest and the client, for any shared values."""
     document = _read_state(path, _COMPLETE)
     counts = "" if document is None else str(document.get("counts"))
     return completed_receipt(path, SubmissionKey(config, client, counts))
 
 
 def counts_digest_in(path: Path) -> str:
-    """The digest of what was shared, of a complete submission; "" where the file has none."""
+    """Digest of the shared values of a complete submission; "" if the file has none."""
     document = _read_state(path, _COMPLETE)
     return "" if document is None else str(document.get("counts"))
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawnSubmissions:
-    """All of ``client`` up to ``version`` in the run of ``config`` is withdrawn: the ``submissions``, by digest.
+    """Withdrawal of all of ``client`` up to ``version`` in the run of ``config``; ``submissions`` are their digests.
 
     ``proof`` has the three servers' signatures (`parties.mpc.submission.withdrawal_client`).
     """
@@ -231,12 +229,12 @@ class WithdrawnSubmissions:
 
 
 def mark_withdrawn(path: Path, withdrawn: WithdrawnSubmissions) -> None:
-    """Put it in place of what was submitted; durable on return. Raises StoreError."""
+    """Replaces the state by the withdrawal; durable on return. Raises StoreError."""
     write_json(path, {_WITHDRAWN: asdict(withdrawn)}, durable=True, secret=True)
 
 
 def load_withdrawn(path: Path, config: str, client: str) -> WithdrawnSubmissions | None:
-    """What was withdrawn last, if that is what is in ``path``. Raises StoreError where that is another's."""
+    """Last withdrawal, if ``path`` has one. Raises StoreError if it is of another run or client."""
     document = _read_state(path, _WITHDRAWN)
     if document is None:
         return None
@@ -257,13 +255,13 @@ def load_withdrawn(path: Path, config: str, client: str) -> WithdrawnSubmissions
 
 
 def _read_state(path: Path, kind: str) -> Mapping[str, Any] | None:
-    """What is in the file of a complete, or withdrawn, submission."""
+    """Document of a complete, or withdrawn, submission; None for any other file."""
     if not path.exists():
         return None
     try:
         with disk_errors(path, "read"):
             document = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:
-        return None  # Whoever reads it as the state of an incomplete one will say so.
+        return None  # Reading it as an incomplete submission raises the error.
     whole = isinstance(document, dict) and isinstance(document.get(kind), dict)
     return document if whole else None

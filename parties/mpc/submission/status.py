@@ -1,8 +1,8 @@
-"""What has become of a submission: its owner asks each of the three servers whether it is counted.
+"""Status of a submission: its participant asks each of the three servers for its outcome.
 
-Provides ``ask_submission_status``, and ``SubmissionStatus``, what one server says; ``ask_servers`` asks whether they
-are there at all. Each speaks for itself: one that lies is alone with it. After a run's end no server listens; then
-result.json and the transcripts have the upload's digest among those that were counted or not. Secret: nothing.
+``ask_submission_status`` returns one ``SubmissionStatus`` a server; ``ask_servers`` asks for their run. Each server
+answers for itself: a lying one is contradicted by the others. After a run's end no server listens; then result.json and
+the transcripts have the upload's digest, among the counted or the excluded. Secret: nothing.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from parties.observability.heartbeat import network_reason
 
 @dataclass(frozen=True, slots=True)
 class SubmissionStatus:
-    """What server ``party`` says: it has the ``upload`` of this digest (None: none), and what became of it.
+    """Status by server ``party``: the digest of the ``upload`` that it has (None: none), and its outcome.
 
-    ``counted`` in ``round``, or ``excluded`` there for a reason (`parties.mpc.exclusion`); neither while
-    it waits, then for the round ``counted_from`` (None: no round is left). Nothing up to version ``settled`` counts,
-    ever: it was withdrawn or replaced.
+    The submission is ``counted`` in ``round``, or ``excluded`` there for a reason (`parties.mpc.exclusion`). A waiting
+    one is neither, and will be ``counted_from`` a round (None: no round is left). Nothing up to version ``settled``
+    ever counts: it was withdrawn or replaced.
     """
 
     party: str
@@ -46,12 +46,12 @@ class SubmissionStatus:
     settled: int = 0
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """JSON form."""
         return asdict(self)
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Text for people."""
         if self.counted:
             return counted_text(self.round)
         if self.excluded is not None:
@@ -64,19 +64,19 @@ class SubmissionStatus:
 
 
 def due_round_text(round: int) -> str:
-    """In words, of what is not counted yet."""
+    """Text about an upload that is not counted yet."""
     since = "the start (round 0)" if round == 0 else f"round {round}"
     return f"to be counted from {since} on"
 
 
 def counted_text(round: int | None) -> str:
-    """In words; the measurements before the first round are round 0."""
+    """Text about a counted upload; the measurements before the first round are round 0."""
     return "counted from the start on (round 0)" if round == 0 else f"counted from round {round} on"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What server ``party`` ``says``, or else the ``problem``; ``status`` is HTTP's, 0 where there is no answer."""
+    """Answer of server ``party``, or else the ``problem``; ``status`` is HTTP's, 0 without an answer."""
 
     party: PartySection
     says: Mapping[str, object] | None = None
@@ -87,9 +87,9 @@ class ServerAnswer:
 async def ask_submission_status(
     config: Config, files: CertificateFiles
 ) -> tuple[SubmissionStatus, ...]:
-    """What the servers that answer say of the client of this certificate, in the configuration's order.
+    """Statuses of the certificate's client at the servers that answer, in the configuration's order.
 
-    Raises CertificateError where ``files`` cannot be used.
+    Raises CertificateError if ``files`` cannot be used.
     """
     heard = await ask_servers(config, files)
     statuses = [
@@ -99,9 +99,9 @@ async def ask_submission_status(
 
 
 async def ask_servers(config: Config, files: CertificateFiles) -> tuple[ServerAnswer, ...]:
-    """What each server answers over TLS with the keys that are pinned, in the configuration's order.
+    """Answers of all servers over TLS with the pinned keys, in the configuration's order.
 
-    Raises CertificateError where ``files`` cannot be used.
+    Raises CertificateError if ``files`` cannot be used.
     """
     path = run_path(config.run.id)
     answers = [ask_server(config, party, files, path=path) for party in config.require_parties()]
@@ -109,9 +109,9 @@ async def ask_servers(config: Config, files: CertificateFiles) -> tuple[ServerAn
 
 
 async def ask_differences(config: Config, party: PartySection, files: CertificateFiles) -> str:
-    """Where the configuration of a server differs from ``config``, key by key; empty where it does not say.
+    """Differences between a server's configuration and ``config``, key by key; empty if the server does not answer.
 
-    Raises CertificateError where ``files`` cannot be used.
+    Raises CertificateError if ``files`` cannot be used.
     """
     heard = await ask_server(config, party, files, path=config_path(config.run.id), most=MAX_BYTES)
     if heard.says is None:
@@ -129,9 +129,10 @@ async def ask_server(
     headers: Mapping[str, str] | None = None,
     most: int = 1 << 16,
 ) -> ServerAnswer:
-    """What one server answers to a request without a body, of ``most`` bytes at the most.
+    """Answer of one server to a request without a body, of at most ``most`` bytes.
 
-    Raises CertificateError where ``files`` cannot be used."""
+    Raises CertificateError if ``files`` cannot be used.
+    """
     timeouts = config.timeouts
     connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)

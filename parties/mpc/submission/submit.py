@@ -1,14 +1,14 @@
-"""A data owner's part: check the table, count, share, seal, send to one server, check three receipts.
+"""Submission of a table: validate, count, share, seal, send to one server, verify three receipts.
 
-``submit_table`` and ``submit`` do all of it; ``prepare`` and ``send_prepared`` are their two halves,
-``refresh_receipts`` asks later who has the submission. The client draws itself the first round in which it takes part
-(probability ``participation`` in each), and may not take part at all. With a ``state`` file the submission can be sent
-again after a failure or a crash: the same upload, the same round, and the servers count it once; when all three have
-it, the file is a receipt. Without one, a second call is a second submission, which servers that have the first refuse.
+``submit_table`` and ``submit`` do all of it; ``prepare`` and ``send_prepared`` are their two halves;
+``refresh_receipts`` asks later for receipts. The client itself draws its first round (probability ``participation`` in
+each), and may not take part at all. With a ``state`` file, the submission can be sent again after a failure or a crash:
+the same upload, the same round, and the servers count it once; when all three have it, the file becomes a receipt.
+Without one, a second call makes a second submission, which servers that have the first refuse.
 
-Secret: the table, what is shared of it, seeds and bodies; they leave this process as sealed shares only, and in the
-state file (`parties.mpc.submission.state`) that belongs where the table is. Public: that the client takes part, from
-which round. Source: `protocols` README section 2; FLAIM paper, Alg. 3.
+Secret: the table, its shared values, seeds and bodies; they leave this process as sealed shares only, and in the state
+file (`parties.mpc.submission.state`) beside the table. Public: the client's participation and its first round. Source:
+`protocols` README section 2; FLAIM paper, Alg. 3.
 """
 
 import asyncio
@@ -61,12 +61,12 @@ from parties.mpc.submission.state import (
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submission: the ``receipts`` of servers that have their parts of its ``upload``.
+    """Outcome of a submission: the ``receipts`` of servers that have their parts of its ``upload``.
 
-    ``kept_for`` are servers that were away: the one that took it, ``via``, passes their parts on when they are back.
-    ``first_round`` is what the client drew; None: it did not draw any round, and nothing was sent. ``counted_from`` is
-    the round from which its ``rows`` are counted, at the earliest, as a server said when it had it: rounds that had
-    begun by then are without it. None: no server has said so. ``rows`` are told to nobody.
+    ``kept_for`` are servers that were away: the server ``via``, which took the upload, forwards their parts when they
+    are back. ``first_round`` is the drawn round; None: no round was drawn, and nothing was sent. ``counted_from`` is
+    the earliest round that counts the ``rows``, as a server reported when it had the upload: rounds that had begun by
+    then are without it. None: no server has reported one. ``rows`` is never sent.
     """
 
     run: str
@@ -86,11 +86,11 @@ class Submitted:
     traffic: UploadTraffic = field(default_factory=UploadTraffic)
     seconds: float = 0.0
     earlier: bool = False
-    """Whether all of this was so before: nothing was sent this time."""
+    """True if an earlier call had this outcome: nothing was sent this time."""
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], **changes: bool) -> Self:
-        """What ``to_dict`` said. Raises TypeError, KeyError or ValueError on anything else."""
+        """Parses ``to_dict``'s value. Raises TypeError, KeyError or ValueError on anything else."""
         known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
         receipts = tuple(ServerReceipt.from_dict(item) for item in value["receipts"])
         traffic = UploadTraffic(
@@ -103,11 +103,11 @@ class Submitted:
 
     @property
     def complete(self) -> bool:
-        """Whether all three servers have confirmed it."""
+        """True if all three servers have confirmed the upload."""
         return len(self.receipts) == 3
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """JSON form."""
         values = asdict(self)
         traffic: dict[str, object] = values.pop("traffic")
         values["receipts"] = [receipt.to_dict() for receipt in self.receipts]
@@ -121,7 +121,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedSubmission:
-    """A submission ready to send, without a secret: what is sent, and what its owner signs of it."""
+    """A submission ready to send, without secrets: the sealed parts, and the signed upload."""
 
     upload: SignedUpload
     sealed: SealedUpload
@@ -132,9 +132,9 @@ class PreparedSubmission:
 def draw_first_round(
     rounds: int, participation: float, random_bytes: Callable[[int], bytes] = secrets.token_bytes
 ) -> int | None:
-    """The first of rounds 1..``rounds`` in which a client that takes part with probability ``participation`` does.
+    """Draws the first of rounds 1..``rounds`` of a client that takes part in each with probability ``participation``.
 
-    None: in none of them. Exact up to 2^-64 in each round's probability, rounded down.
+    None: in no round. Exact up to 2^-64 in each round's probability, rounded down.
     """
     threshold = int(participation * 2**64)
     for number in range(1, rounds + 1):
@@ -155,9 +155,9 @@ async def submit_table(
     ignore_extra: bool = False,
     on_retry: OnRetry = lambda _: None,
 ) -> Submitted:
-    """Submit a table, of whose columns with ``ignore_extra`` some may be unknown; as ``submit``.
+    """Submits a table, which may have unknown columns with ``ignore_extra``; as ``submit``.
 
-    Raises DataError where the table does not fit the domain.
+    Raises DataError if the table does not fit the domain.
     """
     source = table if isinstance(table, TableSource) else TableSource(str(table))
     codes = encode(config.domain, read_text(source), source=source.shown, ignore_extra=ignore_extra)
@@ -185,17 +185,17 @@ async def submit(
     spend: Callable[[str], object] | None = None,
     on_retry: OnRetry = lambda _: None,
 ) -> Submitted:
-    """Count, share, seal and send one data owner's coded rows; the client's name is its certificate's.
+    """Counts, shares, seals and sends one participant's coded rows; the client's name is its certificate's.
 
-    Shapes: codes int32 (rows, columns of the domain), at most ``capacity`` of them, which is public (None: as many as
-    any owner of the run may have). ``first_round`` None draws the round. ``workload`` saves building the config's
-    again, and checking that the run can be, where many clients share a process. ``spend`` charges the submission (its
-    digest) to the table's budget before anything is sent (`parties.storage.owner_budget`); without it that is the
-    caller's affair. The deadline is timeouts.submit_s; ``on_retry`` hears of every server that has to be tried again,
-    and why. It is done once one server has it and every other one has confirmed its part, or is away (``kept_for``):
-    the owner need not return. What ``state`` knows to be at all three servers is not sent again.
+    Shapes: codes int32 (rows, columns of the domain), at most ``capacity`` of them, which is public (None: the run's
+    maximum). If ``first_round`` is None, the round is drawn. ``workload`` saves building and validating it again, if
+    many clients share a process. ``spend`` charges the submission (its digest) to the table's budget before anything is
+    sent (`parties.storage.owner_budget`); without it the caller has to. The deadline is timeouts.submit_s; ``on_retry``
+    is called with every server that has to be tried again, and the reason. The call returns once one server has the
+    upload and every other one has confirmed its part, or is away (``kept_for``): the participant need not return. If
+    ``state`` has the receipts of all three servers, nothing is sent again.
 
-    Raises DataError (too many rows), StoreError (``state`` cannot be used), what ``spend`` raises, SubmitError,
+    Raises DataError (too many rows), StoreError (``state`` cannot be used), errors of ``spend``, SubmitError,
     SubmissionRefused, PartialSubmission (one server has it that another refuses), CertificateError, ConfigError.
     """
     client = load_identity(files).name
@@ -225,9 +225,9 @@ def previous_submission(
     *,
     capacity: int | None = None,
 ) -> tuple[str | None, bool] | None:
-    """The digest of the submission of these rows that a state file has (None: no round), and whether it is complete.
+    """Digest of these rows' submission in a state file (None: no round), and True if it is complete.
 
-    None where there is no file. Raises StoreError where that is of another submission.
+    None without a file. Raises StoreError if the file is of another submission.
     """
     if not path.exists() or load_withdrawn(path, config.digest(), client):
         return None
@@ -263,7 +263,7 @@ def _not_drawn(
 
 
 def _save_receipts(submitted: Submitted, known: SubmissionState, path: Path) -> None:
-    """Put the receipts into the state file: in place of all else once they are three. Raises StoreError."""
+    """Writes the receipts into the state file: in place of all else once they are three. Raises StoreError."""
     if submitted.complete:
         key = SubmissionKey(known.config, known.client, known.counts)
         mark_complete(path, key, submitted.to_dict())
@@ -280,10 +280,10 @@ def prepare(
     first_round: int | None = None,
     state: Path | None = None,
 ) -> PreparedSubmission | None:
-    """Draw the round and the seeds, share ``own`` and seal it, or take all from ``state``; None: no part in it.
+    """Draws round and seeds, shares ``own`` and seals it, or takes all from ``state``; None: no participation.
 
-    Raises StoreError where ``state`` cannot be used: unreadable, unwritable, or of another submission; ConfigError
-    without servers, CertificateError.
+    Raises StoreError if ``state`` is unreadable, unwritable, or of another submission; ConfigError without servers,
+    CertificateError.
     """
     client = load_identity(files).name
     withdrawn = None if state is None else load_withdrawn(state, config.digest(), client)
@@ -309,7 +309,7 @@ def prepare(
 def _seal(
     config: Config, own: OwnerInput, state: SubmissionState, workload: Workload
 ) -> tuple[SubmissionState, SealedUpload | None]:
-    """What is sent, and the state with its boxes; the same again where the state has them."""
+    """Sealed upload, and the state with its boxes; boxes in the state are used again."""
     if state.first_round is None:
         return state, None
     submission = submission_of(config, state, workload)
@@ -325,7 +325,7 @@ def _seal(
 
 
 def submission_of(config: Config, state: SubmissionState, workload: Workload) -> Submission:
-    """What ``state`` is of. Raises ValueError where its client takes part in no round."""
+    """Submission of ``state``. Raises ValueError if its client takes part in no round."""
     if state.first_round is None:
         raise ValueError("who does not take part submits nothing")
     return Submission(
@@ -350,7 +350,7 @@ async def send_prepared(
     *,
     on_retry: OnRetry = lambda _: None,
 ) -> Submitted:
-    """Send a prepared submission to one server, trying others until the deadline, and check the receipts.
+    """Sends a prepared submission to one server, trying others until the deadline, and verifies the receipts.
 
     Raises as `parties.mpc.submission.delivery.deliver`.
     """
@@ -362,9 +362,9 @@ async def send_prepared(
 
 
 async def refresh_receipts(config: Config, files: CertificateFiles, state: Path) -> Submitted:
-    """Ask the servers, one after the other, who has the submission of ``state``; new receipts go into that file.
+    """Asks the servers, one after the other, for receipts of the submission in ``state``, and stores new ones there.
 
-    Raises StoreError where ``state`` is none of this run and client, SubmitError where no server that answers has it,
+    Raises StoreError if ``state`` is not of this run and client, SubmitError if no answering server has it,
     CertificateError.
     """
     started, client = time.monotonic(), load_identity(files).name

@@ -1,9 +1,8 @@
-"""An owner takes back what it has submitted: a statement that it signs, which any server may pass on.
+"""Withdrawal of a submission: a statement that the participant signs, and that any server may forward.
 
-Provides ``Withdrawal`` and ``SignedWithdrawal``. A withdrawal is of all versions of a client's submission up to one, so
-that what was sent before cannot be brought back by sending it again; a later version is another submission. It says
-nothing of an upload's digest: it holds for what an owner no longer knows, too. Whoever has it, a server that lies among
-them, can neither make one up nor make it reach further.
+A withdrawal covers all versions of a client's submission up to one, so that sending an earlier one again cannot bring
+it back; a later version is another submission. A withdrawal names no upload's digest: it also covers uploads that the
+participant no longer knows. No holder of a withdrawal, not even a lying server, can invent one or extend it.
 
 Secret: nothing. Source: parties/README.md, Decisions.
 """
@@ -38,7 +37,7 @@ _LABEL = b"syncret withdrawal 1\n"
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """In run ``run`` of configuration ``config`` nothing of ``client`` up to ``version`` is to be counted."""
+    """Statement: in run ``run`` of configuration ``config``, nothing of ``client`` up to ``version`` may be counted."""
 
     run: str
     config: str
@@ -53,27 +52,27 @@ class Withdrawal:
         require_field(right, "version", f"1 to {MAX_VERSION}")
 
     def message(self) -> bytes:
-        """What the owner signs."""
+        """Bytes that the participant signs."""
         said = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return _LABEL + said.encode("ascii")
 
     def digest(self) -> str:
-        """Hex SHA-256 of it: what results say was withdrawn."""
+        """Hex SHA-256 of the message, by which results list the withdrawal."""
         return hashlib.sha256(self.message()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class SignedWithdrawal:
-    """A ``withdrawal`` with its owner's ``signature`` and ``certificate`` (DER)."""
+    """A ``withdrawal`` with its participant's ``signature`` and ``certificate`` (DER)."""
 
     withdrawal: Withdrawal
     signature: bytes
     certificate: bytes
 
     def check(self, authority: Issuer, run: str, config: str) -> None:
-        """Raises CertificateError unless its own client has signed it, for this run.
+        """Raises CertificateError unless the withdrawal's own client has signed it, for this run.
 
-        Certificates are looked at without their dates: all servers, and whoever looks later, come to the same.
+        Certificates are verified without their dates, so that all servers and later auditors come to the same result.
         """
         if (self.withdrawal.run, self.withdrawal.config) != (run, config):
             raise CertificateError("the withdrawal is of another run")
@@ -85,7 +84,7 @@ class SignedWithdrawal:
         owner.verify(self.signature, self.withdrawal.message())
 
     def headers(self) -> dict[str, str]:
-        """The HTTP headers but for the certificate, which the owner's own connection has shown."""
+        """HTTP headers without the certificate, which the participant's own connection has shown."""
         return {
             **ingest_headers(),
             VERSION_HEADER: str(self.withdrawal.version),
@@ -96,14 +95,14 @@ class SignedWithdrawal:
     def of_owner(
         cls, run: str, config: str, client: str, certificate: bytes, headers: Mapping[str, str]
     ) -> Self:
-        """What the owner ``client`` withdraws, whose connection has shown the certificate. Raises FieldError."""
+        """Withdrawal of ``client`` from its headers; its connection has shown the certificate. Raises FieldError."""
         text = headers.get(VERSION_HEADER, "")
         require_field(re.fullmatch(r"[0-9]{1,6}", text), "version", f"1 to {MAX_VERSION}")
         withdrawal = Withdrawal(run, config, client, int(text))
         return cls(withdrawal, signature_in(headers), certificate)
 
     def to_dict(self) -> dict[str, str | int]:
-        """For JSON."""
+        """JSON form."""
         return {
             "client": self.withdrawal.client,
             "version": self.withdrawal.version,
@@ -113,7 +112,7 @@ class SignedWithdrawal:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object], run: str, config: str) -> Self:
-        """What ``to_dict`` said, of this run. Raises ValueError on anything else."""
+        """Parses ``to_dict``'s value, for this run. Raises ValueError on anything else."""
         match value:
             case {
                 "client": str() as client,

@@ -1,8 +1,8 @@
-"""The owner's way to take back what it has submitted: it signs, and asks all three servers until each has signed, too.
+"""Client of withdrawals: the participant signs, and asks all three servers until each has signed, too.
 
-Provides ``await_withdrawal``, which asks until all three have confirmed, one says that it is too late, or the deadline
-comes, and ``WithdrawalProgress``. Servers meet over a withdrawal, or over an upload that takes the place of another
-one, when they next compare their lists; a server's signed word comes after that. Secret: nothing.
+``await_withdrawal`` ends when all three have confirmed, one reports that it is too late, or the deadline comes. Servers
+agree on a withdrawal, or on a replacing upload, when they next compare their lists; a server's signature comes after
+that. Secret: nothing.
 """
 
 import asyncio
@@ -32,10 +32,11 @@ _SIGNED = ("party", "key", "signature")
 
 @dataclass(slots=True)
 class WithdrawalProgress:
-    """How far it is that of ``client`` nothing up to ``version`` is counted.
+    """Progress towards the confirmation that nothing of ``client`` up to ``version`` is counted.
 
-    ``confirmed`` has each server's signature with the version that it is of; ``counted`` the round in which the client
-    is counted, by whom; ``waiting`` are servers that know of it and have not met over it, ``problems`` says what else.
+    ``confirmed`` has each server's signature and the version that it covers. ``counted`` has, by server, the round in
+    which it reports the client as counted. ``waiting`` are servers that know of the withdrawal and have not agreed on
+    it; ``problems`` are the other servers' problems.
     """
 
     client: str
@@ -47,12 +48,12 @@ class WithdrawalProgress:
 
     @property
     def complete(self) -> bool:
-        """Whether all three servers have signed it."""
+        """True if all three servers have signed."""
         return len(self.confirmed) == 3
 
     @property
     def proof(self) -> str:
-        """What they have signed, as JSON."""
+        """Signatures of the servers, as JSON."""
         signed = {
             name: {"version": version, **receipt.to_dict()}
             for name, (version, receipt) in sorted(self.confirmed.items())
@@ -61,14 +62,14 @@ class WithdrawalProgress:
 
     @classmethod
     def from_proof(cls, proof: str, version: int) -> Self:
-        """What all three have signed before. Raises ValueError on anything else."""
+        """Progress with the signatures of an earlier proof. Raises ValueError on anything else."""
         match parse_json(proof):
             case {"client": str() as client, "servers": dict() as servers}:
                 return cls(client, version, {name: _confirmed(s) for name, s in servers.items()})
         raise ValueError("not a proof: expected client and servers")
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """JSON form."""
         return {
             "client": self.client,
             "version": self.version,
@@ -88,7 +89,7 @@ def _confirmed(said: object) -> tuple[int, ServerReceipt]:
 
 
 def sign_withdrawal(config: Config, files: CertificateFiles, version: int) -> SignedWithdrawal:
-    """All up to ``version`` is withdrawn, as the owner of the certificate says. Raises CertificateError."""
+    """Withdrawal of all versions up to ``version``, signed with the certificate's key. Raises CertificateError."""
     withdrawal = Withdrawal(config.run.id, config.digest(), load_identity(files).name, version)
     signature = signer(files)(withdrawal.message())
     return SignedWithdrawal(withdrawal, signature, certificate_bytes(files))
@@ -102,10 +103,11 @@ async def await_withdrawal(
     signed: SignedWithdrawal | None = None,
     limit_s: float | None = None,
 ) -> WithdrawalProgress:
-    """Ask all three servers, with ``signed`` for a withdrawal, until they confirm; timeouts.submit_s or ``limit_s``.
+    """Asks all three servers, with ``signed`` for a withdrawal, until they confirm or the deadline comes.
 
-    Without ``signed`` it only asks: a later version takes the place of all up to ``version``. It ends earlier where a
-    server says that the client is counted and no other one is still waiting. Raises CertificateError.
+    The deadline is timeouts.submit_s or ``limit_s``, in seconds. Without ``signed`` the client only asks: a later
+    version replaces all up to ``version``. The call ends earlier if a server reports the client as counted and no other
+    server is still waiting. Raises CertificateError.
     """
     found = WithdrawalProgress(load_identity(files).name, version)
     deadline = time.monotonic() + (config.timeouts.submit_s if limit_s is None else limit_s)
@@ -121,9 +123,10 @@ async def await_withdrawal(
 
 
 async def known_versions(config: Config, files: CertificateFiles) -> dict[str, int]:
-    """Of the client of this certificate the newest version that each server knows that answers, 0 for none.
+    """Newest version of the certificate's client at each server that answers, 0 for none.
 
-    What no version can be is left out, so that no server alone can keep an owner from withdrawing what others have.
+    Impossible versions are left out, so that no server alone can keep a participant from withdrawing the versions that
+    others have.
     """
     path, there = withdrawal_path(config.run.id), {}
     for party in config.require_parties():
@@ -163,7 +166,7 @@ async def _ask_withdrawal(
 
 
 def _record_answer(config: Config, heard: ServerAnswer, found: WithdrawalProgress) -> None:
-    """Take in what a server says. Raises ValueError or CertificateError where it is something else."""
+    """Enters a server's answer. Raises ValueError or CertificateError if it is malformed or unsigned."""
     name, says = heard.party.name, heard.says or {}
     version, counted = says.get("settled"), says.get("counted")
     if not isinstance(version, int) or says.get("party") != name:
