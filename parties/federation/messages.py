@@ -177,8 +177,9 @@ def unpack_task(body: bytes, peer: str) -> tuple[int | None, bytes]:
 
 
 def pack_sealed_request(key: SealTo, body: bytes) -> bytes:
-    """Returns the body of a request with a sealed answer (BRIEF, or LAYOUT for PLAIN): sealing ``key`` 1,216 |
-    ``body``.
+    """Returns the body of a request with a sealed answer, a BRIEF or a LAYOUT for PLAIN.
+
+    Format: the ``key`` to seal to 1,216 | ``body``.
     """
     return key.public + body
 

@@ -248,8 +248,7 @@ class ServerSession:
         )
 
     def begin_computing(self, started: float) -> None:
-        """Ends the wait for participants that began at ``started``, a `time.perf_counter`, and starts the computing
-        phase.
+        """Ends the wait for participants, which began at ``started`` (`time.perf_counter`); the computing phase begins.
         """
         self.seconds["join"] = time.perf_counter() - started
         self.board.enter(Phase.COMPUTING)
