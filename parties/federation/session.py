@@ -248,7 +248,9 @@ class ServerSession:
         )
 
     def begin_computing(self, started: float) -> None:
-        """Ends the wait for participants, which began at ``started`` (`time.perf_counter`); the computing phase begins.
+        """Ends the wait for participants and begins the computing phase.
+
+        ``started`` is the `time.perf_counter` of the wait's begin.
         """
         self.seconds["join"] = time.perf_counter() - started
         self.board.enter(Phase.COMPUTING)
