@@ -89,7 +89,7 @@ async def run_silo(
         epsilon: The participant's own epsilon, if the algorithm allows a choice.
         joining: Limit of simultaneous connection attempts in one process.
 
-    Raises: The errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError, StoreError;
+    Raises the errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError, StoreError;
     FrameTransportError if the server is unreachable or lost for good; FederationRefused, FederationProtocolError,
     SecAggError, MechanismError.
     """

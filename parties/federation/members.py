@@ -6,7 +6,7 @@ the connection of one participant; ``ClientExchange`` is an exchange with the pa
 (`parties.federation.tls_members`) or Flower's grid (`parties.federation.flower_members`). The transport identifies a
 participant by a verified certificate, hands each of its messages to ``on_message`` and calls ``expel`` when the
 connection is lost. A participant's number is its position in the config's list. A participant that loses its connection
-is out at once and may come back between rounds; the server never waits for an absent participant. An unrequested
+is out at once and may come back between rounds; no sum waits for an absent participant. An unrequested
 message ends its sender's connection. Secret: link keys, which key the messages' digests in the transcript. Public:
 connected participants, sizes, times. Known limits: the server verifies the participants' identities, not that they are
 different people.

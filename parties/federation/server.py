@@ -62,7 +62,7 @@ async def run_federated_server(
         board: Run status, updated on the way.
         orders: Commands of the operator.
 
-    Raises: ConfigError, CertificateError, StoreError, CheckFailed (for an invalid transcript), TooFewClients,
+    Raises ConfigError, CertificateError, StoreError, CheckFailed (for an invalid transcript), TooFewClients,
     MechanismError; the participants have been notified by then.
     """
     check_silos(config, plan)

@@ -25,7 +25,7 @@ def default_run_folder(run_id: str) -> Path:
 
 
 class RunFolder:
-    """The run folder. During a run it also holds the files for a restart; ``tidy`` of the launchers removes them.
+    """The run folder. It also holds the files for a restart until `parties.local.assemble.tidy` removes them.
 
     ``servers`` are the names of the servers' folders below parties/.
 

@@ -326,7 +326,7 @@ async def run_client(
         workload, briefs: Shared by the clients of one process, to save work.
         joining: Limit of clients that open their ledgers and connect at once.
 
-    Raises: The errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError (rows), StoreError;
+    Raises the errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError (rows), StoreError;
     FrameTransportError if the server is unreachable or lost for good; FederationRefused, FederationProtocolError,
     SecAggError, BudgetExceeded.
     """

@@ -88,7 +88,7 @@ async def run_flaim_server(
         board: Run status, updated on the way.
         orders: Commands of the operator; they take effect before the next round.
 
-    Raises: ConfigError, CertificateError, StoreError (StudyReleased if another folder has released this configuration),
+    Raises ConfigError, CertificateError, StoreError (StudyReleased if another folder has released this configuration),
     CheckFailed (for an invalid transcript), TooFewClients, MechanismError (for example if the budget is spent already);
     the clients have been notified by then.
     """
