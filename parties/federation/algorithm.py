@@ -1,9 +1,9 @@
-"""What an algorithm on rounds of exact sums is to the processes that carry it out.
+"""Interface between an algorithm on rounds of exact sums and the processes that run it.
 
-Provides ``AlgorithmPlan`` (one run of it, as a configuration describes it), ``Outcome`` (what its server leaves),
-``SiloContext`` (where a silo is) and ``plan_digest``. `parties.methods.registry` finds the one whose table a
-configuration has. An algorithm's server is a coroutine against `mechanisms.silos.Silos`, its silo a
-`mechanisms.silos.Silo`; neither knows of processes. Public: all of it but tables.
+``AlgorithmPlan`` is one run, as a configuration describes it; ``Outcome`` is the server's result; ``SiloContext`` is a
+participant's identity. `parties.methods.registry` selects the algorithm by the configuration's table. An algorithm's
+server is a coroutine against `mechanisms.silos.Silos`; an algorithm's participant is a `mechanisms.silos.Silo`. Neither
+knows of processes. All values here are public, except tables.
 """
 
 import hashlib
@@ -20,10 +20,13 @@ from mechanisms.text_table import TextTable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a run's server leaves, all of it public.
+    """A server's result of a run; all of it is public.
 
-    ``facts`` are for report.json, ``files`` are written into the run's folder by name, ``tables`` are for the page:
-    (title, heads, rows); ``lines`` for people who gave the command: names and texts.
+    Attributes:
+        facts: Entries of report.json.
+        files: Files of the run's folder, by name.
+        tables: Tables of the page: (title, heads, rows).
+        lines: Output of the command, for people: names and texts.
     """
 
     facts: Mapping[str, object]
@@ -34,7 +37,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SiloContext:
-    """A silo's own: its ``name`` and ``number``, its ``folder``, and its own ``epsilon`` where it has chosen one."""
+    """A participant's identity: ``name``, ``number``, ``folder``; and ``epsilon``, if the participant chose its own."""
 
     name: str
     number: int
@@ -43,50 +46,52 @@ class SiloContext:
 
 
 class AlgorithmPlan(Protocol):
-    """One run of an algorithm. Server and silos make it of the same configuration."""
+    """One run of an algorithm. Server and participants make the plan from the same configuration."""
 
     @property
     def document(self) -> Mapping[str, object]:
-        """All settings, defaults filled in, as JSON: whoever has others is not let in."""
+        """All settings, with defaults filled in, as JSON. The server refuses participants with other settings."""
 
     @property
     def sums(self) -> int:
-        """How many sums it takes, at most."""
+        """Maximum number of sums."""
 
     @property
     def kinds(self) -> Sequence[tuple[Request, int]]:
-        """Every kind of sum that there is, as a request without payload, and how many of it there are at most."""
+        """Every kind of sum, as a request without payload, with its maximum count."""
 
     @property
     def rho(self) -> float:
-        """What the charged sums cost together, at most, in zCDP: the budget of each ledger. 0: none is charged."""
+        """Maximum total cost of the charged sums, in zCDP: the budget of each ledger. 0 if no sum is charged."""
 
     @property
     def private(self) -> bool:
-        """Whether what is released has a guarantee. Where not, silos have to say that they know."""
+        """True if the release has a guarantee. Without one, participants have to confirm that they know this."""
 
     @property
     def guarantee(self) -> str:
-        """Which guarantee, of what, against whom, in a sentence; or that there is none."""
+        """The guarantee in one sentence (of which data, against which parties), or a statement that there is none."""
 
     @property
     def private_answers(self) -> bool:
-        """Whether each silo's answers are private by themselves, so that exact sums of them harm nobody."""
+        """True if each participant's answers are private by themselves, so that their exact sums are harmless."""
 
     def check_table(self, table: TextTable, name: str) -> None:
-        """Raises DataError, calling it ``name``, where a ``table`` does not fit, of any number of rows."""
+        """Raises DataError, with ``name`` as the table's name, if ``table`` does not fit. Any number of rows is
+        allowed.
+        """
 
     def silo(self, table: TextTable, context: SiloContext, ledger: Ledger) -> Silo:
-        """A silo with ``table``. Raises DataError where that does not fit, ConfigError."""
+        """Returns a participant with ``table``. Raises DataError if the table does not fit, ConfigError."""
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
-        """The server's part. ``say`` tells people what goes on. Raises MechanismError."""
+        """Runs the server's part. ``say`` receives progress texts for people. Raises MechanismError."""
 
     def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
-        """In a trial: figures of the outcome's files in ``folder`` against the pooled ``table``; not private."""
+        """Returns figures of the outcome's files in ``folder`` against the pooled ``table`` of a trial; not private."""
 
 
 def plan_digest(plan: AlgorithmPlan) -> str:
-    """Hex SHA-256 of the plan's settings, which server and silos compare."""
+    """Hex SHA-256 of the plan's settings. Server and participants compare their digests."""
     canonical = json.dumps(plan.document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(b"syncret silos 1 plan\n" + canonical.encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""Whether enough clients are there: before the run and before each round FLAIM's server waits for them, and says so.
+"""The server's wait for enough participants, before the run and before each round.
 
-Provides ``Attendance``. Before the first round all that are expected are waited for; after a restart those who were
-there before; before each round as many as the run needs at least. What the operator asks
-(`parties.session.operator_commands`) is done here: to close, to end with the rounds done, to turn a client away.
-Public: names of clients.
+Before the first round the server waits for all expected participants; after a restart, for as many as were present
+before; before each later round, for the minimum that the run needs. The operator's commands
+(`parties.session.operator_commands`) take effect here: close enrolment, end with the rounds done, revoke a participant.
+All values here are public: names of participants.
 """
 
 import asyncio
@@ -28,16 +28,19 @@ from parties.session.operator_commands import OperatorCommands
 
 _ATTENDANCE_POLL_S = 0.05
 _MAX_NAMES_SHOWN = 6
-"""Names of clients in one sentence, of more their number."""
+"""Maximum number of participants' names in one sentence; the sentence counts the rest."""
 
 
 @dataclass(slots=True, eq=False)
 class Attendance:
-    """Of one attempt at a run.
+    """The wait of one attempt at a run.
 
-    ``least`` is how many clients a sum needs (flaim.minimum); ``before`` how many had been there by the last round of
-    an earlier attempt. ``closed`` is set by whoever knows that no more will come: then nobody is waited for. ``who``
-    they are, and what they are needed for in each ``turn``, in words.
+    Attributes:
+        least: Number of participants that a sum needs (flaim.minimum).
+        before: Number of participants in the last round of an earlier attempt.
+        closed: Set when no more participants will come; the wait then ends.
+        who: Noun for the participants, in texts.
+        turn: Noun for one round or sum, in texts.
     """
 
     config: Config
@@ -54,17 +57,17 @@ class Attendance:
 
     @property
     def here(self) -> int:
-        """How many are connected."""
+        """Number of connected participants."""
         return len(self.members.present)
 
     @property
     def needed(self) -> int:
-        """How many have to be."""
+        """Number of participants that have to be connected."""
         least = 0 if self.closed.is_set() else self.config.clients.minimum
         return max(least, self.least)
 
     async def gather(self) -> None:
-        """Wait for the clients before the first round of this attempt. Raises TooFewClients."""
+        """Waits for the participants before the first round of this attempt. Raises TooFewClients."""
         clients, began = self.config.clients, time.monotonic()
         wait_s = enrollment_wait_s(clients)
         wanted = max(self.before, self.needed) if self.before else clients.expected
@@ -91,10 +94,10 @@ class Attendance:
             )
 
     async def round(self, number: int) -> None:
-        """Wait until there are enough for round ``number``.
+        """Waits until enough participants are connected for round ``number``.
 
-        Raises FinishedEarly where the operator ends the run with the rounds before; TooFewClients where they do not
-        come, and RoundLost where nobody is waited for any more.
+        Raises FinishedEarly if the operator ends the run with the rounds before; TooFewClients if too few come in time;
+        RoundLost if too few are connected and ``closed`` is set.
         """
         self._expel_revoked()
         self._check_finish(number)
@@ -125,7 +128,7 @@ class Attendance:
     async def _wait_until(
         self, enough: Callable[[], bool], wait_s: float, what: Callable[[], str]
     ) -> None:
-        """Until there are ``enough``, or the time is over; says what is waited for."""
+        """Waits until ``enough`` returns true or ``wait_s`` seconds have passed; reports ``what`` waits meanwhile."""
         ends = time.monotonic() + wait_s
         at = deadline_text(wait_s)
         while not enough() and (left := ends - time.monotonic()) > 0:
@@ -139,7 +142,7 @@ class Attendance:
             self._expel_revoked()
 
     def _expel_revoked(self) -> None:
-        """Hang up on clients that the operator has revoked meanwhile."""
+        """Disconnects participants that the operator has revoked meanwhile."""
         for member in list(self.members.present.values()):
             if (away := self.enrolment.identity(member.name)) is not None:
                 self.members.expel(member, FederationProtocolError(member.name, away.what))

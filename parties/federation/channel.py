@@ -1,9 +1,8 @@
-"""A client's line to its server: TLS, greeting, conversation, and coming back after a lost connection.
+"""A participant's connection to its server: TLS, greeting, exchange of messages, reconnection after a loss.
 
-Provides ``ClientConnection`` and ``until_goodbye``, for FLAIM's clients and for silos. The connection is TLS 1.3 with
-certificates at both ends; the server's name is checked in the handshake, before anything is sent. What is answered to a
-message is the ``MessageHandler``'s affair, which knows no socket. Secret: what the conversant holds. Public: sizes,
-times.
+The connection is TLS 1.3 with certificates at both ends; the handshake verifies the server's name before the
+participant sends anything. A ``MessageHandler``, which has no I/O, makes the answers. Clients of FLAIM and participants
+of sums (silos) use the same connection. Secret: the handler's state. Public: sizes, times.
 """
 
 import asyncio
@@ -45,32 +44,35 @@ from parties.observability.heartbeat import Throttle, network_reason, repeated_n
 
 _RETRY_S = 0.2
 _KEEPALIVE_STAGES = 4
-"""Stages of the server that a client waits for within a sum: its own, the others' and the server's arithmetic."""
+"""Maximum wait within a sum, in stages: the participant's own, the others', and the server's arithmetic."""
 
 
 class MessageHandler(Protocol):
-    """One client's side of a run, without I/O."""
+    """One participant's side of a run, without I/O."""
 
     over: bool
-    """Whether the server has said goodbye."""
+    """True once the server has said goodbye."""
 
     @property
     def limit(self) -> int:
-        """The largest message that the server may send now."""
+        """Maximum size of the server's next message, in bytes."""
 
     @property
     def busy(self) -> bool:
-        """Whether the server's next message is due within its deadlines."""
+        """True if the server's next message is due within the server's deadlines."""
 
     def lost(self) -> None:
-        """The connection is lost."""
+        """Handles the loss of the connection."""
 
     def receive(self, data: bytes) -> bytes | None:
-        """The answer to one message; None where none is due. The connection has to be closed after any error."""
+        """Returns the answer to one message, or None if none is due.
+
+        The caller closes the connection after any error.
+        """
 
 
 class TrafficCounter(Protocol):
-    """What a line counts: bytes are frames."""
+    """Counters of a connection; bytes are those of frames."""
 
     client: str
     sent_bytes: int
@@ -80,10 +82,10 @@ class TrafficCounter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """What every part of one client's conversation needs.
+    """Inputs and state of one participant's connection to the server.
 
-    ``rows`` and ``card`` are what its greeting says besides the digests of configuration and workload. ``joining``
-    limits how many clients of a process connect at once.
+    ``rows`` and ``card`` go into the greeting, besides the digests of configuration and workload. ``joining`` limits
+    the simultaneous connection attempts of one process.
     """
 
     config: Config
@@ -100,7 +102,7 @@ class ClientConnection:
 
 
 async def until_goodbye(connection: ClientConnection) -> None:
-    """Converse, and come back after a lost connection for as long as the server can be reached."""
+    """Exchanges messages until the server's goodbye; reconnects after a loss while the server can be reached."""
     lost_at: float | None = None
     while True:
         async with connection.joining:
@@ -134,7 +136,10 @@ async def until_goodbye(connection: ClientConnection) -> None:
 async def _connect_with_retries(
     connection: ClientConnection,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection; tries until timeouts.connect_s are over, since servers and clients start in any order."""
+    """Returns a connection.
+
+    Retries for timeouts.connect_s seconds, since servers and participants start in any order.
+    """
     address = connection.config.require_federation().address
     if address is None:
         raise RuntimeError("the config was checked for an address")
@@ -183,7 +188,7 @@ async def _connect_with_retries(
 
 
 def _unreachable_text(connection: ClientConnection, error: Exception, left_s: float) -> str:
-    """That the server is not there, what may be the reason, and how long it is tried."""
+    """Text of a retry notice: the server is unreachable, the likely reason, and the remaining seconds of retrying."""
     name, address = connection.report.client, connection.config.require_federation().address
     if tls.is_unknown_sni(error):
         return f"{name}: {tls.explain_tls_error(error, connection.server)}; trying again for {left_s:.0f} s"
@@ -202,7 +207,7 @@ def _unreachable_text(connection: ClientConnection, error: Exception, left_s: fl
 async def _exchange_messages(
     connection: ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """One connection from the welcome to goodbye."""
+    """Serves one connection from the welcome to the goodbye."""
     session, timeouts = connection.session, connection.config.timeouts
     idle_s = connection.config.require_federation().idle_s
     while not session.over:

@@ -1,9 +1,9 @@
-"""A silo as a process, or one of several in a process: its own connection, certificate, ledger and table.
+"""A participant of a federation's run, with its own connection, certificate, ledger and table.
 
-Provides ``run_silo``; its connection is a `parties.federation.channel.ClientConnection`. A lost connection is a dropout
-of the sum; the silo comes back for the next one while the server is there. Secret: table, keys, numbers. The folder
-holds the silo's ledger of this run: what it was ever asked to release, spent before it is sent; and what the algorithm
-keeps there. Known limits: see `parties.federation.client_session`.
+A process may run several participants. The connection is a `parties.federation.channel.ClientConnection`. A lost
+connection is a dropout of the current sum; the participant comes back for the next sum while the server is reachable.
+The folder holds the participant's ledger of this run, charged before each answer is sent, and the algorithm's own
+files. Secret: table, keys, numbers. Known limits: see `parties.federation.client_session`.
 """
 
 import asyncio
@@ -32,7 +32,9 @@ from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
 @dataclass(slots=True)
 class SiloReport:
-    """What one silo did in a run. Bytes are frames; ``rho_spent`` is by its own ledger, over all its processes."""
+    """A participant's record of one run. Bytes are those of frames; ``rho_spent`` is the ledger's total over all
+    processes.
+    """
 
     client: str
     guarantee: str = ""
@@ -47,12 +49,12 @@ class SiloReport:
     finished: bool = False
 
     def to_dict(self) -> dict[str, object]:
-        """For programs."""
+        """Returns the report as a JSON object."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 def federated_release(config: Config, plan: AlgorithmPlan) -> Release | None:
-    """What taking part may release of a table, at most, in zCDP; None where the run charges none."""
+    """Returns the maximum release of a table by participation, in zCDP; None if the run charges nothing."""
     if not plan.rho:
         return None
     return Release(
@@ -78,14 +80,18 @@ async def run_silo(
     epsilon: float | None = None,
     joining: asyncio.Semaphore | None = None,
 ) -> SiloReport:
-    """Take part in the run of ``config`` with ``table`` until the server says goodbye.
+    """Takes part in the run of ``config`` with ``table`` until the server's goodbye.
 
-    ``directory`` keeps the ledger. ``spend`` charges all that this ledger allows, under the ledger's own name, to the
-    table's budget before anything is sent. ``epsilon`` is this silo's own, where the algorithm lets it choose.
-    ``joining`` limits how many silos of a process connect at once.
+    Args:
+        directory: Folder of the ledger.
+        spend: Charges the ledger's whole budget, under the ledger's name, to the table's budget before anything is
+            sent.
+        epsilon: The participant's own epsilon, if the algorithm allows a choice.
+        joining: Limit of simultaneous connection attempts in one process.
 
-    Raises what ``spend`` raises, NotEnrolled, ConfigError, CertificateError, DataError, StoreError, RoundTransportError
-    (the server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError, MechanismError.
+    Raises the errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError, StoreError;
+    FrameTransportError if the server is unreachable or lost for good; FederationRefused, FederationProtocolError,
+    SecAggError, MechanismError.
     """
     section = config.require_federation()
     name = tls.load_identity(files).name
@@ -100,10 +106,10 @@ async def run_silo(
     with await asyncio.to_thread(Database, directory, config.digest(), LEDGER) as database:
         ledger = DurableLedger(database, plan.rho)
         if not ledger.entries:
-            # Who has taken part comes back whatever the time is.
+            # A participant that has taken part before may come back at any time.
             check_enrolled(config, name)
         context = SiloContext(name, section.clients.index(name), directory, epsilon)
-        # A table that does not fit is charged nothing.
+        # The table is checked before the charge: a table that does not fit costs nothing.
         silo = await asyncio.to_thread(plan.silo, table, context, ledger)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)

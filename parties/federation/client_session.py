@@ -1,24 +1,22 @@
-"""A client's part in sums that a server asks for, without I/O: what FLAIM's clients and silos have in common.
+"""A participant's state machine for secure sums, without I/O and without a clock.
 
-Provides ``SumSession``: one `secagg.SecAggClient` at a time, in malicious mode who the others are, and giving up a sum
-without leaving the run. What a sum is asked for with, and what is answered to it, is for who derives from it. Secret:
-the vectors and keys of a sum that is being taken.
+``SumSession`` is the common part of FLAIM's clients and silos: one `secagg.SecAggClient` at a time; in malicious mode
+the roster of the other participants; giving up a sum without leaving the run. Subclasses handle requests and make
+answers.
 
-One silo of a run, without I/O and without a clock: what it answers to each message of the server.
+``SiloSession`` is the participant of a `mechanisms.silos` algorithm. A `mechanisms.silos.Silo` makes the numbers of
+each request; the Silo compares the request with its own settings and charges its own ledger first. The session's policy
+comes from the participant's own configuration. A request beyond either is refused, and nothing is sent.
 
-Provides ``SiloSession``. It asks a `mechanisms.silos.Silo` for the numbers of each request, which compares the request
-with its own settings and charges its own ledger first, and drives one `secagg.SecAggClient` for each sum, with a policy
-from its own configuration. What goes beyond either is refused, and nothing is sent.
-
-    ROSTER    -> nothing        in malicious mode: cards of other silos, checked
-    MEMBERS   -> nothing        the same: who is in the next sum
-    REQUEST   -> nothing        the silo's numbers are made
+    ROSTER    -> nothing        in malicious mode: cards of other participants, verified
+    MEMBERS   -> nothing        in malicious mode: members of the next sum
+    REQUEST   -> nothing        the participant's numbers are made
     secagg    -> secagg         the session that takes the sum
     SKIPPED   -> nothing        the sum was given up
     RESULT    -> nothing        the run's public result
 
-Secret: the silo's table, numbers and keys. Known limits: noise by the server is added by the server, and nobody but the
-server can say that it was.
+Secret: the participant's table, its numbers, the vectors and keys of a sum in progress. Known limits: where the server
+adds the noise, participants cannot verify that the server did.
 """
 
 from collections.abc import Callable
@@ -53,7 +51,7 @@ from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundA
 
 @dataclass(slots=True)
 class ClientTally:
-    """What a client did: rounds it took part in, sums its counts went into, sums that were given up."""
+    """A participant's counts: rounds joined, sums that include its numbers, sums given up."""
 
     rounds: int = 0
     sums: int = 0
@@ -61,7 +59,7 @@ class ClientTally:
 
 
 class SumSession:
-    """One client's side of a run; ``over`` once the server has said goodbye."""
+    """One participant's side of a run; ``over`` is true once the server has said goodbye."""
 
     def __init__(
         self,
@@ -72,9 +70,10 @@ class SumSession:
         largest: int,
         own: OwnClientKey | None = None,
     ) -> None:
-        """``server`` is the server's name, for messages; ``largest`` the largest of its messages that is no roster.
+        """Opens a session with the server named ``server``; the name is for error texts.
 
-        ``own`` is what malicious mode needs, and it alone. Raises ValueError.
+        ``largest`` is the maximum size of the server's messages other than rosters, in bytes. ``own`` is the
+        participant's signed key, required in malicious mode and only there. Raises ValueError.
         """
         if is_malicious(config) != (own is not None):
             raise ValueError("run.security = 'malicious' and this client's own card come together")
@@ -91,25 +90,25 @@ class SumSession:
 
     @property
     def limit(self) -> int:
-        """The largest message that the server may send now."""
+        """Maximum size of the server's next message, in bytes."""
         roster = 0 if self._own is None else HEADER_BYTES + MAX_ROSTER_BYTES
         return max(self._largest, SMALL_MESSAGE_BYTES, frame_bytes(self._clients), roster)
 
     @property
     def busy(self) -> bool:
-        """Whether a sum is being taken: the server's next message is due within its deadlines."""
+        """True during a sum: the server's next message is then due within the server's deadlines."""
         return self._sum is not None
 
     def lost(self) -> None:
-        """The connection is lost: a sum that was being taken goes on without this client."""
+        """Handles a lost connection: a sum in progress continues without this participant."""
         self._give_up()
 
     def receive(self, data: bytes) -> bytes | None:
-        """The answer to one message of the server; None where none is due.
+        """Returns the answer to one message of the server, or None if none is due.
 
-        Raises FlaimProtocolError and SecAggError (the server broke the protocol or asks for too little protection),
-        MechanismError (a message that does not fit this run, or more than can be afforded), FlaimRefused (the server
-        sends this client away). The connection has to be closed after any of them.
+        Raises FederationProtocolError and SecAggError if the server breaks the protocol or asks for too little
+        protection; MechanismError if a message does not fit this run or exceeds the budget; FederationRefused if the
+        server refuses this participant. The caller closes the connection after any of them.
         """
         if is_secagg_message(data):
             return self._answer_secagg(data)
@@ -134,11 +133,11 @@ class SumSession:
                 return self._answer_request(message)
 
     def _answer_request(self, message: FederationMessage) -> bytes | None:
-        """The answer to a message that not every run has. Raises as ``receive``."""
+        """Answers a message that only some runs have. Raises as ``receive``."""
         raise FederationProtocolError(self._server, f"sent {message.kind.name} to a client")
 
     def _give_up(self) -> None:
-        """This client takes no part in the present sum: what the server still says on it is ignored."""
+        """Leaves the current sum. The session ignores the server's later messages on this sum."""
         if self._sum is not None:
             self.tally.given_up += 1
         self._sum, self._gave_up = None, True
@@ -151,7 +150,7 @@ class SumSession:
     def _answer_secagg(self, data: bytes) -> bytes | None:
         if self._sum is None:
             if self._gave_up:
-                return None  # The server's last words on a sum that this client gave up at the same time.
+                return None  # The server's message crossed with this participant's giving up.
             raise FederationProtocolError(
                 self._server, "sent a message of SecAgg outside of any sum"
             )
@@ -163,8 +162,8 @@ class SumSession:
         except (RoundAborted, ProtocolViolation) as error:
             if isinstance(error, ProtocolViolation) and error.peer is None:
                 raise
-            # Nothing was revealed: this sum is given up, the run goes on. What another client did wrong (keys, shares)
-            # must not end this one's run.
+            # Nothing was revealed: this sum is given up, and the run goes on. Wrong keys or shares of another
+            # participant must not end this participant's run.
             self._give_up()
             return FederationMessage(MessageKind.OUT, 0, pack_reason(str(error))).pack()
         if self._sum.awaits is Awaits.NOTHING:
@@ -173,11 +172,11 @@ class SumSession:
 
 
 MAX_SERVER_MESSAGE_BYTES = HEADER_BYTES + POSITION_BYTES + max(MAX_TASK_BYTES, MAX_PAYLOAD_BYTES)
-"""Of the messages of a server."""
+"""Maximum size of a server's message, in bytes."""
 
 
 class SiloSession(SumSession):
-    """One silo's side of a run; ``over`` once the server has said goodbye, ``finished`` once it had a result."""
+    """One silo's side of a run; ``over`` after the server's goodbye, ``finished`` after the run's result."""
 
     def __init__(
         self,
@@ -188,7 +187,10 @@ class SiloSession(SumSession):
         random_bytes: Callable[[int], bytes],
         own: OwnClientKey | None = None,
     ) -> None:
-        """``server`` is the server's name, for messages. ``own`` is what malicious mode needs. Raises ValueError."""
+        """Opens a session with ``server``, a name for error texts.
+
+        ``own`` is required in malicious mode. Raises ValueError.
+        """
         super().__init__(
             config,
             server=server,
@@ -216,7 +218,7 @@ class SiloSession(SumSession):
                 return super()._answer_request(message)
 
     def _answer(self, message: FederationMessage) -> None:
-        """Make the numbers that a sum asks for, once its session is one that this silo's configuration allows."""
+        """Makes the numbers of a sum if the participant's configuration allows the sum's session."""
         self._require_idle("REQUEST")
         position, body = unpack_task(message.body, self._server)
         task = SumTask.unpack(body, self._server)
@@ -236,7 +238,7 @@ class SiloSession(SumSession):
                 f"asks for sum {task.number} in {message.round}; expected one after {self._last}",
             )
         own, named = self._own, None
-        # Before anything is charged or counted: who is in this sum, by their own certificates.
+        # Before any charge: the keys of this sum's members, verified by their certificates.
         roster = None if own is None else own.keys(task.silos, position, self._server)
         if own is not None and roster is not None:
             named = session_id(self._config, body, roster)

@@ -1,7 +1,7 @@
-"""What a silo sends and receives for one sum: frames' bytes, in a sum that nobody drops out of.
+"""Bytes that a participant sends and receives in one sum, as frames, in a sum without dropouts.
 
-Provides ``SumShape``, ``silo_sent_bytes`` and ``silo_received_bytes``. A sum is one SecAgg session among n silos with k
-neighbours each (n - 1 at most), vectors of l numbers in a ring of b bits; all terms but one do not depend on l.
+A sum is one SecAgg session among n participants (silos) with k neighbours each (n - 1 at most), vectors of l numbers in
+a ring of b bits. All terms but one are independent of l.
 
     rounds   4 there and back, 5 where the session is signed
     sent     4 (5) messages of 54 bytes of frame, envelope and checksum, and in them
@@ -11,10 +11,10 @@ neighbours each (n - 1 at most), vectors of l numbers in a ring of b bits; all t
              the session's parameters | 1,216 the server's key | 4 + 2,436 k (signed 2,500 k) keys |
              8 + 1,172 k shares | 570 k pair secrets | ceil(n / 8) survivors | (4 + 68 w signatures of the w witnesses)
 
-Pair secrets are of 1,140 bytes each, and each silo makes one for half of its neighbours: where k is odd, half of the
-silos send one more than the others and receive one less. Both formulas are the mean's then, 570 bytes from everybody's.
-b is what the sum of n numbers between the request's bounds, and its noise, needs (`secagg.parameters.Encoding`).
-Malicious mode's cards and lists of members, which come before a sum, are not in it.
+A pair secret has 1,140 bytes, and each participant makes one for half of its neighbours. Where k is odd, half of the
+participants send one pair secret more than the others and receive one less; both formulas are then the mean, 570 bytes
+per neighbour. b is the number of bits for the sum of n numbers between the request's bounds, and its noise
+(`secagg.parameters.Encoding`). The formulas exclude malicious mode's cards and member lists, which come before a sum.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ _COUNT, _ID, _WHICH = 4, 4, 1
 
 @dataclass(frozen=True, slots=True)
 class SumShape:
-    """n ``silos`` with k ``neighbours``, ``length`` numbers of ``bits`` bits; what asks for them has ``task`` bytes."""
+    """Sizes of a sum: n ``silos``, k ``neighbours``, ``length`` numbers of ``bits`` bits, ``task`` bytes of request."""
 
     silos: int
     neighbours: int
@@ -52,7 +52,7 @@ class SumShape:
 
     @classmethod
     def of(cls, parameters: Parameters, task: int) -> Self:
-        """Of the session with these ``parameters``."""
+        """Returns the shape of the session with these ``parameters``."""
         return cls(
             parameters.clients,
             parameters.neighbours,
@@ -64,17 +64,17 @@ class SumShape:
 
     @property
     def signature(self) -> int:
-        """Bytes of a signature, where there are any."""
+        """Size of a signature in bytes; 0 in an unsigned session."""
         return SIGNATURE_BYTES if self.signed else 0
 
 
 def _boxes(k: int) -> int:
-    """Shares for, or of, k neighbours, and pair secrets for, or of, half of them."""
+    """Size of the shares for k neighbours and of the pair secrets for half of them, in bytes."""
     return 2 * _COUNT + k * (_ID + CIPHERTEXT_BYTES) + k * (_ID + PAIR_BYTES) // 2
 
 
 def silo_sent_bytes(shape: SumShape) -> int:
-    """Bytes that each silo sends."""
+    """Bytes that each participant sends."""
     k, signature = shape.neighbours, shape.signature
     keys = 2 * PUBLIC_BYTES + signature
     shares = COMMITMENT_BYTES + _boxes(k)
@@ -84,7 +84,7 @@ def silo_sent_bytes(shape: SumShape) -> int:
 
 
 def silo_received_bytes(shape: SumShape) -> int:
-    """Bytes that each silo receives."""
+    """Bytes that each participant receives."""
     k, signature = shape.neighbours, shape.signature
     request = SIZE_BYTES + HEADER_BYTES + POSITION_BYTES + shape.task
     keys = _COUNT + k * (_ID + 2 * PUBLIC_BYTES + signature)

@@ -1,22 +1,19 @@
-"""Which SecAgg session takes a sum of FLAIM, computed alike by the server that announces it and the clients that check.
+"""Parameters of the SecAgg session for a sum of FLAIM. The server announces them; each client computes and compares
+them.
 
-Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``release_of`` (what it costs a client),
-``flaim_session_parameters`` (the parameters of one sum) and ``flaim_client_policy`` (what a client insists on). All
-public.
+A session of n clients withstands ceil(corrupt n) clients in league with the server, and at least one, since a single
+client may always be the server's own. A run in which some sum would have fewer than two honest clients is refused: such
+a sum shows the vector of the only honest one. The fraction ``corrupt`` is of the clients of each sum, not of the run; a
+small sample of the run's clients can contain a larger fraction. With 5 corrupt of 100, one sum over 20 in four has more
+corrupt clients than corrupt = 0.05 allows; 0.25 covers all five. With distributed noise the honest survivors have to be
+as many as the noise was made for, for any number of corrupt survivors: the minimum of survivors grows with n. If no
+neighbour graph of n clients also withstands the configured dropouts, the graph is complete and the session survives
+fewer dropouts; this costs rounds, never secrets.
 
-A session of n clients withstands ceil(corrupt n) of them in league with the server, and one at least: a single client
-may always be the server's own. A run in which some sum would have fewer than two honest clients, and so show one's
-vector, is refused. The fraction is of the clients of each sum, not of the run: participants are a sample, and a small
-one can have more. With 5 corrupt of 100, a sum over 20 has more than the one that corrupt = 0.05 allows for one time in
-four; 0.25 covers all five. With distributed noise the honest survivors have to be as many as the noise was made for,
-however many corrupt ones survive: the minimum of survivors grows with n. Where no neighbour graph of n clients
-withstands the configured dropouts as well, everybody is everybody's neighbour and fewer dropouts are survived; that
-costs rounds, never secrets.
-
-With run.security = "malicious" the server may do anything: sessions are signed (`parties.federation.key_directory`), in
-a complete graph, and since such a server chooses who is in a sum, ``corrupt`` is a fraction of the run's clients then,
-all of whom may be in one sum. Every client adds noise: of exact sums over sets of a server's choice the difference of
-two is one client's counts. Source: `secagg` README.
+With run.security = "malicious" the server may do anything. Sessions are signed (`parties.federation.key_directory`), in
+a complete graph. Since such a server chooses the clients of a sum, ``corrupt`` is then a fraction of the run's clients,
+all of whom may be in one sum. Every client adds noise: the difference of two exact sums over sets of the server's
+choice would be one client's counts. Source: `secagg` README. All values here are public.
 """
 
 import math
@@ -37,16 +34,16 @@ from secagg.noise import NoiseKind, SessionNoise, server_noise
 from secagg.parameters import DIGEST_BYTES, SESSION_BYTES, roster_digest
 
 SMALLEST_SESSION = 3
-"""Of two clients each knows the other's vector from the sum."""
+"""Minimum number of clients. With two, each client learns the other's vector from the sum."""
 
 
 def flaim_section(config: Config) -> FlaimSection:
-    """[flaim], or its defaults."""
+    """The section [flaim], or its defaults."""
     return config.flaim or FlaimSection()
 
 
 def settings_of(config: Config) -> FlaimSettings:
-    """The run that ``config`` describes. Raises ConfigError where it cannot be carried out."""
+    """Returns the settings of the run of ``config``. Raises ConfigError if the run cannot be carried out."""
     run, section = config.run, flaim_section(config)
     config.check_bins()
     _check_malicious(config, section)
@@ -83,7 +80,7 @@ def settings_of(config: Config) -> FlaimSettings:
 
 
 def flaim_release(config: Config) -> Release:
-    """What taking part in the run may release of a table, at most: the whole run. Raises as ``settings_of``."""
+    """Returns the maximum release of a table by participation: the whole run. Raises as ``settings_of``."""
     known = flaim_section(config).sizes == "public"
     return Release(
         config=config.digest(),
@@ -97,17 +94,17 @@ def flaim_release(config: Config) -> Release:
 
 
 def is_malicious(config: Config) -> bool:
-    """Whether the server may do anything (run.security)."""
+    """True if the server may do anything (run.security)."""
     return config.run.security == MALICIOUS
 
 
 def selectable_clients(config: Config) -> int | None:
-    """The run's clients, where a server that may do anything chooses among them whom a sum is over; else None."""
+    """Number of the run's clients if a malicious server chooses the clients of a sum among them; None otherwise."""
     return config.clients.expected if is_malicious(config) else None
 
 
 def _corrupt(section: FlaimSection | SilosSection, clients: int, everybody: int | None) -> int:
-    """The corrupt ones among the ``clients`` of a sum, rounded up; one at least."""
+    """Number of corrupt clients among the ``clients`` of a sum, rounded up, at least one."""
     return ThreatModel(corrupt=section.corrupt).corrupt_clients(everybody or clients)
 
 
@@ -138,7 +135,7 @@ def _check_honest(config: Config, section: FlaimSection) -> None:
 
 
 def smallest_sum(section: FlaimSection, *, one_way: bool) -> int:
-    """The clients that a sum needs to be taken by SecAgg. Of a query by itself any three who chose it are enough."""
+    """Minimum number of clients for a sum by SecAgg. For a single query, any three clients that chose it are enough."""
     return SMALLEST_SESSION if section.grouping == "query" and not one_way else section.minimum
 
 
@@ -152,7 +149,7 @@ def flaim_session_parameters(
     session_id: bytes | None = None,
     roster: Sequence[bytes] | None = None,
 ) -> Parameters:
-    """The session for a sum laid out as ``layout``, of ``layout.clients``; signed by those of a ``roster``.
+    """Returns the session's parameters for a sum of ``layout``, over ``layout.clients``; signed if ``roster`` is given.
 
     Raises ParameterError.
     """
@@ -181,7 +178,10 @@ def session_parameters(
     roster: Sequence[bytes] | None = None,
     everybody: int | None = None,
 ) -> Parameters:
-    """As ``flaim_session_parameters``, of [flaim], the largest count and the run's clients. Raises ParameterError."""
+    """Does the work of ``flaim_session_parameters``, from [flaim], the largest count and the run's clients.
+
+    Raises ParameterError.
+    """
     clients = layout.clients
     neighbours, threshold = graph_parameters(section, clients, everybody)
     return Parameters(
@@ -203,11 +203,11 @@ def session_parameters(
 def graph_parameters(
     section: FlaimSection | SilosSection, clients: int, everybody: int | None
 ) -> tuple[int, int]:
-    """Neighbours and threshold of a session of ``clients``. Raises ParameterError."""
+    """Returns the neighbours and the threshold of a session of ``clients``. Raises ParameterError."""
     corrupt = _corrupt(section, clients, everybody)
     if everybody is not None:
-        # A sparse graph follows from a seed, which a server that chooses the clients could try until it likes one. In
-        # a complete one, c < 2t - k.
+        # A sparse graph follows from a seed; a server that chooses the clients could try seeds until one suits it. The
+        # complete graph needs c < 2t - k, for c corrupt clients, k neighbours and threshold t.
         neighbours, threshold = clients - 1, (clients - 1 + corrupt) // 2 + 1
         if threshold > neighbours:
             raise ParameterError(f"{corrupt} corrupt clients among {clients} are too many")
@@ -215,7 +215,7 @@ def graph_parameters(
     try:
         return choose(clients, ThreatModel(section.corrupt, section.dropouts))
     except ParameterError:
-        # Everybody's neighbours; a threshold above the corrupt ones is secure with any number of dropouts.
+        # Complete graph; a threshold above the number of corrupt clients is secure with any number of dropouts.
         threshold = corrupt + 1
         if threshold > clients - 1:
             raise
@@ -225,11 +225,11 @@ def graph_parameters(
 def flaim_least_survivors(
     section: FlaimSection, layout: Layout, neighbours: int, threshold: int, everybody: int | None
 ) -> int:
-    """The fewest survivors of ``layout.clients`` whose sum is opened."""
+    """Minimum number of survivors of ``layout.clients`` for opening the sum."""
     clients = layout.clients
     least = max(smallest_sum(section, one_way=layout.one_way), threshold + 1)
     if neighbours < clients - 1:
-        # A sparse graph was chosen for this many dropouts; of more it may fall apart.
+        # The sparse graph is made for this many dropouts; more may disconnect it.
         dropped = ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
         least = max(least, clients - dropped)
     if section.noise == "distributed":
@@ -239,7 +239,7 @@ def flaim_least_survivors(
 
 
 def secagg_noise(noise: SumNoise) -> SessionNoise:
-    """The noise in SecAgg's terms."""
+    """Returns the noise in SecAgg's terms."""
     if noise.variance:
         return SessionNoise(NoiseKind.DISTRIBUTED, noise.variance)
     return server_noise(noise.sigma)
@@ -253,10 +253,10 @@ def flaim_client_policy(
     *,
     session_id: bytes | None = None,
 ) -> ClientPolicy:
-    """What a client insists on in the session for ``layout``, from its own config.
+    """Returns a client's requirements for the session of ``layout``, from the client's own config.
 
-    The threat model's fraction of corrupt clients is checked on the announced numbers; dropouts endanger a sum, not
-    a vector, unless the graph is sparse, where they are checked as well. Raises ParameterError.
+    The client verifies the threat model's fraction of corrupt clients on the announced numbers. Dropouts endanger a
+    sum, not a vector, unless the graph is sparse; there the client verifies them as well. Raises ParameterError.
     """
     section, clients, among = flaim_section(config), layout.clients, selectable_clients(config)
     neighbours, threshold = graph_parameters(section, clients, among)
@@ -282,6 +282,6 @@ def flaim_client_policy(
 
 
 def frame_bytes(clients: int) -> int:
-    """More than any message down has in a session of ``clients``: everybody's keys."""
+    """Upper bound of any message to a client in a session of ``clients``, in bytes: all clients' keys."""
     keys = 4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES
     return wire.OVERHEAD_BYTES + wire.ANNOUNCE_BYTES + keys * clients + math.ceil(clients / 8)

@@ -1,9 +1,9 @@
-"""What one message of Flower carries between FLAIM's server and a client: frames of `parties.federation.messages`.
+"""Content of one Flower message between FLAIM's server and a client: frames of `parties.federation.messages`.
 
-Provides ``Envelope``, both ways, and ``needs_answer``, which tells the frames that a client answers from those that
-wait to go along with the next of them: a message of Flower's takes seconds there and back. Before a client is let in,
-the server sends a ``challenge``, and the client answers with its greeting, its card and a signature by the card's key:
-a node of Flower's is a number, and who it is says its certificate. Public: all of it but what frames carry.
+``needs_answer`` separates the frames that a client answers from those that wait for the next such frame, since a Flower
+message takes seconds there and back. Before admission the server sends a ``challenge``; the client answers with its
+greeting, its card and a signature by the card's key. A Flower node is a number; the certificate is its identity. All
+values here are public, except the frames' contents.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from parties.foundation.errors import FederationProtocolError
 from secagg import wire
 
 RECORD = "syncret-flaim"
-"""The name of the config record in a message's content."""
+"""Name of the config record in a message's content."""
 CHALLENGE_BYTES = 32
 _FRAMES, _CHALLENGE, _CARD, _PROOF = "frames", "challenge", "card", "proof"
 _ANSWERED_SECAGG_KINDS = frozenset(
@@ -36,7 +36,7 @@ _ANSWERED_FLAIM_KINDS = frozenset({MessageKind.BRIEF, MessageKind.GOODBYE, Messa
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """See the module; the last three are empty but before a client is let in."""
+    """Frames of one Flower message; ``challenge``, ``card`` and ``proof`` are empty except before admission."""
 
     frames: tuple[bytes, ...] = field(default=(), repr=False)
     challenge: bytes = b""
@@ -44,14 +44,14 @@ class Envelope:
     proof: bytes = b""
 
     def to_record(self) -> dict[str, bytes | list[bytes]]:
-        """As the values of a config record."""
+        """Returns the values of a config record."""
         record: dict[str, bytes | list[bytes]] = {_FRAMES: list(self.frames)} if self.frames else {}
         parts = ((_CHALLENGE, self.challenge), (_CARD, self.card), (_PROOF, self.proof))
         return record | {name: value for name, value in parts if value}
 
     @classmethod
     def of_record(cls, record: Mapping[str, object], peer: str) -> "Envelope":
-        """The inverse of ``to_record``. Raises FlaimProtocolError."""
+        """Inverse of ``to_record``. Raises FederationProtocolError."""
         frames = record.get(_FRAMES, [])
         parts = [record.get(name, b"") for name in (_CHALLENGE, _CARD, _PROOF)]
         known = {_FRAMES, _CHALLENGE, _CARD, _PROOF}
@@ -63,12 +63,12 @@ class Envelope:
 
     @property
     def size(self) -> int:
-        """Bytes of what it carries."""
+        """Total size of the contents in bytes."""
         return sum(map(len, self.frames)) + len(self.challenge) + len(self.card) + len(self.proof)
 
 
 def needs_answer(frame: bytes) -> bool:
-    """Whether the server's ``frame`` is one that the client has something to say to, or that must arrive by itself."""
+    """True if the client answers the server's ``frame``, or if the frame must arrive without delay."""
     if is_secagg_message(frame):
         return frame[5] in _ANSWERED_SECAGG_KINDS
     message = FederationMessage.unpack(frame, "")
@@ -78,5 +78,5 @@ def needs_answer(frame: bytes) -> bool:
 
 
 def proof_text(config: str, challenge: bytes) -> bytes:
-    """What a client signs to be let in to the run with the digest ``config``."""
+    """Text that a client signs for admission to the run with the digest ``config``."""
     return b"syncret flaim 1 flower" + bytes.fromhex(config) + challenge

@@ -1,11 +1,10 @@
-"""FLAIM's members on Flower: one node of the grid is one client, and a stage is one message there and one back.
+"""Connected clients over Flower: one node of the grid is one client, and a stage is one message there and one back.
 
-Provides ``FlowerClients`` and ``GridTransport``, what it needs of a `flwr.serverapp.Grid`. Frames for a node wait until
-there is one that its client answers, and then go as one message; there is one message under way to a node at most.
-Nodes that appear are challenged, and let in by the certificate and the proof that they answer with; a node that is lost
-is asked again while it is there. Messages are pulled every ``PULL_S`` seconds. Secret: link keys. Public: who is there,
-sizes. Known limits: that a node is gone is known by a deadline, not by a lost connection; the SuperLink is the server's
-own.
+``FlowerClients`` uses a ``GridTransport``, a part of `flwr.serverapp.Grid`. Frames for a node wait until one of them
+needs an answer, and then go as one message; a node has at most one message in flight. New nodes are challenged, and
+admitted by the certificate and the proof in their answer. A lost node is challenged again while it is in the grid. The
+server pulls messages every ``PULL_S`` seconds. Secret: link keys. Public: connected clients, sizes. Known limits: the
+server notices a lost node by a deadline, not by a lost connection; the SuperLink belongs to the server.
 """
 
 import asyncio
@@ -30,32 +29,32 @@ from secagg.keys import verify
 
 PULL_S = 0.2
 NODE_POLL_S = 2.0
-"""Seconds between two looks at which nodes there are."""
+"""Interval between two listings of the grid's nodes, in seconds."""
 RECHALLENGE_LOST_S = 5.0
-"""A node that was lost is challenged again after so many seconds."""
+"""Wait before the new challenge of a lost node, in seconds."""
 RECHALLENGE_REFUSED_S = 30.0
-"""One that was not let in, after so many."""
+"""Wait before the new challenge of a refused node, in seconds."""
 GOODBYE_S = 30.0
 
 
 class GridTransport(Protocol):
-    """A grid, as far as it is needed; all of it may wait, and is called in a thread."""
+    """The required part of a grid. All methods may block and are called in a thread."""
 
     def nodes(self) -> Iterable[int]:
-        """Who is there."""
+        """Returns the ids of the grid's nodes."""
 
     def push(
         self, letters: Sequence[tuple[int, Envelope]], *, ttl_s: float
     ) -> Sequence[str | None]:
-        """Send one message to each node; their ids, None for one that could not be sent."""
+        """Sends one message to each node; returns the messages' ids, None for a message that could not be sent."""
 
     def pull(self, ids: Sequence[str]) -> Mapping[str, Envelope | str]:
-        """What has come back by now, by the id of what it answers: a message, or why there is none."""
+        """Returns the answers so far by the id of the answered message: an envelope, or the reason for its absence."""
 
 
 @dataclass(eq=False, slots=True)
 class _NodeChannel:
-    """A node's line: ``waiting`` frames, and the id of the message ``pending_id``."""
+    """A node's channel: frames ``waiting`` to be sent, and ``pending_id``, the id of the message in flight."""
 
     node: int
     member: ConnectedClient | None = None
@@ -65,28 +64,30 @@ class _NodeChannel:
     closed: bool = False
     on_due: Callable[[], None] = lambda: None
     quiet_until: float = 0.0
-    """Before that the node is not challenged."""
+    """Earliest monotonic time of the next challenge."""
 
     def send(self, data: bytes) -> None:
-        """Goes along with the next frame that is answered."""
+        """Queues a frame; the queue is sent with the next frame that needs an answer."""
         self.waiting.append(data)
         if needs_answer(data):
             self.on_due()
 
     def abort(self) -> None:
-        """What is under way is not waited for any more."""
+        """Closes the channel; an answer in flight is ignored."""
         self.closed = True
 
     @property
     def due(self) -> bool:
-        """Whether there is something to send now."""
+        """True if there is something to send now."""
         if self.pending_id is not None or self.closed:
             return False
         return bool(self.challenge) or any(map(needs_answer, self.waiting))
 
 
 class FlowerClients(ConnectedClients):
-    """See the module. ``messages`` and ``bytes`` count Flower's messages, both ways, and what they carry."""
+    """Clients of a run on Flower's grid. ``messages`` and ``bytes`` count Flower's messages and their contents, both
+    ways.
+    """
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class FlowerClients(ConnectedClients):
         enrolment: Enrollment | None = None,
         known: Collection[int] = (),
     ) -> None:
-        """As ``ConnectedClients``."""
+        """Takes the arguments of ``ConnectedClients``, and the grid's ``transport``."""
         super().__init__(
             config,
             files,
@@ -142,17 +143,17 @@ class FlowerClients(ConnectedClients):
                 raise ended
 
     async def change(self, wait_s: float) -> None:
-        """As ``Members.change``; a grid that fails fails here."""
+        """Waits as ``ConnectedClients.change``; raises the error of a failed grid."""
         if self._pump is not None and self._pump.done():
             self._pump.result()
         await super().change(wait_s)
 
     async def _work(self) -> None:
-        """Until cancelled: look for nodes, send what is due, take in what has come."""
+        """Lists nodes, sends queued frames and takes in answers until cancelled."""
         try:
             await self._exchange()
         except Exception as error:
-            # Nothing will come of the stage that is under way, nor of the wait for the next round.
+            # Neither the current stage nor the wait for the next round can go on.
             reason = f"Flower's grid failed: {type(error).__name__}: {error}"
             for link in list(self._links.values()):
                 await self._drop_node(link, reason)
@@ -218,7 +219,7 @@ class FlowerClients(ConnectedClients):
         for id, answer in found.items():
             link = under_way[id]
             link.pending_id = None
-            # Meanwhile its client may have been sent away.
+            # The client may have been expelled meanwhile.
             if link.closed:
                 continue
             if isinstance(answer, str):
@@ -241,7 +242,7 @@ class FlowerClients(ConnectedClients):
             self.on_message(member, frame)
 
     async def _admit_node(self, link: _NodeChannel, answer: Envelope) -> None:
-        """Let the client of a node in, that proves who it is. Raises FlaimProtocolError."""
+        """Admits the client of a node after its proof of identity. Raises FederationProtocolError."""
         where = f"node {link.node}"
         if len(answer.frames) != 1:
             raise FederationProtocolError(
@@ -267,7 +268,7 @@ class FlowerClients(ConnectedClients):
         )
         if isinstance(found, list):
             link.waiting += found
-            # Its owner may mend what was wrong, or the node before it be noticed to be gone.
+            # The client's owner may correct the error, or the server may notice that the client's earlier node is gone.
             link.quiet_until = time.monotonic() + RECHALLENGE_REFUSED_S
 
     async def _drop_node(self, link: _NodeChannel, reason: str) -> None:

@@ -1,18 +1,16 @@
-"""The sums that a run has taken, on its server's disk: one that is started again goes on after the last of them.
+"""Journal of a run's sums on the server's disk: a restarted server continues after the last recorded sum.
 
-Provides ``SumJournal`` and ``SUM_TABLE_SQL``, the table that its database needs. The server's algorithm runs from its
-beginning again and is given the sums that are here for the requests that it makes, which have to be the same ones. A
-sum that was being taken when the server ended is lost, as one is that loses its silos: it was charged and may have been
-seen. Public: sums with their noise; without any, as public as the run makes them. Trusted as the ledger beside it is.
+The server's algorithm runs again from its beginning and receives the recorded sums for its requests, which have to be
+the same ones. A sum in progress when the server ended is lost, like a sum whose participants are lost: it was charged
+and may have been seen. Public: sums with their noise; sums without noise are as public as the run makes them. The
+journal is trusted as the ledger beside it is.
 
-Requests of `mechanisms.silos` as bytes: what a REQUEST says after the client's place.
-
-Provides ``SumTask`` (a request, the run's number of the sum, over how many silos) with ``pack`` and ``unpack``, and
-``request_head``, a request without its payload. Public: all of it. A task is
+``SumTask`` is the body of a REQUEST after the participant's position, a request of `mechanisms.silos` as bytes:
 
     number 4 | silos 4 | size of head 4 | head (JSON) | payload
 
-where the head has the request's step, length, bounds, noise and event; there is one way to write each.
+The head has the request's step, length, bounds, noise and event, each in one canonical form. All values of a task are
+public.
 """
 
 import hashlib
@@ -34,7 +32,7 @@ _SIZE_BYTES = 4
 
 
 def request_head(request: Request) -> bytes:
-    """A request without its payload."""
+    """Returns a request without its payload, as canonical JSON."""
     noise, event = request.noise, request.event
     document = {
         "step": request.step,
@@ -48,7 +46,7 @@ def request_head(request: Request) -> bytes:
 
 
 def request_from_head(head: bytes, payload: bytes) -> Request:
-    """The inverse of ``request_head``. Raises ValueError for anything that it does not write."""
+    """Inverse of ``request_head``. Raises ValueError for any other input."""
     try:
         document: dict[str, Any] = json.loads(head)
         noise, event = document["noise"], document["event"]
@@ -82,14 +80,14 @@ def request_from_head(head: bytes, payload: bytes) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class SumTask:
-    """Sum ``number`` of a run, over ``silos`` of them, asks for ``request``."""
+    """Sum ``number`` of a run over ``silos`` participants, for ``request``."""
 
     number: int
     silos: int
     request: Request
 
     def pack(self) -> bytes:
-        """See the module."""
+        """Returns the bytes; the module's docstring has the format."""
         head = request_head(self.request)
         sizes = (self.number, self.silos, len(head))
         return b"".join(
@@ -98,7 +96,7 @@ class SumTask:
 
     @classmethod
     def unpack(cls, body: bytes, peer: str) -> Self:
-        """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``."""
+        """Inverse of ``pack``. Raises FederationProtocolError, naming ``peer``."""
         ends = range(_SIZE_BYTES, 4 * _SIZE_BYTES, _SIZE_BYTES)
         number, silos, size = (int.from_bytes(body[e - _SIZE_BYTES : e], "big") for e in ends)
         start = 3 * _SIZE_BYTES
@@ -118,12 +116,12 @@ CREATE TABLE IF NOT EXISTS sum (
 
 
 def request_digest(request: Request) -> str:
-    """Hex SHA-256 of all of a request."""
+    """Hex SHA-256 of a request with its payload."""
     return hashlib.sha256(request_head(request) + b"\n" + request.payload).hexdigest()
 
 
 class SumJournal:
-    """The sums in ``database``, numbered from 1; ``total`` NULL is one that was lost, or is under way.
+    """The sums in ``database``, numbered from 1; ``total`` is NULL for a lost sum or a sum in progress.
 
     All methods may raise StoreError.
     """
@@ -133,26 +131,26 @@ class SumJournal:
 
     @property
     def asked(self) -> int:
-        """The number of the last sum that was asked for, 0 before the first."""
+        """Number of the last sum that was begun, 0 before the first."""
         row = self._database.row("SELECT max(number) FROM sum")
         return 0 if row is None or row[0] is None else int(row[0])
 
     @property
     def survivors(self) -> int:
-        """How many silos were in the last sum that was taken; 0 before."""
+        """Number of participants in the last completed sum, 0 before the first."""
         row = self._database.row(
             "SELECT survivors FROM sum WHERE total IS NOT NULL ORDER BY number DESC LIMIT 1"
         )
         return 0 if row is None else len(json.loads(row[0]))
 
     def begin(self, number: int, request: Request) -> None:
-        """Sum ``number`` is about to be asked for; lost until it is kept."""
+        """Records that sum ``number`` is about to start. The sum counts as lost until ``keep``."""
         self._database.enter(
             "INSERT INTO sum (number, request) VALUES (?, ?)", [(number, request_digest(request))]
         )
 
     def keep(self, number: int, sum: Sum) -> None:
-        """What came of sum ``number``; on the disk when this returns."""
+        """Stores the result of sum ``number``; the result is on disk when this returns."""
         values = sum.values.astype("<i8").tobytes()
         survivors = json.dumps(list(sum.survivors))
         self._database.enter(
@@ -161,9 +159,9 @@ class SumJournal:
         )
 
     def taken(self, number: int, request: Request) -> Sum | None:
-        """Sum ``number`` of an attempt before this one, None where it was lost.
+        """Returns sum ``number`` of an earlier attempt, or None if that sum was lost.
 
-        Raises StoreError where ``request`` is not what it was asked for with.
+        Raises StoreError if ``request`` differs from the recorded request.
         """
         row = self._database.row(
             "SELECT request, total, survivors FROM sum WHERE number = ?", number

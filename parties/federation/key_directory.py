@@ -1,15 +1,15 @@
-"""Who the other clients of a sum are, by their own certificates and not by the server's word: malicious mode's roster.
+"""Directory of the participants' signed keys: identities of a sum's members by certificate, not by the server's word.
 
-Provides ``SignedClientKey``, by which a client's certificate vouches for the Ed25519 key that this process of it signs
-SecAgg's messages with, ``ClientKeyDirectory``, the cards that a client or server has checked, ``OwnClientKey``, a
-client's side of it, and the bodies of ROSTER and MEMBERS. A card is
+Malicious mode needs it. With a ``SignedClientKey`` (a card) a participant's certificate vouches for the Ed25519 key by
+which this process of the participant signs SecAgg's messages. ``ClientKeyDirectory`` holds the verified cards, at a
+participant or at the server; ``OwnClientKey`` is a participant's own side. A card is
 
     identity 32 | signature's size 2 | signature | certificate (DER)
 
-with the signature by the certificate's key over "syncret flaim 1 identity" | digest of the configuration 32 | identity.
-A server that lies cannot make one for a client of the run, unless it holds the run's authority: where the
-configuration has flaim.client_keys, not even then. An identity is of one process: what was signed by it is of this run
-and of sessions that it has seen, none of them twice. Secret: the identity's private half. Public: cards.
+The signature is by the certificate's key over "syncret flaim 1 identity" | digest of the configuration 32 | identity. A
+dishonest server cannot make a card for a participant of the run, unless the server controls the run's authority; with
+flaim.client_keys in the configuration, not even then. An identity belongs to one process: its signatures are of this
+run and of sessions that this process has seen, each session once. Secret: the identity's private half. Public: cards.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ from secagg.keys import IDENTITY_BYTES, Identity
 from secagg.parameters import roster_digest
 
 MAX_CLIENT_KEY_BYTES = 3072
-"""The largest card."""
+"""Maximum size of a card in bytes."""
 CLIENT_KEYS_PER_MESSAGE = 256
 _NUMBER_BYTES, _SIZE_BYTES = 4, 2
 MAX_ROSTER_BYTES = CLIENT_KEYS_PER_MESSAGE * (_NUMBER_BYTES + _SIZE_BYTES + MAX_CLIENT_KEY_BYTES)
-"""The largest ROSTER's body."""
+"""Maximum size of a ROSTER's body in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedClientKey:
-    """See the module."""
+    """A card: an identity key with its signature and certificate, in the format of the module's docstring."""
 
     identity: bytes
     signature: bytes
@@ -46,19 +46,22 @@ class SignedClientKey:
 
     @classmethod
     def of(cls, identity: bytes, files: CertificateFiles, config: str) -> Self:
-        """For the public key ``identity``, in the run with the digest ``config``. Raises CertificateError."""
+        """Returns a card of the public key ``identity`` for the run with the digest ``config``.
+
+        Raises CertificateError.
+        """
         return cls(
             identity, signer(files)(_identity_text(config, identity)), certificate_bytes(files)
         )
 
     def pack(self) -> bytes:
-        """The bytes on the wire."""
+        """Returns the bytes on the wire."""
         size = len(self.signature).to_bytes(_SIZE_BYTES, "big")
         return self.identity + size + self.signature + self.certificate
 
     @classmethod
     def unpack(cls, data: bytes, peer: str) -> Self:
-        """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``."""
+        """Inverse of ``pack``. Raises FederationProtocolError, naming ``peer``."""
         head = IDENTITY_BYTES + _SIZE_BYTES
         size = int.from_bytes(data[IDENTITY_BYTES:head], "big")
         if not head + size < len(data) <= MAX_CLIENT_KEY_BYTES:
@@ -67,7 +70,7 @@ class SignedClientKey:
 
 
 class ClientKeyDirectory:
-    """The clients of one run whose cards were checked; errors name ``peer``, who shows them."""
+    """The verified cards of one run's participants; errors name ``peer``, the sender of the cards."""
 
     def __init__(self, config: Config, issuer: Issuer, peer: str = "") -> None:
         section = config.require_federation()
@@ -78,7 +81,7 @@ class ClientKeyDirectory:
         self.cards: dict[int, SignedClientKey] = {}
 
     def learn(self, number: int, card: SignedClientKey) -> None:
-        """Check the card of client ``number``; it takes the place of an earlier one. Raises FlaimProtocolError."""
+        """Verifies the card of participant ``number`` and replaces an earlier one. Raises FederationProtocolError."""
         if self.cards.get(number) == card:
             return
         if not 0 <= number < len(self._names):
@@ -100,7 +103,10 @@ class ClientKeyDirectory:
         self.cards[number] = card
 
     def identities(self, members: Sequence[int]) -> list[bytes]:
-        """The public keys of ``members``, by place. Raises FlaimProtocolError where one is not known, or shared."""
+        """Returns the public keys of ``members`` in order.
+
+        Raises FederationProtocolError if a key is unknown or shared.
+        """
         unknown = [self._names[number] for number in members if number not in self.cards]
         if unknown:
             raise FederationProtocolError(self.peer, f"has shown no card of {unknown[0]!r}")
@@ -112,9 +118,9 @@ class ClientKeyDirectory:
 
 @dataclass(eq=False, slots=True)
 class OwnClientKey:
-    """A client's own side: its ``number``, the key that it signs with, the cards it was shown, and sessions it was in.
+    """A participant's own ``number``, signing key and card, the directory of the others' cards, and the past sessions.
 
-    ``members`` are those of the sum that comes next, by place.
+    ``members`` are the members of the next sum, in order.
     """
 
     number: int
@@ -132,7 +138,7 @@ class OwnClientKey:
         *,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> Self:
-        """With a fresh key. Raises CertificateError, and FlaimProtocolError where its own card would not be taken."""
+        """Makes a fresh key. Raises CertificateError, or FederationProtocolError if the own card would be refused."""
         section = config.require_federation()
         identity = Identity(random_bytes(32))
         card = SignedClientKey.of(identity.public, files, config.digest())
@@ -142,7 +148,7 @@ class OwnClientKey:
         return cls(number, identity, card, roster)
 
     def freeze(self) -> dict[str, object]:
-        """As JSON, with the private key: for ``thaw`` in another process of this client."""
+        """Returns the state as JSON, with the private key, for ``thaw`` in another process of this participant."""
         cards = {number: card.pack().hex() for number, card in self.roster.cards.items()}
         return {
             "identity": self.identity.reveal().hex(),
@@ -153,7 +159,7 @@ class OwnClientKey:
 
     @classmethod
     def thaw(cls, config: Config, files: CertificateFiles, document: Mapping[str, Any]) -> Self:
-        """What ``freeze`` wrote, checked again. Raises as ``make``."""
+        """Restores the state of ``freeze`` and verifies it again. Raises as ``make``."""
         own = cls.make(config, files, random_bytes=lambda _: bytes.fromhex(document["identity"]))
         for number, card in document["cards"]:
             if number != own.number:
@@ -165,16 +171,16 @@ class OwnClientKey:
         return own
 
     def learn(self, body: bytes, peer: str) -> None:
-        """Take in a ROSTER's body. Raises FlaimProtocolError."""
+        """Stores the cards of a ROSTER's body. Raises FederationProtocolError."""
         for number, card in unpack_client_keys(body, peer).items():
             if number == self.number:
                 raise FederationProtocolError(peer, "shows this client a card of its own")
             self.roster.learn(number, card)
 
     def keys(self, clients: int, position: int, peer: str) -> list[bytes]:
-        """The roster of a sum over so many ``clients``, in which this one has ``position``.
+        """Returns the roster of a sum over ``clients`` participants; this participant is at ``position``.
 
-        Raises FlaimProtocolError.
+        Raises FederationProtocolError.
         """
         members = self.members
         if len(members) != clients or not (
@@ -186,24 +192,24 @@ class OwnClientKey:
         return self.roster.identities(members)
 
     def once(self, session: bytes, peer: str) -> None:
-        """This client takes part in ``session`` now, and never again. Raises FlaimProtocolError."""
+        """Records the participation in ``session``. Raises FederationProtocolError if it was recorded before."""
         if session in self.sessions:
             raise FederationProtocolError(peer, "asks for the same sum of the same clients again")
         self.sessions.add(session)
 
 
 def session_id(config: Config, request: bytes, roster: Sequence[bytes]) -> bytes:
-    """The id of the session for what is ``request`` of ``roster``: nobody's choice, of this sum of these processes
-    alone.
+    """Returns the session's id for ``request`` and ``roster``. Neither side can choose it.
 
-    ``request`` is the encoded layout, or what else says which of the run's sums it is.
+    The id belongs to this sum of these processes alone. ``request`` is the encoded layout, or another encoding that
+    identifies the sum within the run.
     """
     head = b"syncret flaim 1 session" + bytes.fromhex(config.digest()) + roster_digest(roster)
     return hashlib.sha256(head + request).digest()
 
 
 def pack_client_keys(cards: Mapping[int, SignedClientKey]) -> list[bytes]:
-    """As bodies of ROSTER: (number 4 | size 2 | card)*, at most 256 cards each."""
+    """Returns bodies of ROSTER: (number 4 | size 2 | card)*, at most 256 cards each."""
     numbers = sorted(cards)
     bodies = []
     for start in range(0, len(numbers), CLIENT_KEYS_PER_MESSAGE):
@@ -220,7 +226,7 @@ def pack_client_keys(cards: Mapping[int, SignedClientKey]) -> list[bytes]:
 
 
 def unpack_client_keys(body: bytes, peer: str) -> dict[int, SignedClientKey]:
-    """The inverse for one body. Raises FlaimProtocolError."""
+    """Inverse of ``pack_client_keys`` for one body. Raises FederationProtocolError."""
     cards: dict[int, SignedClientKey] = {}
     offset, head = 0, _NUMBER_BYTES + _SIZE_BYTES
     while offset < len(body):
@@ -235,12 +241,12 @@ def unpack_client_keys(body: bytes, peer: str) -> dict[int, SignedClientKey]:
 
 
 def pack_members(members: Sequence[int]) -> bytes:
-    """As a MEMBERS' body: numbers, ascending, 4 bytes each."""
+    """Returns a MEMBERS' body: numbers, ascending, 4 bytes each."""
     return b"".join(number.to_bytes(_NUMBER_BYTES, "big") for number in members)
 
 
 def unpack_members(body: bytes, peer: str) -> tuple[int, ...]:
-    """The inverse of ``pack_members``. Raises FlaimProtocolError."""
+    """Inverse of ``pack_members``. Raises FederationProtocolError."""
     if len(body) % _NUMBER_BYTES:
         raise FederationProtocolError(peer, f"a list of members of {len(body)} bytes")
     members = tuple(

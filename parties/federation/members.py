@@ -1,14 +1,15 @@
-"""The clients of a FLAIM run as its server knows them, whatever carries their messages, and conversations with them.
+"""The connected participants of a run at its server, over any transport, and exchanges of messages with them.
 
-Provides ``ConnectedClients``, which lets in the clients that the config names and knows who is there,
-``ClientChannel``, one client's line, and ``ClientExchange``, an exchange with the clients of one stage (a
-`secagg.server.Channel`). What carries messages derives from ``ConnectedClients``: TLS connections
-(`parties.federation.tls_members`), or Flower's grid (`parties.flaim.flower`). It says who a client is by a certificate
-that it has verified, hands every message of it to ``on_message`` and tells ``gone`` when the line is lost. A client's
-place in the config's list is its number; who loses the line is out at once and may come back between rounds; nobody is
-waited for who is not there. What a client sends when nothing was asked of it ends its line. Secret: link keys, under
-which messages stand in the transcript. Public: who is there, sizes, times. Known limits: clients are identified, not
-counted on to be many people.
+``ConnectedClients`` admits the participants that the config names and records their connections. ``ClientChannel`` is
+the connection of one participant; ``ClientExchange`` is an exchange with the participants of one stage (a
+`secagg.server.Channel`). A transport derives from ``ConnectedClients``: TLS connections
+(`parties.federation.tls_members`) or Flower's grid (`parties.federation.flower_members`). The transport identifies a
+participant by a verified certificate, hands each of its messages to ``on_message`` and calls ``expel`` when the
+connection is lost. A participant's number is its position in the config's list. A participant that loses its connection
+is out at once and may come back between rounds; no sum waits for an absent participant. An unrequested
+message ends its sender's connection. Secret: link keys, which key the messages' digests in the transcript. Public:
+connected participants, sizes, times. Known limits: the server verifies the participants' identities, not that they are
+different people.
 """
 
 import asyncio
@@ -52,34 +53,35 @@ from parties.session.enrollment import Enrollment
 
 
 class ClientMessageLog(Protocol):
-    """Where every message of the server is written down."""
+    """Log of all messages of the server."""
 
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
     ) -> None:
-        """One message to or from ``client``; ``key`` is their link's."""
+        """Records one message to or from ``client``; ``key`` is the key of their link."""
 
     def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
-        """``what`` is one of ``JOINED``, ``REFUSED`` and ``LEFT``; ``certificate`` is its own, in DER."""
+        """Records ``what``: ``JOINED``, ``REFUSED`` or ``LEFT``. ``certificate`` is the participant's own, in DER."""
 
 
 class ClientChannel(Protocol):
-    """One client's line; ``member`` is whose, once it is let in."""
+    """The connection of one participant; ``member`` is set on admission."""
 
     member: "ConnectedClient | None"
 
     def send(self, data: bytes) -> None:
-        """Send in the background; whoever does not take it in within a deadline is out."""
+        """Sends in the background. A participant that does not receive the data within a deadline is out."""
 
     def abort(self) -> None:
-        """Hang up, now."""
+        """Closes the connection immediately."""
 
 
 @dataclass(eq=False, slots=True)
 class ConnectedClient:
-    """A client that is there. ``limit`` is the largest message it may send now; ``round`` the one it takes part in.
+    """A connected participant.
 
-    ``shown`` are the other clients' cards that it has been sent.
+    ``limit`` is the maximum size of its next message, in bytes; ``round`` is its current round; ``shown`` holds the
+    other participants' cards that the server has sent to it.
     """
 
     number: int
@@ -95,19 +97,21 @@ class ConnectedClient:
 
 
 class TurnedAwayError(FederationProtocolError):
-    """This client may not take part, or not now."""
+    """This participant may not take part, or not now."""
 
 
 class ConfigMismatchError(FederationProtocolError):
-    """This client's configuration is another one."""
+    """This participant's configuration differs from the server's."""
 
 
 class ConnectedClients:
-    """See the module; ``async with`` opens and closes what carries the messages.
+    """The connected participants of a run; ``async with`` opens and closes the transport.
 
-    ``present`` are those who are there, by number. ``sent`` and ``received`` count bytes of frames by client number,
-    over all its connections; ``lost`` says why a client is no longer there. ``roster``: in malicious mode, the cards of
-    all that were ever there.
+    Attributes:
+        present: Connected participants by number.
+        sent, received: Bytes of frames by participant's number, over all its connections.
+        lost: Reasons for lost connections, by number.
+        roster: In malicious mode, the cards of all participants that were ever connected.
     """
 
     def __init__(
@@ -123,12 +127,15 @@ class ConnectedClients:
         enrolment: Enrollment | None = None,
         known: Collection[int] = (),
     ) -> None:
-        """``admit`` raises StoreError for a client that is not to be let in.
+        """Prepares an attempt at the run of ``config``; connections begin with ``async with``.
 
-        ``rejected`` is told of whoever is not let in; ``enrolment`` says who is turned away; ``known`` are the numbers
-        of those who were here in earlier attempts.
+        Args:
+            admit: Raises StoreError for a participant that may not join.
+            rejected: Receives each rejection.
+            enrolment: Decides on refusals.
+            known: Numbers of the participants of earlier attempts.
 
-        Raises ConfigError where the config has no address or no clients.
+        Raises ConfigError if the config lacks an address or participants.
         """
         section = config.require_federation()
         self.names = section.clients
@@ -165,28 +172,28 @@ class ConnectedClients:
         raise NotImplementedError("what carries the messages closes itself")
 
     async def change(self, wait_s: float) -> None:
-        """Wait until a client has come or gone, at most ``wait_s`` seconds."""
+        """Waits until a participant has come or gone, at most ``wait_s`` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
                 await self._changed.wait()
 
     def exchange(self, numbers: Sequence[int], *, round: int | None) -> "ClientExchange":
-        """An exchange with the members ``numbers``, whoever of them is still there."""
+        """Returns an exchange with the members ``numbers``; only the connected ones take part."""
         return ClientExchange(self, numbers, round)
 
     def farewell(self, reason: str) -> None:
-        """Tell everybody that the run is over; closing waits for it."""
+        """Sends GOODBYE with ``reason`` to all participants; closing waits for the delivery."""
         for member in list(self.present.values()):
             self.post(member, FederationMessage(MessageKind.GOODBYE, 0, pack_reason(reason)).pack())
 
     def send_refusal(self, refused: RefusalMessage) -> None:
-        """Tell everybody why the run has failed; closing waits for it."""
+        """Sends all participants the reason of the run's failure; closing waits for the delivery."""
         for member in list(self.present.values()):
             self.post(member, refused.message().pack())
 
     def post(self, member: ConnectedClient, data: bytes) -> None:
-        """Send in the background; whoever does not take it in within the deadline is out."""
-        # Counted and written down now: in the order in which things were decided.
+        """Sends in the background. A participant that does not receive the data within the deadline is out."""
+        # Counts and transcript change here, before the transfer: they keep the order of the server's decisions.
         self.sent[member.number] += len(data) + SIZE_BYTES
         self._log.message(
             sent=True, client=member.number, round=member.round, data=data, key=member.key
@@ -194,12 +201,15 @@ class ConnectedClients:
         member.link.send(data)
 
     def expel(self, member: ConnectedClient, error: Exception) -> None:
-        """Hang up on a client, for a reason that is written down."""
+        """Disconnects a participant and records the reason."""
         self._drop_client(member, str(error))
         member.link.abort()
 
     def send_roster(self, member: ConnectedClient, members: Sequence[int]) -> None:
-        """Malicious mode: say who is in the next sum, with the cards of those whom ``member`` does not know yet."""
+        """Sends the members of the next sum, and the cards of those that ``member`` does not know yet.
+
+        Malicious mode only.
+        """
         if self.roster is None:
             raise RuntimeError("only malicious mode has a roster")
         cards = self.roster.cards
@@ -217,9 +227,9 @@ class ConnectedClients:
     async def admit_client(
         self, name: str, certificate: bytes, data: bytes, link: ClientChannel, *, remote: str = ""
     ) -> ConnectedClient | list[bytes]:
-        """The new member that says ``data``, its greeting; or what it is told instead, for whom there is no place.
+        """Returns the new member for the greeting ``data``, or the messages that refuse it.
 
-        ``certificate`` is its own (DER), verified, with the common name ``name``.
+        ``certificate`` is the participant's own (DER), verified, with the common name ``name``.
         """
         number = self._numbers.get(name)
         try:
@@ -254,7 +264,7 @@ class ConnectedClients:
         return member
 
     def on_message(self, member: ConnectedClient, data: bytes) -> None:
-        """A message of ``member``. Raises FlaimProtocolError where nobody asked for it."""
+        """Handles a message of ``member``. Raises FederationProtocolError if the message is unrequested."""
         self.received[member.number] += len(data) + SIZE_BYTES
         self._log.message(
             sent=False, client=member.number, round=member.round, data=data, key=member.key
@@ -265,7 +275,7 @@ class ConnectedClients:
             raise FederationProtocolError(member.name, "sent a message that nobody asked for")
 
     async def tell(self) -> None:
-        """Somebody has come or gone."""
+        """Notifies the waiting tasks that a participant has come or gone."""
         self._on_change()
         async with self._changed:
             self._changed.notify_all()
@@ -273,11 +283,11 @@ class ConnectedClients:
     def _checked_greeting(
         self, message: FederationMessage, name: str, number: int | None, certificate: bytes
     ) -> ClientGreeting:
-        """The greeting of ``name``. Raises FlaimProtocolError where it cannot take part."""
+        """Returns the verified greeting of ``name``. Raises FederationProtocolError if it cannot take part."""
         if message.kind is not MessageKind.HELLO:
             raise FederationProtocolError(name, f"sent {message.kind.name}; expected HELLO")
         hello = ClientGreeting.unpack(message.body, name)
-        # Who has taken part comes back whatever the time is.
+        # A participant that has taken part before may come back at any time.
         back = number in self._known
         away = self._enrolment.identity(name) if back else self._enrolment.refusal(name)
         if away is not None:
@@ -301,7 +311,7 @@ class ConnectedClients:
         try:
             self._admit(name)
         except StoreError as error:
-            # The server's paths are nothing to tell a client about.
+            # Participants do not learn the server's paths.
             raise FederationProtocolError(name, error.message) from error
         declared = self._config.require_federation().declares_rows
         if declared != (hello.rows is not None):
@@ -318,7 +328,7 @@ class ConnectedClients:
     def _check_card(
         self, hello: ClientGreeting, name: str, number: int | None, certificate: bytes
     ) -> None:
-        """What the other clients would refuse is refused here. Raises FlaimProtocolError."""
+        """Refuses a card that the other participants would refuse. Raises FederationProtocolError."""
         if self.roster is None or number is None:
             if hello.card:
                 raise FederationProtocolError(name, "shows a card, which this run does not ask for")
@@ -340,7 +350,7 @@ class ConnectedClients:
 
 
 class ConnectedClientsFactory(Protocol):
-    """What makes a run's ``ConnectedClients``; arguments are theirs."""
+    """Factory of a run's ``ConnectedClients``, with the same arguments."""
 
     def __call__(
         self,
@@ -355,13 +365,13 @@ class ConnectedClientsFactory(Protocol):
         enrolment: Enrollment,
         known: Collection[int],
     ) -> ConnectedClients:
-        """The members of one attempt."""
+        """Returns the connected participants of one attempt."""
 
 
 class ClientExchange:
-    """What is exchanged with some members in one stage; ids are places in ``numbers``. A `secagg.server.Channel`.
+    """Exchange with some members in one stage; ids are positions in ``numbers``. A `secagg.server.Channel`.
 
-    ``async with`` makes its members' messages come here. A member that is lost is reported once.
+    ``with`` routes the members' messages to this exchange. A lost member is reported once.
     """
 
     def __init__(
@@ -377,7 +387,7 @@ class ClientExchange:
 
     @property
     def present(self) -> list[int]:
-        """The ids whose members are there."""
+        """Ids of the connected members."""
         return [id for id, member in enumerate(self._members) if self._is_connected(member)]
 
     def __enter__(self) -> Self:
@@ -397,13 +407,13 @@ class ClientExchange:
                 member.exchange, member.round, member.limit = None, None, SMALL_MESSAGE_BYTES
 
     def allow(self, limit: int) -> None:
-        """From now on messages of up to ``limit`` bytes are taken."""
+        """Sets the maximum size of the members' further messages to ``limit`` bytes."""
         for member in self._members:
             if member is not None:
                 member.limit = limit
 
     def send_roster(self, client: int) -> None:
-        """Malicious mode: say who is in the sum that follows."""
+        """Sends the members of the next sum to ``client``. Malicious mode only."""
         member = self._members[client]
         if member is not None and self._is_connected(member):
             self._clients.send_roster(member, self.numbers)
@@ -432,7 +442,7 @@ class ClientExchange:
             self._clients.expel(member, error)
 
     def put(self, member: ConnectedClient, data: bytes) -> None:
-        """A message of one of the members. Raises FlaimProtocolError where it sends more than it was asked for."""
+        """Queues a message of a member. Raises FederationProtocolError if the member sends more than requested."""
         client = self._ids[member.number]
         self._unread[client] += 1
         if self._unread[client] > 2:
@@ -440,7 +450,7 @@ class ClientExchange:
         self._inbox.put_nowait((client, data))
 
     def lost(self, member: ConnectedClient) -> None:
-        """One of the members is gone."""
+        """Queues the loss of a member."""
         self._inbox.put_nowait((self._ids[member.number], None))
 
     def _is_connected(self, member: ConnectedClient | None) -> bool:
@@ -448,7 +458,7 @@ class ClientExchange:
 
 
 def _is_give_up(data: bytes, name: str) -> bool:
-    """Whether a client gives up what the server may have given up at the same time."""
+    """True if the message gives up a sum; the server may have given the sum up at the same time."""
     return (
         not is_secagg_message(data) and FederationMessage.unpack(data, name).kind is MessageKind.OUT
     )

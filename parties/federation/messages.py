@@ -1,27 +1,24 @@
-"""What FLAIM's server and its clients say to one another besides the messages of `secagg.wire`.
+"""Messages between a federation's server and its participants, besides those of `secagg.wire`.
 
-Provides ``FederationMessage`` with ``pack`` and ``unpack``, the bodies that are not `mechanisms.flaim`'s own
-(``ClientGreeting``, ``Welcome``, reasons; REFUSED's is in `parties.federation.messages`), and ``is_secagg_message``.
-Frames on the connection are those of `parties.network.frames`: a size in 4 bytes, then one message. A message of this
-module is
+Frames on the connection are those of `parties.network.frames`: a size in 4 bytes, then one message. A
+``FederationMessage`` is
 
     "FLAM" | version 4 | kind 1 | round 4 | body
 
-with big-endian integers. In a round a sampled client gets BRIEF and answers CHOICES; for each sum it gets LAYOUT and
-then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's only chooser, or one
-of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. CHOICES and PLAIN are sealed to a key of
-ML-KEM-768/X25519 that comes with what asks for them (``pack_sealed_request``), since TLS may agree on its keys by
-X25519 alone. In malicious mode HELLO ends with the client's card, and MEMBERS, who is in the sum, comes before LAYOUT;
-before that ROSTER, with the cards of those whom the client has not been shown yet (`parties.federation.key_directory`).
-Between silos (`parties.federation`) REQUEST stands for LAYOUT, and RESULT, which is public, comes before GOODBYE. Other
-secrets are not here but a client's link key; choices are private by the mechanism that made them. Authenticity is
-TLS's. Every size is bounded before anything is read.
+with big-endian integers. In a round of FLAIM a sampled client receives BRIEF and answers CHOICES; for each sum it
+receives LAYOUT and then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's
+only chooser, or one of two, answers LAYOUT with PLAIN: its counts, to which the server adds noise. CHOICES and PLAIN
+are sealed to an ML-KEM-768/X25519 key that comes with the request (``pack_sealed_request``), since TLS may agree on its
+keys by X25519 alone. In malicious mode HELLO ends with the client's card; ROSTER sends the other cards that the client
+has not received yet, and MEMBERS, the members of the sum, follows before LAYOUT (`parties.federation.key_directory`).
+Between silos REQUEST replaces LAYOUT, and RESULT, which is public, comes before GOODBYE. Bodies of
+`mechanisms.flaim_messages` are that module's own.
 
-Why FLAIM's server sends clients away: a byte that programs go by, then words for people.
+A REFUSED's body is one byte for programs, then words for people. The byte determines the participant's exit status;
+nothing depends on the words. An error that was not made for participants is sent as its class name alone.
 
-Provides ``Refusal``, ``RefusalMessage`` (a REFUSED's body), ``refusal_of`` for the server, which says what an error of
-its own is to its clients, and ``refused_error`` for a client, which ends with the exit status that belongs to the byte.
-Nobody goes by the words. Public: all of it; of an error that was not made for clients its class alone is told.
+Secret: a participant's link key; choices are private by the mechanism that made them. TLS authenticates the messages.
+Every size is bounded before reading.
 """
 
 import asyncio
@@ -44,9 +41,9 @@ VERSION = 4
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
 MAX_TERMS_BYTES = 1 << 20
-"""The largest TERMS; larger ones are not sent."""
+"""Maximum size of TERMS in bytes; larger ones are not sent."""
 SMALL_MESSAGE_BYTES = 4096
-"""More than any message has that is no brief, layout or vector."""
+"""Upper bound in bytes of all messages other than briefs, layouts and vectors."""
 NO_ROWS = (1 << 64) - 1
 _HEADER = struct.Struct(">4sBBI")
 _HELLO = struct.Struct(">32s32sQ32s")
@@ -55,7 +52,7 @@ HEADER_BYTES = _HEADER.size
 
 
 class MessageKind(enum.IntEnum):
-    """What a message is."""
+    """Kinds of messages."""
 
     HELLO = 0
     WELCOME = 1
@@ -76,24 +73,24 @@ class MessageKind(enum.IntEnum):
 
 POSITION_BYTES = 4
 NO_POSITION = 0xFFFFFFFF
-"""The place of a client that is asked for a plain vector."""
+"""Position of a client that is asked for a plain vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class FederationMessage:
-    """One message: ``round`` is 0 where there is none."""
+    """One message; ``round`` is 0 if the message belongs to no round."""
 
     kind: MessageKind
     round: int
     body: bytes = b""
 
     def pack(self) -> bytes:
-        """The bytes on the wire."""
+        """Returns the bytes on the wire."""
         return _HEADER.pack(MAGIC, VERSION, self.kind, self.round) + self.body
 
     @classmethod
     def unpack(cls, data: bytes, peer: str) -> "FederationMessage":
-        """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``, on anything else."""
+        """Inverse of ``pack``. Raises FederationProtocolError, naming ``peer``, for any other input."""
         if len(data) < HEADER_BYTES:
             raise FederationProtocolError(peer, f"a message of {len(data)} bytes")
         magic, version, kind, number = _HEADER.unpack_from(data)
@@ -109,15 +106,15 @@ class FederationMessage:
 
 
 def is_secagg_message(data: bytes) -> bool:
-    """Whether a message is one of `secagg.wire`."""
+    """True if the message is one of `secagg.wire`."""
     return data[:4] == wire.MAGIC
 
 
 @dataclass(frozen=True, slots=True)
 class ClientGreeting:
-    """What a client says first: digests (32 bytes) of its config and its workload, its version.
+    """A participant's first message: digests (32 bytes) of its config and its workload, its version.
 
-    ``rows`` is the size of its table where sizes are public, else None; ``card`` its packed card in malicious mode.
+    ``rows`` is the size of its table if sizes are public, else None; ``card`` is its packed card in malicious mode.
     """
 
     config: bytes
@@ -127,14 +124,14 @@ class ClientGreeting:
     card: bytes = b""
 
     def pack(self) -> bytes:
-        """As a HELLO's body."""
+        """Returns a HELLO's body."""
         rows = NO_ROWS if self.rows is None else self.rows
         version = self.version.encode()[:32].ljust(32, b"\0")
         return _HELLO.pack(self.config, self.workload, rows, version) + self.card
 
     @classmethod
     def unpack(cls, body: bytes, peer: str) -> "ClientGreeting":
-        """The inverse of ``pack``. Raises FlaimProtocolError."""
+        """Inverse of ``pack``. Raises FederationProtocolError."""
         if len(body) < _HELLO.size:
             raise FederationProtocolError(peer, f"a greeting of {len(body)} bytes")
         config, workload, rows, version = _HELLO.unpack_from(body)
@@ -144,19 +141,19 @@ class ClientGreeting:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Welcome:
-    """What the server answers: the client's ``number`` among ``clients``, and the ``key`` of their link's record."""
+    """The server's answer: the participant's ``number`` among ``clients``, and the ``key`` of their link's record."""
 
     number: int
     clients: int
     key: bytes
 
     def pack(self) -> bytes:
-        """As a WELCOME's body."""
+        """Returns a WELCOME's body."""
         return _WELCOME.pack(self.number, self.clients, self.key)
 
     @classmethod
     def unpack(cls, body: bytes, peer: str) -> "Welcome":
-        """The inverse of ``pack``. Raises FlaimProtocolError."""
+        """Inverse of ``pack``. Raises FederationProtocolError."""
         if len(body) != _WELCOME.size:
             raise FederationProtocolError(peer, f"a welcome of {len(body)} bytes")
         number, clients, key = _WELCOME.unpack(body)
@@ -164,15 +161,15 @@ class Welcome:
 
 
 def pack_task(position: int | None, layout: bytes) -> bytes:
-    """As a LAYOUT's body: the client's ``position`` (its id) in the SecAgg session that follows, then the layout.
+    """Returns a LAYOUT's body: the client's ``position`` (its id) in the SecAgg session that follows, then the layout.
 
-    None: no session follows; the client answers with its counts as they are (PLAIN), for the server to add noise to.
+    None means that no session follows: the client answers with its plain counts (PLAIN), and the server adds noise.
     """
     return (NO_POSITION if position is None else position).to_bytes(POSITION_BYTES, "big") + layout
 
 
 def unpack_task(body: bytes, peer: str) -> tuple[int | None, bytes]:
-    """The inverse of ``pack_task``. Raises FlaimProtocolError."""
+    """Inverse of ``pack_task``. Raises FederationProtocolError."""
     if len(body) < POSITION_BYTES:
         raise FederationProtocolError(peer, f"a layout of {len(body)} bytes")
     position = int.from_bytes(body[:POSITION_BYTES], "big")
@@ -180,12 +177,15 @@ def unpack_task(body: bytes, peer: str) -> tuple[int | None, bytes]:
 
 
 def pack_sealed_request(key: SealTo, body: bytes) -> bytes:
-    """What asks for a sealed answer (a BRIEF's body, a layout for PLAIN): the ``key`` to seal to 1,216 | ``body``."""
+    """Returns the body of a request with a sealed answer, a BRIEF or a LAYOUT for PLAIN.
+
+    Format: the ``key`` to seal to 1,216 | ``body``.
+    """
     return key.public + body
 
 
 def unpack_sealed_request(body: bytes, peer: str) -> tuple[SealTo, bytes]:
-    """The inverse of ``pack_sealed_request``. Raises FlaimProtocolError."""
+    """Inverse of ``pack_sealed_request``. Raises FederationProtocolError."""
     try:
         return SealTo(body[:PUBLIC_BYTES]), body[PUBLIC_BYTES:]
     except ValueError as error:
@@ -193,12 +193,12 @@ def unpack_sealed_request(body: bytes, peer: str) -> tuple[SealTo, bytes]:
 
 
 def seal_answer(key: SealTo, kind: MessageKind, round: int, content: bytes) -> bytes:
-    """A message, packed, whose body is ``content`` in a box, 1,136 bytes longer."""
+    """Returns a packed message with ``content`` in a sealed box, which adds 1,136 bytes."""
     return FederationMessage(kind, round, key.seal(content, _answer_info(kind, round))).pack()
 
 
 def open_answer(key: BoxKey, message: FederationMessage, peer: str) -> bytes:
-    """The content of a sealed ``message``. Raises FlaimProtocolError."""
+    """Returns the content of a sealed ``message``. Raises FederationProtocolError."""
     try:
         return key.open(message.body, _answer_info(message.kind, message.round))
     except ValueError as error:
@@ -211,12 +211,12 @@ def _answer_info(kind: MessageKind, round: int) -> bytes:
 
 
 def pack_plain(counts: NDArray[np.int64]) -> bytes:
-    """What is sealed in a PLAIN: counts (cells,) as 4 bytes each, little-endian."""
+    """Returns the content of a PLAIN before sealing: counts (cells,) as 4 bytes each, little-endian."""
     return counts.astype("<u4").tobytes()
 
 
 def unpack_plain(body: bytes, cells: int, high: int, peer: str) -> NDArray[np.int64]:
-    """The inverse of ``pack_plain``, each count at most ``high``. Raises FlaimProtocolError."""
+    """Inverse of ``pack_plain``, with each count at most ``high``. Raises FederationProtocolError."""
     if len(body) != 4 * cells:
         raise FederationProtocolError(peer, f"counts of {len(body)} bytes; expected {4 * cells}")
     counts = np.frombuffer(body, "<u4").astype(np.int64)
@@ -226,12 +226,12 @@ def unpack_plain(body: bytes, cells: int, high: int, peer: str) -> NDArray[np.in
 
 
 def pack_reason(reason: str) -> bytes:
-    """OUT, SKIPPED, GOODBYE, and a REFUSED after its first byte: UTF-8 text, cut to 256 bytes."""
+    """Body of OUT, SKIPPED, GOODBYE, and of a REFUSED after its first byte: UTF-8 text, cut to 256 bytes."""
     return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore").encode()
 
 
 def unpack_reason(body: bytes) -> str:
-    """The inverse of ``pack_reason``; control characters become question marks."""
+    """Inverse of ``pack_reason``; control characters become question marks."""
     return _printable(body[:MAX_REASON_BYTES].decode(errors="replace"))
 
 
@@ -240,20 +240,20 @@ def _printable(text: str) -> str:
 
 
 class Refusal(enum.IntEnum):
-    """The first byte of a REFUSED. Zero is none, so that an empty or blank body means nothing."""
+    """The first byte of a REFUSED. Zero is unused, so that an empty or blank body means nothing."""
 
     MISFIT = 1
-    """This client and the run do not fit together: another configuration, workload, number of rows or name."""
+    """Participant and run differ in configuration, workload, number of rows or name."""
     TOO_FEW = 2
-    """Fewer clients came than the run needs."""
+    """Fewer participants came than the run needs."""
     IMPOSSIBLE = 3
-    """The run cannot be carried out: its budget, its model, its data."""
+    """The run cannot be carried out, because of its budget, its model or its data."""
     STOPPED = 4
     """The server was asked to stop."""
     FAILED = 5
-    """The server has failed, by something that does not concern its clients."""
+    """The server has failed for a reason that does not concern its participants."""
     NOT_ENROLLED = 6
-    """This client is not on the list, was revoked, or comes before the opening or after the closing."""
+    """This participant is not on the list, was revoked, or comes before the opening or after the closing."""
 
 
 _STATUSES: Mapping[Refusal, Status] = {
@@ -264,7 +264,7 @@ _STATUSES: Mapping[Refusal, Status] = {
     Refusal.FAILED: Status.NETWORK,
     Refusal.NOT_ENROLLED: Status.NOT_ENROLLED,
 }
-"""What a refused client's command ends with. After NETWORK the same command may be given again."""
+"""Exit statuses of a refused participant's command. After NETWORK the same command may be given again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,16 +275,19 @@ class RefusalMessage:
     words: str
 
     def message(self) -> FederationMessage:
-        """The message with this body."""
+        """Returns the message with this body."""
         return FederationMessage(MessageKind.REFUSED, 0, self.pack())
 
     def pack(self) -> bytes:
-        """As a REFUSED's body; long words are cut."""
+        """Returns a REFUSED's body; long words are cut."""
         return bytes([self.refusal]) + pack_reason(self.words)
 
     @classmethod
     def unpack(cls, body: bytes, peer: str) -> "RefusalMessage":
-        """The inverse of ``pack``. Raises FlaimProtocolError where there is no byte, an unknown one, or too much."""
+        """Inverse of ``pack``.
+
+        Raises FederationProtocolError if the first byte is absent or unknown, or the body too long.
+        """
         if not 1 <= len(body) <= 1 + MAX_REASON_BYTES:
             raise FederationProtocolError(peer, f"a refusal of {len(body)} bytes")
         try:
@@ -294,7 +297,7 @@ class RefusalMessage:
 
 
 def refusal_of(error: BaseException) -> RefusalMessage:
-    """What clients are told: messages made for them in full, of anything else its class alone."""
+    """Returns the refusal for an error: the full text if it was made for participants, else the class name alone."""
     match error:
         case asyncio.CancelledError():
             return RefusalMessage(Refusal.STOPPED, "the server was stopped")
@@ -307,9 +310,9 @@ def refusal_of(error: BaseException) -> RefusalMessage:
 
 
 def refused_error(server: str, body: bytes, more: str = "") -> FederationRefused:
-    """The error of a client that ``server`` has sent a REFUSED with ``body``; ``more`` words come after it.
+    """Returns the error of a participant that received a REFUSED with ``body`` from ``server``; ``more`` is appended.
 
-    Raises FlaimProtocolError.
+    Raises FederationProtocolError.
     """
     refused = RefusalMessage.unpack(body, server)
     status = _STATUSES[refused.refusal]

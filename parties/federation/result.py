@@ -1,7 +1,7 @@
-"""What a run of FLAIM leaves for its report: result.json, of a deployed server or of a simulation.
+"""Content of FLAIM's result.json for its report, of a deployed server or of a simulation.
 
-Provides ``ServerFacts`` (what only the server measured) and ``flaim_document``. Everything here is public: released
-values' names and sizes, charges, bytes, times.
+``ServerFacts`` holds the server's measurements. All values here are public: names and sizes of released values,
+charges, bytes, times.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ RESULT = "result.json"
 class ServerFacts:
     """Bytes by client's name (frames) and by direction and kind of message, costs by step, seconds by phase.
 
-    ``sums`` is the federation's tally, ``lost`` says why clients left, ``earlier_rho`` what attempts before this one
-    spent.
+    ``sums`` is the federation's tally, ``lost`` holds the reasons for lost clients, ``earlier_rho`` is the cost of
+    earlier attempts.
     """
 
     clients: int
@@ -45,7 +45,7 @@ def flaim_document(
     rows: int,
     facts: ServerFacts,
 ) -> dict[str, object]:
-    """The content of result.json."""
+    """Returns the content of result.json."""
     chosen = [m for done in result.rounds for m in done.measurements if not m.one_way]
     deviations = [m.deviation for done in result.rounds for m in done.measurements]
     return {

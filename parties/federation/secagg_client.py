@@ -1,9 +1,9 @@
 """A SecAgg client as a process: one connection to the server, over mutual TLS, for one round.
 
-Provides ``run_secagg_client``, which drives a `secagg.SecAggClient`. The server's name and key are checked in the
-handshake, before anything is sent; the client's own name is what the server knows it by. Secret: the vector and the
-keys, which stay in the state machine. Known limits: a lost connection is a dropout, as the protocol survives it; there
-is no way back in.
+``run_secagg_client`` drives a `secagg.SecAggClient`. The handshake verifies the server's name and key before the client
+sends anything; the server knows the client by the common name of its certificate. Secret: the vector and the keys,
+which stay in the state machine. Known limits: a lost connection is a dropout, which the protocol survives; a client
+cannot reconnect.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES
 
 
 def frame_limit(max_clients: int) -> int:
-    """The largest message a server may send in a round of ``max_clients``: everybody's keys, signed."""
+    """Maximum size of the server's messages in a round of ``max_clients``, in bytes: all clients' keys, signed."""
     return wire.OVERHEAD_BYTES + 4 + max_clients * (4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES)
 
 
@@ -36,17 +36,17 @@ async def run_secagg_client(
     connect_s: float = 30.0,
     stage_s: float = 120.0,
 ) -> None:
-    """Play the whole round of ``client`` with ``server``; returns when the server has finished.
+    """Runs the whole round of ``client`` with ``server``; returns when the server has finished.
 
-    ``stage_s`` bounds each wait for the server, which itself waits for the slowest client. Raises RoundConnectError,
-    another RoundTransportError, or what the state machine raises; the connection is closed in any case.
+    ``stage_s`` bounds each wait for the server, which in turn waits for the slowest client. Raises FrameConnectError,
+    another FrameTransportError, or the errors of the state machine; the connection is closed in any case.
     """
     reader, writer = await _connect(host, port, server, files, connect_s)
     limit = frame_limit(max_clients)
     try:
         while client.awaits is not Awaits.NOTHING:
             message = await read_frame(reader, server.name, limit=limit, timeout_s=stage_s)
-            # Masks of long vectors take a while; the connection stays alive meanwhile.
+            # Masks of long vectors take time; a thread computes them, so that the connection stays alive.
             answer = await asyncio.to_thread(client.receive, message)
             if answer is not None:
                 await write_frame(writer, answer, server.name, timeout_s=stage_s)

@@ -1,11 +1,11 @@
 """The SecAgg server as a process: accepts the clients over mutual TLS and drives a `secagg.SecAggServer`.
 
-Provides ``run_secagg_session``, the stages of one session over any ``Channel``, and ``RoundServer``, a whole session on
-a port of its own. There a client is known by the common name of its certificate, which has to be one of the session's
-names; its place among them is its id. Each stage has a deadline, and a lost connection counts as dropping out at once,
-so that nobody waits for the dead. Secret: what the state machine recovers. Public: who is connected, sizes, times.
-Known limits: a client has one connection and no way back in after losing it; stages are not resumed after a crash of
-the server (clients start a new session).
+``run_secagg_session`` runs the stages of one session over any ``Channel``; ``RoundServer`` runs a whole session on a
+port of its own. A ``RoundServer`` knows a client by the common name of its certificate, which has to be one of the
+session's names; the client's id is the name's position among them. Each stage has a deadline, and a lost connection
+counts as a dropout at once. Secret: the values that the state machine recovers. Public: connected clients, sizes,
+times. Known limits: a client has one connection and cannot reconnect; stages are not resumed after a crash of the
+server (clients start a new session).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from secagg.server import Outgoing, SecAggServer
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds: for all clients to connect, for the answers to one stage, for one client to take a message in."""
+    """Deadlines in seconds: for all clients' connections, for the answers of one stage, for one write to a client."""
 
     join_s: float = 60.0
     stage_s: float = 60.0
@@ -43,24 +43,24 @@ class Channel(Protocol):
     """The connections of one session's clients, by id."""
 
     def name(self, client: int) -> str:
-        """Whose connection it is."""
+        """Returns the client's name."""
 
     def post(self, client: int, message: bytes) -> None:
-        """Send in the background; nothing happens where the client is gone."""
+        """Sends in the background; does nothing if the client is gone."""
 
     async def receive(self) -> tuple[int, bytes | None]:
-        """The next message of any client, None once for one whose connection is lost."""
+        """Returns the next message of any client; None, once, for a client with a lost connection."""
 
     def expel(self, client: int, error: Exception) -> None:
-        """Hang up on a client that broke the protocol or a deadline."""
+        """Disconnects a client that broke the protocol or a deadline."""
 
 
 async def run_secagg_session(
     server: SecAggServer, channel: Channel, *, present: Collection[int], stage_s: float
 ) -> None:
-    """Play the whole session of ``server`` with the clients ``present``, each stage in at most ``stage_s`` seconds.
+    """Runs the whole session of ``server`` with the clients ``present``, each stage in at most ``stage_s`` seconds.
 
-    Raises RoundAborted where there is no sum; the farewell is on its way to the clients by then.
+    Raises RoundAborted if there is no sum; the goodbye to the clients is queued by then.
     """
     try:
         _post(channel, server.start())
@@ -106,26 +106,26 @@ def _post(channel: Channel, outgoing: Outgoing) -> None:
 
 
 class SessionLog(Protocol):
-    """Where a session is written down (`parties.federation.transcript.SecaggTranscript`)."""
+    """Log of a session (`parties.federation.transcript.SecaggTranscript`)."""
 
     def message(self, *, sent: bool, client: int, data: bytes) -> None:
-        """One message to or from ``client``."""
+        """Records one message to or from ``client``."""
 
     def left(self, client: int, reason: str) -> None:
-        """A client's connection is of no use any more."""
+        """Records that a client's connection has ended."""
 
     def finished(self, server: SecAggServer) -> None:
-        """The sum is there."""
+        """Records the sum."""
 
     def aborted(self, reason: str) -> None:
-        """There is no sum."""
+        """Records that there is no sum."""
 
 
 class RoundServer:
-    """One session on one listening port; ``async with`` opens and closes it, ``run`` plays the round.
+    """One session on one listening port; ``async with`` opens and closes it, ``run`` runs the round.
 
-    ``port`` is the one that was bound. ``sent_bytes`` and ``received_bytes`` are frames by client id; ``violations``
-    has what clients did wrong, by client id.
+    ``port`` is the bound port. ``sent_bytes`` and ``received_bytes`` count frames' bytes by client id; ``violations``
+    has the clients' errors, by client id.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class RoundServer:
         deadlines: Deadlines | None = None,
         log: SessionLog | None = None,
     ) -> None:
-        """``names`` are the common names of the session's clients, by id. Raises ValueError where they do not fit."""
+        """``names`` are the common names of the session's clients, by id. Raises ValueError if they do not fit."""
         if len(set(names)) != server.parameters.clients or len(names) != len(set(names)):
             raise ValueError(
                 f"{len(names)} names for {server.parameters.clients} clients; expected one each, all different"
@@ -158,8 +158,8 @@ class RoundServer:
         self._limit = wire.max_body(server.parameters) + wire.OVERHEAD_BYTES
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._inbox: asyncio.Queue[tuple[int, bytes | None]] = asyncio.Queue()
-        # A message that nobody has taken yet keeps its client's next one in the socket: who floods fills no memory, and
-        # is found out by the first surplus message.
+        # An unread message keeps its client's next message in the socket: a flood fills no memory, and the first
+        # surplus message reveals it.
         self._room = [asyncio.Semaphore() for _ in names]
         self._complete = asyncio.Event()
         self._started = False
@@ -187,7 +187,7 @@ class RoundServer:
     ) -> None:
         if self._listener is not None:
             self._listener.close()
-        self._started = True  # Whoever finishes its handshake now comes too late.
+        self._started = True  # A handshake that ends from now on is too late.
         tasks = self._listening | self._sending
         for task in tasks:
             task.cancel()
@@ -195,10 +195,10 @@ class RoundServer:
         await asyncio.gather(*(close_writer(writer) for writer in self._writers.values()))
 
     async def run(self) -> SecAggServer:
-        """Wait for the clients, play the round, and return the server with its result.
+        """Waits for the clients, runs the round, and returns the server with its result.
 
-        Whoever has not connected after ``join_s`` has dropped out. Raises RoundAborted where there is no sum; the
-        clients have been told by then.
+        A client that has not connected after ``join_s`` seconds counts as a dropout. Raises RoundAborted if there is no
+        sum; the clients have been notified by then.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._deadlines.join_s):
@@ -223,7 +223,7 @@ class RoundServer:
         return self._names[client]
 
     def post(self, client: int, message: bytes) -> None:
-        """Sends in the background: one slow client does not keep the others waiting."""
+        """Sends in the background, so that one slow client does not delay the others."""
         if client in self._writers:
             if self._log is not None:
                 self._log.message(sent=True, client=client, data=message)
@@ -242,7 +242,7 @@ class RoundServer:
         return client, message
 
     def expel(self, client: int, error: Exception) -> None:
-        """See ``Channel``; the first reason stands."""
+        """See ``Channel``. Keeps the first reason."""
         self.violations.setdefault(client, error)
         if client in self._writers:
             self._writers[client].transport.abort()
@@ -254,7 +254,7 @@ class RoundServer:
         except (CertificateError, ssl.SSLError, OSError):
             client = None
         if client is None or client in self._writers or self._started:
-            # A stranger, a second connection of the same client, or one that comes too late.
+            # An unknown peer, a second connection of the same client, or a late one.
             await close_writer(writer)
             return
         self._writers[client] = writer
@@ -293,7 +293,7 @@ class RoundServer:
             self._inbox.put_nowait((client, None))
 
     async def _flush(self) -> None:
-        """Waits for what is still being sent, each message within its own deadline, and hangs up."""
+        """Waits for the messages in flight, each within its own deadline, and closes the connections."""
         await asyncio.gather(*self._sending, return_exceptions=True)
         await asyncio.gather(*(close_writer(writer) for writer in self._writers.values()))
 

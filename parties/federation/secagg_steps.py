@@ -1,7 +1,6 @@
-"""What SecAgg's messages and sums are called in transcripts and reports: "secagg.masked".
+"""Names of SecAgg's messages and sums in transcripts and reports, such as "secagg.masked".
 
-Provides ``SECAGG_STEPS`` (a name for every kind of `secagg.wire`), ``step_of`` and the names that an audit asks for.
-All public.
+All values here are public.
 """
 
 from collections.abc import Mapping
@@ -9,19 +8,19 @@ from collections.abc import Mapping
 from secagg import wire
 
 UNKNOWN_STEP = "unknown"
-"""What a message of no kind is called; a client may send anything."""
+"""Name of a message of unknown kind; a client may send anything."""
 SECAGG_STEPS: Mapping[wire.Kind, str] = {kind: f"secagg.{kind.name.lower()}" for kind in wire.Kind}
 MASKED, SIGNATURE = SECAGG_STEPS[wire.Kind.MASKED], SECAGG_STEPS[wire.Kind.SIGNATURE]
 SECAGG_SESSION = "secagg"
-"""The step that a session's sum is opened in."""
+"""Step of the opening of a session's sum."""
 SECAGG_SUM = "secagg.sum"
-"""What is opened there."""
+"""Name of the opened value."""
 
 _SECAGG_KIND_AT = 5
 
 
 def secagg_step_of(message: bytes) -> str:
-    """The name of a message of `secagg.wire`, of which its kind alone is looked at."""
+    """Returns the name of a message of `secagg.wire` from its kind alone."""
     try:
         return SECAGG_STEPS[wire.Kind(message[_SECAGG_KIND_AT])]
     except (ValueError, IndexError):

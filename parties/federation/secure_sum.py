@@ -1,16 +1,12 @@
-"""The silos as the server's algorithm sees them: `mechanisms.silos.Silos` of real `ConnectedClients`.
+"""Secure sums over connected participants: `mechanisms.silos.Silos` on `ConnectedClients`, for the server's algorithm.
 
-Provides ``NetworkSilos``. Each sum is a SecAgg session of its own among all who are there, with fresh keys; its
-messages run over their connections. Who leaves, is silent beyond a deadline or breaks the protocol has dropped out of
-the sum, and nobody waits for it; it may be in the next one. A sum that is left with too few is given up: nothing of it
-is revealed, what it was charged stays spent. Sums of an attempt before this one are not taken again
-(`parties.federation.journal`).
+In ``NetworkSilos`` each sum is a SecAgg session of its own among all connected participants, with fresh keys, over
+their existing connections. A participant that leaves, misses a deadline or breaks the protocol has dropped out of the
+sum without further waiting, and may be in the next one. A sum with too few survivors is given up: nothing of it is
+revealed, and its charge stays spent. Sums of an earlier attempt are not taken again (`parties.federation.journal`).
+``SumChannel`` is the `secagg.server.Channel` of a sum, for FLAIM and for silos.
 
-Secret: with noise by the server this process sees each sum before its noise. Public: what it returns.
-
-What SecAgg's server talks over while a sum is taken, for FLAIM and between silos.
-
-Provides ``SumChannel``, a `secagg.server.Channel` on a conversation, and ``give_up_reason``. Public: all of it.
+Secret: with noise by the server this process sees each sum before its noise. Public: the returned sums.
 """
 
 import contextlib
@@ -47,12 +43,12 @@ from secagg.errors import ParameterError, RoundAborted
 
 
 class SumChannel:
-    """A conversation as a `secagg.server.Channel`: a client may say that it gives up, and dropouts are noted."""
+    """An exchange as a `secagg.server.Channel`: participants may give up, and dropouts are reported."""
 
     def __init__(
         self, exchange: ClientExchange, dropped: Callable[[ClientExchange, int, str], None]
     ) -> None:
-        """``dropped`` is told, once, of each client (by its id) that has dropped out, and why."""
+        """``dropped`` is called once for each participant that has dropped out, with its id and the reason."""
         self._dropped = dropped
         self._exchange = exchange
         self._dropped_ids: set[int] = set()
@@ -88,7 +84,7 @@ class SumChannel:
 
 
 def give_up_reason(data: bytes, name: str) -> str | None:
-    """Why a client gives up, if that is what its message says."""
+    """Returns the reason for giving up, if the message gives up a sum; None otherwise."""
     if is_secagg_message(data):
         return None
     with contextlib.suppress(FederationProtocolError):
@@ -100,7 +96,7 @@ def give_up_reason(data: bytes, name: str) -> str | None:
 
 @dataclass(slots=True)
 class SiloSumTally:
-    """How a run's sums were taken, and what a silo that was in all of them sent and received by the formulas."""
+    """Counts of a run's sums, and the bytes, by formula, of a participant that was in all of them."""
 
     taken: int = 0
     before: int = 0
@@ -114,7 +110,7 @@ class SiloSumTally:
 
 
 class NetworkSilos:
-    """See the module. ``tally`` has what the report says about sums."""
+    """Secure sums of a run. ``tally`` has the report's counts of sums."""
 
     def __init__(
         self,
@@ -128,8 +124,13 @@ class NetworkSilos:
         release: Callable[[], object] = lambda: None,
         done: Callable[[int, Request], None] = lambda number, request: None,
     ) -> None:
-        """``wait`` for enough silos before a sum; ``release`` is called before anything of one is asked for, ``done``
-        when it was taken."""
+        """Prepares the sums of an attempt at the run.
+
+        Args:
+            wait: Waits for enough participants before a sum.
+            release: Called before the first request of a sum.
+            done: Called after a sum.
+        """
         self.tally = SiloSumTally()
         self._config = config
         self._members = members
@@ -160,11 +161,11 @@ class NetworkSilos:
         try:
             await self._wait(number)
         except RoundLost:
-            # Nobody was asked; to an attempt after this one it is lost as well.
+            # The sum was never requested; later attempts have to treat it as lost as well.
             self._history.begin(number, request)
             raise
         self._release()
-        # Before the charge: what was charged is never asked for, and charged, again.
+        # The journal entry comes before the charge: a charged sum is never requested and charged again.
         self._history.begin(number, request)
         if request.event is not None:
             self._ledger.charge(number, request.step, request.event)
@@ -207,7 +208,7 @@ class NetworkSilos:
             except (RoundAborted, ParameterError) as error:
                 self._give_up(exchange, number, str(error))
                 raise RoundLost(f"{request.step!r}, sum {number}: {error}") from error
-            # What has no noise is private by itself, or not at all: nobody needs it in writing.
+            # A sum without noise is either private by itself or not private at all; the transcript omits it.
             noisy = request.noise is not None
             self._record.opening(number, SUM, SILO_OPENED_SUM, found.values, written=noisy)
         return found
@@ -219,7 +220,7 @@ class NetworkSilos:
         request: Request,
         dropped: Callable[[ClientExchange, int, str], None],
     ) -> Sum:
-        """One SecAgg session. Raises RoundAborted, ParameterError."""
+        """Runs one SecAgg session. Raises RoundAborted, ParameterError."""
         known, clients = self._members.roster, len(exchange.numbers)
         roster = None if known is None else known.identities(exchange.numbers)
         body = SumTask(number, clients, request).pack()

@@ -1,13 +1,12 @@
-"""The silos' server: takes the silos in, runs the algorithm's server over them, leaves what it made and a transcript.
+"""Server of a federation: admits participants, runs the algorithm over them, leaves results and a transcript.
 
-Provides ``run_server``. The ledger is durable: a charge is on the disk before the silos are asked for what it pays for;
-so are the sums (`parties.federation.journal`). A server that is started again in the same folder goes on after the last
-of them; one that was being taken is lost, as one is that loses its silos. Secret: with noise by the server the sums
-before their noise, which are never written down. Public: everything in the folder but ``store``, which holds ledger and
-sums.
+The ledger is durable: a charge is on disk before the request that it pays for. So are the sums
+(`parties.federation.journal`). A server that restarts in the same folder continues after the last recorded sum; a sum
+in progress is lost, like a sum whose participants are lost. Secret: with noise by the server the sums before their
+noise, which are never written. Public: everything in the folder but ``store``, which holds ledger and sums.
 
     transcript.jsonl   every message, opening and charge (`protocols.transcript`)
-    result.json        what came out, sums, ledger, bytes
+    result.json        outcome, sums, ledger, bytes
     ...                the algorithm's own files
 """
 
@@ -54,16 +53,21 @@ async def run_federated_server(
     board: RunStatus | None = None,
     orders: OperatorCommands | None = None,
 ) -> None:
-    """Serve the run of ``config`` in ``directory`` until it is finished.
+    """Serves the run of ``config`` in ``directory`` until it is finished.
 
-    ``plan`` is what the algorithm computes. ``closed`` is set by whoever knows that no more silos will come;
-    ``register`` is the file of this server's studies, if it has not its usual place; ``board`` is told what goes on;
-    ``orders`` is what its operator asks. Raises ConfigError, CertificateError, StoreError, CheckFailed (of a transcript
-    that is none), TooFewClients, MechanismError; the silos have been told by then.
+    Args:
+        plan: The algorithm's plan.
+        closed: Set when no more participants will come.
+        register: File of this server's studies, if not at its usual path.
+        board: Run status, updated on the way.
+        orders: Commands of the operator.
+
+    Raises ConfigError, CertificateError, StoreError, CheckFailed (for an invalid transcript), TooFewClients,
+    MechanismError; the participants have been notified by then.
     """
     check_silos(config, plan)
     board = board or RunStatus(RunInfo.of_federation(config))
-    # What is counted on the way are sums.
+    # The run status counts sums as rounds.
     board.about = replace(board.about, rounds=plan.sums, at_most=True)
     progress = StatusSink(progress, board)
     with open_session(
@@ -101,7 +105,7 @@ async def run_federated_server(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _SiloServerRun:
-    """The algorithm in one attempt at a run."""
+    """The algorithm's server in one attempt at a run."""
 
     config: Config
     directory: Path
@@ -112,7 +116,10 @@ class _SiloServerRun:
     attempt: ServerSession
 
     async def run_with_clients(self, members: ConnectedClients) -> Mapping[str, object]:
-        """Wait for silos, run, write, say goodbye; returns the content of result.json."""
+        """Waits for participants, runs the algorithm, writes its files, says goodbye.
+
+        Returns the content of result.json.
+        """
         started, session = time.perf_counter(), self.attempt
         if self.history.asked:
             self.record.transcript.note(sums_schema.EARLIER, spent=self.ledger.spent)
@@ -140,7 +147,7 @@ class _SiloServerRun:
         await asyncio.to_thread(self._write, outcome)
         taken = silos.tally.taken + silos.tally.before
         self.record.transcript.note(sums_schema.FINISHED, sums=taken, clients=len(members.present))
-        # Before the result, which counts the bytes of these messages too.
+        # The goodbye comes before the result, which counts its bytes too.
         members.farewell("the run is finished")
         session.seconds["total"] = time.perf_counter() - started
         return self._document(members, silos, outcome)
@@ -156,7 +163,7 @@ class _SiloServerRun:
         return None if self.record.at is None else f"taking sum {self.record.at[1]}"
 
     def _write(self, outcome: Outcome) -> None:
-        """The algorithm's files, and in the transcript their digests."""
+        """Writes the algorithm's files, and their digests to the transcript."""
         digests: dict[str, Value] = {}
         for name, content in outcome.files.items():
             write_atomic(self.directory / name, content)
@@ -166,7 +173,7 @@ class _SiloServerRun:
     def _document(
         self, members: ConnectedClients, silos: NetworkSilos, outcome: Outcome
     ) -> dict[str, object]:
-        """The content of result.json."""
+        """Returns the content of result.json."""
         names = members.names
         return {
             "facts": dict(outcome.facts),

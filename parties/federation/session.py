@@ -1,12 +1,9 @@
-"""One attempt at a run by its one server, FLAIM's or that of silos: its folder, ledger, register and connections.
+"""One attempt at a run by a federation's server: its folder, ledger, registry, connections and run status.
 
-Provides ``open_session``, which opens what is in the folder; ``ServerSession``, whose ``serve`` takes clients in for an
-algorithm and leaves a closed transcript and result.json; and ``own_files``. What is computed, and which rounds of an
-attempt before this one count, the algorithm knows. Secret: none. Public: what the transcript and result.json have.
-
-What the board of FLAIM's server is told from: who is connected, what is spent, what steps cost.
-
-Provides ``watch_run``, ``watch_members`` and ``owners_of``. Public: all of it.
+``open_session`` opens the folder. ``ServerSession.serve`` admits participants for an algorithm and leaves a closed
+transcript and result.json. The algorithm decides on the computation and on the rounds of earlier attempts that count.
+``watch_run``, ``watch_orders`` and ``watch_members`` connect the run status to ledger, transcript, operator commands
+and participants. Secret: none. Public: the contents of transcript and result.json.
 """
 
 import asyncio
@@ -47,7 +44,7 @@ from protocols.transcript import Value
 
 
 def watch_run(board: RunStatus, ledger: DurableLedger, record: FederationTranscript) -> None:
-    """From now on ``board`` shows what is charged, and what steps have cost."""
+    """Lets ``board`` show the charges and the costs of the steps from now on."""
 
     def spent() -> BudgetUse:
         charges = [entry.rho for entry in ledger.entries]
@@ -60,7 +57,7 @@ def watch_run(board: RunStatus, ledger: DurableLedger, record: FederationTranscr
 
 
 def watch_orders(board: RunStatus, orders: OperatorCommands, server: str) -> None:
-    """From now on ``board`` shows what the ``server``'s operator asks: nobody else has to agree."""
+    """Lets ``board`` show the commands of the ``server``'s operator from now on; they need nobody else's consent."""
 
     def told() -> None:
         orders.tell([orders.asked])
@@ -72,13 +69,13 @@ def watch_orders(board: RunStatus, orders: OperatorCommands, server: str) -> Non
 
 
 def watch_members(board: RunStatus, members: ConnectedClients) -> None:
-    """From now on ``board`` shows who is connected."""
+    """Lets ``board`` show the connected participants from now on."""
     board.sources.owners = lambda: owners_of(members)
 
 
 def owners_of(members: ConnectedClients) -> Sequence[ParticipantStatus]:
-    """Everybody whom the configuration names: connected, gone, or not seen yet."""
-    # Copies, each made in one go: members come and go beside the thread that looks.
+    """Returns the status of all participants in the configuration: connected, gone, or not seen yet."""
+    # Atomic copies: members come and go in another thread.
     present, lost = set(members.present), dict(members.lost)
     return [
         ParticipantStatus(name, ParticipantState.HERE)
@@ -104,11 +101,11 @@ def _steps(record: FederationTranscript) -> dict[str, StepTotals]:
 
 TRANSCRIPT = "transcript.jsonl"
 _NOUNS = {"flaim": ("clients", "round"), "silos": ("silos", "sum")}
-"""Who comes, and what for each time, by the configuration's section."""
+"""Nouns for participants and for rounds in texts, by the configuration's section."""
 
 
 def server_certificate_files(config: Config) -> CertificateFiles:
-    """The server's certificate files, checked. Raises ConfigError, CertificateError."""
+    """Returns the server's certificate files, verified. Raises ConfigError, CertificateError."""
     section = config.require_federation()
     return check_pinned_identity(
         config.require_tls(name=section.server),
@@ -119,9 +116,13 @@ def server_certificate_files(config: Config) -> CertificateFiles:
 
 @dataclass(eq=False, slots=True)
 class ServerSession:
-    """See the module. ``before`` has the charges of earlier attempts, which were ``earlier`` in rho at the start.
+    """One attempt at a run, with its open folder.
 
-    ``closed`` is set by whoever knows that no more clients will come; ``seconds`` are by phase.
+    Attributes:
+        before: Ledger with the charges of earlier attempts.
+        earlier: Cost of earlier attempts in rho, at the start.
+        closed: Set when no more participants will come.
+        seconds: Durations by phase.
     """
 
     config: Config
@@ -142,7 +143,7 @@ class ServerSession:
 
     @property
     def present(self) -> list[str]:
-        """The clients that are connected."""
+        """Names of the connected participants."""
         present = self.members.present.values() if self.members else ()
         return [member.name for member in present]
 
@@ -152,7 +153,7 @@ class ServerSession:
         facts: Mapping[str, Value],
         naming: Callable[[bytes], str] = flaim_step_of,
     ) -> FederationTranscript:
-        """The transcript, begun or continued; ``facts`` of the algorithm end its header. Raises StoreError."""
+        """Returns the transcript, new or continued; the algorithm's ``facts`` end its header. Raises StoreError."""
         config, section = self.config, self.config.require_federation()
         header: dict[str, Value] = {
             "protocol": protocol,
@@ -176,10 +177,11 @@ class ServerSession:
         digest: str,
         known: Sequence[int],
     ) -> None:
-        """Take clients in, do the ``work`` with them, close the transcript, write what it returns as result.json.
+        """Admits participants, awaits ``work`` with them, closes the transcript and writes result.json.
 
-        ``digest`` is of what clients have to agree on; ``known`` are those of earlier attempts. Raises what ``work``
-        raises, when the clients have been told; StoreError.
+        ``work`` returns the content of result.json. ``digest`` is of the settings that all participants have to share;
+        ``known`` are the participants of earlier attempts. Raises the errors of ``work``, after notifying the
+        participants; StoreError.
         """
         watch_orders(self.board, self.orders, self.config.require_federation().server)
         watch_run(self.board, ledger, record)
@@ -187,7 +189,7 @@ class ServerSession:
             with disk_errors(self.directory):
                 document = await self._run_with_clients(work, record, digest, known)
                 record.transcript.close()
-                # The last of all: where it is there, the run is over.
+                # result.json comes last: its existence says that the run is over.
                 write_json(self.directory / RESULT, document, durable=True)
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
@@ -232,7 +234,7 @@ class ServerSession:
                 raise
 
     def attendance(self, members: ConnectedClients, least: int, before: int) -> Attendance:
-        """Who waits for ``members``; see ``Attendance``."""
+        """Returns the wait for ``members``; see ``Attendance``."""
         return Attendance(
             self.config,
             members,
@@ -246,7 +248,10 @@ class ServerSession:
         )
 
     def begin_computing(self, started: float) -> None:
-        """All are there who were waited for since ``started``, a `time.perf_counter`."""
+        """Ends the wait for participants and begins the computing phase.
+
+        ``started`` is the `time.perf_counter` of the wait's begin.
+        """
         self.seconds["join"] = time.perf_counter() - started
         self.board.enter(Phase.COMPUTING)
 
@@ -265,11 +270,11 @@ def open_session(
     board: RunStatus,
     orders: OperatorCommands | None,
 ) -> Iterator[ServerSession]:
-    """The attempt, while this process holds ``directory``, whose database has these ``tables`` besides a ledger's.
+    """Opens the attempt while this process holds ``directory``; the database has ``tables`` besides a ledger's.
 
-    ``rho`` is the run's budget; ``register`` is the file of this server's studies, None for its usual place. Raises
-    ConfigError, CertificateError, StoreError (with StudyReleased where another folder has released this configuration),
-    CheckFailed (of a transcript that is none).
+    ``rho`` is the run's budget; ``register`` is the file of this server's studies, None for its usual path. Raises
+    ConfigError, CertificateError, StoreError (StudyReleased if another folder has released this configuration),
+    CheckFailed (for an invalid transcript).
     """
     files, name = server_certificate_files(config), config.require_federation().server
     orders = orders or OperatorCommands()

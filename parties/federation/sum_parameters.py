@@ -1,10 +1,9 @@
-"""Which SecAgg session takes a sum between silos, computed alike by the server that announces it and silos that check.
+"""Parameters of the SecAgg session for a sum between silos. The server announces them; each silo computes and compares
+them.
 
-Provides ``check_silos``, ``honest_survivors`` (for whom distributed noise is made), ``silo_session_parameters`` (the
-parameters of one sum) and ``silo_client_policy`` (what a silo insists on). All public. Rules are FLAIM's
-(`parties.federation.flaim_parameters`): of the silos of a sum the fraction ``corrupt_silos``, one at least, may be in
-league with the server; with run.security = "malicious" the server may do anything, sessions are signed in a complete
-graph, and the fraction is of all silos of the run.
+The rules are FLAIM's (`parties.federation.flaim_parameters`). The fraction ``corrupt`` of the silos of a sum, at least
+one, may be in league with the server. With run.security = "malicious" the server may do anything: sessions are signed
+in a complete graph, and the fraction is of all silos of the run. All values here are public.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,24 +22,24 @@ _NOISE_KINDS = {"server": NoiseKind.SERVER, "distributed": NoiseKind.DISTRIBUTED
 
 
 def silos_section(config: Config) -> SilosSection:
-    """[silos], or its defaults."""
+    """The section [silos], or its defaults."""
     return config.silos or SilosSection()
 
 
 def corrupt_silos(config: Config, clients: int) -> int:
-    """How many of the ``clients`` of a sum may be in league with the server; one at least."""
+    """Number of silos among the ``clients`` of a sum that may be in league with the server; at least one."""
     threat = ThreatModel(corrupt=silos_section(config).corrupt)
     return threat.corrupt_clients(selectable_clients(config) or clients)
 
 
 def honest_survivors(config: Config) -> int:
-    """How many survivors of any sum are honest, for certain: those whose noise alone has to be enough."""
+    """Minimum number of honest survivors of any sum; their noise alone has to suffice."""
     least = silos_section(config).minimum
     return max(1, least - corrupt_silos(config, least))
 
 
 def check_silos(config: Config, plan: AlgorithmPlan) -> None:
-    """Raises ConfigError where no sum of the run would protect a silo."""
+    """Raises ConfigError if no sum of the run would protect a silo."""
     section, expected = silos_section(config), config.clients.expected
     if section.minimum > expected:
         raise ConfigError(
@@ -67,12 +66,12 @@ def check_silos(config: Config, plan: AlgorithmPlan) -> None:
 
 
 def silo_least_survivors(config: Config, clients: int, noise: Noise | None) -> int:
-    """The fewest survivors of ``clients`` whose sum is opened."""
+    """Minimum number of survivors of ``clients`` for opening the sum."""
     section = silos_section(config)
     neighbours, threshold = graph_parameters(section, clients, selectable_clients(config))
     least = max(section.minimum, threshold + 1)
     if neighbours < clients - 1:
-        # A sparse graph was chosen for this many dropouts; of more it may fall apart.
+        # The sparse graph is made for this many dropouts; more may disconnect it.
         dropped = ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
         least = max(least, clients - dropped)
     if noise is not None and noise.maker == "distributed":
@@ -89,7 +88,10 @@ def silo_session_parameters(
     session_id: bytes | None = None,
     roster: Sequence[bytes] | None = None,
 ) -> Parameters:
-    """The session for ``request`` among ``clients``; signed by those of a ``roster``. Raises ParameterError."""
+    """Returns the session's parameters for ``request`` among ``clients``; signed if ``roster`` is given.
+
+    Raises ParameterError.
+    """
     neighbours, threshold = graph_parameters(
         silos_section(config), clients, selectable_clients(config)
     )
@@ -109,7 +111,7 @@ def silo_session_parameters(
 
 
 def session_noise(noise: Noise | None) -> SessionNoise:
-    """The noise in SecAgg's terms. Raises ParameterError."""
+    """Returns the noise in SecAgg's terms. Raises ParameterError."""
     if noise is None:
         return SessionNoise()
     return SessionNoise(_NOISE_KINDS[noise.maker], noise.variance)
@@ -118,7 +120,10 @@ def session_noise(noise: Noise | None) -> SessionNoise:
 def silo_client_policy(
     config: Config, request: Request, clients: int, *, session_id: bytes | None = None
 ) -> ClientPolicy:
-    """What a silo insists on in the session for ``request``, from its own configuration. Raises ParameterError."""
+    """Returns a silo's requirements for the session of ``request``, from its own configuration.
+
+    Raises ParameterError.
+    """
     section, among = silos_section(config), selectable_clients(config)
     neighbours, threshold = graph_parameters(section, clients, among)
     complete = neighbours == clients - 1

@@ -1,12 +1,7 @@
-"""What a silos' server's transcript says besides the records of `protocols.transcript`: its header and its notes.
+"""Transcript schema of a silos' server: header, notes, and names of messages, steps and openings ("silos.request").
 
-Provides the notes' names and ``SILOS_SCHEMA``. Who writes and who reads a transcript use the same names. Public:
-everything.
-
-What messages, steps and openings of sums between silos are called in transcripts and reports: "silos.request".
-
-Provides ``SILO_STEPS`` (a name for every kind of message), ``silo_step_of``, which knows SecAgg's as well, and the
-names of what a server does and opens. All public.
+The names extend the records of `protocols.transcript`. Writers and readers of a transcript share them. ``silo_step_of``
+covers SecAgg's messages as well. All values here are public.
 """
 
 from collections.abc import Mapping
@@ -25,7 +20,7 @@ ASKED, FILES, FINISHED = "asked", "files", "finished"
 
 SILOS_NOTES: Mapping[str, Fields] = {
     **{name: flaim.FLAIM_NOTES[name] for name in (JOINED, LEFT, REFUSED, EARLIER, ABORTED)},
-    # A request's head as JSON in text, the SHA-256 of its payload.
+    # ``head`` is a request's head as JSON text, without the payload.
     ASKED: {
         "round": fields.natural,
         "clients": fields.natural,
@@ -55,7 +50,7 @@ SILOS_SCHEMA = schema(
 SILO_STEPS: Mapping[MessageKind, str] = {kind: f"silos.{kind.name.lower()}" for kind in MessageKind}
 SUM, FINISH = "sum", "finish"
 SILO_OPENED_SUM = "silos.sum"
-"""What is opened, in the step SUM."""
+"""Name of the value opened in the step SUM."""
 
 silo_step_of = step_namer(SILO_STEPS)
-"""The name of a message on a silo's connection, its own or SecAgg's; its kind alone is looked at."""
+"""Name of a message on a silo's connection, silos' own or SecAgg's, from its kind alone."""

@@ -1,7 +1,7 @@
-"""The FLAIM server's connections: its members over mutual TLS.
+"""Connected participants over mutual TLS, at the server.
 
-Provides ``TlsClients``, the `ConnectedClients` that connect to a port, one connection each, for as long as the run
-lasts. A client is known by the common name of its certificate. Secret: link keys. Public: who is connected, sizes,
+``TlsClients`` are the `ConnectedClients` that connect to a port, with one connection each for the whole run. A
+participant is known by the common name of its certificate. Secret: link keys. Public: connected participants, sizes,
 times.
 """
 
@@ -34,7 +34,7 @@ from parties.session.enrollment import Enrollment
 
 
 class _TlsChannel:
-    """A client's connection."""
+    """The connection of one participant."""
 
     def __init__(self, connections: "TlsClients", writer: asyncio.StreamWriter) -> None:
         self.member: ConnectedClient | None = None
@@ -77,7 +77,7 @@ class TlsClients(ConnectedClients):
         known: Collection[int] = (),
         inlets: SharedPorts | None = None,
     ) -> None:
-        """As ``ConnectedClients``; ``inlets`` are instead of a port."""
+        """Takes the arguments of ``ConnectedClients``; ``inlets`` replace a port of its own."""
         super().__init__(
             config,
             files,
@@ -140,7 +140,7 @@ class TlsClients(ConnectedClients):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in links if isinstance(link, _TlsChannel)))
-        # Of those who were greeting or leaving, too.
+        # Connections in greeting or closing end too.
         for writer in self._writers:
             writer.transport.abort()
 
@@ -151,7 +151,7 @@ class TlsClients(ConnectedClients):
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accept)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A handshake may be over only after the server has closed.
+        # A handshake may end after the server has closed.
         if self._closed:
             writer.transport.abort()
             return
@@ -171,7 +171,7 @@ class TlsClients(ConnectedClients):
     async def _receive_greeting(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> ConnectedClient | None:
-        """The new member, or None for whom the run has no place."""
+        """Returns the new member, or None if the run refuses the participant."""
         connection = writer.get_extra_info("ssl_object")
         name, certificate = tls.peer_name(connection), connection.getpeercert(binary_form=True)
         data = await read_frame(reader, name, limit=SMALL_MESSAGE_BYTES, timeout_s=self.stage_s)
@@ -187,13 +187,13 @@ class TlsClients(ConnectedClients):
         return found
 
     async def _listen(self, member: ConnectedClient, reader: asyncio.StreamReader) -> None:
-        """Pass on what a member sends for as long as it is asked for anything."""
+        """Hands a member's messages to ``on_message`` until the connection ends."""
         idle_timeout_s = (
             40 * 86400.0
         )  # Stages have their own deadlines, and rounds may be far apart.
         try:
             while True:
-                # What it may send changes while we wait for it.
+                # The limit may change during the wait.
                 data = await read_frame(
                     reader, member.name, limit=lambda: member.limit, timeout_s=idle_timeout_s
                 )

@@ -1,16 +1,14 @@
-"""What the FLAIM server writes down: its transcript, and bytes and seconds by step.
+"""Transcripts of a federation's server and of a SecAgg server, and costs by step.
 
-Provides ``FederationTranscript``, a `parties.federation.members.ClientMessageLog`. The transcript
-(`protocols.transcript`) has every message to and from a client, every opening, every charge before what it pays for,
-who took part in which round and who left why, and what each step cost. Messages stand in it by digests under a key that
-the two ends of their link share. Public: all of it but those keys.
+``FederationTranscript``, a `parties.federation.members.ClientMessageLog`, is a transcript (`protocols.transcript`) of
+every message to and from a participant, every opening, every charge before the request that it pays for, participation
+by round, reasons for lost connections, and the cost of each step. Messages appear as digests under a key that both ends
+of their link share. All values in it are public, except those keys.
 
-The transcript of one SecAgg server: every message, the sum that was opened, who survived, and why it ended.
-
-Provides ``SecaggTranscript``, the log of a `parties.federation.secagg_server.RoundServer`, and ``SECAGG_SCHEMA``, what
-may stand in it. Messages stand in it by digests under the session's own digest, which both ends know: what they carry
-is encrypted, masked or random. A sum is written down only where the session has noise; of one without, its length
-alone. Public: all of it.
+``SecaggTranscript``, the log of a `parties.federation.secagg_server.RoundServer`, has every message of one session, the
+opened sum, the survivors and the reason for an abort. Messages appear as digests under the session's own digest, which
+both ends know: their contents are encrypted, masked or random. The transcript has a sum only if the session has noise;
+otherwise it has the sum's length alone. All values in it are public.
 """
 
 import hashlib
@@ -44,7 +42,7 @@ from secagg.noise import NoiseKind
 
 @dataclass(slots=True)
 class StepCost:
-    """What one step cost so far: frames' bytes by direction, messages, seconds."""
+    """Costs of one step so far: frames' bytes by direction, messages, seconds."""
 
     sent: int = 0
     received: int = 0
@@ -54,9 +52,9 @@ class StepCost:
 
 @dataclass(eq=False, slots=True)
 class FederationTranscript:
-    """See the module. ``by_kind`` counts bytes by direction and kind of message, ``by_step`` costs by step.
+    """Transcript of a federation's server. ``by_kind`` counts bytes by direction and kind, ``by_step`` costs by step.
 
-    ``at`` is the step that is under way, and its round.
+    ``at`` is the current step with its round.
     """
 
     transcript: Transcript
@@ -69,7 +67,7 @@ class FederationTranscript:
     at: tuple[str, int] | None = None
     tracing: StepTracer = field(default=no_tracing, repr=False)
     naming: Callable[[bytes], str] = field(default=flaim_step_of, repr=False)
-    """What a message is called."""
+    """Function from a message to its step's name."""
     _label: int = 0
     _costs: StepCost = field(default_factory=StepCost)
     _spent: float = 0.0
@@ -85,9 +83,9 @@ class FederationTranscript:
         spent: float,
         naming: Callable[[bytes], str] = flaim_step_of,
     ) -> "FederationTranscript":
-        """A transcript at ``path``, begun or continued; ``spent`` is what the ledger has by then. Raises StoreError.
+        """Opens a transcript at ``path``, new or continued; ``spent`` is the ledger's total so far. Raises StoreError.
 
-        ``opened`` has what earlier attempts opened, too.
+        ``opened`` includes the openings of earlier attempts.
         """
         with disk_errors(path):
             before = read(path).records if path.exists() else ()
@@ -102,7 +100,7 @@ class FederationTranscript:
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
     ) -> None:
-        """See ``MemberLog``."""
+        """See ``ClientMessageLog``."""
         self._label += 1
         direction, step = "sent" if sent else "received", self.naming(data)
         self.transcript.message(
@@ -122,14 +120,14 @@ class FederationTranscript:
             self._costs.received += len(data)
 
     def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
-        """See ``MemberLog``."""
+        """See ``ClientMessageLog``."""
         digest = hashlib.sha256(certificate).hexdigest()
         self.transcript.note(what, client=name, certificate=digest, reason=reason)
 
     def participation(
         self, client: int, round: int, *, certificate: bytes, reason: str = ""
     ) -> None:
-        """``client`` takes part in ``round``, or (with a ``reason``) has dropped out of it."""
+        """Records that ``client`` takes part in ``round``, or, with a ``reason``, has dropped out of it."""
         self.transcript.client(
             client=self.names[client],
             digest=hashlib.sha256(certificate).hexdigest(),
@@ -139,18 +137,18 @@ class FederationTranscript:
         )
 
     def choices(self, round: int, count: int, value: bytes) -> None:
-        """What the participants chose was opened: ``count`` candidates."""
+        """Records the opening of the participants' choices: ``count`` candidates."""
         self.transcript.opened(step=CHOOSE, round=round, what=CHOICES, count=count, value=value)
         self.opened.append(ReportedOpening(round, CHOOSE, CHOICES, count))
 
     def sums(self, round: int, scaled: NDArray[np.int64]) -> None:
-        """A noisy sum of FLAIM's was opened."""
+        """Records the opening of a noisy sum of FLAIM."""
         self.opening(round, AGGREGATE, SUMS, scaled)
 
     def opening(
         self, round: int, step: str, what: str, scaled: NDArray[np.int64], *, written: bool = True
     ) -> None:
-        """A sum was opened in ``step`` of ``round``; its numbers are ``written`` down, or only how many there are."""
+        """Records the opening of a sum in ``step`` of ``round``: its numbers if ``written``, otherwise their count."""
         narrow = bool((np.abs(scaled) < 1 << 31).all())
         self.transcript.opened(
             step=step,
@@ -162,7 +160,7 @@ class FederationTranscript:
         self.opened.append(ReportedOpening(round, step, what, scaled.size))
 
     def charge(self, entry: LedgerEntry) -> None:
-        """A charge, on the disk before the ledger has it."""
+        """Records a charge; it is on disk before the ledger has it."""
         self._spent += entry.rho
         self.transcript.ledger(
             round=entry.round,
@@ -174,7 +172,7 @@ class FederationTranscript:
 
     @contextmanager
     def step(self, name: str, round: int) -> Iterator[None]:
-        """The bytes and seconds within belong to step ``name``."""
+        """Counts the bytes and seconds within the block as those of step ``name``."""
         before, started = self._costs, time.perf_counter()
         own = self._costs = StepCost()
         self.at = name, round
@@ -234,7 +232,7 @@ SECAGG_SCHEMA = schema(
         "client": {**RECORDS["client"], "digest": fields.text},
     },
 )
-"""The records of a session's transcript."""
+"""Records of a session's transcript."""
 
 
 class SecaggTranscript:
@@ -260,7 +258,7 @@ class SecaggTranscript:
         self._label = 0
 
     def message(self, *, sent: bool, client: int, data: bytes) -> None:
-        """One message to or from ``client``."""
+        """Records one message to or from ``client``."""
         self._label += 1
         self._transcript.message(
             step=secagg_step_of(data),
@@ -273,11 +271,11 @@ class SecaggTranscript:
         )
 
     def left(self, client: int, reason: str) -> None:
-        """A client's connection is of no use any more."""
+        """Records that a client's connection has ended."""
         self._transcript.note(LEFT, client=self._names[client], reason=reason)
 
     def finished(self, server: SecAggServer) -> None:
-        """The sum is there."""
+        """Records the survivors and the sum."""
         for client, name in enumerate(self._names):
             there = client in server.survivors
             self._transcript.client(
@@ -295,9 +293,9 @@ class SecaggTranscript:
         )
 
     def aborted(self, reason: str) -> None:
-        """There is no sum."""
+        """Records that there is no sum."""
         self._transcript.note(ABORTED, reason=reason)
 
     def close(self) -> None:
-        """Seal and close."""
+        """Seals and closes the transcript."""
         self._transcript.close()

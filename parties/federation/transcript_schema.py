@@ -1,12 +1,7 @@
-"""What a FLAIM server's transcript says besides the records of `protocols.transcript`: its header and its notes.
+"""Transcript schema of a FLAIM server: header, notes, and names of messages, steps and openings ("flaim.brief").
 
-Provides the notes' names and ``FLAIM_SCHEMA``. Who writes and who reads a transcript use the same names. Public:
-everything.
-
-What FLAIM's messages, steps and openings are called in transcripts and reports: "flaim.brief".
-
-Provides ``FLAIM_STEPS`` (a name for every kind of `parties.federation.messages`), ``flaim_step_of``, which knows
-SecAgg's as well, and the names of what a server does and opens. All public.
+The names extend the records of `protocols.transcript`. Writers and readers of a transcript share them.
+``flaim_step_of`` covers SecAgg's messages as well. All values here are public.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,13 +62,13 @@ FLAIM_STEPS: Mapping[MessageKind, str] = {
 CHOOSE, AGGREGATE = "choose", "aggregate"
 CHOICES, SUMS = "flaim.choices", "flaim.sums"
 FLAIM_OPENED: Mapping[str, str] = {CHOICES: CHOOSE, SUMS: AGGREGATE}
-"""What may be opened, and in which step."""
+"""Step of each opening, by the opening's name."""
 
 _FLAIM_KIND_AT = 5
 
 
 def step_namer(steps: Mapping[MessageKind, str]) -> Callable[[bytes], str]:
-    """What names a message by ``steps``, or as SecAgg's; its kind alone is looked at."""
+    """Returns a function that names a message by ``steps``, or as SecAgg's, from its kind alone."""
 
     def step_of(message: bytes) -> str:
         if is_secagg_message(message):
@@ -87,4 +82,4 @@ def step_namer(steps: Mapping[MessageKind, str]) -> Callable[[bytes], str]:
 
 
 flaim_step_of = step_namer(FLAIM_STEPS)
-"""The name of a message on a client's connection, FLAIM's own or SecAgg's."""
+"""Name of a message on a client's connection, FLAIM's own or SecAgg's."""

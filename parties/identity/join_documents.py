@@ -1,13 +1,12 @@
-"""What people hand to one another before a run: servers' cards, owners' requests, and the words they read out.
+"""Documents that people exchange before a run: server cards, join requests, and fingerprints in words.
 
-Provides ``ServerCard`` and ``JoinRequest`` with their readers, ``ensure_server_card`` and ``ensure_join_request``,
-which make them together with their keys, and ``fingerprint_words``, ``grouped_hex``, ``fingerprint_lines`` for digests
-that people compare. Both are small TOML files, signed with the key that they show: whoever has compared a key's
-fingerprint with its holder has compared the whole file.
+``ensure_server_card`` and ``ensure_join_request`` make the documents together with their keys. Both are small TOML
+files, signed with the key that they contain: a comparison of the key's fingerprint with its holder covers the whole
+file.
 
-Secret: the private keys, ``own.key`` and ``own.seal``, made here with mode 0600; they stay where they were made.
-Public: everything else. What is read comes from strangers: sizes are bounded, and every value has one form. Known
-limit: the signature says that the key's holder wrote the file, not who that is; this people tell one another.
+Secret: the private keys, ``own.key`` and ``own.seal``, made here with mode 0600; they never leave their folder. Public:
+everything else. Documents are untrusted input: sizes are bounded, and every value has one form. Known limit: the
+signature shows that the key's holder wrote the file, not the holder's identity; people verify that by the fingerprint.
 """
 
 import base64
@@ -38,7 +37,7 @@ from parties.identity.tls import check_subject, load_key, private_pem
 from parties.storage.files import disk_errors, write_atomic, write_new
 
 CARD, REQUEST = "card", "request"
-"""The kinds of files: the ending of the name, and the key of the version in it."""
+"""Kinds of files: the ending of the name, and the key of the version in the file."""
 SEAL_FILE = "own.seal"
 VERSION = 1
 MAX_BYTES = 16_384
@@ -57,22 +56,22 @@ def _word_list() -> Mnemonic:
 
 
 def fingerprint_words(digest: str) -> str:
-    """Twelve English words (BIP 39) for the first 16 bytes of a hex digest; the last one checks the others.
+    """Returns twelve English words (BIP 39) for the first 16 bytes of a hex digest; the last word checks the others.
 
-    128 bits: to find other content with the words of a given one takes 2^128 tries (second preimage), so that nobody
-    swaps a key or a configuration whose words were read out. Whoever writes two contents of its own may give both the
-    same words in 2^64 tries; programs therefore compare all 32 bytes, as the servers do when they meet.
+    The words have 128 bits: other content with the words of a given one takes 2^128 tries (second preimage), so that
+    nobody can replace a key or a configuration whose words were read out. An author of two contents can give both the
+    same words in 2^64 tries; programs therefore compare all 32 bytes, as the servers do when they connect.
     """
     return _word_list().to_mnemonic(bytes.fromhex(digest)[:_WORD_BYTES])
 
 
 def grouped_hex(digest: str) -> str:
-    """A hex digest in groups of four."""
+    """Returns a hex digest in groups of four."""
     return " ".join(digest[i : i + 4] for i in range(0, len(digest), 4))
 
 
 def fingerprint_lines(digest: str) -> list[str]:
-    """Lines with a digest for people: in words, then in hex, each in two halves."""
+    """Returns a digest as lines for people: in words, then in hex, each in two halves."""
 
     def halves(label: str, groups: Sequence[str]) -> list[str]:
         middle = len(groups) // 2
@@ -85,7 +84,7 @@ def fingerprint_lines(digest: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A data owner that asks to be admitted: its ``name`` and its ``public`` key (SubjectPublicKeyInfo, DER)."""
+    """A data owner's request for admission: its ``name`` and its ``public`` key (SubjectPublicKeyInfo, DER)."""
 
     name: str
     public: bytes
@@ -96,11 +95,11 @@ class JoinRequest:
 
     @property
     def key(self) -> str:
-        """Hex SHA-256 of the public key, as `protocols.mesh.key_hash` has it of a certificate."""
+        """Hex SHA-256 of the public key, equal to `protocols.mesh.key_hash` of a certificate of the key."""
         return hashlib.sha256(self.public).hexdigest()
 
     def fields(self) -> dict[str, str]:
-        """What its file has and its signature is of."""
+        """Returns the signed fields of the file."""
         return {"name": self.name, "key": self.key, "public": _base64(self.public)}
 
 
@@ -122,10 +121,10 @@ _Signed = TypeVar("_Signed", bound=JoinRequest)
 
 @dataclass(frozen=True, slots=True)
 class ServerCard(JoinRequest):
-    """A server: where others reach it and the keys that the configuration pins.
+    """A server's card: its addresses and the keys that the configuration pins.
 
-    Of a compute server ``ends`` are mesh and ingest, and ``seal`` is its public sealing key; of FLAIM's server ``ends``
-    is the address, and there is no ``seal``.
+    For a compute server ``ends`` are mesh and ingest, and ``seal`` is its public sealing key; for FLAIM's server
+    ``ends`` is the address, and ``seal`` is None.
     """
 
     ends: Mapping[str, Address]
@@ -142,17 +141,17 @@ class ServerCard(JoinRequest):
 
     @property
     def of_flaim(self) -> bool:
-        """Whether this is FLAIM's server."""
+        """True for FLAIM's server."""
         return "address" in self.ends
 
     def fields(self) -> dict[str, str]:
-        """What its file has and its signature is of."""
+        """Returns the signed fields of the file."""
         ends = {key: str(end) for key, end in self.ends.items()}
         seal = {} if self.seal is None else {"seal": self.seal}
         return {"name": self.name, **ends, "key": self.key, "public": _base64(self.public), **seal}
 
     def lines(self) -> list[str]:
-        """What it says to people."""
+        """Returns the card as lines for people."""
         ends = ", ".join(f"{key} {end}" for key, end in self.ends.items())
         return [f"{self.name} ({ends})", *fingerprint_lines(self.key)]
 
@@ -160,10 +159,10 @@ class ServerCard(JoinRequest):
 def ensure_server_card(
     name: str, ends: Mapping[str, Address] | None, *, keys: Path, path: Path
 ) -> tuple[ServerCard, bool]:
-    """This host's card at ``path``, and whether it was written now, with the keys in the folder ``keys``.
+    """Returns this host's card at ``path``, and True if it was written now; its keys are in the folder ``keys``.
 
-    Makes what is not there yet. A card that is there stays, unless ``ends`` are others: then one with the same keys
-    takes its place. Raises CertificateError (also where there is neither a card nor ``ends``), StoreError.
+    Creates the missing files. An existing card stays, unless ``ends`` differ: then a card with the same keys and the
+    new addresses replaces it. Raises CertificateError (also if there is neither a card nor ``ends``), StoreError.
     """
     known = load_server_card(path) if path.exists() else None
     if known is not None:
@@ -203,9 +202,9 @@ def ensure_server_card(
 
 
 def ensure_join_request(name: str, *, keys: Path, path: Path) -> tuple[JoinRequest, bool]:
-    """This owner's request at ``path``, and whether it was written now; as ``ensure_server_card``.
+    """Returns this owner's request at ``path``, and True if it was written now; as ``ensure_server_card``.
 
-    Raises as it does.
+    Raises as ``ensure_server_card``.
     """
     known = load_join_request(path) if path.exists() else None
     key = _own_key(keys, make=known is None)
@@ -220,7 +219,10 @@ def ensure_join_request(name: str, *, keys: Path, path: Path) -> tuple[JoinReque
 
 
 def load_server_card(path: Path) -> ServerCard:
-    """The card in a file. Raises CertificateError, naming it, where it is damaged, altered or of another version."""
+    """Returns the card in a file.
+
+    Raises CertificateError, naming it, if it is damaged, altered or of another version.
+    """
     values = _checked(path, CARD, (*_ADDRESSES, "seal"))
     try:
         ends: dict[str, Address] = {
@@ -234,7 +236,7 @@ def load_server_card(path: Path) -> ServerCard:
 
 
 def load_join_request(path: Path) -> JoinRequest:
-    """The request in a file. Raises as ``load_server_card``."""
+    """Returns the request in a file. Raises as ``load_server_card``."""
     values = _checked(path, REQUEST, ())
     try:
         request = JoinRequest(values["name"], _from_base64(values["public"]))
@@ -244,7 +246,7 @@ def load_join_request(path: Path) -> JoinRequest:
 
 
 def public_key(der: bytes) -> Ed25519PublicKey:
-    """The key of a card or request. Raises CertificateError."""
+    """Returns the key of a card or request. Raises CertificateError."""
     try:
         key = load_der_public_key(der)
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -255,7 +257,7 @@ def public_key(der: bytes) -> Ed25519PublicKey:
 
 
 def _checked(path: Path, kind: str, more: Sequence[str]) -> dict[str, str]:
-    """The signed values in a file: name, key, public, and any of ``more``. Raises CertificateError."""
+    """Returns the signed values in a file: name, key, public, and any of ``more``. Raises CertificateError."""
     document = _document(path, kind)
     version = document.pop(kind, None)
     if version is None:
@@ -303,7 +305,7 @@ def _document(path: Path, kind: str) -> dict[str, object]:
 
 
 def _check_canonical(item: _Signed, values: Mapping[str, str], path: Path) -> _Signed:
-    """``item``, whose file says what ``item`` would write: no other spelling of an address or a key."""
+    """Returns ``item``. Raises CertificateError if its file spells an address or a key in another form."""
     for key, value in item.fields().items():
         said = values[key]
         if said != value:

@@ -1,7 +1,7 @@
-"""Signatures with certificates' keys, and whose they are: a data owner's, by the run's authority, or a pinned server's.
+"""Verification of signatures by certificates' keys: of a data owner under the run's authority, or of a pinned server.
 
-Provides ``Issuer``, ``Signatory`` and ``pinned_signatory``; what signs is `parties.identity.tls.signer`. A signature is
-of Ed25519, or of ECDSA with SHA-256 by the key's kind. Public: everything here.
+`parties.identity.tls.signer` makes the signatures: Ed25519, or ECDSA with SHA-256, by the kind of the key. All values
+here are public.
 """
 
 import datetime
@@ -26,13 +26,13 @@ PublicKey = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey
 
 @dataclass(frozen=True, slots=True)
 class Signatory:
-    """Somebody called ``name`` with a public ``key``."""
+    """A signer called ``name`` with a public ``key``."""
 
     name: str
     key: PublicKey = field(repr=False)
 
     def verify(self, signature: bytes, message: bytes) -> None:
-        """Raises CertificateError unless it is this one's signature of ``message``."""
+        """Raises CertificateError unless ``signature`` is this signer's signature of ``message``."""
         try:
             if isinstance(self.key, ed25519.Ed25519PublicKey):
                 self.key.verify(signature, message)
@@ -44,28 +44,28 @@ class Signatory:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """The run's authority, which says who is a data owner."""
+    """The run's authority, which certifies data owners."""
 
     certificate: x509.Certificate
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """From its PEM file. Raises CertificateError."""
+        """Returns the authority from its PEM file. Raises CertificateError."""
         return cls(load_certificate(path, "certificate authority"))
 
     @classmethod
     def of(cls, certificate: bytes) -> Self:
-        """From its DER bytes. Raises CertificateError."""
+        """Returns the authority from its DER bytes. Raises CertificateError."""
         try:
             return cls(certificate_from_der(certificate))
         except ValueError as error:
             raise CertificateError("the authority's certificate cannot be read") from error
 
     def signatory(self, certificate: bytes) -> Signatory:
-        """Whose certificate (DER) this is.
+        """Returns the holder of a certificate (DER).
 
-        Raises CertificateError: malformed, of another authority, not valid now, of no client, or of another kind of
-        key.
+        Raises CertificateError if it is malformed, of another authority, not valid now, not for clients, or has another
+        kind of key.
         """
         found, holder = self._admitted(certificate)
         now = datetime.datetime.now(datetime.UTC)
@@ -74,7 +74,7 @@ class Issuer:
         return holder
 
     def holder(self, certificate: bytes) -> Signatory:
-        """As ``signatory``, whenever the certificate was valid: the same answer at every time and at every host."""
+        """Returns the holder as ``signatory``, without the dates: the same answer at every time and at every host."""
         return self._admitted(certificate)[1]
 
     def _admitted(self, certificate: bytes) -> tuple[x509.Certificate, Signatory]:
@@ -93,9 +93,9 @@ class Issuer:
 
 
 def pinned_signatory(pinned: PinnedKey, public_key: bytes) -> Signatory:
-    """The server whose ``public_key`` (SubjectPublicKeyInfo, DER) this is.
+    """Returns the server with the ``public_key`` (SubjectPublicKeyInfo, DER).
 
-    Raises CertificateError where it is not the pinned one, or no key.
+    Raises CertificateError if the key is not the pinned one, or invalid.
     """
     if hashlib.sha256(public_key).hexdigest() != pinned.key:
         raise CertificateError(
@@ -111,14 +111,14 @@ def pinned_signatory(pinned: PinnedKey, public_key: bytes) -> Signatory:
 
 
 def public_key_of(certificate: x509.Certificate) -> bytes:
-    """The key in a certificate, as SubjectPublicKeyInfo (DER)."""
+    """Returns the key in a certificate, as SubjectPublicKeyInfo (DER)."""
     return certificate.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 
 def _for_clients(certificate: x509.Certificate) -> bool:
-    """As OpenSSL judges: without the extension a certificate is for anything."""
+    """True if OpenSSL would accept the certificate for clients: without the extension it is for any use."""
     try:
         uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:

@@ -1,12 +1,11 @@
-"""The coordinator of a study: makes one configuration out of it and the servers' cards, and admits data owners.
+"""Set-up of a study by its coordinator: the configuration with the servers' cards, and certificates for data owners.
 
-Provides ``create_study`` and ``issue_certificates``. The authority issues certificates for public keys that others
-made, and sees no other private key than its own. What it has issued it keeps in its folder ``issued``: a data owner's
-name belongs to one key, and no name to both a server and an owner. Neither function replaces a file of those that it
-hands out.
+The authority issues certificates for public keys of others, and sees no private key but its own. Its folder ``issued``
+keeps all issued certificates: a data owner's name belongs to one key, and no name to both a server and an owner.
+``create_study`` and ``issue_certificates`` never replace a file of those that they hand out.
 
-Secret: the authority's private key. Public: everything else. Known limit: whether a card or a request is of whom it
-says, the coordinator hears from that person, by the fingerprint.
+Secret: the authority's private key. Public: everything else. Known limit: the coordinator verifies the origin of a card
+or a request with its sender, by the fingerprint.
 """
 
 import contextlib
@@ -32,29 +31,29 @@ from parties.storage.files import disk_errors, write_atomic, write_new
 from protocols.mesh import key_hash
 
 CERTIFICATES = "certificates"
-"""Where a study's public certificates are, beside its configuration."""
+"""Folder of a study's public certificates, beside its configuration."""
 TLS = {
     "ca": f"{CERTIFICATES}/ca.crt",
     "cert": f"{CERTIFICATES}/{{name}}.crt",
     "key": "../tls/own.key",
 }
-"""A study's folder is public and the same everywhere; private keys lie beside it."""
+"""Paths of [tls]. A study's folder is public and the same everywhere; private keys lie beside it."""
 _ISSUED = "issued"
 _SERVERS = 3
 _HEADERS = {
     name: re.compile(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\n]*)?\r?$", re.MULTILINE)
     for name in ("flaim", "silos")
 }
-"""Of the tables in which one server stands."""
+"""Headers of the configuration's tables with a single server."""
 
 
 def create_study(
     study: Path, cards: Sequence[Path], *, authority: Path, out: Path, valid_days: float
 ) -> Config:
-    """Make the folder ``out``: the configuration of ``study`` with the servers of ``cards``, and certificates.
+    """Creates the folder ``out``: the configuration of ``study`` with the servers of ``cards``, and certificates.
 
-    Three cards of compute servers, in the order of their numbers, or one of FLAIM's server, or silos'. Raises
-    ConfigError, CertificateError, StoreError; ``out`` is then as it was.
+    ``cards`` are three of compute servers, in the order of their numbers, or one of FLAIM's or the silos' server.
+    Raises ConfigError, CertificateError, StoreError; ``out`` is then unchanged.
     """
     servers = _servers(cards)
     tables = _added_tables(study, servers)
@@ -76,10 +75,9 @@ def create_study(
 def issue_certificates(
     requests: Sequence[Path], *, authority: Path, out: Path, valid_days: float
 ) -> dict[Path, JoinRequest]:
-    """Issue a certificate for client use to everybody who asks, or to nobody: NAME.crt in the folder ``out``.
+    """Issues a certificate for client use for all ``requests``, or for none: NAME.crt in the folder ``out``.
 
-    An owner that is admitted already may have another certificate for the same key. Raises CertificateError,
-    StoreError.
+    An admitted owner may have another certificate for the same key. Raises CertificateError, StoreError.
     """
     issuer = Authority.load(authority)
     owners = [load_join_request(path) for path in requests]
@@ -97,7 +95,7 @@ def issue_certificates(
 
 
 def _servers(paths: Sequence[Path]) -> list[ServerCard]:
-    """The cards of three compute servers or of FLAIM's. Raises CertificateError."""
+    """Returns the cards of three compute servers or of FLAIM's. Raises CertificateError."""
     cards = [load_server_card(path) for path in paths]
     if len(cards) != (1 if any(card.of_flaim for card in cards) else _SERVERS):
         raise CertificateError(
@@ -109,7 +107,7 @@ def _servers(paths: Sequence[Path]) -> list[ServerCard]:
 
 
 def _all_different(paths: Sequence[Path], items: Sequence[JoinRequest]) -> None:
-    """Refuse two files with one name or key, also one to seal to. Raises CertificateError."""
+    """Raises CertificateError if two files share a name, a key or a sealing key."""
     for what in ("name", "key", "seal"):
         seen: dict[str, Path] = {}
         for path, item in zip(paths, items, strict=True):
@@ -123,7 +121,10 @@ def _all_different(paths: Sequence[Path], items: Sequence[JoinRequest]) -> None:
 
 
 def _added_tables(study: Path, servers: Sequence[ServerCard]) -> dict[str, object]:
-    """What the cards add to a study, by dotted key. Raises ConfigError where it stands there already."""
+    """Returns the cards' additions to a study, by dotted key.
+
+    Raises ConfigError if the study has one of them already.
+    """
     config = load_config(study)
     there: dict[str, object] = {"party": config.parties, "tls": config.tls}
     first = servers[0]
@@ -166,7 +167,7 @@ def _table(study: Path, name: str) -> Mapping[str, object] | None:
 
 
 def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
-    """The study's text as it is, with the lines of ``tables``. Raises ConfigError where they do not fit in."""
+    """Returns the study's text with the lines of ``tables`` added. Raises ConfigError if they do not fit in."""
     text, document = _document(study)
     for name, pattern in _HEADERS.items():
         start = f"{name}."
@@ -180,7 +181,7 @@ def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
         text += f"[[party]]\n{_lines(table)}\n"
     text += f"[tls]\n{_lines(TLS)}"
     apply_overrides(document, tables)
-    # Lines may end up elsewhere, as in a text of several lines that looks like a table.
+    # Verifies the result: a multi-line string that looks like a table header would receive the lines.
     try:
         same = parse_toml(text) == document
     except ValueError:
@@ -195,13 +196,13 @@ def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
 
 
 def _lines(table: Mapping[str, object]) -> str:
-    """TOML lines; names, addresses and keys need no escapes."""
+    """Returns TOML lines; names, addresses and keys need no escapes."""
     return "".join(f'{key} = "{value}"\n' for key, value in table.items())
 
 
 @contextlib.contextmanager
 def _new_folder(path: Path) -> Iterator[Path]:
-    """A folder to be filled within; it is at ``path`` at the end, if all went well. Raises StoreError."""
+    """Yields a temporary folder, which moves to ``path`` at the end if the block succeeds. Raises StoreError."""
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise StoreError(path, "is there already; expected the name of a new folder")
     beside = path.absolute()
@@ -217,7 +218,7 @@ def _new_folder(path: Path) -> Iterator[Path]:
 
 
 def _check_issued(issuer: Authority, asking: JoinRequest, *, server: bool) -> None:
-    """Refuse a name that the authority has given to another key, or for another use. Raises CertificateError."""
+    """Raises CertificateError for a name that the authority has given to another key, or for another use."""
     path = issuer.directory / _ISSUED / f"{asking.name}.crt"
     if not path.exists():
         return
@@ -227,7 +228,7 @@ def _check_issued(issuer: Authority, asking: JoinRequest, *, server: bool) -> No
         raise CertificateError(
             f"{asking.name!r} is the name of {is_}; expected another for {wants}"
         )
-    # Another key of a server is another configuration, which everybody compares.
+    # A server may change its key: the configuration then changes, and all sides compare it.
     if not server and key_hash(issued) != asking.key:
         raise CertificateError(
             f"{asking.name!r} is admitted already, with another key; expected another name"
@@ -235,7 +236,7 @@ def _check_issued(issuer: Authority, asking: JoinRequest, *, server: bool) -> No
 
 
 def _issue(issuer: Authority, asking: JoinRequest, *, server: bool, valid_days: float) -> bytes:
-    """A certificate for a checked name and key (PEM), which the authority remembers. Raises StoreError."""
+    """Returns a certificate for a checked name and key (PEM), and records it at the authority. Raises StoreError."""
     key = public_key(asking.public)
     certificate = issuer.issue(asking.name, key, server=server, valid_days=valid_days)
     pem, folder = public_pem(certificate), issuer.directory / _ISSUED

@@ -1,15 +1,14 @@
 """Mutual TLS 1.3 between servers and data owners, and the authority that admits them.
 
-Provides contexts for both ends, the peer's identity, signatures with a certificate's key, ``Authority``, and for trials
-``make_certificates``. An owner's identity is the common name of a certificate that the run's own authority signed; host
-names and addresses prove nothing here. A server's is its name and its public key, whose hash is pinned (``PinnedKey``),
-so that whoever holds the authority cannot make another one. The check is part of the handshake: a context made for one
-server fails the handshake with any other, so that nothing is sent to the wrong one. Data owners' certificates are for
-client use only and cannot pass as a server.
+An owner's identity is the common name of a certificate signed by the run's own authority; host names and addresses
+prove nothing. A server's identity is its name and its public key, whose hash is pinned (``PinnedKey``), so that a
+holder of the authority cannot make another server. The check is part of the handshake: a context made for one server
+fails the handshake with any other, so that nothing is sent to the wrong one. Data owners' certificates are for client
+use only and cannot pass as a server's.
 
-Secret: private keys; they are written with mode 0600 and never logged. Public: certificates and names.
-Source: RFC 8446 through OpenSSL (`ssl`), X.509 through `cryptography`. Known limits: no revocation lists; an
-authority keeps its key in a file.
+Secret: private keys; they are written with mode 0600 and never logged. Public: certificates and names. Source: RFC 8446
+through OpenSSL (`ssl`), X.509 through `cryptography`. Known limits: no revocation lists; an authority keeps its key in
+a file.
 """
 
 import contextlib
@@ -42,19 +41,19 @@ from protocols.mesh import key_hash
 
 CA_NAME = "Syncret authority"
 AUTHORITY = "ca"
-"""The name of an authority's files, which nobody else has."""
+"""Name of an authority's files; no other certificate may have it."""
 NAME_PLACEHOLDER = "{name}"
-"""What stands for a name in the paths of [tls]."""
+"""Placeholder of a name in the paths of [tls]."""
 _BACKDATE = datetime.timedelta(minutes=5)
-"""Certificates are valid from a little before they are made: the hosts' clocks differ."""
+"""Time from a certificate's start of validity to its issue, since the hosts' clocks differ."""
 
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
-"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python has no name for."""
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalIdentity:
-    """A usable certificate of this side: its common ``name`` and when it ``expires`` (UTC)."""
+    """A usable certificate of this side: its common ``name`` and its expiry ``expires`` (UTC)."""
 
     name: str
     expires: datetime.datetime
@@ -74,7 +73,7 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def load_certificate(path: Path, what: str) -> x509.Certificate:
-    """The certificate in a PEM file, which errors call ``what``. Raises CertificateError."""
+    """Returns the certificate in a PEM file; errors call it ``what``. Raises CertificateError."""
     try:
         return certificate_from_pem(_read(path, what))
     except ValueError as error:
@@ -84,18 +83,18 @@ def load_certificate(path: Path, what: str) -> x509.Certificate:
 
 
 def certificate_bytes(files: CertificateFiles) -> bytes:
-    """The certificate itself (DER). Raises CertificateError."""
+    """Returns this side's certificate (DER). Raises CertificateError."""
     return load_certificate(files.cert, "certificate").public_bytes(serialization.Encoding.DER)
 
 
 def authority_bytes(files: CertificateFiles) -> bytes:
-    """The run's authority's certificate (DER). Raises CertificateError."""
+    """Returns the certificate of the run's authority (DER). Raises CertificateError."""
     certificate = load_certificate(files.ca, "certificate authority")
     return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
-    """The private key in a PEM file. Raises CertificateError."""
+    """Returns the private key in a PEM file. Raises CertificateError."""
     data = read_private(path, "private key", "a PEM file")
     try:
         key = serialization.load_pem_private_key(data, password=None)
@@ -111,7 +110,7 @@ def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateK
 
 
 def common_name(certificate: x509.Certificate, path: Path | str) -> str:
-    """The one common name of a certificate, which errors call ``path``. Raises CertificateError."""
+    """Returns the one common name of a certificate; errors call it ``path``. Raises CertificateError."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1:
         raise CertificateError(
@@ -121,21 +120,21 @@ def common_name(certificate: x509.Certificate, path: Path | str) -> str:
 
 
 def pinned_key_in(path: Path) -> PinnedKey:
-    """The server whose certificate is in a PEM file. Raises CertificateError."""
+    """Returns the name and key hash of the server in a PEM file's certificate. Raises CertificateError."""
     certificate = load_certificate(path, "certificate")
     return PinnedKey(common_name(certificate, path), key_hash(certificate))
 
 
 def public_keys(certificate: Path, seal: Path) -> dict[str, str]:
-    """A server's ``key`` and ``seal`` as [[party]] has them, from its files. Raises CertificateError."""
+    """Returns a server's ``key`` and ``seal`` as in [[party]], from its files. Raises CertificateError."""
     return {"key": pinned_key_in(certificate).key, "seal": str(SealKey.load(seal).public)}
 
 
 def load_identity(files: CertificateFiles) -> LocalIdentity:
-    """Check this side's own ``files`` before any connection is tried.
+    """Verifies this side's own ``files`` before any connection.
 
-    Raises CertificateError, naming the file: missing or unreadable, not yet valid or expired, a key of another
-    certificate, a certificate of another authority.
+    Raises CertificateError, naming the file, if it is missing or unreadable, not yet valid or expired, a key of another
+    certificate, or a certificate of another authority.
     """
     authority = load_certificate(files.ca, "certificate authority")
     certificate = load_certificate(files.cert, "certificate")
@@ -168,7 +167,10 @@ def load_identity(files: CertificateFiles) -> LocalIdentity:
 def check_pinned_identity(
     files: CertificateFiles, pinned: PinnedKey, role: str
 ) -> CertificateFiles:
-    """``files``, checked as ``load_identity`` does, and of ``pinned``, who is ``role``. Raises CertificateError."""
+    """Returns ``files``, verified as in ``load_identity`` and against ``pinned``; ``role`` is for error texts.
+
+    Raises CertificateError.
+    """
     held = load_identity(files).name
     if held != pinned.name:
         raise CertificateError(
@@ -183,9 +185,9 @@ def check_pinned_identity(
 
 
 def signer(files: CertificateFiles) -> Callable[[bytes], bytes]:
-    """A function that signs with the certificate's key: Ed25519, or ECDSA with SHA-256 for an elliptic curve.
+    """Returns a function that signs with the certificate's key: Ed25519, or ECDSA with SHA-256 for an elliptic curve.
 
-    Raises CertificateError where the key cannot be used.
+    Raises CertificateError if the key cannot be used.
     """
     key = load_key(files.key)
     if isinstance(key, ed25519.Ed25519PrivateKey):
@@ -194,7 +196,10 @@ def signer(files: CertificateFiles) -> Callable[[bytes], bytes]:
 
 
 def peer_name(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
-    """The verified peer's common name. Raises CertificateError where it presented no certificate or not one name."""
+    """Returns the verified peer's common name.
+
+    Raises CertificateError without a certificate or with another number of names.
+    """
     certificate = connection.getpeercert()
     if not certificate:
         raise CertificateError(
@@ -208,7 +213,7 @@ def peer_name(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
 
 
 def peer_key(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
-    """The ``key_hash`` of the verified peer's certificate. Raises CertificateError where it presented none."""
+    """Returns the ``key_hash`` of the verified peer's certificate. Raises CertificateError if there is none."""
     certificate = connection.getpeercert(binary_form=True)
     if not certificate:
         raise CertificateError("the peer presented no certificate")
@@ -221,7 +226,7 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        # Nobody resumes a connection, and two tickets weigh as much as the rest of a handshake.
+        # Connections are never resumed, and two tickets are as large as the rest of a handshake.
         context.num_tickets = 0
     try:
         context.load_verify_locations(files.ca)
@@ -232,17 +237,17 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
 
 
 class _AlertingObject(ssl.SSLObject):
-    """A server's end that gets its alert out before it fails.
+    """A server's TLS object that sends its alert before it fails.
 
-    asyncio drops what OpenSSL wants to say when a handshake fails, and the client would see a reset connection instead
-    of the reason. The failure is held back once, as a wish for more input, which makes asyncio send the alert; the
+    asyncio drops OpenSSL's pending output when a handshake fails: the client would see a reset connection instead of
+    the reason. The object delays the failure once, as a request for more input, which makes asyncio send the alert; the
     client's next bytes, its end, or the handshake timeout then close the connection.
     """
 
     _failure: ssl.SSLError | None = None
 
     def failed(self, error: ssl.SSLError) -> None:
-        """A handshake has failed."""
+        """Handles a failed handshake."""
 
     def do_handshake(self) -> None:
         if self._failure is not None:
@@ -260,10 +265,10 @@ class _AlertingObject(ssl.SSLObject):
 def server_context(
     files: CertificateFiles, on_failure: Callable[[ssl.SSLError], object] = lambda error: None
 ) -> ssl.SSLContext:
-    """For the accepting side of asyncio: TLS 1.3 only, and a client certificate of the authority is required.
+    """Context for the accepting side of asyncio: TLS 1.3 only, with a required client certificate of the authority.
 
-    Who the peer is, is for the caller to judge by ``peer_name``; ``on_failure`` is told of handshakes that fail. Raises
-    CertificateError.
+    The caller verifies the peer's identity by ``peer_name``; ``on_failure`` receives the errors of failed handshakes.
+    Raises CertificateError.
     """
     load_identity(files)
     return with_failure_alerts(_context(files, ssl.PROTOCOL_TLS_SERVER), on_failure)
@@ -272,7 +277,7 @@ def server_context(
 def with_failure_alerts(
     context: ssl.SSLContext, on_failure: Callable[[ssl.SSLError], object]
 ) -> ssl.SSLContext:
-    """The same context, of asyncio's accepting side: alerts get out, and ``on_failure`` hears of failed handshakes."""
+    """Returns the accepting context with alerts sent on failure and ``on_failure`` called for failed handshakes."""
 
     class Watched(_AlertingObject):
         def failed(self, error: ssl.SSLError) -> None:
@@ -283,7 +288,7 @@ def with_failure_alerts(
 
 
 def handshake_text(error: ssl.SSLError) -> str:
-    """What was wrong with a stranger's handshake, in OpenSSL's words."""
+    """Returns the cause of an unknown peer's failed handshake, in OpenSSL's words."""
     reason = getattr(error, "reason", None)
     words = getattr(error, "verify_message", None) or reason or type(error).__name__
     return f"a TLS handshake failed: {str(words).replace('_', ' ').lower()}"
@@ -292,10 +297,10 @@ def handshake_text(error: ssl.SSLError) -> str:
 def pinned_peer_contexts(
     files: CertificateFiles, expected: Sequence[PinnedKey]
 ) -> tuple[ssl.SSLContext, list[ssl.SSLContext]]:
-    """As ``server_context`` and ``client_contexts`` among those whose own certificates are what ``files.ca`` has.
+    """Contexts as ``server_context`` and ``client_contexts``, among peers whose own certificates are in ``files.ca``.
 
-    Each of these is known as it is, by its key, and holds whatever this host's clock shows: whose clock is off is what
-    they tell one another. Raises CertificateError.
+    Each peer is known by its key, and its certificate is valid whatever this host's clock shows: the peers tell one
+    another about clock errors. Raises CertificateError.
     """
     server = _context(files, ssl.PROTOCOL_TLS_SERVER)
     server.sslobject_class = _AlertingObject
@@ -306,7 +311,7 @@ def pinned_peer_contexts(
 
 
 def client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLContext:
-    """For the connecting side: TLS 1.3 only, and the handshake fails unless the peer is ``expected``.
+    """Context for the connecting side: TLS 1.3 only; the handshake fails unless the peer is ``expected``.
 
     Works with asyncio and with blocking sockets. Raises CertificateError.
     """
@@ -314,7 +319,7 @@ def client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLConte
 
 
 def client_contexts(files: CertificateFiles, expected: Sequence[PinnedKey]) -> list[ssl.SSLContext]:
-    """As ``client_context``, one for each server; ``files`` are checked once. Raises CertificateError."""
+    """Contexts as ``client_context``, one for each server; ``files`` are verified once. Raises CertificateError."""
     load_identity(files)
     return [_client_context(files, server) for server in expected]
 
@@ -345,11 +350,11 @@ def _client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLCont
 
 
 def explain_tls_error(error: BaseException, peer: str) -> str | None:
-    """What a TLS failure with ``peer`` means for the user; None where the error is no TLS failure."""
-    # With a single argument, Python shows an SSLError as a tuple.
+    """Returns the meaning of a TLS failure with ``peer`` for the user; None if the error is no TLS failure."""
+    # str() of an SSLError with a single argument shows a tuple.
     text = str(error.args[0] if len(error.args) == 1 else error)
     if isinstance(error, ssl.SSLCertVerificationError):
-        # Only OpenSSL's own failures have the attribute; those of ``client_context`` say it all in their text.
+        # Only OpenSSL's own failures have the attribute; those of ``client_context`` have the reason in their text.
         reason = getattr(error, "verify_message", None)
         if reason:
             return f"{peer} presented a certificate that does not verify: {reason}"
@@ -372,18 +377,17 @@ def explain_tls_error(error: BaseException, peer: str) -> str | None:
 
 
 def is_unknown_sni(error: BaseException) -> bool:
-    """Whether the peer serves several studies by their names (`parties.network.port_sharing`), and this one not at
-    present.
-    """
+    """True if the peer serves several studies by name (`parties.network.port_sharing`), and this one not at present."""
     return isinstance(error, ssl.SSLError) and "UNRECOGNIZED_NAME" in str(
         getattr(error, "reason", "")
     )
 
 
 def own_certificate(files: CertificateFiles) -> CertificateFiles:
-    """``files``; where "{name}" is part of the certificate's, the one of their private key, whatever its name.
+    """Returns ``files``, with the certificate of their private key if the certificate's path has "{name}".
 
-    So one configuration fits all data owners, whom it does not name. Raises CertificateError where there is none.
+    One configuration thus fits all data owners without naming them. Raises CertificateError if there is no such
+    certificate.
     """
     if NAME_PLACEHOLDER not in files.cert.name:
         return files
@@ -403,7 +407,7 @@ def own_certificate(files: CertificateFiles) -> CertificateFiles:
 
 
 def check_seal(files: CertificateFiles, expected: SealTo, role: str) -> None:
-    """Refuse a sealing key that is not the one the configuration has of ``role``. Raises CertificateError."""
+    """Raises CertificateError if the sealing key is not the one of ``role`` in the configuration."""
     if SealKey.load(files.seal).public != expected:
         raise CertificateError(
             f"{files.seal}: not the sealing key that the configuration has of {role}: owners seal to another"
@@ -411,7 +415,7 @@ def check_seal(files: CertificateFiles, expected: SealTo, role: str) -> None:
 
 
 def check_subject(name: str) -> None:
-    """Refuse a name that no certificate of an authority can have. Raises CertificateError."""
+    """Raises CertificateError for a name that no certificate of an authority can have."""
     if NAME_PATTERN.fullmatch(name) is None or name == AUTHORITY:
         raise CertificateError(
             f"{name[:80]!r} cannot be a name; expected 1 to 63 letters, digits, '.', '_' or '-', not 'ca'"
@@ -419,7 +423,7 @@ def check_subject(name: str) -> None:
 
 
 class Authority:
-    """A folder with ca.crt and ca.key, and what it issues. Its repr shows nothing secret."""
+    """A folder with ca.crt and ca.key, and the certificates that it issues. Its repr shows nothing secret."""
 
     __slots__ = ("_key", "certificate", "directory")
 
@@ -435,12 +439,12 @@ class Authority:
 
     @staticmethod
     def is_in(directory: Path) -> bool:
-        """Whether one is there, or part of one."""
+        """True if ``directory`` has an authority, or part of one."""
         return any((directory / f"{AUTHORITY}.{kind}").exists() for kind in ("crt", "key"))
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """The one that is there. Raises CertificateError."""
+        """Returns the authority in ``directory``. Raises CertificateError."""
         key_path, cert_path = directory / f"{AUTHORITY}.key", directory / f"{AUTHORITY}.crt"
         key = load_key(key_path)
         if not isinstance(key, ed25519.Ed25519PrivateKey):
@@ -452,11 +456,11 @@ class Authority:
 
     @classmethod
     def make(cls, directory: Path, valid_days: float) -> Self:
-        """A new one in ``directory``, whose key only its owner reads. Raises StoreError."""
+        """Creates an authority in ``directory``; only the folder's owner can read its key. Raises StoreError."""
         with disk_errors(directory, "made"):
             directory.mkdir(parents=True, exist_ok=True)
         key = ed25519.Ed25519PrivateKey.generate()
-        # Two authorities of one name would be told apart by their signatures only, with a misleading alert.
+        # Random names: two authorities of one name would differ in their signatures only, with a misleading alert.
         text = f"{CA_NAME} {secrets.token_hex(4)}"
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
         builder = _builder(text, name, key.public_key(), valid_days)
@@ -469,7 +473,7 @@ class Authority:
     def issue(
         self, name: str, public_key: ed25519.Ed25519PublicKey, *, server: bool, valid_days: float
     ) -> x509.Certificate:
-        """A certificate for ``name``: for client use, and for a ``server``'s use besides."""
+        """Returns a certificate for ``name``, for client use, and for a ``server`` also for server use."""
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if server:
             uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
@@ -483,19 +487,19 @@ class Authority:
 
 
 def self_signed(name: str, key: ed25519.Ed25519PrivateKey, valid_days: float) -> x509.Certificate:
-    """A certificate for those who know it as it is: of a service (`parties.service.identity`)."""
+    """Returns a certificate for peers that know it by its key: of a service (`parties.service.identity`)."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = _builder(name, subject, key.public_key(), valid_days)
     return builder.add_extension(x509.BasicConstraints(False, None), critical=True).sign(key, None)
 
 
 def authority_digest(certificate: x509.Certificate) -> str:
-    """Hex SHA-256 of an authority's certificate, as an audit tells it."""
+    """Hex SHA-256 of an authority's certificate, as in an audit."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def is_for_servers(certificate: x509.Certificate) -> bool:
-    """Whether a certificate is for a server's use."""
+    """True if a certificate is for server use."""
     try:
         uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -510,11 +514,11 @@ def make_certificates(
     *,
     valid_days: float = 365,
 ) -> dict[str, CertificateFiles]:
-    """For trials: an authority in ``directory`` (made, or the one already there) and all keys in one place.
+    """Creates an authority in ``directory`` (or uses the existing one) and all keys in one place, for trials.
 
     Writes ca.crt, ca.key and NAME.crt, NAME.key for ``parties`` (servers, which are clients of one another) and
-    ``clients`` (data owners); NAME.seal, a sealing key, for parties besides. Writes nothing where a name is unusable
-    or has files already. Raises CertificateError, StoreError.
+    ``clients`` (data owners), and NAME.seal, a sealing key, for parties. Writes nothing if a name is unusable or has
+    files already. Raises CertificateError, StoreError.
     """
     names = [*parties, *clients]
     ca = directory / f"{AUTHORITY}.crt"
@@ -577,7 +581,7 @@ def _builder(
 
 
 def private_pem(key: ed25519.Ed25519PrivateKey) -> bytes:
-    """What belongs in a private key's file."""
+    """Content of a private key's file."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -586,12 +590,12 @@ def private_pem(key: ed25519.Ed25519PrivateKey) -> bytes:
 
 
 def public_pem(certificate: x509.Certificate) -> bytes:
-    """What belongs in a certificate's file."""
+    """Content of a certificate's file."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _write_new(cert_path: Path, cert: x509.Certificate, keys: Mapping[Path, bytes]) -> None:
-    """Certificate and keys, all or none. Raises StoreError."""
+    """Writes certificate and keys, all or none. Raises StoreError."""
     made: list[Path] = []
     try:
         for path, pem in keys.items():
@@ -599,7 +603,7 @@ def _write_new(cert_path: Path, cert: x509.Certificate, keys: Mapping[Path, byte
             made.append(path)
         write_new(cert_path, public_pem(cert))
     except StoreError:
-        # Half of them would stand in the way of the next try.
+        # Partial files would block the next attempt.
         with contextlib.suppress(OSError):
             for path in made:
                 path.unlink()

@@ -1,1 +1,1 @@
-"""Runs on one machine, as real processes: launchers, played participants, partitions, central AIM."""
+"""Runs on one machine, as real processes: launchers, local participants, partitions, central AIM."""

@@ -1,9 +1,7 @@
-"""A trial's run folder: its results, what only the real table can tell, and nothing secret left behind.
+"""Run folder of a trial: collected results, quality measured on the real table, removal of secrets.
 
-Provides ``open_run_folder``, ``collect`` (the servers' results into the run folder), ``finish_trial`` and ``tidy``.
-How good the synthetic table is is measured on the real one, which a trial has at hand; that is not private.
-
-Secret: the real table.
+A trial has the real table and measures the synthetic table's quality on it; these figures are not private. Secret: the
+real table.
 """
 
 import shutil
@@ -31,13 +29,13 @@ from parties.storage.files import disk_errors
 
 
 def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> RunFolder:
-    """The folder ``out`` of a trial, by default runs/ID-TIME: made, or taken up after an interruption.
+    """Opens the folder ``out`` of a trial, by default runs/ID-TIME: new, or of an interrupted run.
 
     Raises StoreError.
     """
     folder = RunFolder(out or default_run_folder(trial.config.run.id), servers)
     if folder.finished:
-        tidy(folder)  # A kill may have come between that run's end and its clean-up.
+        tidy(folder)  # That run may have been killed between its end and its clean-up.
     folder.open(trial.fingerprint)
     return folder
 
@@ -53,7 +51,7 @@ def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility
 
 
 def collect(folder: RunFolder) -> None:
-    """Copy transcripts, model and synthetic table into the run folder. Raises StoreError."""
+    """Copies transcripts, model and synthetic table into the run folder. Raises StoreError."""
     lead = folder.party(0)
     with disk_errors(folder.path, "copied"):
         (folder.path / "transcripts").mkdir(exist_ok=True)
@@ -66,7 +64,7 @@ def collect(folder: RunFolder) -> None:
 
 
 def finish_trial(trial: Trial, folder: RunFolder, report: RunReport) -> Mapping[str, object]:
-    """Add what only a trial can know, write the report, leave nothing secret behind. Raises StoreError."""
+    """Adds the trial's own measurements, writes the report, removes all secrets. Raises StoreError."""
     model = Model.load(folder.path / "model")
     if trial.config.domain != model.domain:
         trial = trial.on(model.domain)
@@ -85,7 +83,7 @@ def finish_trial(trial: Trial, folder: RunFolder, report: RunReport) -> Mapping[
 def _quality(
     trial: Trial, folder: RunFolder, synthetic: SyntheticTable
 ) -> Mapping[str, object] | None:
-    """What the run says of its table's quality, with the true errors beside it; not private. Raises StoreError."""
+    """The run's quality figures of its table, with the true errors beside them; not private. Raises StoreError."""
     quality = read_quality(folder.party(0))
     if quality is None:
         return None
@@ -94,7 +92,7 @@ def _quality(
     domain = trial.config.domain
     quality["columns"] = column_claims(quality, domain, synthetic.codes, synthetic.values)
     quality["verdict"] = verdict(quality, domain)
-    # Values are those of all owners; of some of them alone there are only cells.
+    # Values exist for all owners together; for some of them there are only cells.
     values = trial.values if counted.all() else ()
     found = with_truth(
         quality, trial.workload, synthetic.codes, real, values=(synthetic.values, values)
@@ -105,7 +103,7 @@ def _quality(
 
 
 def _counted_owners(trial: Trial, folder: RunFolder) -> NDArray[np.bool_]:
-    """Which owners are in the result: those that a server of DistAIM counted; elsewhere everybody."""
+    """Mask of the owners in the result: those that DistAIM's server counted; all owners with other methods."""
     if trial.request.method != DISTAIM:
         return np.ones(trial.partition.clients, bool)
     names = {item["client"] for item in read_result(folder.party(0))["counted"]}
@@ -113,7 +111,7 @@ def _counted_owners(trial: Trial, folder: RunFolder) -> NDArray[np.bool_]:
 
 
 def tidy(folder: RunFolder) -> None:
-    """Remove what only a restart would need: tables, shares, submission states and private keys."""
+    """Removes files that only a restart would need: tables, shares, submission states and private keys."""
     shutil.rmtree(folder.owners, ignore_errors=True)
     for party in folder.parties:
         shutil.rmtree(party / "store", ignore_errors=True)

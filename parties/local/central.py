@@ -1,7 +1,7 @@
-"""Central AIM in this process, on the pooled table of a trial: what DistAIM is compared with.
+"""Central AIM in this process, on the pooled table of a trial: the baseline of DistAIM.
 
-Provides ``run_central``. The same config, budget, rounds and estimator as on shares; the noise is drawn from the
-operating system's randomness. Secret: the table, which this process holds. Source: FLAIM paper, Algorithm 2.
+Config, budget, rounds and estimator are the same as on shares; the noise is from the operating system's randomness.
+Secret: the table, which this process holds. Source: FLAIM paper, Algorithm 2.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ AIM_TRUST = (
 
 @dataclass(slots=True)
 class _MeteredBackend:
-    """A backend and an estimator, with the seconds they took by phase and what was opened."""
+    """A backend and an estimator that record seconds by phase and the openings."""
 
     backend: Backend
     estimator: Estimator
@@ -88,7 +88,7 @@ class _MeteredBackend:
 
 
 async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) -> RunReport:
-    """Run central AIM, write model and table into ``folder``, and return the report without utility.
+    """Runs central AIM, writes model and table into ``folder``, and returns the report without utility.
 
     Raises StoreError, MechanismError.
     """
@@ -147,7 +147,7 @@ async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) ->
 def _resolve_private_bins(
     trial: Trial, plan: Schedule, ledger: Ledger
 ) -> tuple[Trial, list[Measurement], list[ReportedOpening]]:
-    """The trial with its private bins measured, what that measured, and what was opened for it."""
+    """Returns the trial on its measured private bins, the measurements, and their openings."""
     fine = trial.config.domain
     histograms = measure_fine(
         fine, plan, codes=trial.codes, ledger=ledger, random_bytes=secrets.token_bytes
@@ -166,7 +166,7 @@ def _resolve_private_bins(
 
 
 def _sources(trial: Trial) -> tuple[SourceSize, ...]:
-    """The sources of the table that it held, with as many rows as owners may have, whatever they do have."""
+    """Sizes of the sources, with each owner's maximum number of rows, independent of the actual numbers."""
     most = trial.request.capacity or trial.config.clients.rows_per_client
     return sources_of(trial.config, dict.fromkeys(trial.names, most))
 

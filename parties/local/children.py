@@ -1,12 +1,8 @@
-"""The processes of a trial: three servers, and one that plays all data owners.
+"""Processes of a DistAIM trial and their ports: three servers, and one process for all data owners.
 
-Provides ``Children`` and ``start_held_children``, which starts them held (`parties.local.processes`): they import what
-they need while the table is read and certificates are made. Imports hardly anything itself, so that a command can hold
-them first of all. Nothing here is secret.
-
-Ports of this machine for processes that are about to start.
-
-Provides ``LOOPBACK`` and ``free_ports``. Public.
+``start_held_children`` starts the processes held (`parties.local.processes`): they import their modules while the
+launcher reads the table and makes certificates. This module itself imports little, so that a command can start them
+first. Nothing here is secret.
 """
 
 import contextlib
@@ -30,24 +26,24 @@ _CHILD_OPTIONS = ("--json", "--watch-stdin")
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The servers by pid, and the owners."""
+    """Processes of a trial: the servers by index, and the owners' process."""
 
     servers: tuple[Child, ...]
     owners: Child
 
     @property
     def all(self) -> tuple[Child, ...]:
-        """Everybody."""
+        """All processes."""
         return (*self.servers, self.owners)
 
     def kill(self) -> None:
-        """End whoever still runs."""
+        """Kills the processes that still run."""
         for child in self.all:
             child.kill()
 
 
 def start_held_children(folder: RunFolder) -> Children:
-    """Start the processes of a run in ``folder``, which need not be there yet. Raises OSError."""
+    """Starts the processes of a run in ``folder``, which need not exist yet. Raises OSError."""
     servers = tuple(_server_child(folder, pid) for pid in range(len(folder.servers)))
     arguments = ["owners", str(folder.owners / JOB_FILE), *_CHILD_OPTIONS]
     return Children(servers, Child.held("data owners", arguments, log=folder.owners / "log.txt"))
@@ -56,25 +52,26 @@ def start_held_children(folder: RunFolder) -> Children:
 def _server_child(folder: RunFolder, pid: int) -> Child:
     directory = folder.party(pid)
     arguments = ["party", str(folder.config), "--pid", str(pid), "--dir", str(directory)]
-    # A trial has its own: nothing is written outside its folder, and the next one may be the same again.
+    # A trial has its own registry: nothing is written outside its folder, and the same trial may run again.
     arguments += ["--register", str(directory / REGISTRY_FILE), *_CHILD_OPTIONS]
     return Child.held(f"party {pid}", arguments, log=directory / "log.txt")
 
 
 LOOPBACK = "127.0.0.1"
-# Below what systems give to outgoing connections, so that none takes a port before its server listens.
+# Below the systems' ranges for outgoing connections, so that none takes a port before its server listens.
 _LOWEST, _HIGHEST = 15_000, 32_767
-# So many ports stay this process's own after they were given.
+# Number of returned ports that this process keeps reserved.
 _MAX_RESERVED = 1000
 _reserved: deque[int] = deque()
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback interface that were free a moment ago. Raises OSError if there are too few.
+    """Returns different ports of the loopback interface that were free a moment ago. Raises OSError if there are too
+    few.
 
-    No other process of this user with the same temporary folder is given them as long as this one lives, or has been
-    given a thousand more: a server may start, or start again, any time later. Where that folder has no locks of this
-    user's, they were free and no more.
+    Other processes of this user with the same temporary folder do not receive these ports while this process lives, or
+    until it has returned a thousand more: a server may start, or start again, any time later. If that folder has no
+    locks of this user's, the ports were free and are not reserved.
     """
     register, ports = _lock_file(), list[int]()
     with contextlib.ExitStack() as held:
@@ -92,7 +89,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(register: int | None, port: int) -> None:
-    """Lock the port's byte of a file of this user's. Raises OSError where somebody, this process too, has it."""
+    """Locks the port's byte in this user's lock file. Raises OSError if any process, this one included, has it."""
     if port in _reserved:
         raise OSError(f"port {port} was given already")
     _reserved.append(port)
@@ -104,15 +101,15 @@ def _reserve(register: int | None, port: int) -> None:
     try:
         fcntl.lockf(register, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError as problem:
-        # A file system without locks is no reason to have no ports.
+        # On a file system without locks the port is used without a reservation.
         if problem.errno in (errno.EACCES, errno.EAGAIN):
             raise
 
 
 @functools.cache
 def _lock_file() -> int | None:
-    """The file, where this user has one; whoever shares the folder can have made another one of its name."""
-    # Locks end with the process, or when it closes the file: it stays open, and empty.
+    """Returns this user's lock file, or None; another user of the folder may have created a file of the same name."""
+    # Locks end with the process, or when it closes the file: the file stays open, and empty.
     path = Path(tempfile.gettempdir()) / f"syncret-ports-{os.getuid()}"
     try:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,13 +1,11 @@
-"""The table of `syncret demo`: generated hospital stays, and the config that describes them.
+"""Generated tables: the hospital stays of `syncret demo` with their config, and invented rows for any other domain.
 
-Provides `demo_table`, `DEMO_CONFIG` (TOML, without [[party]] and [tls], which a run on one machine makes for itself)
-and `DEMO_CLIENTS`; and `invented_table`, for any other domain.
+`DEMO_CONFIG` is TOML without [[party]] and [tls], which a run on one machine makes for itself. Eight columns:
+categories, whole and real numbers; two have missing values. The columns depend on one another as in real data: blood
+pressure rises with age, wards treat their own diagnoses, long stays lead to readmissions.
 
-Eight columns: categories, whole and real numbers; two have missing values. They depend on one
-another the way such columns do: blood pressure rises with age, wards treat their own diagnoses, long stays come back.
-
-Secret: nothing, the people do not exist. The domain was written down first and the table drawn inside it.
-Source: invented; no clinical claim is made. Known limits: none of the numbers should be used for anything else.
+Secret: nothing, the people do not exist. The domain came first and the table was drawn inside it. Source: invented; no
+clinical claim is made. Known limits: the numbers are of no other use.
 """
 
 import numpy as np
@@ -126,7 +124,7 @@ _MEAN_STAY_DAYS = np.array([8.0, 3.5, 6.0, 3.0, 6.5, 7.0, 4.5, 2.5])
 
 
 def demo_table(rows: int = DEMO_ROWS, *, seed: int = 1) -> pd.DataFrame:
-    """`rows` generated stays as text, one column per column of `DEMO_CONFIG`; "" where a value is missing.
+    """Returns `rows` generated stays as text, one column per column of `DEMO_CONFIG`; "" for a missing value.
 
     The same seed gives the same table. Raises ValueError for a negative number of rows.
     """
@@ -159,9 +157,9 @@ def demo_table(rows: int = DEMO_ROWS, *, seed: int = 1) -> pd.DataFrame:
 
 
 def invented_table(domain: Domain, rows: int, *, seed: int = 1) -> pd.DataFrame:
-    """`rows` rows within `domain`, as text: every column by itself, its cells the more frequent the lower they are.
+    """Returns `rows` rows within `domain`, as text: independent columns, with lower cells more frequent.
 
-    The same seed gives the same table. To try a configuration with before anybody's data is at hand.
+    The same seed gives the same table. Use: trying a configuration before real data is available.
     """
     rng = public_generator(seed)
     columns = [_falling(size, rows, rng) for size in domain.shape]
@@ -170,13 +168,13 @@ def invented_table(domain: Domain, rows: int, *, seed: int = 1) -> pd.DataFrame:
 
 
 def _falling(size: int, rows: int, rng: PublicGenerator) -> NDArray[np.int64]:
-    """Codes below `size` with chances that fall evenly, the first some `size` times the last. Shapes: (rows,)."""
+    """Codes below `size` with evenly falling chances, the first about `size` times the last. Shapes: (rows,)."""
     weights = np.arange(size, 0, -1, dtype=np.float64)
     return rng.choice(size, size=rows, p=weights / weights.sum())
 
 
 def _ages(rows: int, rng: PublicGenerator) -> NDArray[np.int64]:
-    """Children, adults and, mostly, the old."""
+    """Ages of children, adults and, mostly, the old."""
     group = rng.choice(3, size=rows, p=[0.12, 0.33, 0.55])
     centre, spread = np.array([7.0, 38.0, 71.0])[group], np.array([4.5, 11.0, 11.0])[group]
     return np.clip(np.rint(rng.normal(centre, spread)), 0, 99).astype(np.int64)
@@ -185,7 +183,7 @@ def _ages(rows: int, rng: PublicGenerator) -> NDArray[np.int64]:
 def _smokers(
     age: NDArray[np.int64], male: NDArray[np.bool_], rng: PublicGenerator
 ) -> NDArray[np.int64]:
-    """0 never, 1 former, 2 current."""
+    """Codes: 0 never, 1 former, 2 current."""
     adult = age >= 16
     current = adult * (0.16 + 0.08 * male) * np.where(age > 70, 0.5, 1.0)
     former = adult * np.clip((age - 20) / 120, 0, 0.5)
@@ -195,7 +193,7 @@ def _smokers(
 def _diagnoses(
     age: NDArray[np.int64], smoker: NDArray[np.int64], rng: PublicGenerator
 ) -> NDArray[np.int64]:
-    """Index into `_DIAGNOSES`: the heart's with age, the lung's with smoking, appendicitis with youth."""
+    """Index into `_DIAGNOSES`: heart with age, lung with smoking, appendicitis with youth."""
     old, young, lung = age / 99, np.clip(1 - age / 40, 0, 1), smoker / 2
     weights = np.stack(
         [
@@ -227,7 +225,7 @@ def _pressures(
 def _stays(
     age: NDArray[np.int64], diagnosis: NDArray[np.int64], rng: PublicGenerator
 ) -> NDArray[np.int64]:
-    """Whole days, 0 to 29."""
+    """Length of stay in whole days, 0 to 29."""
     mean = _MEAN_STAY_DAYS[diagnosis] * (0.5 + age / 80)
     return np.clip(np.floor(rng.gamma(2.0, mean / 2.0)), 0, 29).astype(np.int64)
 
@@ -237,7 +235,7 @@ def _logistic(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _draw(weights: NDArray[np.float64], rng: PublicGenerator) -> NDArray[np.int64]:
-    """One index per row of `weights` (rows, choices), with probability proportional to the weight."""
+    """Draws one index per row of `weights` (rows, choices), with probability proportional to the weight."""
     sums = np.cumsum(weights, axis=1)
     point = rng.random(len(weights)) * sums[:, -1]
     return np.asarray((sums <= point[:, None]).sum(axis=1))

@@ -1,8 +1,7 @@
-"""An algorithm between silos on one machine: one table is split among silos, and they and their server are processes.
+"""An algorithm between silos on one machine: one table split among silos, which run as processes with their server.
 
-Provides ``SilosTrial``, ``load_silos_trial``, ``open_silos_folder`` and ``run_silos_trial``. Everything that says which
-rows belong to whom is drawn from a public seed, so that a restart makes the same silos. The same request on the folder
-of an interrupted run goes on after its last sum. Secret: the table, which a trial has in one place; keys in the run
+A public seed determines the owner of every row, so that a restart makes the same silos. The same request on the folder
+of an interrupted run continues after its last sum. Secret: the table, which a trial has in one place; keys in the run
 folder until the run is finished.
 """
 
@@ -53,7 +52,7 @@ _WAIT_S = 86400.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SilosTrial:
-    """A checked request: its config and plan, the pooled table, who owns which row, and a digest of it all."""
+    """A checked request: its config and plan, the pooled table, the owner of each row, and a digest of all of them."""
 
     config: Config
     plan: AlgorithmPlan
@@ -65,14 +64,14 @@ class SilosTrial:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The silos' names."""
+        """Names of the silos."""
         width = max(3, len(str(self.partition.clients - 1)))
         return tuple(f"silo-{index:0{width}d}" for index in range(self.partition.clients))
 
 
 @dataclass(frozen=True, slots=True)
 class SiloSplit:
-    """How the table is split: by the values of column ``by``; else among ``clients`` (None: clients.expected).
+    """Split of the table: by the values of column ``by``, else among ``clients`` (None: clients.expected).
 
     ``beta`` None: at random; else each value of the column ``label`` (None: the last) by Dirichlet(beta) shares.
     """
@@ -85,7 +84,7 @@ class SiloSplit:
 
 
 def load_silos_trial(config: Config, table: Table, split: SiloSplit) -> SilosTrial:
-    """Check config, table and split together. Raises ConfigError, DataError. Nothing is written."""
+    """Checks config, table and split together. Raises ConfigError, DataError. Writes nothing."""
     text = table.text()
     if not len(text):
         raise DataError(f"{table.source.shown}: has a header but no rows; a trial needs some")
@@ -148,7 +147,7 @@ def _column(table: TextTable, name: str, option: str) -> NDArray[np.str_]:
 
 
 def open_silos_folder(trial: SilosTrial, out: Path | None) -> RunFolder:
-    """The folder ``out``, by default runs/ID-TIME: made, or taken up after an interruption. Raises StoreError."""
+    """Opens the folder ``out``, by default runs/ID-TIME: new, or of an interrupted run. Raises StoreError."""
     folder = RunFolder(out or default_run_folder(trial.config.run.id), (SERVER,))
     folder.open(trial.fingerprint)
     return folder
@@ -157,7 +156,7 @@ def open_silos_folder(trial: SilosTrial, out: Path | None) -> RunFolder:
 async def run_silos_trial(
     trial: SilosTrial, folder: RunFolder, progress: Progress, *, processes: int | None = None
 ) -> Mapping[str, object]:
-    """Run ``trial`` in ``folder`` to its end; returns report.json. ``processes`` play the silos.
+    """Runs ``trial`` in ``folder`` to its end; returns report.json. ``processes`` is the number for the silos.
 
     Raises ChildFailed with the server's message, StoreError, CertificateError.
     """
@@ -173,7 +172,7 @@ async def run_silos_trial(
 
 
 def _prepare(trial: SilosTrial, folder: RunFolder) -> Config:
-    """Write config, certificates, the silos' tables and their job; what an interrupted run left of them stays."""
+    """Writes config, certificates, the silos' tables and their job; keeps the certificates of an interrupted run."""
     section = silos_section(trial.config)
     with disk_errors(folder.path):
         prepare_certificates(folder, [section.server], trial.names)
@@ -198,7 +197,7 @@ def _prepare(trial: SilosTrial, folder: RunFolder) -> Config:
 
 
 def _csv(table: TextTable, rows: NDArray[np.int64]) -> str:
-    """These rows of a table as CSV with a header."""
+    """Returns these rows of a table as CSV with a header."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table.columns)
@@ -208,7 +207,10 @@ def _csv(table: TextTable, rows: NDArray[np.int64]) -> str:
 
 
 def _finish(trial: SilosTrial, config: Config, folder: RunFolder) -> Mapping[str, object]:
-    """Results into the run folder, what only a trial can know, the report; nothing secret stays. Raises StoreError."""
+    """Copies results into the run folder, adds the trial's own figures, writes the report, removes secrets.
+
+    Raises StoreError.
+    """
     lead = folder.party(0)
     result = read_result(lead)
     with disk_errors(folder.path, "copied"):

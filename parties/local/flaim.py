@@ -1,14 +1,8 @@
-"""FLAIM with all clients in this process, leaving the same things behind as the processes of
-`parties.local.flaim_launcher`.
+"""FLAIM on one machine: as real processes, or simulated in this process with the same outputs.
 
-Provides ``run_simulation``. The messages are those of `parties.local.flaim_simulation`, through the real state machines
-of SecAgg; bytes are what a deployed client's frames would have (``frame_overhead``). Secret: the table, which a trial
-has in one place. Known limits: no connections, hence no dropouts and no transcript.
-
-FLAIM on one machine: by real processes, or simulated in this one.
-
-Provides ``FLAIM_TRIAL_OVERRIDES``, ``flaim_request``, ``open_flaim_folder`` and ``run_flaim``. Secret: the trial's
-table.
+``run_simulation`` uses the messages of `parties.local.flaim_simulation` and SecAgg's real state machines; its bytes are
+those of a deployed client's frames (``frame_overhead``). Secret: the table, which a trial has in one place. Known
+limits of the simulation: no connections, hence no dropouts and no transcript.
 """
 
 import asyncio
@@ -53,11 +47,14 @@ from parties.storage.files import write_atomic, write_json
 from secagg.graph import ThreatModel
 
 SECAGG_UP, SECAGG_DOWN = 4, 5
-"""Messages of a client in a session that is not signed."""
+"""Numbers of a client's messages, up and down, in an unsigned session."""
 
 
 async def run_simulation(trial: Trial, folder: RunFolder, *, progress: Progress) -> None:
-    """Simulate ``trial`` and write result.json, model and table into ``folder``. Raises StoreError, MechanismError."""
+    """Simulates ``trial`` and writes result.json, model and table into ``folder``.
+
+    Raises StoreError, MechanismError.
+    """
     config, settings = trial.config, settings_of(trial.config)
     section = flaim_section(config)
     write_atomic(folder.config, config.resolved_toml())
@@ -133,7 +130,7 @@ def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> Serv
 def frame_overhead(
     done: FlaimRound, client: int, settings: FlaimSettings, *, smallest: int
 ) -> tuple[int, int]:
-    """What frames and headers add to one participant's messages in a round without dropouts: (sent, received)."""
+    """Bytes of frames and headers for one participant in a round without dropouts: (sent, received)."""
     header = SIZE_BYTES + HEADER_BYTES
     up = down = header if done.round > 0 and settings.chosen else 0
     sums = [len(members) for members in sum_clients(done, settings) if client in members]
@@ -147,7 +144,7 @@ def frame_overhead(
 
 
 def sum_clients(done: FlaimRound, settings: FlaimSettings) -> list[tuple[int, ...]]:
-    """Who was asked for each sum of a round."""
+    """Returns the requested clients of each sum of a round."""
     if settings.grouping == "union" or done.round == 0:
         return [done.participants]
     everybody = [done.participants] if any(m.one_way for m in done.measurements) else []
@@ -188,7 +185,7 @@ FLAIM_TRIAL_OVERRIDES: Mapping[str, object] = {
     "flaim.address": None,
     **dict.fromkeys(("silos", *SILO_ALGORITHMS)),
 }
-"""What a trial changes in a config: it makes names and an address of its own, and is of this method."""
+"""A trial's changes of a config: the trial makes its own names and address, and has no other algorithm."""
 
 
 def flaim_request(
@@ -201,15 +198,15 @@ def flaim_request(
     seed: int,
     simulate: bool = False,
 ) -> TrialRequest:
-    """The request for the variant that the config has. Raises ConfigError where its tables are not FLAIM's."""
-    # Before a table is asked for in a way that FLAIM's commands have not.
+    """Returns the request for the config's variant. Raises ConfigError if its tables are not FLAIM's."""
+    # This check comes before errors that ask for options FLAIM's commands do not have.
     check_whole_rows(config)
     method = f"flaim-{flaim_section(config).variant}{'-simulated' if simulate else ''}"
     return TrialRequest(method, dataset, clients, partition, label, seed)
 
 
 def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False) -> RunFolder:
-    """The run folder, as ``open_run_folder``. Raises ConfigError where processes cannot run it, StoreError."""
+    """Opens the run folder, as ``open_run_folder``. Raises ConfigError if processes cannot run it, StoreError."""
     if check_flaim(trial.config, trial.workload).variant == ORACLE and not simulate:
         raise ConfigError(
             trial.config.source,
@@ -227,7 +224,7 @@ async def run_flaim(
     simulate: bool = False,
     processes: int | None = None,
 ) -> RunReport:
-    """Run ``trial`` in ``folder``; returns the report without utility.
+    """Runs ``trial`` in ``folder``; returns the report without utility.
 
     Raises as `parties.local.flaim_launcher.launch_flaim` and `parties.local.flaim.run_simulation`.
     """

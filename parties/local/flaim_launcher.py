@@ -1,10 +1,10 @@
-"""FLAIM on one machine: the server and all clients as processes, over mutual TLS on loopback.
+"""Launcher of a federation on one machine: the server and all clients as processes, over mutual TLS on loopback.
 
-Provides ``launch_flaim``: certificates and a port (``with_server``), the server, the clients, and their supervision
-(``run_federation_processes``); silos have these two, too. The server's failure ends the run with its message; a client
-that fails or is killed has dropped out, and the run goes on without it as far as the protocol allows. On any way out no
-process is left (`parties.local.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed
-when the run is finished. Known limits: one machine holds everything, so that a trial protects nobody.
+``launch_flaim`` makes certificates and a port (``with_server``), starts the server and the clients, and supervises them
+(``run_federation_processes``). Silos use the last two as well. The server's failure ends the run with its message; a
+client that fails or is killed has dropped out, and the run continues without it as far as the protocol allows. No
+process is left in any case (`parties.local.processes`). Secret: keys and tables in the run folder, in folders of mode
+0700; removed when the run is finished. Known limits: one machine holds everything, so that a trial protects nobody.
 """
 
 import asyncio
@@ -28,10 +28,12 @@ from parties.observability.events import WORKING, Progress
 SERVER = "server"
 FLAIM_COMMANDS = "flaim-server", "flaim-clients"
 MAX_SINGLE_CLIENT_PROCESSES = 8
-"""Up to so many clients have a process each."""
+"""Maximum number of clients with a process each."""
 _CLIENT_FILES, _OTHER_FILES = 6, 200
-"""That a client has open: its connection, and its ledger's lock, database and what SQLite has beside that; and a
-process besides."""
+"""Open files of a client, and of a process besides its clients.
+
+A client has its connection, its ledger's lock and database, and SQLite's side files.
+"""
 _GOODBYE_S = 10.0
 _CHILD_OPTIONS = ("--json", "--watch-stdin")
 _SHOWN_EVENTS = ("listening", "writing", "resumed", "algorithm", WORKING)
@@ -39,7 +41,7 @@ _SHOWN_EVENTS = ("listening", "writing", "resumed", "algorithm", WORKING)
 
 @dataclass(slots=True)
 class FlaimLaunchResult:
-    """A finished run: its config, how many processes played the clients, which of them failed, seconds to the start."""
+    """A finished run: its config, the number of client processes, the failed clients, seconds to the server's start."""
 
     config: Config
     processes: int
@@ -50,7 +52,7 @@ class FlaimLaunchResult:
 async def launch_flaim(
     trial: Trial, folder: RunFolder, *, processes: int | None, progress: Progress
 ) -> FlaimLaunchResult:
-    """Run ``trial`` in ``folder`` to its end; ``processes`` play the clients (None: one each, or a few).
+    """Runs ``trial`` in ``folder`` to its end, with ``processes`` for the clients (None: one each, or a few).
 
     Raises ChildFailed with the server's message, StoreError, CertificateError.
     """
@@ -79,10 +81,10 @@ async def run_federation_processes(
     *,
     progress: Progress,
 ) -> None:
-    """Start a server and the clients called ``names`` in the prepared ``folder``, by these two ``commands``.
+    """Runs a server and the clients called ``names`` in the prepared ``folder``, by the two ``commands``.
 
-    Until the server has ended well; no process is left on any way out. ``launched`` is told what happens, ``started``
-    is a `time.perf_counter`. Raises ChildFailed with the server's message.
+    Returns when the server has ended well; no process is left in any case. ``launched`` receives results and failures;
+    ``started`` is a `time.perf_counter`. Raises ChildFailed with the server's message.
     """
     run = _FederationProcesses(names, folder, commands, progress, launched)
     try:
@@ -92,9 +94,9 @@ async def run_federation_processes(
 
 
 def default_process_count(clients: int) -> int:
-    """One for each client where they are few, else as many as there are processors, at least two.
+    """One process for each client if they are few, else as many as processors, at least two.
 
-    More, where so many clients would need more files than a process may have open.
+    The number is larger if the clients of one process would exceed its limit of open files.
     """
     if clients <= MAX_SINGLE_CLIENT_PROCESSES:
         return clients
@@ -105,7 +107,7 @@ def default_process_count(clients: int) -> int:
 def with_server(
     config: Config, folder: RunFolder, section: FlaimSection | SilosSection, names: Sequence[str]
 ) -> Config:
-    """``config`` with the ``section``'s server on a free port here, these clients, and the folder's certificates."""
+    """Returns ``config`` with the ``section``'s server on a free local port, the clients ``names``, and TLS files."""
     certificates, server = folder.certificates.resolve(), section.server
     meeting = "silos" if isinstance(section, SilosSection) else "flaim"
     return config.override(
@@ -137,7 +139,7 @@ class _FederationProcesses:
     listening: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def play(self, started: float) -> None:
-        """Start the server, then the clients; watch until the server has ended well."""
+        """Starts the server, then the clients; watches until the server has ended well."""
         directory = self.folder.party(0)
         arguments = [
             self.commands[0],
@@ -157,7 +159,7 @@ class _FederationProcesses:
             if clients.done() and clients.exception() is not None and not serving.done():
                 await clients
             await serving
-            # They have been told goodbye and write their last lines.
+            # The clients have received the server's goodbye and write their last lines.
             await asyncio.wait((clients,), timeout=_GOODBYE_S)
         finally:
             for task in (serving, clients):
@@ -185,7 +187,7 @@ class _FederationProcesses:
             )
 
     async def _clients(self, server: Child) -> None:
-        """Start the clients' processes once the server listens, and watch them to their ends."""
+        """Starts the clients' processes once the server listens, and watches them to their ends."""
         await self.listening.wait()
         count = self.launched.processes
         watchers: list[asyncio.Task[None]] = []

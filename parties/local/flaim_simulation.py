@@ -1,11 +1,10 @@
 """FLAIM with all its clients in this process: for experiments, and as the reference of the deployed one.
 
-Provides ``simulate`` and ``FlaimOutcome``. Every brief, choice and layout is encoded and decoded as on the wire; with
-``secagg`` every sum is a session of the real state machines on packed messages. Without, sums are additions, which
-release the same numbers.
+``simulate`` encodes and decodes every brief, choice and layout as on the wire. With ``secagg`` every sum is a session
+of the real state machines on packed messages; without it sums are additions, which release the same numbers.
 
-Secret: the tables, which this process holds. Known limits: times are of one process and one thread, clients one after
-the other; bytes are those of the messages, without frames and TLS; with ``secagg`` False sums have no bytes.
+Secret: the tables, which this process holds. Known limits: times are of one process and one thread, with the clients
+one after the other; bytes are those of the messages, without frames and TLS; with ``secagg`` False sums have no bytes.
 """
 
 import hashlib
@@ -54,7 +53,7 @@ RandomStreams = Callable[..., RandomBytes]
 
 @dataclass(frozen=True, slots=True)
 class ClientRoundTraffic:
-    """Bytes of one participant in one round. ``secagg``: the part that is messages of secagg, in both directions."""
+    """Bytes of one participant in one round. ``secagg`` is the part of SecAgg's messages, in both directions."""
 
     round: int
     client: int
@@ -67,7 +66,7 @@ class ClientRoundTraffic:
 class FlaimOutcome:
     """A finished simulation. ``seconds`` by phase: choose, aggregate, estimate, and total.
 
-    ``single_choosers`` of ``result`` says how often a query had one chooser.
+    ``single_choosers`` of ``result`` counts the queries with one chooser.
     """
 
     model: Model
@@ -98,11 +97,13 @@ async def simulate(
 ) -> FlaimOutcome:
     """Runs FLAIM on one table of codes (rows, columns) for each client.
 
-    ``signed``: sums as against a server that may do anything, of which ``settings`` have the corrupt clients.
-    ``seed`` None: the operating system's randomness; a number: repeatable, for experiments only. ``threat``: what the
-    neighbour graph of a sum has to withstand. ``drops``: (round, client) is silent from that stage of the round's
-    sums on, None: from before it chooses. ``estimator`` is used in place of the one that the settings describe.
-    ``on_iteration`` is told how far a model's fit is.
+    Args:
+        signed: Sums as against a server that may do anything; ``settings`` have its corrupt clients.
+        seed: None for the operating system's randomness; a number for repeatable experiments only.
+        threat: Threat model of a sum's neighbour graph.
+        drops: (round, client) is silent from that stage of the round's sums on; None: from before its choice.
+        estimator: Replaces the estimator of the settings.
+        on_iteration: Receives the progress of a model's fit.
 
     Raises ``FlaimError`` if a table does not fit, and as ``run_flaim``.
     """
@@ -283,7 +284,7 @@ class _SimulatedFederation:
         return Sums(report.server.result, survivors, noise.deviation(len(survivors)))
 
     def _identities(self, request: SumRequest) -> list[Identity] | None:
-        """The keys that members sign with, where they do."""
+        """Signing keys of the members of a sum; None in unsigned sessions."""
         if self._everybody is None:
             return None
         return [Identity(self._streams("identity", k)(32)) for k in request.members]
@@ -291,7 +292,7 @@ class _SimulatedFederation:
     def _by_addition(
         self, layout: Layout, counts: Mapping[int, NDArray[np.int64]], noise: SumNoise
     ) -> Sums:
-        """What SecAgg gives, without it: for the server's noise from the same random bytes the same numbers."""
+        """SecAgg's result by addition. With the server's noise from the same random bytes the numbers are the same."""
         total = noise.scale * sum(counts.values(), np.zeros(layout.cells(self._workload), np.int64))
         kind = secagg_noise(noise)
         makers = [(k,) for k in counts] if kind.kind is NoiseKind.DISTRIBUTED else [()]
@@ -303,7 +304,7 @@ class _SimulatedFederation:
     def _plain(
         self, layout: Layout, counts: Mapping[int, NDArray[np.int64]], noise: SumNoise
     ) -> Sums | None:
-        """The counts of a query's one or two choosers go to the server as they are, four bytes a cell in a box."""
+        """Sum of the plain counts of a query's one or two choosers, four bytes a cell in a sealed box."""
         survivors = {k: vector for k, vector in counts.items() if self._survives(layout, k)}
         if not survivors:
             return None
@@ -313,7 +314,7 @@ class _SimulatedFederation:
         return self._by_addition(layout, survivors, noise)
 
     def _stage(self, layout: Layout, client: int) -> Stage | None:
-        """The first stage that a client is silent at; None if it left before."""
+        """The first stage at which a client is silent; None if it left before its choice."""
         return self._drops.get((layout.round, client), Stage.DONE)
 
     def _survives(self, layout: Layout, client: int) -> bool:
@@ -340,7 +341,10 @@ class _SimulatedFederation:
 def _threat(
     threat: ThreatModel | None, settings: FlaimSettings, everybody: int | None
 ) -> ThreatModel:
-    """The given threat, or one with the settings' corrupt clients. Raises ``ValueError`` if the two disagree."""
+    """Returns the given threat, or one with the settings' corrupt clients.
+
+    Raises ``ValueError`` if the two disagree.
+    """
     if threat is None:
         share = settings.corrupt / (everybody or settings.min_participants)
         return ThreatModel(corrupt=share if settings.noise == "distributed" else 0.05)
@@ -354,7 +358,7 @@ def _threat(
 
 
 def _streams(seed: int | None) -> RandomStreams:
-    """Random bytes for each label: the operating system's, or a keystream of its own from the seed and the label."""
+    """Random bytes for each label: the operating system's, or a keystream from the seed and the label."""
     if seed is None:
         return lambda *label: secrets.token_bytes
 

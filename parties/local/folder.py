@@ -1,7 +1,6 @@
-"""The run folder of a trial: new, or one that an interrupted run of the same request left.
+"""Run folder of a trial: new, or of an interrupted run of the same request.
 
-Provides ``RunFolder`` and ``default_run_folder``. Secret: keys, shares and tables below it until the run is finished,
-in folders of mode 0700.
+Secret: keys, shares and tables below it until the run is finished, in folders of mode 0700.
 """
 
 import os
@@ -16,24 +15,24 @@ from parties.storage.files import disk_errors, write_json
 SERVER_FOLDERS = ("0", "1", "2")
 """Names of the folders of DistAIM's servers."""
 REGISTRY_FILE = "register.sqlite"
-"""A trial's server has its register of studies in its folder."""
+"""File of a trial server's registry of studies, in its folder."""
 _MARK = "run.json"
 
 
 def default_run_folder(run_id: str) -> Path:
-    """Where a run's folder is if nobody says: runs/ID-TIME."""
+    """Default path of a run's folder: runs/ID-TIME."""
     return Path("runs") / f"{run_id}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 class RunFolder:
-    """The run folder. While a run is unfinished it also holds what a restart needs; ``finish`` removes that.
+    """The run folder. It also holds the files for a restart until `parties.local.assemble.tidy` removes them.
 
-    ``servers`` are the names of their folders below parties/.
+    ``servers`` are the names of the servers' folders below parties/.
 
-    parties/PID/        one server's folder each, mode 0700: store, transcript, costs, log
-    owners/             table, submission states and receipts, mode 0700
-    certificates/       the trial's own authority
-    run.json            which request this is, and whether it is finished
+        parties/PID/        one server's folder each, mode 0700: store, transcript, costs, log
+        owners/             table, submission states and receipts, mode 0700
+        certificates/       the trial's own authority
+        run.json            fingerprint of the request, and whether it is finished
     """
 
     def __init__(self, path: Path, servers: Sequence[str] = SERVER_FOLDERS) -> None:
@@ -43,38 +42,38 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """The resolved config."""
+        """Path of the resolved config."""
         return self.path / "config.toml"
 
     @property
     def certificates(self) -> Path:
-        """Certificates and keys of the trial."""
+        """Path of the trial's certificates and keys."""
         return self.path / "certificates"
 
     @property
     def owners(self) -> Path:
-        """What the owners' process needs."""
+        """Path of the owners' process's files."""
         return self.path / "owners"
 
     def party(self, pid: int) -> Path:
-        """One server's folder."""
+        """Path of one server's folder."""
         return self.path / "parties" / self.servers[pid]
 
     @property
     def parties(self) -> tuple[Path, ...]:
-        """The servers' folders."""
+        """Paths of the servers' folders."""
         return tuple(self.party(pid) for pid in range(len(self.servers)))
 
     @property
     def finished(self) -> bool:
-        """Whether the folder holds a finished run. Raises StoreError where that cannot be told."""
+        """True if the folder holds a finished run. Raises StoreError if its mark cannot be read."""
         mark = self._read_mark()
         return mark is not None and mark.get("finished") is True
 
     def open(self, fingerprint: str) -> None:
-        """Make the folder, or take up an interrupted run of the same request (then ``resumed`` is true).
+        """Creates the folder, or opens that of an interrupted run of the same request (``resumed`` is then true).
 
-        Raises StoreError, and changes nothing, where the folder holds anything else or cannot be written.
+        Raises StoreError, and changes nothing, if the folder holds anything else or cannot be written.
         """
         mark = self._read_mark()
         if mark is None and self.path.exists() and any(self._entries()):
@@ -93,7 +92,7 @@ class RunFolder:
         with disk_errors(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
             if mark is None:
-                # First of all: the same command takes up whatever comes after.
+                # The mark comes first, so that the same command can resume from any later point.
                 self._write_mark(fingerprint, finished=False)
             for folder in (*self.parties, self.owners):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +100,7 @@ class RunFolder:
                 folder.chmod(0o700)
 
     def finish(self, fingerprint: str) -> None:
-        """Mark the run as finished. Raises StoreError."""
+        """Marks the run as finished. Raises StoreError."""
         self._write_mark(fingerprint, finished=True)
 
     def _entries(self) -> list[str]:

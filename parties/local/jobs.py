@@ -1,7 +1,7 @@
-"""What the launcher tells the processes that play a trial's owners, and what they leave for it.
+"""Jobs from the launcher to the processes of a trial's owners, and the owners' receipts.
 
-Provides ``OwnersJob`` and ``SilosJob``, which the launcher writes and the processes read; ``append_receipt`` and
-``read_receipts``. Nothing here is secret but the tables, which the job names.
+The launcher writes ``OwnersJob`` or ``SilosJob``, and the processes read it. Nothing here is secret but the tables,
+which a job names.
 """
 
 import json
@@ -14,14 +14,14 @@ from parties.foundation.errors import StoreError
 from parties.storage.files import write_json
 
 CONCURRENT_OWNERS = 8
-"""How many owners of one process are at work at once."""
+"""Maximum number of owners of one process at work at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticipantsJob:
     """Paths: the ``config``, and folders of ``certificates`` (NAME.crt and NAME.key) and the owners' own ``states``.
 
-    ``receipts`` is appended to, ``budget`` is the file that they charge, ``names`` (clients,) are the owners.
+    ``receipts`` is a file to append to, ``budget`` the file that the owners charge, ``names`` (clients,) the owners.
     """
 
     config: str
@@ -32,12 +32,12 @@ class ParticipantsJob:
     names: tuple[str, ...]
 
     def write(self, path: Path) -> None:
-        """Write the job for ``read``. Raises StoreError."""
+        """Writes the job for ``read``. Raises StoreError."""
         write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The job that ``write`` wrote. Raises StoreError where it is missing or damaged."""
+        """Returns the job of ``write``. Raises StoreError if it is missing or damaged."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             return cls(**{**fields, "names": tuple(fields["names"])})
@@ -45,7 +45,7 @@ class ParticipantsJob:
             raise StoreError(path, f"is not a job for data owners: {error}") from error
 
     def files_of(self, name: str) -> CertificateFiles:
-        """The certificate files of the owner called ``name``."""
+        """Returns the certificate files of the owner called ``name``."""
         folder = Path(self.certificates)
         return CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
@@ -54,7 +54,8 @@ class ParticipantsJob:
 class OwnersJob(ParticipantsJob):
     """``codes`` int32 (rows, columns) and ``owners`` int32 (rows,), an index into the names, are .npy files.
 
-    ``capacity`` is what each declares; None: some more rows than it has (`parties.local.participants`).
+    ``capacity`` is each owner's declared number of rows; None: somewhat more than its rows
+    (`parties.local.participants`).
     """
 
     codes: str
@@ -70,20 +71,20 @@ class SilosJob(ParticipantsJob):
 
 
 class ReceiptDocument(Protocol):
-    """What an owner is left with."""
+    """An owner's receipt."""
 
     def to_dict(self) -> dict[str, object]:
-        """For programs."""
+        """Returns the receipt as a JSON object."""
 
 
 def append_receipt(path: Path, receipt: ReceiptDocument) -> None:
-    """One more line for ``read_receipts``."""
+    """Appends one line for ``read_receipts``."""
     with path.open("ab") as file:
         file.write(json.dumps(receipt.to_dict()).encode() + b"\n")
 
 
 def read_receipts(path: Path) -> dict[str, dict[str, object]]:
-    """Receipts by client; a torn last line, which a crash leaves, is not one."""
+    """Returns receipts by client; ignores a torn last line, which a crash leaves."""
     receipts: dict[str, dict[str, object]] = {}
     if path.exists():
         for line in path.read_bytes().split(b"\n")[:-1]:

@@ -1,12 +1,12 @@
-"""A whole run on one machine: three compute servers and all data owners as processes, over mutual TLS on loopback.
+"""Launcher of a DistAIM run on one machine: servers and owners as processes, over mutual TLS on loopback.
 
-Provides ``launch``: certificates and ports, the three servers, the owners, and their supervision. If one process
-fails the rest are stopped and its message is the error; on any way out no process is left
-(`parties.local.processes`). A folder left by an interrupted run is taken up: servers go on after their last finished
+``launch`` makes certificates and ports, starts three servers and a process for all data owners, and supervises them. If
+one process fails, the others are stopped and its message is the error; no process is left in any case
+(`parties.local.processes`). The folder of an interrupted run is resumed: servers continue after their last finished
 round, owners without a receipt submit.
 
 Secret: keys, shares and tables in the run folder, in folders of mode 0700; removed when the run is finished. Known
-limits: one machine holds everything, so that a trial protects nobody; ports are chosen a moment before they are used.
+limits: one machine holds everything, so that a trial protects nobody; ports are chosen a moment before their use.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from parties.storage.files import disk_errors, write_atomic
 
 SERVER_NAMES = ("party-0", "party-1", "party-2")
 _CAUSE_S = 2.0
-"""How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
+"""Wait for other servers' messages after a failure, in seconds: the message with the cause may come later."""
 _PEER_LOSS_RANK = 3
-"""How little the lack of a server that has gone itself says about the cause."""
+"""Rank of a failure by the loss of a server that has itself ended: the least informative one."""
 _DRAWING_MODULE = "parties.report.html"
 _FORWARDED_EVENTS = (
     "recording",
@@ -48,12 +48,12 @@ _FORWARDED_EVENTS = (
     "resumed",
     WORKING,
 )
-"""Events of party 0 that the launcher's own user is told."""
+"""Events of server 0 that the launcher passes to its user."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """A finished run: the config that its processes used, and seconds until the three servers were connected."""
+    """A finished run: the config of its processes, and seconds until the three servers were connected."""
 
     config: Config
     setup_s: float
@@ -62,7 +62,7 @@ class LaunchResult:
 async def launch(
     trial: Trial, folder: RunFolder, *, progress: Progress, children: Children | None = None
 ) -> LaunchResult:
-    """Run ``trial`` in ``folder`` to its end, by ``children`` that are held already.
+    """Runs ``trial`` in ``folder`` to its end, by ``children`` if they are held already.
 
     Raises ChildFailed with the message of the process that failed first, StoreError, CertificateError.
     """
@@ -79,7 +79,10 @@ async def launch(
 
 
 def prepare(trial: Trial, folder: RunFolder) -> Config:
-    """Write config, certificates and the owners' job; what an interrupted run left of them stays. Raises StoreError."""
+    """Writes config, certificates and the owners' job; keeps the certificates of an interrupted run.
+
+    Raises StoreError.
+    """
     return prepare_trial(trial, folder, SERVER_NAMES, with_servers)
 
 
@@ -89,7 +92,7 @@ def prepare_trial(
     servers: Sequence[str],
     configure: Callable[[Trial, RunFolder], Config],
 ) -> Config:
-    """As ``prepare``, for ``servers`` of these names; ``configure`` gives the config with their addresses."""
+    """Does the work of ``prepare`` for ``servers`` of these names; ``configure`` makes the config with addresses."""
     with disk_errors(folder.path):
         prepare_certificates(folder, servers, trial.names)
         config = configure(trial, folder)
@@ -113,7 +116,7 @@ def prepare_trial(
 
 
 def prepare_certificates(folder: RunFolder, servers: Sequence[str], clients: Sequence[str]) -> None:
-    """The folder's certificates, all of them or none, unless they are there."""
+    """Creates the folder's certificates, all or none, unless they exist."""
     if not folder.certificates.exists():
         partial = folder.certificates.with_name("certificates.partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -123,12 +126,12 @@ def prepare_certificates(folder: RunFolder, servers: Sequence[str], clients: Seq
 
 
 def receipts_path(folder: RunFolder) -> Path:
-    """Where the owners' receipts are."""
+    """Path of the owners' receipts."""
     return folder.owners / "receipts.jsonl"
 
 
 def with_servers(trial: Trial, folder: RunFolder) -> Config:
-    """The config with three servers on free ports of this machine and the trial's certificates."""
+    """Returns the config with three servers on free ports of this machine and the trial's certificates."""
     ports = free_ports(6)
     parties = [
         {
@@ -150,7 +153,10 @@ def with_servers(trial: Trial, folder: RunFolder) -> Config:
 
 
 def _public_keys(folder: RunFolder) -> dict[str, dict[str, str]]:
-    """By server; of an interrupted run as its config has them, for a server that had ended keeps no sealing key."""
+    """Public keys by server.
+
+    For an interrupted run they come from its config, since an ended server keeps no sealing key.
+    """
     if folder.config.exists():
         known = load_config(folder.config).require_parties()
         return {party.name: {"key": party.key, "seal": party.seal} for party in known}
@@ -163,9 +169,9 @@ def _public_keys(folder: RunFolder) -> dict[str, dict[str, str]]:
 async def _run_processes(
     folder: RunFolder, children: Children, connected: list[float], progress: Progress
 ) -> None:
-    """Let everybody begin in order and watch it until the three servers have ended well.
+    """Starts all processes in order and watches them until the three servers have ended well.
 
-    Notes in ``connected`` when they had found one another.
+    Appends the time of the servers' connection to ``connected``.
     """
 
     def on_event(pid: int, name: str) -> None:
@@ -174,7 +180,7 @@ async def _run_processes(
         elif name == "connected" and pid == 0:
             connected.append(time.perf_counter())
         elif name == "round-done" and pid == 0 and not drawing.is_set():
-            # What draws the report takes a while to import, and this process has nothing else to do.
+            # The drawing module imports slowly, and this process is idle meanwhile.
             drawing.set()
             threading.Thread(target=import_module, args=(_DRAWING_MODULE,), daemon=True).start()
 
@@ -203,7 +209,7 @@ def _pids(children: Sequence[Child]) -> str:
 async def _watch_server(
     child: Child, pid: int, on_event: Callable[[int, str], None], progress: Progress
 ) -> None:
-    """Pass on a server's events until it ends; party 0 speaks for all three. Raises ChildFailed."""
+    """Handles a server's events until it ends; forwards those of server 0 alone. Raises ChildFailed."""
     async for event in child.events():
         name, text = str(event["event"]), str(event.get("text", ""))
         on_event(pid, name)
@@ -220,7 +226,7 @@ async def _watch_server(
 async def _run_owners_process(
     folder: RunFolder, children: Children, listening: Sequence[asyncio.Event], progress: Progress
 ) -> None:
-    """Once all servers listen, let the owners submit, then tell the servers that no more will come."""
+    """Lets the owners submit once all servers listen, then tells the servers that no more owners will come."""
     child = children.owners
     child.begin()
     for ready in listening:
@@ -246,7 +252,7 @@ async def _check_end(child: Child) -> None:
 
 
 class _FailedChild(ChildFailed):
-    """A child has failed; which one."""
+    """Failure of a child process, with the process."""
 
     def __init__(self, child: Child, status: Status) -> None:
         super().__init__(child.describe_end(), status)
@@ -254,26 +260,26 @@ class _FailedChild(ChildFailed):
 
 
 async def _wait_for_all(watchers: Sequence[asyncio.Task[None]], servers: Sequence[Child]) -> None:
-    """Until every watcher has ended. Raises the failure that names the cause, if one has failed."""
+    """Waits until every watcher has ended. After a failure, raises the failure that best names the cause."""
     done, pending = await asyncio.wait(watchers, return_when=asyncio.FIRST_EXCEPTION)
     if not any(task.exception() for task in done):
         return
-    # A server that lost its peer may be heard before the peer: wait a little for who has more to say.
+    # The message of a server that lost its peer may come before the peer's own: wait a little for it.
     more, _ = await asyncio.wait(pending, timeout=_CAUSE_S) if pending else (set(), set())
     failures = [error for task in (*done, *more) if (error := task.exception()) is not None]
     first = min(failures, key=lambda error: _rank(error, servers))
     silent = [server.name for server in servers if server.running]
     if _rank(first, servers) == _PEER_LOSS_RANK and len(silent) == 1:
-        # The others waited for one another, one of them for it.
+        # The others waited for one another, and one of them for the silent server.
         raise ChildFailed(f"{silent[0]} is there and silent; {first}", Status.NETWORK) from first
     raise first
 
 
 def _rank(error: BaseException, servers: Sequence[Child]) -> int:
-    """What says most about the cause comes first.
+    """Rank of a failure by its information on the cause; the lowest is the most informative.
 
-    Killed from outside; any failure of its own; the lack of a server that is still there and silent; of another
-    (``_PEER_LOSS_RANK``).
+    0: killed from outside. 1: any failure of its own. 2: loss of a server that still runs, silently. 3: loss of another
+    server (``_PEER_LOSS_RANK``).
     """
     if not isinstance(error, _FailedChild):
         return 1

@@ -1,6 +1,6 @@
-"""The methods of `syncret run`: DistAIM by real processes, and central AIM in this one.
+"""Methods of `syncret run`: DistAIM by real processes, and central AIM in this process.
 
-Provides ``trial_from_tables``, ``open_method_folder`` and ``run_method``. Secret: the trial's table.
+Secret: the trial's table.
 """
 
 import time
@@ -25,9 +25,9 @@ from parties.session.owner import Table
 def trial_from_tables(
     table: Table | Mapping[str, Table], config: Config, request: TrialRequest
 ) -> Trial:
-    """The trial on a table that is somewhere, or on those of its sources by name.
+    """Returns the trial on one table, or on its sources' tables by name.
 
-    Raises as ``load_trial`` and ``load_linked_trial``, and DataError where a table cannot be read.
+    Raises as ``load_trial`` and ``load_linked_trial``, and DataError if a table cannot be read.
     """
     if isinstance(table, Mapping):
         located = {name: LocatedTable(t.text(), t.source.shown) for name, t in table.items()}
@@ -43,8 +43,8 @@ def trial_from_tables(
 
 
 def open_method_folder(trial: Trial, out: Path | None) -> RunFolder:
-    """The run folder, as ``open_run_folder``. Raises ConfigError where the run cannot work, StoreError."""
-    # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
+    """Opens the run folder, as ``open_run_folder``. Raises ConfigError if the run cannot work, StoreError."""
+    # Servers refuse a noise that cannot be sampled as well; this check comes before the folder exists.
     make_plan(trial.config, trial.workload)
     return open_run_folder(trial, out, SERVER_FOLDERS)
 
@@ -52,11 +52,10 @@ def open_method_folder(trial: Trial, out: Path | None) -> RunFolder:
 async def run_method(
     trial: Trial, folder: RunFolder, progress: Progress, *, children: Children | None = None
 ) -> RunReport:
-    """Run ``trial`` in ``folder`` by the method that it asks for; returns the report without utility.
+    """Runs ``trial`` in ``folder`` by the requested method; returns the report without utility.
 
-    ``children``: DistAIM's processes, where they are held already.
-
-    Raises as `parties.local.launcher.launch` and `parties.local.central.run_central`.
+    ``children`` are DistAIM's processes, if they are held already. Raises as `parties.local.launcher.launch` and
+    `parties.local.central.run_central`.
     """
     if trial.request.method == "aim":
         return await run_central(trial, folder, progress=progress)

@@ -1,21 +1,14 @@
-"""A trial's data owners: one process that plays all of them, each as a real upload over mutual TLS.
+"""Participants of a trial in shared processes: DistAIM's owners, FLAIM's clients, silos.
 
-Provides ``run_owners``. Every owner has a certificate, a table and a submission of its own; only the process is shared.
-Owners whose receipt is there already do nothing, and one that was cut off sends the same submission again. Secret: the
-tables and the owners' seeds, in files of mode 0600 below the run folder, removed when the run is finished. Known
-limits: the process counts and shares for one owner at a time, a few uploads overlap.
+Every participant has a connection over mutual TLS, a certificate, a table and a state of its own; only the process is
+shared, and the messages are the same as from a process each. ``run_owners`` plays all of DistAIM's owners in one
+process; owners with a receipt are done, and an interrupted owner sends the same submission again. ``run_flaim_clients``
+and ``run_silo_clients`` play a share of the clients or silos: the launcher starts one process each for few
+participants, and otherwise a few processes, since a hundred processes are of no use to a machine with two processors.
 
-Several clients of a FLAIM trial in one process: each with its own TLS connection, certificate, ledger and rows.
-
-Provides ``run_flaim_clients``, and ``run_each_participant``, which silos have, too. A hundred processes are no use to a
-machine with two processors: the launcher starts one process a client where there are few, and otherwise a few processes
-that play a share of them each. What a client sends is the same. Secret: the tables, which a trial has in one place.
-Known limits: one event loop; counting runs in threads.
-
-Several silos of a trial in one process: each with its own TLS connection, certificate, ledger and table.
-
-Provides ``run_silo_clients``. Secret: the tables, which a trial has in one place. Known limits: one event loop; silos
-compute in threads.
+Secret: the tables, which a trial has in one place, and the owners' seeds, in files of mode 0600 below the run folder,
+removed when the run is finished. Known limits: one event loop; ``run_owners`` counts and shares for one owner at a
+time, and a few uploads overlap; FLAIM's clients and silos compute in threads.
 """
 
 import asyncio
@@ -59,9 +52,9 @@ _CONFIRMATION_POLL_S = 0.5
 
 
 async def run_owners(path: Path, *, progress: Progress) -> None:
-    """Submit for every owner of the job at ``path`` that has no receipt yet.
+    """Submits for every owner of the job at ``path`` that has no receipt yet.
 
-    Raises SubmitError, after everyone has tried, with the first failure and how many there were.
+    Raises SubmitError, after all owners have tried, with the first failure and the number of failures.
     """
     job = OwnersJob.read(path)
     receipts_path = Path(job.receipts)
@@ -110,7 +103,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
 async def _await_confirmation(
     receipt: Submitted, config: Config, files: CertificateFiles, state: Path
 ) -> Submitted:
-    """The receipt once all three servers have confirmed it: a trial's servers are all there. Raises SubmitError."""
+    """Waits until all three servers have confirmed the receipt, since a trial's servers all run. Raises SubmitError."""
     if receipt.first_round is None:
         return receipt
     with contextlib.suppress(TimeoutError):
@@ -127,9 +120,10 @@ async def _await_confirmation(
 
 
 def trial_capacity(rows: int, declared: int | None, bound: int) -> int:
-    """What an owner of so many rows declares: in earnest what it knows from elsewhere, such as its beds.
+    """Returns the declared number of rows of an owner with ``rows`` rows.
 
-    Here, where nothing else was ``declared``, its rows rounded up to two digits; at most the run's ``bound``.
+    In a real study an owner declares a public figure, such as its beds. A trial without a ``declared`` figure uses the
+    owner's rows rounded up to two digits, at most the run's ``bound``.
     """
     return capacity_for(rows, bound) if declared is None else min(declared, bound)
 
@@ -161,7 +155,7 @@ def _truncate_torn_line(path: Path) -> None:
 
 
 async def run_flaim_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
-    """Play those clients of the job at ``path`` whose number is i modulo n, for ``share`` (i, n), to the run's end.
+    """Plays the clients of the job at ``path`` with number i modulo n, for ``share`` (i, n), to the run's end.
 
     Raises as ``run_each_participant``.
     """
@@ -197,9 +191,9 @@ async def run_each_participant(
     who: str,
     progress: Progress,
 ) -> None:
-    """Those owners of ``job`` whose number is i modulo n, for ``share`` (i, n), ``take_part`` at once, each for itself.
+    """Runs ``take_part`` at once for the owners of ``job`` with number i modulo n, for ``share`` (i, n).
 
-    Raises ChildFailed, after everyone has ended, with the first failure and how many there were.
+    Raises ChildFailed, after all have ended, with the first failure and the number of failures.
     """
     raise_file_limit()
     limit_tls_reads()
@@ -210,7 +204,7 @@ async def run_each_participant(
         name = job.names[index]
         try:
             receipt = await take_part(index, name)
-        except Exception as error:  # noqa: BLE001  # One owner's failure is not the others'.
+        except Exception as error:  # noqa: BLE001  # One owner's failure does not stop the others.
             failures.append((name, error))
             progress.event("client-failed", f"{name}: {describe(error).message}", client=name)
             return
@@ -230,7 +224,7 @@ async def run_each_participant(
 
 
 async def run_silo_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
-    """Play those silos of the job at ``path`` whose number is i modulo n, for ``share`` (i, n), to the run's end.
+    """Plays the silos of the job at ``path`` with number i modulo n, for ``share`` (i, n), to the run's end.
 
     Raises as `parties.local.participants.run_each_participant`.
     """

@@ -1,14 +1,15 @@
 """Splits of one table into the tables of K data owners, for trials and benchmarks.
 
-Provides `iid`, `label_skew` and `clustering`, and `partition_rows`, which picks one of them by its name on the
-command line. Every row goes to exactly one owner, and every owner gets at least one row where there are as many; where
-there are fewer, some have none, which is a table like any other.
+`partition_rows` selects `iid`, `label_skew` or `clustering` by its name on the command line. Every row goes to exactly
+one owner, and every owner gets at least one row if there are enough rows; otherwise some owners have an empty table,
+which is valid.
 
-Secret: nothing; this runs where the whole table is at hand already. The randomness is public: one seed, one split.
+Secret: nothing; this code runs where the whole table is available already. The randomness is public: one seed, one
+split.
 
-Which embedding `clustering` uses never depends on what happens to be installed, since two machines would then
-report different errors for one command. The default, `svd_embedding`, needs NumPy only; the FLAIM paper's UMAP is
-chosen by name (`umap_embedding`, from the bench extra), and `Partition.note` says which one it was.
+The embedding of `clustering` never depends on the installed packages, since two machines would then report different
+errors for one command. The default, `svd_embedding`, needs NumPy only; the FLAIM paper's UMAP is selected by name
+(`umap_embedding`, from the bench extra), and `Partition.note` names the used one.
 
 Source: FLAIM paper, section 5 (clustering; Dirichlet label skew). Known limits: floating-point sums differ between
 machines in the last bits, so a row between two clusters may go either way; UMAP differs between its versions.
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 from mechanisms.sampling import PublicGenerator, public_generator
 
 PARTITIONS = ("iid", "label-skew", "clustering")
-"""The names `partition_rows` knows."""
+"""Names for `partition_rows`."""
 
 Embedding = Callable[[NDArray[np.int32], Sequence[int], int], NDArray[np.float64]]
-"""From coded rows (rows, columns), the columns' sizes and a seed to points (rows, dimensions)."""
+"""Function from coded rows (rows, columns), the columns' sizes and a seed to points (rows, dimensions)."""
 
 _BLOCK_ELEMENTS = 1 << 24
 """Largest intermediate array, in elements: 128 MB of 8-byte floats."""
@@ -35,9 +36,9 @@ _LLOYD_STEPS = 50
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """Who owns which row: `owners` (rows,) holds a client index in [0, clients) for each row.
+    """Owner of each row: `owners` (rows,) holds a client index in [0, clients) for each row.
 
-    Raises ValueError when an index is out of range or there is no client.
+    Raises ValueError if an index is out of range or there is no client.
     """
 
     kind: str
@@ -59,7 +60,7 @@ class Partition:
         return np.bincount(self.owners, minlength=self.clients).astype(np.int64)
 
     def rows_of(self, client: int) -> NDArray[np.int64]:
-        """Row numbers of one client, ascending. Raises ValueError for an index out of range."""
+        """Returns the row numbers of one client, ascending. Raises ValueError for an index out of range."""
         if not 0 <= client < self.clients:
             raise ValueError(f"client {client} is outside [0, {self.clients})")
         return np.flatnonzero(self.owners == client).astype(np.int64)
@@ -75,7 +76,7 @@ def partition_rows(
     label: int | None = None,
     beta: float = 0.1,
 ) -> Partition:
-    """The split called `kind` of coded rows (rows, columns); `label` is a column number, by default the last.
+    """Returns the split called `kind` of coded rows (rows, columns); `label` is a column number, by default the last.
 
     Raises ValueError for an unknown kind, a label that is no column, or no rows.
     """
@@ -92,7 +93,7 @@ def partition_rows(
 
 
 def iid(rows: int, *, clients: int, seed: int) -> Partition:
-    """A random split into parts whose sizes differ by one at most.
+    """Returns a random split into parts with sizes that differ by one at most.
 
     Raises ValueError for no rows.
     """
@@ -106,15 +107,15 @@ def iid(rows: int, *, clients: int, seed: int) -> Partition:
 def label_skew(
     labels: NDArray[np.int32], *, clients: int, seed: int, beta: float = 0.1
 ) -> Partition:
-    """For each class of `labels` (rows,), clients get shares of its rows drawn from Dirichlet(beta, ..., beta).
+    """Gives clients shares of each class of `labels` (rows,), drawn from Dirichlet(beta, ..., beta).
 
-    The smaller `beta`, the more a class sits with few clients; beta -> infinity is the iid split. A client that would
-    be left without a row takes one from the client that has most, if that has another one.
+    The smaller `beta`, the more a class is concentrated at few clients; beta -> infinity is the iid split. A client
+    without a row takes one from the client that has most, if that has another one.
 
     Raises ValueError for no rows or a beta that is not positive or 1e300 and more.
     """
     _check_counts(len(labels), clients)
-    # Above that, NumPy's shares overflow.
+    # Above 1e300 NumPy's shares overflow.
     if not 0 < beta < 1e300:
         raise ValueError(f"beta is {beta}; expected a positive number below 1e300")
     rng = public_generator(seed)
@@ -139,9 +140,9 @@ def clustering(
     seed: int,
     embedding: Embedding | None = None,
 ) -> Partition:
-    """Rows that resemble one another go to one client: k-means with one cluster per client on an embedding of the rows.
+    """Gives similar rows to one client: k-means with one cluster per client on an embedding of the rows.
 
-    `codes` is (rows, columns), `sizes` the number of codes of each column. `embedding` is `svd_embedding` unless given.
+    `codes` is (rows, columns), `sizes` the number of codes of each column. `embedding` is `svd_embedding` by default.
     Raises ValueError for no rows.
     """
     _check_counts(len(codes), clients)
@@ -157,8 +158,8 @@ def svd_embedding(
 ) -> NDArray[np.float64]:
     """Principal components of the one-hot rows, (rows, at most `dimensions`).
 
-    Computed as eigenvectors of the one-hot columns' covariance, so memory stays at a block of rows. Linear, unlike
-    UMAP: it sees pairwise dependence between columns only. `seed` is not used.
+    They are the eigenvectors of the one-hot columns' covariance, so memory stays at a block of rows. Linear, unlike
+    UMAP: only pairwise dependence between columns has an effect. `seed` is not used.
     """
     del seed
     offsets = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
@@ -180,7 +181,7 @@ def umap_embedding(
 ) -> NDArray[np.float64]:
     """The FLAIM authors' choice: UMAP of the integer codes to (rows, 2), 15 neighbours, minimum distance 0.1.
 
-    Raises ImportError, with what to install, when the bench extra is missing.
+    Raises ImportError, with the missing package, if the bench extra is not installed.
     """
     del sizes
     try:
@@ -190,7 +191,7 @@ def umap_embedding(
             "the UMAP embedding needs the bench extra: pip install -c constraints.txt -e '.[bench]'"
         )
         raise ImportError(message) from error
-    # One thread, since UMAP repeats itself only then.
+    # One thread: UMAP is reproducible only then.
     reducer = umap.UMAP(n_neighbors=15, min_dist=0.1, random_state=seed, n_jobs=1)
     return np.asarray(reducer.fit_transform(codes.astype(np.float32)), dtype=np.float64)
 
@@ -211,7 +212,7 @@ def _one_hot(
 
 
 def _give_everyone_a_row(owners: NDArray[np.int32], clients: int) -> None:
-    """Move one row from the largest client to each client that has none, as long as that has two, in place."""
+    """Moves one row from the largest client to each client without one, in place, while the largest has two."""
     sizes = np.bincount(owners, minlength=clients)
     for client in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())

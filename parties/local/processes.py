@@ -1,11 +1,12 @@
 """Child processes that cannot outlive their parent, and stopping on request.
 
 ``Child`` starts a process in a session of its own with a pipe on its standard input. The pipe carries commands, one a
-line, and its end, which the operating system delivers even when the parent is killed outright, tells the child to stop:
-no orphans. ``Supervision`` is the child's end of that pipe together with SIGINT and SIGTERM. Nothing here is secret.
+line. The end of the pipe, which the operating system delivers even when the parent is killed, tells the child to stop,
+so that no orphans remain. ``Supervision`` is the child's end of that pipe together with SIGINT and SIGTERM. Nothing
+here is secret.
 
-A child's imports take half a second. One that is ``held`` is started before there is anything for it to do: it imports,
-and does nothing until it is told to ``begin`` (``await_begin`` is its end of that).
+A child's imports take half a second. A ``held`` child is started before it has work: it imports its modules and waits
+for ``begin`` (``await_begin`` is the child's end of that).
 """
 
 import asyncio
@@ -25,16 +26,16 @@ from parties.observability.failure_causes import Obstacle, obstacle_of
 from parties.observability.systemd import is_supervised, notify, without_supervisor
 
 STOP_GRACE_S = 3.0
-"""How long a child may take to stop after SIGTERM before it is killed."""
+"""Seconds from SIGTERM to a child until SIGKILL."""
 HARD_EXIT_S = 8.0
-"""How long an orderly stop may take in the process itself."""
+"""Maximum duration of an orderly stop in the process itself, in seconds."""
 HELD_OPTION = "--held"
 _LOG_TAIL_BYTES = 4000
 _POLL_S = 0.005
 
 
 class Child:
-    """A running process ``name``, its JSON events on standard output, its other output in the file ``log``."""
+    """A running process ``name`` with JSON events on standard output; other output goes to the file ``log``."""
 
     def __init__(self, name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.name = name
@@ -42,42 +43,42 @@ class Child:
         self._process = process
         self.failure: tuple[Status, str] | None = None
         self.obstacle: Obstacle | None = None
-        """The cause of that, by its own account."""
+        """Cause of the failure, by the child's own account."""
         self.blamed_server: int | None = None
-        """The server that it failed for the lack of, by its own account."""
+        """Index of the server whose loss made the child fail, by its own account."""
 
     @classmethod
     def start(
         cls, name: str, arguments: Sequence[str], *, log: Path, pass_fds: Sequence[int] = ()
     ) -> "Child":
-        """Run ``python -m parties ARGUMENTS``; ``pass_fds`` are descriptors that it shares.
+        """Runs ``python -m parties ARGUMENTS``; ``pass_fds`` are shared descriptors.
 
-        Raises OSError where it or its log cannot be started.
+        Raises OSError if the process or its log cannot be started.
         """
         with log.open("ab") as output:
             return cls(name, _run(arguments, output, pass_fds), log)
 
     @classmethod
     def held(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
-        """As ``start``, but it waits for ``begin``, and ``log`` need not be possible before. Raises OSError."""
+        """Starts a child that waits for ``begin``; ``log`` need not be writable before that. Raises OSError."""
         return cls(name, _run([*arguments, HELD_OPTION], None), log)
 
     def begin(self) -> None:
-        """Let one that is held do its work, with its other output in its log."""
+        """Lets a held child do its work, with its other output in its log."""
         self.command(str(self.log.absolute()))
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Process id."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet, as far as is known."""
+        """True if the process has not ended yet, as far as is known."""
         return self._process.poll() is None
 
     async def events(self) -> AsyncIterator[Mapping[str, object]]:
-        """Its events until its output ends; a line that is no event goes to the log."""
+        """Yields events until the child's output ends; a line that is no event goes to the log."""
         stream = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stream), self._process.stdout
@@ -101,21 +102,21 @@ class Child:
             self.obstacle = obstacle_of(event.get("cause"), event.get("detail"))
 
     def command(self, line: str) -> None:
-        """Send a command line; ignored where the child has gone."""
+        """Sends a command line; does nothing if the child has ended."""
         stream = self._process.stdin
         if stream is not None and self.running:
             with contextlib.suppress(ConnectionError):
                 stream.write(line.encode() + b"\n")
 
     async def wait(self) -> int:
-        """Its exit status, negative for a signal."""
-        # It is asked for when the child's output has ended, so not for long.
+        """Returns the exit status, negative for a signal."""
+        # The caller waits after the child's output has ended, so the loop is short.
         while (status := self._process.poll()) is None:  # noqa: ASYNC110  # A process sets no event.
             await asyncio.sleep(_POLL_S)
         return status
 
     def describe_end(self) -> str:
-        """Why it ended: its own last message, or how the operating system ended it."""
+        """Cause of the end: the child's own last message, or the signal or status."""
         code = self._process.poll()
         if self.failure is not None:
             return f"{self.name}: {self.failure[1]}"
@@ -129,7 +130,7 @@ class Child:
         return ""
 
     async def stop(self) -> None:
-        """End it: SIGTERM, a short grace, SIGKILL (which reaches a stopped process, too)."""
+        """Ends the child: SIGTERM, a short grace, SIGKILL (which reaches a stopped process, too)."""
         if self.running:
             self._process.terminate()
             try:
@@ -140,7 +141,7 @@ class Child:
         self._close()
 
     def kill(self) -> None:
-        """End it at once, where nothing waits for its answer."""
+        """Kills the child at once, if nothing waits for its answer."""
         if self.running:
             self._process.kill()
             self._process.wait()
@@ -153,9 +154,9 @@ class Child:
 
 
 def await_begin() -> None:
-    """In a child that is held: until its parent lets it begin. Ends the process where the parent is gone."""
+    """Waits, in a held child, for the parent's ``begin``. Ends the process if the parent is gone."""
     line = b""
-    # Byte by byte: what comes after the line is for ``Supervision``.
+    # Byte by byte: later input is for ``Supervision``.
     while not line.endswith(b"\n"):
         if not (byte := os.read(0, 1)):
             os._exit(int(Status.TERMINATED))
@@ -181,7 +182,7 @@ def _run(
 
 
 def _event(line: bytes) -> Mapping[str, object] | None:
-    """What a line of output says; None if it is no event."""
+    """Returns the event in a line of output; None if the line is no event."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -190,9 +191,9 @@ def _event(line: bytes) -> Mapping[str, object] | None:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's, with this project importable and one process's share of the processors' threads.
+    """The parent's environment, with this project importable.
 
-    Nobody's certificates but the run's own count, and reading the system's takes a while.
+    The system's certificate files are off: only the run's own certificates count, and loading the system's takes time.
     """
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -209,10 +210,10 @@ def _status(value: object) -> Status:
 
 
 class Supervision:
-    """The stop requests and commands that reach this process while ``task`` runs.
+    """Stop requests and commands to this process during ``task``, the current task.
 
-    ``go`` is set by the command ``go``: what this process waits for is there. ``stopped`` says why the task was
-    cancelled.
+    ``go`` is set by the command ``go``, at the end of this process's wait. ``stopped`` is the reason of the task's
+    cancellation.
     """
 
     def __init__(self, *, watch_stdin: bool) -> None:
@@ -220,7 +221,7 @@ class Supervision:
         self.stopped: Stopped | None = None
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        # Who supervises has given an order, which was carried out.
+        # A stop by a supervisor's SIGTERM is a success.
         ordered = Status.DONE if is_supervised() else Status.TERMINATED
         for number, status in ((signal.SIGINT, Status.INTERRUPTED), (signal.SIGTERM, ordered)):
             name = "Ctrl-C" if number == signal.SIGINT else number.name
@@ -229,11 +230,11 @@ class Supervision:
             threading.Thread(target=self._watch, name="watch-stdin", daemon=True).start()
 
     def close(self) -> None:
-        """What this process waits for is there; from any thread."""
+        """Sets ``go``; from any thread."""
         self._call(self.go.set)
 
     def cancel(self) -> None:
-        """End in order, as after SIGTERM; from any thread."""
+        """Ends the process in order, as after SIGTERM; from any thread."""
         self._call(self._stop, "stopped by its operator", Status.TERMINATED)
 
     def _watch(self) -> None:
@@ -255,7 +256,7 @@ class Supervision:
             notify("STOPPING=1")
             self.stopped = Stopped(message, status)
             self._task.cancel()
-            # An end that has to be forced is none in order.
+            # A forced end never reports success.
             forced = int(status or Status.TERMINATED)
             timer = threading.Timer(HARD_EXIT_S, os._exit, (forced,))
             timer.daemon = True

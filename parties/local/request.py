@@ -1,8 +1,8 @@
-"""What a trial on one machine is asked for.
+"""Requests of trials on one machine, with their checks.
 
-Provides ``TrialRequest`` (the options of `syncret run` and `syncret flaim`), ``Trial`` and ``load_trial``: config,
-coded table and partition, checked before anything is written. Secret: the table, which a trial has in one place.
-Everything that says which rows belong to whom is drawn from a public seed, so that a restart makes the same owners.
+``TrialRequest`` holds the options of `syncret run` and `syncret flaim`; ``load_trial`` returns a ``Trial``: config,
+coded table and partition, checked before anything is written. A public seed determines the owner of every row, so that
+a restart makes the same owners. Secret: the table, which a trial has in one place.
 """
 
 import hashlib
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METHODS = DISTAIM, AIM = "distaim", "aim"
-"""Of `syncret run`; `syncret flaim` has "flaim-VARIANT"."""
+"""Methods of `syncret run`; `syncret flaim` has "flaim-VARIANT"."""
 _WAIT_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """What is to be run besides the config. ``clients`` None takes clients.expected; ``label`` is a column's name.
+    """Options besides the config. ``clients`` None takes clients.expected; ``label`` is a column's name.
 
-    ``capacity`` is what each owner declares of its rows; None: as `parties.local.participants` has it.
+    ``capacity`` is each owner's declared number of rows; None: the default of `parties.local.participants`.
     """
 
     method: str
@@ -57,9 +57,9 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """A checked request: its config, the coded table (rows, columns), who owns which row, and a digest of it all.
+    """A checked request: its config, the coded table (rows, columns), each row's owner, and a digest of all of them.
 
-    ``values`` are those of the table as it is written; where there are none the report does without.
+    ``values`` are those of the table as written; without them the report omits their sections.
     """
 
     request: TrialRequest
@@ -70,26 +70,26 @@ class Trial:
     fingerprint: str
     values: tuple[ColumnValues, ...] = ()
     pairs: ValuePairs | None = None
-    """The pairs of the table's columns, as it is written; None where there are none, or one column."""
+    """Pairs of the table's columns, as written; None without values or with a single column."""
     linked: LinkedTables | None = None
-    """With sources: their tables, of which ``codes`` are the join; ``partition`` is of all their rows."""
+    """Tables of the sources; ``codes`` is their join, and ``partition`` covers all their rows. None without sources."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The owners' names."""
+        """Names of the owners."""
         if self.linked is not None:
             return tuple(owner for source in self.config.sources for owner in source.owners)
         width = max(3, len(str(self.partition.clients - 1)))
         return tuple(f"owner-{index:0{width}d}" for index in range(self.partition.clients))
 
     def on(self, domain: Domain) -> Self:
-        """The same trial on its domain after private bins were measured."""
+        """Returns the same trial on its domain with measured private bins."""
         config = self.config.resolved(domain)
         codes = coarse_codes(self.config.domain, domain, self.codes)
         return replace(self, config=config, workload=config.build_workload(), codes=codes)
 
     def counted(self, owners: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """The rows of these ``owners``, a mask by their places; with sources, what theirs join to."""
+        """Returns the rows of ``owners``, a mask by index; with sources, the join of their rows."""
         if self.linked is None:
             return self.codes[owners[self.partition.owners]]
         if owners.all():
@@ -98,7 +98,7 @@ class Trial:
         return coarse_codes(self.linked.config.domain, self.config.domain, codes)
 
     def shared(self, config: Config) -> NDArray[np.int32]:
-        """What owners share of their rows: codes, with sources those of each and its rows' keys."""
+        """Returns the owners' rows for sharing: codes; with sources, each source's codes and its rows' keys."""
         return self.codes if self.linked is None else self.linked.shared(config)
 
 
@@ -110,10 +110,10 @@ def load_trial(
     source: str,
     ignore_extra: bool = False,
 ) -> Trial:
-    """Check config, table and partition together; with ``ignore_extra`` the table may have unknown columns.
+    """Checks config, table and partition together; with ``ignore_extra`` the table may have unknown columns.
 
-    Raises ConfigError (also of what DistAIM cannot do), DataError (table against domain), WorkloadError. Nothing is
-    written.
+    Raises ConfigError (also for configurations that DistAIM cannot run), DataError (table against domain),
+    WorkloadError. Writes nothing.
     """
     config, workload = _checked_request(config, request)
     if config.sources:
@@ -150,9 +150,10 @@ def load_linked_trial(
     *,
     ignore_extra: bool = False,
 ) -> Trial:
-    """As ``load_trial``, of the tables of all sources, by name; ``clients`` are so many of each.
+    """Does the work of ``load_trial`` for the tables of all sources, by name.
 
-    Raises as ``load_trial``, and DataError as `parties.local.sources.read_sources`, or where nothing joins.
+    The request's ``clients`` is the number for each source. Raises as ``load_trial``, and DataError as
+    `parties.local.sources.read_sources`, or if nothing joins.
     """
     config, workload = _checked_request(config, request)
     if request.label is not None:
@@ -174,7 +175,7 @@ def load_linked_trial(
     partition = Partition(request.partition, clients, linked.owners, "of each source by itself")
     _check_capacity(config, request, int(partition.sizes.max()))
     digest, codes = _fingerprint(config, request, request.label), linked.codes(rows)
-    # Keys count as well: the configuration without servers salts them here.
+    # The fingerprint covers the keys as well, salted with the configuration without servers.
     digest.update(linked.shared(config).tobytes() + linked.owners.tobytes())
     text = linked.text(rows)
     values, pairs = column_values(config.domain, text), _pairs(config, text)
@@ -190,7 +191,7 @@ def _pairs(config: Config, frame: "TextTable | pd.DataFrame") -> ValuePairs | No
 
 
 def _checked_request(config: Config, request: TrialRequest) -> tuple[Config, Workload]:
-    """The configuration for one machine, and its workload, once nothing stands against the run. Raises ConfigError."""
+    """Returns the configuration for one machine, and its workload, after all checks. Raises ConfigError."""
     config = _local_config(config, request)
     workload = config.build_workload()
     if request.method == DISTAIM:
@@ -200,7 +201,7 @@ def _checked_request(config: Config, request: TrialRequest) -> tuple[Config, Wor
 
 
 def _check_capacity(config: Config, request: TrialRequest, largest: int) -> None:
-    """Raises ConfigError where an owner has ``largest`` rows, and may not."""
+    """Raises ConfigError if an owner's ``largest`` number of rows exceeds its bounds."""
     bound = config.clients.rows_per_client
     if largest > bound:
         raise ConfigError(
@@ -225,14 +226,18 @@ def _fingerprint(config: Config, request: TrialRequest, label: int | str | None)
 
 
 def _memory(config: Config, workload: Workload) -> int:
-    """What a run needs whose three servers and owners are on one machine."""
+    """Memory of a run with its three servers and owners on one machine, in bytes."""
     at_once = min(CONCURRENT_OWNERS, config.clients.expected)
     servers = sum(server_memory(config, workload, pid) for pid in range(3))
     return servers + owner_memory(config, workload, at_once=at_once)
 
 
 def _local_config(config: Config, request: TrialRequest) -> Config:
-    """The launcher says when all owners are through; a bound on rows that many owners would overflow is lowered."""
+    """Returns the configuration for one machine.
+
+    The launcher ends the wait for owners, so wait_s is a day. A bound on rows that many owners would overflow is
+    lowered.
+    """
     values: dict[str, object] = {"clients.wait_s": _WAIT_S, "party": None, "tls": None}
     if config.sources:
         return config.override(values | _owners_of_sources(config, request.clients))
@@ -247,7 +252,10 @@ def _local_config(config: Config, request: TrialRequest) -> Config:
 
 
 def _owners_of_sources(config: Config, clients: int | None) -> dict[str, object]:
-    """``clients`` owners of each source, called by its name; None: those that it names, or else as many as fit."""
+    """Overrides for ``clients`` owners of each source, named after it.
+
+    None: the owners that the sources name, or else an equal share of clients.expected.
+    """
     sources = config.sources
     if clients is None:
         if all(source.owners for source in sources):

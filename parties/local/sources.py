@@ -1,7 +1,7 @@
-"""A trial's tables of several sources: who owns which row, and what their plaintext join is, the truth to compare with.
+"""Tables of a trial's sources: the owner of each row, and the plaintext join, the reference for the result.
 
-Provides ``SourceTable``, ``LinkedTables`` and ``read_sources``. Secret: the tables and their keys, which a trial has in
-one place. Known limits: tables and their join have to fit into memory.
+Secret: the tables and their keys, which a trial has in one place. Known limits: tables and their join have to fit into
+memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocatedTable:
-    """A table that was read, and ``where`` it is, for messages."""
+    """A table in memory, and ``where`` it came from, for error texts."""
 
     text: TextTable
     where: str
@@ -35,7 +35,7 @@ class LocatedTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceTable:
-    """One source's whole ``table``: its ``codes`` (rows, columns of the source), ``keys``, and who owns which row."""
+    """One source's whole ``table`` with its ``codes`` (rows, columns of the source), ``keys``, and owner by row."""
 
     table: TextTable
     codes: NDArray[np.int32]
@@ -52,7 +52,7 @@ class LinkedTables:
 
     @property
     def owners(self) -> NDArray[np.int32]:
-        """The owner of each row of all sources, one source after the other, by its place among all owners: (rows,)."""
+        """Owner of each row of all sources, one source after the other, as an index among all owners: (rows,)."""
         starts = np.cumsum([0, *(table.partition.clients for table in self.tables)])
         parts = [
             table.partition.owners + int(start)
@@ -61,7 +61,10 @@ class LinkedTables:
         return np.concatenate(parts).astype(np.int32)
 
     def shared(self, config: Config) -> NDArray[np.int32]:
-        """What owners share in ``config``, whose digest salts the keys; zeros up to the width of the widest source."""
+        """Returns the owners' rows for sharing in ``config``, zero-padded to the widest source.
+
+        Its digest salts the keys.
+        """
         limbs = key_limbs(config)
         width = limbs + max(table.codes.shape[1] for table in self.tables)
         rows = np.zeros((sum(len(table.codes) for table in self.tables), width), np.int32)
@@ -75,7 +78,7 @@ class LinkedTables:
         return rows
 
     def joined_rows(self, counted: NDArray[np.bool_] | None = None) -> list[NDArray[np.intp]]:
-        """The plaintext join: by source, which row is in each joined one; of all owners, or of those ``counted``."""
+        """Returns the plaintext join as row numbers by source; of all owners, or of those in the mask ``counted``."""
         present = [np.arange(len(table.codes)) for table in self.tables]
         if counted is not None:
             ends = np.cumsum([len(rows) for rows in present])
@@ -89,7 +92,7 @@ class LinkedTables:
         return [merged[number].to_numpy(np.intp) for number in range(len(frames))]
 
     def _keyed_rows(self, number: int, rows: NDArray[np.intp]) -> "pd.DataFrame":
-        """The keys of a source's rows, without those that stand in more rows than a person may have."""
+        """Returns the keys of a source's rows, without keys in more rows than a person may have."""
         import pandas as pd
 
         keys = self.tables[number].keys
@@ -100,7 +103,7 @@ class LinkedTables:
         return frame[often <= self.config.sources[number].rows_per_person]
 
     def codes(self, rows: Sequence[NDArray[np.intp]]) -> NDArray[np.int32]:
-        """The codes of joined rows in the domain's columns: (joined rows, columns)."""
+        """Returns the codes of joined rows in the domain's columns: (joined rows, columns)."""
         domain = self.config.domain
         made = np.empty((len(rows[0]), len(domain.columns)), np.int32)
         for source, table, chosen in zip(self.config.sources, self.tables, rows, strict=True):
@@ -108,7 +111,7 @@ class LinkedTables:
         return made
 
     def text(self, rows: Sequence[NDArray[np.intp]]) -> TextTable:
-        """Joined rows as they are written, without keys."""
+        """Returns joined rows as written, without keys."""
         columns = {
             name: [table.table.columns[name][row] for row in chosen]
             for number, (table, chosen) in enumerate(zip(self.tables, rows, strict=True))
@@ -127,10 +130,10 @@ def read_sources(
     seed: int,
     ignore_extra: bool,
 ) -> LinkedTables:
-    """Tables by source, split among the owners that ``config`` names.
+    """Returns the tables by source, split among the owners in ``config``.
 
-    Raises ConfigError where sources and tables are not the same; DataError where a table does not fit its source,
-    where a key repeats in one owner's rows, or where keys of two sources cannot match.
+    Raises ConfigError if sources and tables differ; DataError if a table does not fit its source, if a key repeats in
+    one owner's rows, or if keys of two sources cannot match.
     """
     known = [source.name for source in config.sources]
     if set(tables) != set(known):
@@ -159,7 +162,7 @@ def read_sources(
         _check_kinds(linked, [tables[name].where for name in known])
     else:
         _check_lengths(linked, [tables[name].where for name in known])
-        # Who has a row has its other columns, too.
+        # Rows linked by order: the owner of a row also has the row's columns in the other sources.
         first = read[0].partition
         read = [SourceTable(t.table, t.codes, t.keys, first) for t in read]
         linked = LinkedTables(config, tuple(read))
@@ -195,7 +198,7 @@ def _read(
         table, source.key, source=where, missing=config.domain.missing_values, at_most=None
     )
     for client, owner in enumerate(source.owners):
-        # What its own program says before anything is sent.
+        # The same check as in the owner's own program before an upload.
         rows = split.rows_of(client)
         owner_rows = TextTable(
             {name: [values[row] for row in rows] for name, values in table.columns.items()},
@@ -207,7 +210,7 @@ def _read(
 
 
 def _check_kinds(linked: LinkedTables, sources_shown: Sequence[str]) -> None:
-    """Raises DataError where a column of the key has dates in one source and numbers in another."""
+    """Raises DataError if a column of the key has dates in one source and numbers in another."""
     sources = linked.config.sources
     kinds = [table.keys.kinds for table in linked.tables if table.keys is not None]
     for position, found in enumerate(zip(*kinds, strict=True)):
@@ -222,7 +225,7 @@ def _check_kinds(linked: LinkedTables, sources_shown: Sequence[str]) -> None:
 
 
 def _check_lengths(linked: LinkedTables, sources_shown: Sequence[str]) -> None:
-    """Raises DataError where tables whose rows are in one order have different numbers of them."""
+    """Raises DataError if tables with rows in one order have different numbers of rows."""
     rows = [len(table.codes) for table in linked.tables]
     if len(set(rows)) > 1:
         said = ", ".join(

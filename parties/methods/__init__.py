@@ -1,1 +1,1 @@
-"""Methods on top of `mpc` and `federation`: FLAIM, Fed-TDA, MR-MTL, and the reports of all."""
+"""Methods on top of `mpc` and `federation`: FLAIM, Fed-TDA, MR-MTL, and the reports of all methods."""

@@ -1,7 +1,6 @@
-"""From what DistAIM's lead left behind to a report.
+"""Report of a finished DistAIM run, from the lead's folder.
 
-Provides ``run_report`` (of a finished run, from the lead's folder), ``write_lead_report`` and ``report_notes``. Public:
-everything; no real table is at hand here.
+No real table is available here. All values here are public.
 """
 
 import json
@@ -50,7 +49,7 @@ DISTRIBUTED_TRUST = (
 
 
 def write_lead_report(config: Config, directory: Path) -> None:
-    """The lead's report.json and report.html, where no real table is at hand. Raises StoreError."""
+    """Writes the lead's report.json and report.html, without a real table. Raises StoreError."""
     workload = config.build_workload()
     attempts = read_attempts(directory / "costs.json")
     total = sum(float(attempt["seconds"]["total"]) for attempt in attempts)
@@ -61,7 +60,7 @@ def write_lead_report(config: Config, directory: Path) -> None:
 
 
 def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
-    """What the run guarantees and what it does not."""
+    """Guarantees of the run, and their limits."""
     return (
         *(MALICIOUS_TRUST if config.run.security == MALICIOUS else DISTAIM_TRUST),
         *link_trust(config),
@@ -80,10 +79,10 @@ def run_report(
     wall_s: Mapping[str, float],
     clients: int | None = None,
 ) -> RunReport:
-    """The report of a finished run on shares, from the lead's ``directory``, without utility.
+    """Returns the report of a finished run on shares, from the lead's ``directory``, without utility.
 
-    ``wall_s`` are seconds by phase that the lead does not know, "total" among them; ``clients`` is how many there were
-    if more than have submitted, which only a trial knows. Raises StoreError.
+    ``wall_s`` are seconds by phase that the lead does not know, "total" among them. ``clients`` is the number of all
+    data owners, which only a trial knows; None counts those that have submitted. Raises StoreError.
     """
     result = read_result(directory)
     opened = _opened(directory / "transcript.jsonl")
@@ -128,18 +127,18 @@ def _excluded(result: Mapping[str, Any]) -> tuple[ExcludedOwner, ...]:
 
 
 def excluded_owner(client: str, round: int, reason: Exclusion, by: Sequence[int]) -> ExcludedOwner:
-    """An owner that was not counted, as a report has it."""
+    """Returns a report's entry for a data owner that was not counted."""
     return ExcludedOwner(client, round, reason.value, tuple(by), reason.sentence(by))
 
 
 def implementation_delta(config: Config, workload: Workload) -> float:
-    """What is taken out of delta because noise is sampled with finite precision."""
-    # A sum of statistical distances counts for both of two neighbouring tables.
+    """Share of delta for the finite precision of the noise sampling."""
+    # Both neighbouring tables contribute a sum of statistical distances, one of them times e^epsilon.
     return (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload)
 
 
 def report_notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
-    """What a reader should know of how the rounds went, from a result.json."""
+    """Returns a report's notes on the rounds, from a result.json."""
     done, chosen = result["rounds_done"], result["selected"]
     also = _accounting(config)
     if config.run.schedule == ANNEALED and not result.get("finished_early"):
@@ -165,7 +164,7 @@ def report_notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
 
 
 def _accounting(config: Config) -> tuple[str, ...]:
-    """The way that epsilon was counted, and the figure of the other way, in sentences."""
+    """Sentences on the accounting of epsilon, with the figure of the alternative accounting."""
     workload = config.build_workload()
     plain = zcdp_epsilon(config, workload)
     if plain is not None:
@@ -192,7 +191,7 @@ def _ledger(result: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:
 
 
 def _opened(transcript: Path) -> tuple[ReportedOpening, ...]:
-    """Every opening that the lead's transcript shows, those lost in a crash among them."""
+    """Returns every opening in the lead's transcript, including openings lost in a crash."""
     items = []
     with transcript.open("rb") as lines:
         for line in lines:
@@ -207,7 +206,7 @@ def _opened(transcript: Path) -> tuple[ReportedOpening, ...]:
 
 
 def _capacities(transcript: Path, result: Mapping[str, Any]) -> Mapping[str, int]:
-    """The counted owners who sent rows, and how many rows each may have."""
+    """Returns the counted data owners that sent rows, with each one's maximum number of rows."""
     noted: dict[str, int] = {}
     with transcript.open("rb") as lines:
         for line in lines:
@@ -230,7 +229,7 @@ def _rows_note(capacities: Mapping[str, int], counted: int) -> tuple[str, ...]:
 
 
 def _times(attempts: Sequence[Mapping[str, Any]], wall_s: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by phase at the lead, over all attempts, beside ``wall_s``; what is in neither is "other"."""
+    """Seconds by phase at the lead, over all attempts, beside ``wall_s``; the remainder is "other"."""
     names = {step.name: step.name for step in (SELECT, MEASURE, ESTIMATE)} | {FINISH.name: "write"}
     names[CLIENTS_COUNT.name] = "count"
     phases = dict.fromkeys(("share", *names.values()), 0.0)
@@ -239,7 +238,7 @@ def _times(attempts: Sequence[Mapping[str, Any]], wall_s: Mapping[str, float]) -
         for step in attempt["steps"]:
             if step["step"] in names:
                 phases[names[step["step"]]] += step["seconds"]
-    # Rows are counted while owners' shares come in.
+    # Row counting happens during the "share" phase.
     phases["share"] = max(0.0, phases["share"] - phases["count"])
     earlier = sum(float(attempt["seconds"]["total"]) for attempt in attempts[:-1])
     total = wall_s["total"] + earlier

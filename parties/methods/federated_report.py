@@ -1,8 +1,8 @@
-"""From what a run between silos left to its report: what came out, for whom it is private, how sums were taken.
+"""Report of a run between silos: results, guarantee, sums, bytes.
 
-Provides ``silos_report`` (the content of report.json, of a result.json) and ``write_silos_report`` (both files).
-Public: everything that comes in, but ``utility``, which a trial measures on the pooled table without noise: report.json
-lists it under ``not_private``, and the page says so beside it. A run without a guarantee is marked in both.
+``silos_report`` makes the content of report.json from a result.json; ``write_silos_report`` writes report.json and
+report.html. All inputs are public, except ``utility``, which a trial measures on the pooled table without noise:
+report.json lists it under ``not_private``, and the page says so beside it. Both files mark a run without a guarantee.
 """
 
 import json
@@ -38,7 +38,10 @@ def silos_report(
     utility: Mapping[str, float] | None = None,
     seed: int | None = None,
 ) -> dict[str, object]:
-    """The content of report.json; ``trial``: one machine held everything. ``transcript`` says when the run ended."""
+    """Returns the content of report.json.
+
+    ``trial``: one machine held everything. ``transcript`` dates the run's end.
+    """
     section, run, sums = silos_section(config), config.run, result["sums"]
     clients = config.clients.expected
     entries = [LedgerEntry.from_dict(entry) for entry in result["ledger"]]
@@ -94,7 +97,7 @@ def silos_report(
 
 
 def _not_private(result: Mapping[str, Any], utility: Mapping[str, float] | None) -> list[str]:
-    """The keys of what has no guarantee."""
+    """Keys of the report's parts without a guarantee."""
     exact = [] if result["private"] else ["result", "files", "tables", "opened"]
     return [*exact, *(["utility"] if utility else [])]
 
@@ -115,14 +118,14 @@ def _trust(config: Config, *, private: bool) -> list[str]:
 
 
 def write_silos_report(directory: Path, report: Mapping[str, Any]) -> None:
-    """Write report.json and report.html. Raises ValueError for a number that JSON does not have, StoreError."""
+    """Writes report.json and report.html. Raises ValueError for a number that JSON cannot express, StoreError."""
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     write_atomic(directory / "report.json", text)
     write_atomic(directory / "report.html", render(report))
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The page for a report."""
+    """Returns the HTML page of a report."""
     title = f"{report['dataset']}: {report['method']}"
     parts = [f"<h1>{html_parts.html_text(title)}</h1>"]
     if not report["private"]:

@@ -1,13 +1,13 @@
-"""MR-MTL (`mechanisms.mr_mtl`) between silos: its table in the configuration, and what a run of it leaves.
+"""MR-MTL (`mechanisms.mr_mtl`) between silos: its section [mtl] of the configuration, and the results of a run.
 
-Provides ``plan`` and ``MtlSection``. [run] has delta, the epsilon of silos that choose none of their own, and the
-rounds; [[column]] the features with their bounds, and the label; [clients] the bound on a silo's rows. Public: the mean
-of the models. A silo's own model, what it spent and how well it does are in the silo's folder, `personal.json`: the
-epsilon is for what a silo emits, and its errors, which nobody else is told, are not covered by it. A trial, which has
-all silos in one place, has them in `silos.json`.
+[run] has delta, the epsilon of silos without their own choice, and the rounds; [[column]] the features with their
+bounds, and the label; [clients] the bound on a silo's rows. Public: the mean of the models. A silo's own model, its
+spent epsilon and its errors are in the silo's folder, `personal.json`. The epsilon covers the silo's messages; it does
+not cover its errors, which stay with the silo. A trial, which has all silos on one machine, collects them in
+`silos.json`.
 
-What a silo has to know when it is started anew (rounds, charges, models, which rows test) is in `mtl-state.json` before
-an answer leaves, so that no row changes its part and nothing is released twice with other noise.
+The state for a silo's restart (rounds, charges, models, test rows) is in `mtl-state.json` before an answer leaves, so
+that no row changes its part and nothing is released twice with different noise.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ NAME = "mtl"
 MEAN, PERSONAL, STATE = "mean.json", "personal.json", "mtl-state.json"
 SILO_RESULTS_FILE = "silos.json"
 FEDAVG = "fedavg"
-# Whose errors: the silo's model, what it would have made by itself with the same budget, the mean of all models.
+# Models with an error: the silo's own, the silo's without the others at the same budget, the mean of all models.
 OWN, ALONE, MEAN_MODEL = "own", "alone", "mean"
 # Objectives whose label is one of two categories; the others predict a number.
 TWO_CLASSES = {"logistic", "logistic-perceptron"}
@@ -49,10 +49,11 @@ _STATE_INTERVAL = 10
 
 @dataclass(frozen=True, slots=True)
 class MtlSection:
-    """[mtl]: ``label`` is the column to be predicted; ``lambdas`` are numbers from 0, or "fedavg", as text.
+    """[mtl]: ``label`` is the column to predict; ``lambdas`` are numbers from 0, or "fedavg", as text.
 
-    With several, ``tuning_rounds`` train all of them, and ``held_out`` of each silo's rows vote. ``test`` of the rows
-    say, to the silo alone, how good its model is. The rest as `mechanisms.mr_mtl.MtlSettings` has it.
+    With several lambdas, ``tuning_rounds`` train all of them, and a share ``held_out`` of each silo's rows votes. A
+    share ``test`` of the rows measures the silo's model, for the silo alone. The other fields are those of
+    `mechanisms.mr_mtl.MtlSettings`.
     """
 
     label: str
@@ -74,7 +75,7 @@ class MtlSection:
 
 @dataclass(frozen=True, slots=True)
 class MtlPlan:
-    """A `parties.federation.algorithm.AlgorithmPlan`."""
+    """MR-MTL as a `parties.federation.algorithm.AlgorithmPlan`."""
 
     config: Config
     section: MtlSection
@@ -83,17 +84,20 @@ class MtlPlan:
 
     @property
     def document(self) -> Mapping[str, object]:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return {**asdict(self.section), "rounds": self.settings.rounds}
 
     @property
     def sums(self) -> int:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return self.settings.rounds + (1 if self.settings.tuning_rounds else 0)
 
     @property
     def kinds(self) -> Sequence[tuple[Request, int]]:
-        """See ``Plan``: models of all candidates and votes on them, where there are several; then of the one chosen."""
+        """See ``AlgorithmPlan``.
+
+        With several candidates: their models, and votes on them; then models of the chosen one.
+        """
         settings, everything = self.settings, len(self.settings.lambdas)
         start = np.zeros((everything, settings.size))
 
@@ -108,22 +112,22 @@ class MtlPlan:
 
     @property
     def rho(self) -> float:
-        """See ``Plan``: silos charge ledgers of their own, in Renyi divergence."""
+        """See ``AlgorithmPlan``. Silos charge ledgers of their own, in Renyi divergence."""
         return 0.0
 
     @property
     def private(self) -> bool:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return True
 
     @property
     def private_answers(self) -> bool:
-        """See ``Plan``: by each silo's own noise."""
+        """See ``AlgorithmPlan``. Each silo's own noise makes its answers private."""
         return True
 
     @property
     def guarantee(self) -> str:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         run = self.config.run
         return (
             f"epsilon = {run.epsilon:g} (or the silo's own), delta = {run.delta:g} for one example of a silo being "
@@ -132,22 +136,22 @@ class MtlPlan:
 
     @property
     def weight_names(self) -> list[str]:
-        """What each of a model's d weights is."""
+        """Names of a model's d weights."""
         names, hidden = self.features.names, self.settings.hidden
         return weight_names(names, hidden) if hidden else names
 
     def check_table(self, table: TextTable, name: str) -> None:
-        """See ``Plan``; the library that the objective needs is looked for, too."""
+        """See ``AlgorithmPlan``. Also checks that the objective's library is installed."""
         self.settings.make_objective()
         self.features.rows_of(table, source=name, ignore_extra=True)
 
     def silo(self, table: TextTable, context: SiloContext, ledger: Ledger) -> "PersonalSilo":
-        """See ``Plan``. ``ledger`` is not used: nothing here is charged in zCDP."""
+        """See ``AlgorithmPlan``. ``ledger`` is unused: nothing is charged in zCDP."""
         x, y = self.features.rows_of(table, source=context.name, ignore_extra=True)
         return PersonalSilo(self, x, y, context)
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
 
         def progress(number: int, survivors: int) -> None:
             if number % _STATE_INTERVAL == 0 or number == self.settings.rounds:
@@ -171,7 +175,10 @@ class MtlPlan:
         )
 
     def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
-        """See ``Plan``: what silos found on their own test rows, weighted by these; all they keep is in one file."""
+        """See ``AlgorithmPlan``.
+
+        Averages the silos' test errors, weighted by test rows, and writes all silos' results to a file.
+        """
         found = {
             path.parent.name: json.loads(path.read_text())
             for path in sorted(folder.rglob(PERSONAL))
@@ -192,9 +199,9 @@ class MtlPlan:
 
 
 class PersonalSilo:
-    """A ``silos.Silo`` whose state is in its folder before its answer is anybody's, and its model at the end.
+    """A `mechanisms.silos.Silo` with a durable state, saved before each answer leaves, and its model at the end.
 
-    Raises DataError where too few rows are left to train, StoreError.
+    Raises DataError if too few rows are left for training, StoreError.
     """
 
     def __init__(
@@ -222,7 +229,7 @@ class PersonalSilo:
         return answer
 
     def finish(self, payload: bytes) -> None:
-        """See ``Silo``: the silo's own model, what it spent and what it gained, for its own eyes."""
+        """See ``Silo``. Writes the silo's own model, its spent epsilon and its errors, for the silo alone."""
         self._inner.finish(payload)
         settings, names = self._plan.settings, self._plan.weight_names
         local = self._trained_alone()
@@ -247,7 +254,7 @@ class PersonalSilo:
         write_atomic(self._context.folder / PERSONAL, _json(document), durable=True, secret=True)
 
     def _trained_alone(self) -> NDArray[np.float64]:
-        """The model that this silo would have made by itself with the same budget; not emitted, and so not charged."""
+        """Returns this silo's model without the others at the same budget. It is not sent, and so not charged."""
         settings = replace(self._plan.settings, lambdas=(0.0,), tuning_rounds=0)
         alone = self._make(settings)
         start = settings.start[None]
@@ -274,7 +281,7 @@ class PersonalSilo:
 
 
 def plan(config: Config) -> MtlPlan:
-    """The run of MR-MTL that ``config`` describes. Raises ConfigError."""
+    """Returns the run of MR-MTL for ``config``. Raises ConfigError."""
     table = {} if config.algorithm is None else config.algorithm[1]
     section, run_section = section_of(MtlSection, NAME, table), config.run
     for name in ("held_out", "test"):
@@ -341,7 +348,7 @@ def _split(
     salt: str,
     name: str,
 ) -> SiloRows:
-    """Rows in an order that the silo's secret salt says: first those that test, then those that vote, then the rest."""
+    """Splits the rows in an order from the silo's secret ``salt``: test rows, then voting rows, then training rows."""
     words = hashlib.shake_256(f"syncret mtl 1 rows\n{salt}".encode()).digest(8 * len(y))
     order = np.argsort(np.frombuffer(words, "<u8"), kind="stable")
     tests = round(section.test * len(y))

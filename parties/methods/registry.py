@@ -1,9 +1,8 @@
-"""Which algorithms there are between silos.
+"""Registry of the algorithms between silos.
 
-Provides ``plan_of``. An algorithm named NAME has its table [NAME] in the configuration, listed in
-`parties.config.SILO_ALGORITHMS`, and a module in ``_MODULES`` with a function ``plan(config)`` that gives a
-`AlgorithmPlan` or raises ConfigError; `parties.config.parsing.section_of` reads the table into a dataclass. Public: all
-of it.
+An algorithm NAME has its table [NAME] in the configuration, listed in `parties.config.SILO_ALGORITHMS`, and a module in
+``_MODULES`` with a function ``plan(config)`` that returns an `AlgorithmPlan` or raises ConfigError.
+`parties.config.parsing.section_of` reads the table into a dataclass.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ _MODULES: Mapping[str, str] = {
 
 
 def plan_of(config: Config) -> AlgorithmPlan:
-    """The run that ``config`` describes. Raises ConfigError."""
+    """Returns the plan of the run of ``config``. Raises ConfigError."""
     if config.algorithm is None:
         raise ConfigError(
             config.source,

@@ -1,9 +1,8 @@
-"""Fed-TDA (`mechanisms.tda`) between silos: its table in the configuration, and what a run of it leaves.
+"""Fed-TDA (`mechanisms.tda`) between silos: its section [tda] of the configuration, and the results of a run.
 
-Provides ``plan`` and ``TdaSection``. [run] has epsilon, delta, and in ``rounds`` the iterations of the mixtures;
-[[column]] the columns with their bounds; [clients] the bound on a silo's rows; [silos] who adds the noise. Public: the
-model, and the table that is drawn from it. With privacy = "none" sums are exact, as in the paper, and nothing that is
-left is private.
+[run] has epsilon, delta, and in ``rounds`` the iterations of the mixtures; [[column]] the columns with their bounds;
+[clients] the bound on a silo's rows; [silos] the source of the noise. Public: the model, and the table drawn from it.
+With privacy = "none" sums are exact, as in the paper, and no result is private.
 """
 
 import secrets
@@ -43,7 +42,10 @@ _LEAST_ROWS = 1
 
 @dataclass(frozen=True, slots=True)
 class TdaSection:
-    """[tda], as `mechanisms.tda.settings.TdaSettings` has it; ``discrete`` are numbers that are categories."""
+    """[tda], with the fields of `mechanisms.tda.settings.TdaSettings`.
+
+    ``discrete`` are numeric columns used as categories.
+    """
 
     privacy: str = "zcdp"
     components: int = 10
@@ -60,7 +62,7 @@ class TdaSection:
 
 @dataclass(frozen=True, slots=True)
 class TdaPlan:
-    """A `parties.federation.algorithm.AlgorithmPlan`."""
+    """Fed-TDA as a `parties.federation.algorithm.AlgorithmPlan`."""
 
     config: Config
     settings: TdaSettings
@@ -69,39 +71,39 @@ class TdaPlan:
 
     @property
     def document(self) -> Mapping[str, object]:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return {**asdict(self.settings), "discrete": list(self.settings.discrete)}
 
     @property
     def sums(self) -> int:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return self.steps.iterations + 2
 
     @property
     def kinds(self) -> Sequence[tuple[Request, int]]:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         steps = self.steps
         counts = [(steps.mixture, steps.iterations), (steps.frequencies, 1), (steps.moments, 1)]
         return [(step.request(b""), count) for step, count in counts if count]
 
     @property
     def rho(self) -> float:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return self.settings.rho
 
     @property
     def private(self) -> bool:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return self.settings.private_run
 
     @property
     def private_answers(self) -> bool:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         return False
 
     @property
     def guarantee(self) -> str:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         run = self.config.run
         if not self.private:
             return 'No privacy guarantee: privacy = "none" opens exact sums.'
@@ -116,11 +118,11 @@ class TdaPlan:
         )
 
     def check_table(self, table: TextTable, name: str) -> None:
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         rows_of(self.layout, table, source=name)
 
     def silo(self, table: TextTable, context: SiloContext, ledger: Ledger) -> "_TdaSilo":
-        """See ``Plan``."""
+        """See ``AlgorithmPlan``."""
         rows = rows_of(self.layout, table, source=context.name)
         silo = TdaSilo(
             rows, self.layout, self.settings, ledger=ledger, random_bytes=secrets.token_bytes
@@ -128,8 +130,8 @@ class TdaPlan:
         return _TdaSilo(silo, context)
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
-        """See ``Plan``."""
-        # Silos, which draw no table, do without pandas.
+        """See ``AlgorithmPlan``."""
+        # Imported here: silos draw no table and need no pandas.
         from mechanisms.writing import text_bytes
 
         result = await run(self.layout, self.settings, silos, progress=say)
@@ -176,7 +178,10 @@ class TdaPlan:
         ]
 
     def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
-        """See ``Plan``: the error on the configuration's workload, as DistAIM and FLAIM report it."""
+        """See ``AlgorithmPlan``.
+
+        Returns the error on the configuration's workload, as in reports of DistAIM and FLAIM.
+        """
         model = TdaModel.from_json((folder / MODEL).read_text())
         domain, workload = self.config.domain, self.config.build_workload()
         rows = max(_LEAST_ROWS, round(model.rows))
@@ -190,7 +195,7 @@ class TdaPlan:
 
 @dataclass(frozen=True, slots=True)
 class _TdaSilo:
-    """A silo that takes the model home."""
+    """A silo that keeps a copy of the final model."""
 
     inner: TdaSilo
     place: SiloContext
@@ -200,13 +205,13 @@ class _TdaSilo:
         return self.inner.answer(request)
 
     def finish(self, payload: bytes) -> None:
-        """See ``Silo``: the model, in the silo's own folder."""
+        """See ``Silo``. Writes the model to the silo's own folder."""
         self.inner.finish(payload)
         write_atomic(self.place.folder / MODEL, payload)
 
 
 def plan(config: Config) -> TdaPlan:
-    """The run of Fed-TDA that ``config`` describes. Raises ConfigError."""
+    """Returns the run of Fed-TDA for ``config``. Raises ConfigError."""
     table = {} if config.algorithm is None else config.algorithm[1]
     section, run_section = section_of(TdaSection, NAME, table), config.run
     config.check_bins()

@@ -1,8 +1,8 @@
-"""Where this server computes its own sums of products: [compute] as something that counting can use.
+"""Compute resources of one server for its own sums of products, as [compute] selects them.
 
-Provides ``local_products``: on this machine's cores, on its GPU, or on the operator's own Dask cluster. The result is
-the same to the bit, so nothing of it has to be agreed with the others. Secret: operands and sums, which go to that
-cluster and nowhere else. It belongs to this server as its disk does: two servers of a study that used the same one
+``local_products`` computes on this machine's cores, on its GPU, or on the operator's own Dask cluster. The result is
+the same to the bit, so the other servers need not agree to the choice. Secret: operands and sums, which go to that
+cluster and nowhere else. The cluster belongs to this server as its disk does: two servers of a study on one cluster
 would have put their shares together.
 """
 
@@ -17,13 +17,13 @@ from protocols.products_gpu import gpu_products
 
 @asynccontextmanager
 async def local_products(compute: ComputeSection) -> AsyncIterator[LocalProducts]:
-    """What [compute] names: the cluster, else a GPU where there is one and it may be used, else this machine's cores.
+    """Opens the resource of [compute]: a named cluster, else an available and permitted GPU, else local cores.
 
-    Raises ComputeError where a named cluster or GPU cannot be used.
+    Raises ComputeError if a named cluster or GPU cannot be used.
     """
     if compute.dask:
         try:
-            # Dask is an extra, and slow to import.
+            # Imported here: Dask is an extra, and slow to import.
             from parties.session.dask_cluster import dask_products
         except ModuleNotFoundError as error:
             raise ComputeError(

@@ -1,10 +1,10 @@
-"""Sums of products on a Dask cluster that the operator of this server has.
+"""Sums of products on a Dask cluster of this server's operator.
 
-Provides ``dask_products``. Each block of rows goes to one worker, the workers add up what they have, and only the sums
-come back. Workers need NumPy and nothing of this project: what they run is sent along. They are to have one BLAS thread
-for each of theirs, as Dask's own workers do by default. Secret: operands and sums; see `parties.session.compute_pool`.
-Known limits: the scheduler's address says whether there is TLS (tls://); workers short of memory spill to their disks,
-unless Dask's configuration tells them not to (distributed.worker.memory.spill).
+Each block of rows goes to one worker, the workers add up their products, and only the sums come back. Workers need
+NumPy and nothing of this project: their functions travel with their code. Workers should have one BLAS thread for each
+of their own threads, as Dask's workers do by default. Secret: operands and sums; see `parties.session.compute_pool`.
+Known limits: the scheduler's address decides on TLS (tls://); workers short of memory spill to their disks, unless
+Dask's configuration forbids it (distributed.worker.memory.spill).
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +20,7 @@ from parties.foundation.errors import ComputeError
 from protocols.products import Pair
 
 _CONNECT_S = 30
-# Blocks under way for each thread of the cluster: one at work, one that waits.
+# Blocks in flight for each thread of the cluster: one in work, one waiting.
 _BLOCKS_A_THREAD = 2
 
 Bounds = Sequence[tuple[int, int, int, int]]
@@ -28,7 +28,7 @@ Bounds = Sequence[tuple[int, int, int, int]]
 
 @asynccontextmanager
 async def dask_products(address: str) -> AsyncIterator["DaskProducts"]:
-    """The cluster of the scheduler at ``address``. Raises ComputeError where it cannot be reached or has no workers."""
+    """Opens the cluster of the scheduler at ``address``. Raises ComputeError if it is unreachable or has no workers."""
     try:
         client = await Client(  # type: ignore[no-untyped-call]
             address, asynchronous=True, timeout=_CONNECT_S, set_as_default=False
@@ -46,7 +46,7 @@ async def dask_products(address: str) -> AsyncIterator["DaskProducts"]:
 
 
 class DaskProducts:
-    """On the cluster of a client."""
+    """Sums of products on the cluster of a Dask client."""
 
     def __init__(self, client: Any, address: str, threads: int) -> None:
         self.client = client
@@ -55,12 +55,12 @@ class DaskProducts:
         self.sums_of, self.added = _worker_functions()
 
     def start(self, pairs: Sequence[Pair]) -> "DaskSums":
-        """Sums of zero rows."""
+        """Returns sums of zero rows."""
         return DaskSums(self, pairs)
 
 
 class DaskSums:
-    """Sums of 2 bytes a cell at the workers."""
+    """Sums at the workers, of 2 bytes a cell."""
 
     def __init__(self, products: DaskProducts, pairs: Sequence[Pair]) -> None:
         self._products = products
@@ -71,13 +71,13 @@ class DaskSums:
         self._under_way: set[Any] = set()
 
     async def add(self, operand: NDArray[np.int16]) -> None:
-        """Add the products of a block of rows: (entries, rows)."""
+        """Adds the products of a block of rows, (entries, rows)."""
         products, client = self._products, self._products.client
         while len(self._under_way) >= _BLOCKS_A_THREAD * products.threads:
             with client.as_current():
                 waiting: Any = wait(self._under_way, return_when="FIRST_COMPLETED")  # type: ignore[no-untyped-call]
             self._under_way -= (await waiting).done
-        # Not by content: equal blocks would be one, and hashing secrets is for nothing.
+        # hash=False: keys by content would merge equal blocks, and hashing secrets has no use.
         block = await client.scatter(operand, hash=False)
         bounds = client.submit(products.sums_of, block, self._bounds, pure=False)
         self._under_way.add(bounds)
@@ -86,7 +86,7 @@ class DaskSums:
             self._total = client.submit(products.added, before, bounds, pure=False)
 
     async def result(self) -> list[NDArray[np.uint16]]:
-        """The sums over all rows that were added, modulo 2^16, for each pair. Raises ComputeError for a failure."""
+        """Returns the sums over all added rows, modulo 2^16, for each pair. Raises ComputeError for a failure."""
         shapes = [(b - a, d - c) for a, b, c, d in self._bounds]
         if self._total is None:
             return [np.zeros(shape, np.uint16) for shape in shapes]
@@ -102,7 +102,7 @@ class DaskSums:
 
 
 def _worker_functions() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """What workers run, as functions that are sent with their code: a worker need not have this package."""
+    """Returns the workers' functions, which travel with their code: a worker need not have this package."""
 
     def sums_of(operand: Any, bounds: Any) -> Any:
         import numpy

@@ -1,6 +1,6 @@
-"""A draft of a domain as a config in TOML, with marks beside what was read from the table.
+"""A draft of a domain as a config in TOML, with marks beside the values read from the table.
 
-Provides ``draft_text``. Secret until its owner has replaced or confirmed what is marked: what was read from the table.
+Secret until the owner has replaced or confirmed the marked values: they were read from the table.
 """
 
 import json
@@ -27,20 +27,20 @@ _READ = (
     "other",
     "endings",
 )
-"""Keys of a column whose values came out of the table."""
+"""Keys of a column with values from the table."""
 _FEW_COLUMNS = 5
-"""So many columns at most have few triples; others are asked for all pairs."""
+"""Maximum number of columns for a workload of all triples; more columns get a workload of pairs."""
 _MOST_PAIRS = 8000
-"""A choice is among at most 2^13 - 1 candidates, single columns among them."""
+"""Maximum number of drafted pairs. A choice is among at most 2^13 - 1 candidates, single columns included."""
 _OWNERS_OF_A_SOURCE = 4
 
 
 def draft_text(
     name: str, draft: Draft, remarks: Sequence[str] = (), sources: Sequence[SourceDraft] = ()
 ) -> str:
-    """A draft as a config in TOML, with marks beside what was read from the table called ``name``.
+    """Returns a draft as a config in TOML, with marks beside the values read from the table called ``name``.
 
-    ``remarks`` are comments on its bound on rows; ``sources`` are there where it is of several tables.
+    ``remarks`` are comments on the bound on rows; ``sources`` describe the tables of a draft of several tables.
     """
     drafted = draft.domain
     ignored = tomli_w.dumps({"ignore": list(drafted.ignore)}) if drafted.ignore else ""
@@ -64,7 +64,7 @@ rows_per_client = 100000 # public bound on the rows of one owner
 
 
 def _head(draft: Draft) -> str:
-    """The warning, and what was read from the table."""
+    """The warning, and the notes on the values read from the table."""
     return f"""\
 {_comments(draft.skipped)}\
 # WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
@@ -75,7 +75,7 @@ def _head(draft: Draft) -> str:
 
 
 def _private_head(draft: Draft) -> str:
-    """The promise of a private draft, and a table to be filled in for each column of categories."""
+    """The promise of a private draft, and a template for each column of categories."""
     text = """\
 # No value of the table is in this file: only names, kinds, decimals, units and formats of its columns, and how the file
 # is written. Bounds are such that any number keeps; narrower ones, from public knowledge, make finer cells.
@@ -91,7 +91,7 @@ def _private_head(draft: Draft) -> str:
 
 
 def _workload(drafted: Domain) -> str:
-    """What the table is to answer: all pairs of columns, all triples where they are few."""
+    """The drafted workload: all pairs of columns, or all triples if there are few columns."""
     columns = len(drafted.columns)
     degree = min(columns, 3 if columns <= _FEW_COLUMNS else 2)
     pairs = columns * (columns - 1) // 2
@@ -122,7 +122,7 @@ def _left_out(draft: Draft) -> str:
 
 
 def _sources(sources: Sequence[SourceDraft]) -> str:
-    """One [[source]] after another."""
+    """The [[source]] tables, one after another."""
     tables = [
         "[[source]]\n"
         + tomli_w.dumps({"name": source.name, "columns": list(source.columns)})
@@ -134,7 +134,7 @@ def _sources(sources: Sequence[SourceDraft]) -> str:
 
 
 def _format(drafted: Domain) -> str:
-    """[format], where the table is written in another way than synthetic ones are by default."""
+    """[format], if the table's format differs from the default of synthetic tables."""
     said = drafted.format.to_dict()
     if not said:
         return ""
@@ -145,7 +145,10 @@ def _format(drafted: Domain) -> str:
 
 
 def _line(key: str, value: object) -> str:
-    """A key and its value in TOML; a table on the key's own line, since others would go on behind it."""
+    """A key and its value in TOML.
+
+    A table stays on the key's own line, since the lines after a header would belong to it.
+    """
     if not isinstance(value, Mapping):
         return tomli_w.dumps({key: value}).rstrip("\n")
     entries = (tomli_w.dumps({str(k): v}).rstrip("\n") for k, v in value.items())
@@ -153,7 +156,10 @@ def _line(key: str, value: object) -> str:
 
 
 def _columns(draft: Draft) -> str:
-    """One [[column]] after another, with a mark above what was read; `tomli_w` would write short ones on one line."""
+    """The [[column]] tables, with a mark above each value from the data.
+
+    One key a line, unlike `tomli_w`'s short tables.
+    """
     drafted, tables = draft.domain, []
     read = () if draft.private else _READ
     said = {each.column: {"from": each.to_config()} for each in drafted.provenance}

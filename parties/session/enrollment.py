@@ -1,15 +1,14 @@
-"""Which data owners may take part, and when: who is turned away at the door, and why.
+"""Enrollment of data owners: the list, the dates, and the reasons for refusals.
 
-Provides ``Enrollment``, which a server asks of every owner that it does not have yet, ``check_enrolled``, which an
-owner's own program asks before anything is charged or sent, ``enrollment_wait_s`` and ``close_enrollment``. An owner is
-turned away that the configuration does not name, that this server's operator has revoked, before the configuration's
-opening date, after its closing date, and once the operators have closed the run. Who is there already stays, unless
-revoked.
+A server asks ``Enrollment`` about every owner that it does not have yet; an owner's own program calls
+``check_enrolled`` before anything is charged or sent. An owner is refused if the configuration does not name it, if
+this server's operator has revoked it, before the configuration's opening date, after its closing date, or once the
+operators have closed the run. An owner that has joined stays, unless revoked.
 
-The list and the dates are part of what everybody agrees on: an owner signs their digest with its data, and no server
-can add an owner unseen. A revocation comes later, and is an order of the operators
-(`parties.session.operator_commands`): each server turns a revoked owner away on its own operator's word, as it could
-anyway, and what the owner has sent is taken out of the count where all three operators say so. Public: all of it.
+The list and the dates are part of the configuration that all sides agree on: an owner signs its digest with its data,
+so that no server can add an owner unnoticed. A revocation comes later, as a command of the operators
+(`parties.session.operator_commands`): each server refuses a revoked owner on its own operator's command, as it could
+anyway; the owner's data leaves the count if all three operators command it. All values here are public.
 """
 
 import datetime
@@ -25,12 +24,12 @@ from parties.storage.database import Database
 
 _CLOSED = "enrolment_closed"
 _LONGEST_S = 1e9
-"""Later than anybody waits, and a date that there is."""
+"""Upper bound on waits in seconds: longer than any wait, and still a valid date."""
 _AT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 class EnrollmentRefusalReason(enum.StrEnum):
-    """Why; programs go by these words."""
+    """Reasons of a refusal, as words for programs."""
 
     NOT_LISTED = "not-listed"
     REVOKED = "revoked"
@@ -40,7 +39,7 @@ class EnrollmentRefusalReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnrollmentRefusal:
-    """That an owner is turned away: the ``reason``, in words what is wrong, and what would be right."""
+    """A refusal of an owner: the ``reason``, the problem in words, and the expected state."""
 
     reason: EnrollmentRefusalReason
     what: str
@@ -48,37 +47,37 @@ class EnrollmentRefusal:
 
 
 def utc_now() -> datetime.datetime:
-    """By this host's clock."""
+    """The time by this host's clock."""
     return datetime.datetime.now(datetime.UTC)
 
 
 def seconds_until(time: datetime.datetime) -> float:
-    """From now on, by this host's clock; 0 where it is over."""
+    """Seconds from now until ``time`` by this host's clock; 0 if it has passed."""
     return max(0.0, (time - utc_now()).total_seconds())
 
 
 def enrollment_wait_s(clients: ClientsSection) -> float:
-    """How long owners are waited for at the most, from now on: until the closing, or for wait_s from the opening."""
+    """Maximum wait for owners from now on, in seconds: until the closing, or wait_s seconds from the opening."""
     if clients.closing is not None:
         return seconds_until(clients.closing)
     return clients.wait_s + (0.0 if clients.opening is None else seconds_until(clients.opening))
 
 
 def deadline_text(left_s: float) -> str:
-    """When so many seconds are over, to the minute: the same words for as long as they pass."""
+    """The time in ``left_s`` seconds, to the minute, so that the text stays the same during the wait."""
     ends = utc_now() + datetime.timedelta(seconds=min(left_s, _LONGEST_S))
     return f"{ends:%Y-%m-%d %H:%M} UTC"
 
 
 def close_enrollment(database: Database) -> None:
-    """Take no further owner, as the operators ask; durable on return. Raises StoreError."""
+    """Closes the run to further owners, on the operators' command; durable on return. Raises StoreError."""
     if database.meta(_CLOSED) is None:
         database.set_meta(_CLOSED, utc_now().strftime(_AT))
 
 
 @dataclass(frozen=True, slots=True)
 class Enrollment:
-    """Of one server's run: the list and the dates, what its operator asks, and whether the operators have closed it."""
+    """Enrollment at one server: the list and the dates, the operator's commands, and the closing by all operators."""
 
     owners: frozenset[str]
     clients: ClientsSection
@@ -88,11 +87,11 @@ class Enrollment:
 
     @classmethod
     def of(cls, config: Config, commands: OperatorCommands, database: Database) -> Self:
-        """A server's."""
+        """Returns the enrollment of a server."""
         return cls(config.owners, config.clients, commands, database)
 
     def identity(self, owner: str) -> EnrollmentRefusal | None:
-        """Why an owner of this name may not take part at any time; None where it may."""
+        """Returns the reason for refusing an owner of this name at any time; None if there is none."""
         if self.owners and owner not in self.owners:
             what = f"{owner!r} is not among the {len(self.owners)} data owners that this run names"
             return EnrollmentRefusal(
@@ -106,7 +105,7 @@ class Enrollment:
         return None
 
     def time(self) -> EnrollmentRefusal | None:
-        """Why nobody may take part for the first time now; None where owners may."""
+        """Returns the reason for refusing all new owners now; None if there is none."""
         opens, closes, time = self.clients.opening, self.clients.closing, self.clock()
         if opens is not None and time < opens:
             what = f"the run opens to data owners at {_time_text(opens)}; it is {_time_text(time)}"
@@ -125,12 +124,12 @@ class Enrollment:
         return None
 
     def refusal(self, owner: str) -> EnrollmentRefusal | None:
-        """Why an owner that is not there yet may not come now; None where it may."""
+        """Returns the reason for refusing a new owner now; None if there is none."""
         return self.identity(owner) or self.time()
 
 
 def check_enrolled(config: Config, owner: str) -> None:
-    """What an owner's own program knows before it asks anybody. Raises NotEnrolled."""
+    """Checks the list and the dates in an owner's own program, before any request. Raises NotEnrolled."""
     if away := Enrollment(config.owners, config.clients).refusal(owner):
         raise NotEnrolled("", 0, f"{away.what}; expected {away.expected}; nothing was sent")
 

@@ -1,8 +1,7 @@
-"""The model that a run left behind, wherever it is: in a run's folder, in its lead's, in FLAIM's server's.
+"""The model of a finished run: loading from a run's folder, the lead's folder or FLAIM's server's, and sampling.
 
-Provides ``load_model``, ``with_plain_format``, and ``write_samples``, which draws rows from a model into a file.
-Public: all of it. A model is a released value, and rows drawn from it cost no privacy. Known limits: whether it is the
-run's own an audit tells.
+A model is a released value, and rows drawn from it cost no privacy. Known limits: only an audit verifies that the model
+is the run's own. All values here are public.
 """
 
 import struct
@@ -19,7 +18,7 @@ from parties.session.result_digests import MODEL_FOLDER
 from parties.storage.files import atomic_replacement
 
 MAX_MODEL_BYTES = 1 << 32
-"""What a model's numbers may unpack to, whoever sent it."""
+"""Maximum unpacked size of a model's numbers, in bytes; models may come from anybody."""
 _RUN_FILES = ("run.json", "config.toml", "transcript.jsonl", "transcripts", "result.json", "store")
 _EXPECTED = (
     "expected a run's folder, that of server 0 or of FLAIM's server, or a bundle, with what `syncret run`, `flaim`, "
@@ -28,9 +27,9 @@ _EXPECTED = (
 
 
 def load_model(run: Path, *, named: Path | None = None) -> Model:
-    """The model of the run in folder ``run``, of which errors speak as ``named``, such as the bundle it came in.
+    """Returns the model of the run in folder ``run``. Errors call it ``named``, for example the bundle that it came in.
 
-    Raises StoreError where there is none, EstimationError where it is damaged.
+    Raises StoreError if there is no model, EstimationError if it is damaged.
     """
     folder = run if (run / "model.json").is_file() else run / MODEL_FOLDER
     if _is_between_silos(run) or not folder.is_dir():
@@ -41,12 +40,12 @@ def load_model(run: Path, *, named: Path | None = None) -> Model:
 
 
 def with_plain_format(model: Model) -> Model:
-    """The model of tables that are written in UTF-8 with commas and points, whatever the real one's format is."""
+    """Returns the model with a plain format, UTF-8 with commas and points, in place of the real table's format."""
     return replace(model, domain=replace(model.domain, format=PLAIN_FORMAT))
 
 
 def unpacked_bytes(folder: Path) -> int:
-    """Bytes of a model's numbers when they are unpacked; 0 where they cannot be read."""
+    """Unpacked size of a model's numbers in bytes; 0 if they cannot be read."""
     try:
         with zipfile.ZipFile(folder / "marginals.npz") as archive:
             return sum(item.file_size for item in archive.infolist())
@@ -55,12 +54,12 @@ def unpacked_bytes(folder: Path) -> int:
 
 
 def write_samples(model: Model, rows: int, out: Path, *, seed: int, overwrite: bool) -> None:
-    """Draw ``rows`` rows into the file ``out``, whose ending says of what kind it is; it is whole or not there.
+    """Draws ``rows`` rows into the file ``out``, in the format of its ending; the file is written atomically.
 
-    Raises DataError for an ending that is none, or more rows than such a file holds, StoreError where there is a file
-    already (unless ``overwrite``) or the disk refuses.
+    Raises DataError for an unknown ending, or more rows than such a file holds; StoreError if the file exists (unless
+    ``overwrite``) or the disk fails.
     """
-    # Pandas takes a fifth of a second to import, which a wrong path should not wait for.
+    # Imported here: pandas takes a fifth of a second, and a wrong path should fail at once.
     from mechanisms.synthetic import synthetic_parts
     from mechanisms.writing import form_of, write_rows
 

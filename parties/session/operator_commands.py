@@ -1,9 +1,9 @@
-"""What the operator of a server asks of a run that goes on: to close it to data owners, to finish early, to revoke one.
+"""Commands of a server's operator during a run: close it to data owners, finish early, revoke an owner.
 
-Provides ``CommandSet`` and ``OperatorCommands``, which keeps what was asked in the run's database: a server that is
-started again still asks it. Nothing here takes effect by itself. DistAIM's three servers tell one another what their
-operators ask, whenever they list their owners (`parties.mpc.participants.listing`), and do what all three ask; FLAIM
-has one server, which does it before its next round. Public: all of it.
+``OperatorCommands`` stores the commands in the run's database: a restarted server still has them. A command has no
+effect by itself. DistAIM's three servers exchange their operators' commands whenever they list their owners
+(`parties.mpc.participants.listing`) and carry out those that all three operators gave; FLAIM's one server carries them
+out before its next round. All values here are public.
 """
 
 import json
@@ -20,7 +20,7 @@ _KEY = "orders"
 
 @dataclass(frozen=True, slots=True)
 class CommandSet:
-    """``close``: take no further data owners; ``finish``: end with the rounds done; ``revoked``: whom to turn away."""
+    """``close``: admit no further data owners; ``finish``: end with the rounds done; ``revoked``: owners to refuse."""
 
     close: bool = False
     finish: bool = False
@@ -35,12 +35,12 @@ class CommandSet:
         return type(self)(self.close and other.close, self.finish and other.finish, revoked)
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the commands as JSON."""
         return {**asdict(self), "revoked": sorted(self.revoked)}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> Self:
-        """What ``to_dict`` said. Raises ValueError for anything else."""
+        """Inverse of ``to_dict``. Raises ValueError for any other input."""
         match value:
             case {"close": bool() as close, "finish": bool() as finish, "revoked": list() as names}:
                 if all(isinstance(name, str) and NAME_PATTERN.fullmatch(name) for name in names):
@@ -50,30 +50,31 @@ class CommandSet:
 
 @dataclass(slots=True, eq=False)
 class OperatorCommands:
-    """One server's; any thread may ask.
+    """Commands at one server; safe to use from any thread.
 
-    ``told`` is what each server's operator asks, by number, as far as it is known; ``agreed`` what all of them do.
+    ``told`` are the commands of each server's operator, by server number, as far as known; ``agreed`` are those that
+    all operators gave.
     """
 
     asked: CommandSet = field(default_factory=CommandSet)
     told: Sequence[CommandSet] = ()
     agreed: CommandSet = field(default_factory=CommandSet)
     on_command: Callable[[], object] = lambda: None
-    """Called when something is asked, in the thread that asks."""
+    """Called after each new command, in the thread of ``ask``."""
     on_change: Callable[[], object] = lambda: None
-    """Called when something is asked, or the servers have told one another."""
+    """Called after each new command, and after each exchange between the servers."""
     _database: Database | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def keep_in(self, database: Database) -> None:
-        """From now on what is asked is kept there, with what was asked before. Raises StoreError."""
+        """Stores commands in ``database`` from now on, and adds its stored ones. Raises StoreError."""
         self._database = database
         kept = database.meta(_KEY)
         before = CommandSet() if kept is None else CommandSet.from_dict(json.loads(kept))
         self.ask(close=before.close, finish=before.finish, revoke=before.revoked)
 
     def ask(self, *, close: bool = False, finish: bool = False, revoke: Iterable[str] = ()) -> None:
-        """Ask for more; durable on return once there is a database. Raises StoreError."""
+        """Adds commands; durable on return once there is a database. Raises StoreError."""
         with self._lock:
             commands = self.asked | CommandSet(close, finish, frozenset(revoke))
             if self._database is not None and commands != CommandSet():
@@ -83,7 +84,7 @@ class OperatorCommands:
         self.on_change()
 
     def tell(self, by_server: Sequence[CommandSet]) -> CommandSet:
-        """What every server's operator asks, this one's with them; returns what all do."""
+        """Stores the commands of all servers' operators, this one's included; returns those that all of them gave."""
         self.told = tuple(by_server)
         agreed = by_server[0]
         for one in by_server[1:]:
@@ -93,7 +94,7 @@ class OperatorCommands:
         return agreed
 
     def shown(self, names: Sequence[str]) -> dict[str, object]:
-        """For whoever looks at the server: what it asks, what all ask by their ``names``, and what is agreed."""
+        """Returns for display this server's commands, all servers' commands by their ``names``, and the agreed ones."""
         by_name = zip(names, self.told, strict=False)
         return {
             "here": self.asked.to_dict(),

@@ -1,11 +1,8 @@
-"""A data owner in a study: the config, its table, its certificate, and what pays for a release of the table.
+"""A data owner in a study: its config, its table, its certificate, and the budget for a release of the table.
 
-Provides ``Table`` and ``DataOwner``, by command and by program. Secret: the table; what the private key's file holds.
-
-A data owner's table of one source: its columns of the domain, and before them its rows' linking keys, hashed.
-
-Provides ``source_domain``, ``key_limbs`` (how many numbers of a row are its key), ``read_keys`` and ``source_codes``.
-Secret: the table, its keys and hashes. Public: columns and sizes. Source: `mechanisms.linking`.
+In a study with sources, an owner has a table of one source: its columns of the domain, and before them the hashed
+linking keys of its rows. Secret: the table, its keys and hashes; the private key's file. Public: columns and sizes.
+Source of the linking: `mechanisms.linking`.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,26 +33,27 @@ from parties.storage.user_paths import budget_path
 
 
 def key_limbs(config: Config) -> int:
-    """How many numbers before a row's codes are its key: none where rows are linked by their order."""
+    """Number of entries before a row's codes that hold its key; 0 if rows are linked by their order."""
     return LIMBS if config.run.link == BY_KEY else 0
 
 
 def source_domain(config: Config, number: int) -> Domain:
-    """The columns of a source, in its own order; its key is in the table and not in the domain."""
+    """Returns the columns of a source, in its own order. Its key is in the table and not in the domain."""
     source, domain = config.sources[number], config.domain
     return domain.only(source.columns, (*domain.ignore, *source.key))
 
 
 def source_sizes(config: Config, number: int) -> tuple[int, ...]:
-    """The sizes of what a row of a source has: the parts of its key, then its columns."""
+    """Sizes of a source's row entries: the parts of its key, then its columns."""
     key = (1 << LIMB_BITS,) * key_limbs(config)
     return (*key, *source_domain(config, number).shape)
 
 
 def read_keys(config: Config, number: int, table: TextTable, *, where: str) -> LinkingKeys:
-    """The linking keys of a table of a source.
+    """Returns the linking keys of a source's table.
 
-    Raises DataError, which names rows and no value: a row without a key, or a key in more rows than a person may have.
+    Raises DataError for a row without a key, or a key in more rows than a person may have; the error names rows and no
+    value.
     """
     source = config.sources[number]
     return linking_keys(
@@ -70,7 +68,10 @@ def read_keys(config: Config, number: int, table: TextTable, *, where: str) -> L
 def source_codes(
     config: Config, number: int, table: TextTable, *, where: str, ignore_extra: bool
 ) -> NDArray[np.int32]:
-    """What an owner shares of a table: (rows, ``source_sizes``). Raises DataError as ``read_keys`` and ``encode``."""
+    """Returns an owner's rows for sharing, (rows, ``source_sizes``).
+
+    Raises DataError as ``read_keys`` and ``encode``.
+    """
     domain = source_domain(config, number)
     codes = encode(domain, table, source=where, ignore_extra=ignore_extra)
     if not key_limbs(config):
@@ -80,16 +81,16 @@ def source_codes(
 
 
 def linking_salt(config: Config) -> bytes:
-    """The salt of linking keys: the digest of what all agree on, the run's id included. Public."""
+    """Salt of linking keys: the digest of the agreed configuration, including the run's id. Public."""
     return bytes.fromhex(config.digest())
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where a table is; with ``ignore_extra`` columns that the config does not know are left out.
+    """Location of a table; with ``ignore_extra`` columns outside the config are dropped.
 
-    ``read`` is the table where it is in memory already: ``source`` is then a name for it, and no place. ``say`` is told
-    what of a file was skipped.
+    ``read`` is the table if it is in memory already: ``source`` is then only its name. ``say`` receives notes on
+    skipped parts of a file.
     """
 
     source: TableSource
@@ -98,7 +99,7 @@ class Table:
     say: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
     def text(self) -> TextTable:
-        """Its rows. Raises DataError where it cannot be read."""
+        """Returns the rows. Raises DataError if the table cannot be read."""
         if self.read is not None:
             return self.read
         table = read_text(self.source)
@@ -108,7 +109,7 @@ class Table:
         return table
 
     def kept(self, text: TextTable, domain: Domain) -> TextTable:
-        """``text`` without the columns that ``ignore_extra`` leaves out."""
+        """Returns ``text`` without the columns that ``ignore_extra`` drops."""
         if not self.ignore_extra:
             return text
         names = set(domain.names)
@@ -116,20 +117,20 @@ class Table:
         return replace(text, columns=columns)
 
     def codes(self, domain: Domain) -> NDArray[np.int32]:
-        """Its rows as codes. Raises DataError where the table cannot be read or does not fit the domain."""
+        """Returns the rows as codes. Raises DataError if the table cannot be read or does not fit the domain."""
         return self.codes_and_summaries(domain)[0]
 
     def codes_and_summaries(
         self, domain: Domain
     ) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
-        """Its rows as codes, and what is in its columns, for its owner's eyes. Raises as ``codes``."""
+        """Returns the rows as codes, and summaries of the columns for the owner alone. Raises as ``codes``."""
         table, shown = self.text(), self.source.shown
         codes = encode(domain, table, source=shown, ignore_extra=self.ignore_extra)
         return codes, summarise(domain, table.columns.__getitem__)
 
 
 def table_name(table: Table | Mapping[str, Table]) -> str:
-    """What a table, or several by name, are called together."""
+    """Joint name of a table, or of several tables by name."""
     if isinstance(table, Table):
         return table.source.name
     return " + ".join(each.source.name for each in table.values())
@@ -158,7 +159,8 @@ class DataOwner:
         cert: Path | None = None,
         key: Path | None = None,
     ) -> Self:
-        """Whose certificate ``cert`` is; what is not given is where [tls] and SYNCRET_BUDGET say, or usual places.
+        """Returns the owner with the certificate ``cert``. Missing paths come from [tls] and SYNCRET_BUDGET, or are the
+        usual ones.
 
         Raises ConfigError, CertificateError.
         """
@@ -167,18 +169,18 @@ class DataOwner:
         return cls(config, table, files, load_identity(files).name, dataset, budget_path(budget))
 
     def beside(self, ending: str) -> Path:
-        """A hidden file or folder of this run beside the table."""
+        """Path of a hidden file or folder of this run beside the table."""
         return self.table.source.beside(f"{self.config.run.id}.{self.name}.{ending}")
 
     def codes(self) -> NDArray[np.int32]:
-        """As ``codes_and_summaries``, the rows alone."""
+        """Returns the rows of ``codes_and_summaries``."""
         return self.codes_and_summaries()[0]
 
     def codes_and_summaries(self) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
-        """What it shares of its table's rows, and what is in its columns, for its owner's eyes.
+        """Returns the table's rows for sharing, and summaries of its columns for the owner alone.
 
-        With sources, the rows of its own one, with their linking keys. Raises DataError where the table
-        cannot be read or does not fit, ConfigError where the owner is in no source.
+        With sources, these are the rows of the owner's source, with their linking keys. Raises DataError if the table
+        cannot be read or does not fit, ConfigError if the owner is in no source.
         """
         config, table = self.config, self.table
         if not config.sources:
@@ -190,7 +192,10 @@ class DataOwner:
         return codes, summarise(source_domain(config, number), text.columns.__getitem__)
 
     def account(self, release: Release) -> BudgetAccount:
-        """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""
+        """Returns the account that pays for ``release`` of the table.
+
+        Raises StoreError, ConfigError for an invalid dataset name.
+        """
         return BudgetAccount(OwnerBudget(self.budget), self._source, release)
 
     @property
@@ -200,11 +205,11 @@ class DataOwner:
             return TableIdentity(self.dataset or table.name)
         if table.sql is None:
             return TableIdentity.of_file(Path(table.location), self.dataset)
-        # All queries to a database are of one dataset, unless the owner names others.
+        # All queries to one database count as one dataset, unless the owner names others.
         return TableIdentity(self.dataset, table.place)
 
     def quote(self, release: Release, submission: str | None = None) -> BudgetQuote:
-        """What ``account`` would charge; a budget that is not there yet is not made. Raises as ``account``."""
+        """Returns the charge that ``account`` would make, without creating a missing budget. Raises as ``account``."""
         if self.budget.exists():
             return self.account(release).quote(submission)
         return BudgetQuote.of(None, self._source, release, submission)

@@ -1,7 +1,6 @@
-"""What a run publishes, by its digests: the synthetic table and the model, and how many rows the table has.
+"""Digests of a run's published results: the synthetic table, the model, and the number of rows.
 
-Provides ``ResultDigests``, which servers write down (and on the wire tell one another), and ``result_digests``, that of
-a folder. Public: everything.
+Servers record ``ResultDigests`` in their transcripts and exchange them. All values here are public.
 """
 
 import hashlib
@@ -14,36 +13,36 @@ from protocols import fields
 from protocols.fields import Fields
 
 TABLE_FILE, MODEL_FOLDER = "synthetic.csv", "model"
-"""The table's file and the model's folder, in the folder of whoever made them and in a run's."""
+"""Name of the table's file and of the model's folder, in the folder of their maker and in a run's folder."""
 NOTE = "published"
 FIELDS: Fields = {"table": fields.hex64, "model": fields.hex64, "rows": fields.natural}
-"""What transcripts say of it: the note, and its fields, those of ``ResultDigests``."""
+"""Fields of the transcripts' note ``NOTE``, those of ``ResultDigests``."""
 _LABEL = b"syncret model 1\n"
 _ENCODING = struct.Struct("<32s32sQ")
 
 
 @dataclass(frozen=True, slots=True)
 class ResultDigests:
-    """``table``: hex SHA-256 of synthetic.csv, which has ``rows`` rows; ``model``: ``model_digest``, hex."""
+    """``table``: hex SHA-256 of synthetic.csv with ``rows`` rows; ``model``: ``model_digest``, hex."""
 
     table: str
     model: str
     rows: int
 
     def to_bytes(self) -> bytes:
-        """For a peer: 72 bytes."""
+        """Returns the encoding for a peer, 72 bytes."""
         return _ENCODING.pack(bytes.fromhex(self.table), bytes.fromhex(self.model), self.rows)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ResultDigests":
-        """The inverse of ``to_bytes``. Raises ValueError for another size."""
+        """Inverse of ``to_bytes``. Raises ValueError for another size."""
         if len(data) != _ENCODING.size:
             raise ValueError(f"{len(data)} bytes say what is published, not {_ENCODING.size}")
         table, model, rows = _ENCODING.unpack(data)
         return cls(table.hex(), model.hex(), rows)
 
     def to_dict(self) -> dict[str, str | int]:
-        """The fields of a note."""
+        """Returns the fields of a note."""
         return asdict(self)
 
 
@@ -51,7 +50,7 @@ ENCODED_SIZE = _ENCODING.size
 
 
 def result_digests(directory: Path, rows: int) -> ResultDigests:
-    """What is in ``directory``. Raises StoreError."""
+    """Returns the digests of the results in ``directory``. Raises StoreError."""
     return ResultDigests(
         table_digest(directory / TABLE_FILE), model_digest(directory / MODEL_FOLDER), rows
     )

@@ -1,27 +1,26 @@
-"""A client of FLAIM as a process, or one of several in a process: its own connection, certificate, ledger and rows.
+"""A client of FLAIM: its state machine, without I/O and without a clock, and its process.
 
-Provides ``run_client``; its connection is a `parties.federation.channel.ClientConnection`. A lost connection is a
-dropout of the round; the client comes back for the next one while the server is there. Secret: rows, keys, vectors. The
-folder holds the client's ledger of this run: what it was ever asked to release, spent before it is sent. Another folder
-is another ledger, and charged to the table's budget once more. Known limits: see `parties.methods.flaim.client`.
+``run_client`` runs one client, or one of several in a process, with its own connection
+(`parties.federation.channel.ClientConnection`), certificate, ledger and rows. A lost connection is a dropout of the
+round; the client comes back for the next round while the server is reachable. The folder holds the client's ledger of
+this run: every release it was asked for, charged before the answer is sent. Another folder has another ledger, which is
+charged to the table's budget again.
 
-One client of FLAIM, without I/O and without a clock: what it answers to each message of the server.
+``FlaimClientSession`` drives a `mechanisms.flaim_client.FlaimClient`, which charges the client's own ledger before it
+reads a row, and one `secagg.SecAggClient` for each sum, with a policy from the client's own config. A request beyond
+that config, the session's minima or the budget is refused, and nothing is sent.
 
-Provides ``FlaimClientSession``. It drives a `mechanisms.flaim_client.FlaimClient`, which charges the client's own
-ledger before it looks at a row, and one `secagg.SecAggClient` for each sum, with a policy from the client's own config.
-What the server asks for beyond that config, the session's minima or the budget is refused, and nothing is sent.
-
-    BRIEF    -> CHOICES                 what this client chose, private by the exponential mechanism
-    ROSTER   -> nothing                 in malicious mode: cards of other clients, checked
-    MEMBERS  -> nothing                 the same: who is in the next sum
-    LAYOUT   -> nothing, or PLAIN       its vector is counted; plain where grouping = "query" and it is nearly alone;
-                                        OUT where it has none of what this client chose
+    BRIEF    -> CHOICES                 this client's choice, private by the exponential mechanism
+    ROSTER   -> nothing                 in malicious mode: cards of other clients, verified
+    MEMBERS  -> nothing                 in malicious mode: members of the next sum
+    LAYOUT   -> nothing, or PLAIN       its vector is counted; PLAIN if grouping = "query" and too few clients chose it;
+                                        OUT if the layout has no choice of this client
     secagg   -> secagg                  the session that takes the sum
     SKIPPED  -> nothing                 the round was given up
 
-Secret: the rows, vectors and keys. Public: answers are private, masked or about nobody's rows. Known limits:
-noise = "server" is added by the server, and nobody but the server can say that it was. With run.security = "malicious"
-sums are of signed sessions alone, and the noise is the clients'.
+Secret: rows, vectors and keys. Public: answers are private, masked or about nobody's rows. Known limits: with noise =
+"server" the server adds the noise, and clients cannot verify that it did. With run.security = "malicious" all sums are
+of signed sessions, and the clients add the noise.
 """
 
 import asyncio
@@ -73,11 +72,11 @@ from secagg.client import SecAggClient
 from secagg.errors import ParameterError
 
 _CLIQUE_BYTES = 64
-"""More than a clique of a brief's model takes besides its cells and its columns."""
+"""Upper bound of a clique's bytes in a brief's model, besides its cells and its columns."""
 
 
 class BriefCache:
-    """The brief of a round, decoded once for all clients of a process: they are sent the same bytes."""
+    """Cache of a round's decoded brief for all clients of a process; they receive the same bytes."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -86,18 +85,18 @@ class BriefCache:
         self._brief: Brief | None = None
 
     def __call__(self, body: bytes) -> Brief:
-        """As `Brief.decode`. Raises FlaimError."""
+        """Returns the brief as `Brief.decode`. Raises FlaimError."""
         with self._lock:
             if self._brief is None or body != self._body:
                 brief = Brief.decode(body, self._workload)
                 if brief.model is not None:
-                    _ = brief.totals  # What scoring computes once and then keeps.
+                    _ = brief.totals  # Computed once, then cached for scoring.
                 self._body, self._brief = body, brief
             return self._brief
 
 
 class FlaimClientSession(SumSession):
-    """One client's side of a run; ``over`` once the server has said goodbye."""
+    """One client's side of a run; ``over`` is true once the server has said goodbye."""
 
     def __init__(
         self,
@@ -111,10 +110,10 @@ class FlaimClientSession(SumSession):
         decode: Callable[[bytes], Brief] | None = None,
         own: OwnClientKey | None = None,
     ) -> None:
-        """``ledger`` becomes the client's own. ``server`` is the server's name, for messages.
+        """Opens a session. ``ledger`` becomes the client's own; ``server`` is the server's name, for error texts.
 
-        ``decode`` stands in for `Brief.decode` where several clients share a process (``BriefCache``). ``own`` is
-        what malicious mode needs, and it alone. Raises ValueError.
+        ``decode`` replaces `Brief.decode` if several clients share a process (``BriefCache``). ``own`` is the signed
+        key, required in malicious mode and only there. Raises ValueError.
         """
         super().__init__(
             config,
@@ -128,7 +127,7 @@ class FlaimClientSession(SumSession):
         self._client = client
         self._ledger = ledger
         self._decode = decode or (lambda body: Brief.decode(body, workload))
-        # What the sum that is being taken was asked for with, and its roster.
+        # Layout and roster of the sum in progress.
         self._current_request: tuple[Layout, list[bytes] | None] | None = None
         self._counted = 0
 
@@ -147,7 +146,7 @@ class FlaimClientSession(SumSession):
                 return super()._answer_request(message)
 
     def _choose(self, message: FederationMessage) -> bytes:
-        """Score the workload against the server's model, choose, and say what."""
+        """Scores the workload against the server's model and answers with the sealed choice."""
         self._require_idle("BRIEF")
         key, body = unpack_sealed_request(message.body, self._server)
         brief = self._decode(body)
@@ -158,7 +157,7 @@ class FlaimClientSession(SumSession):
         return seal_answer(key, MessageKind.CHOICES, message.round, answer)
 
     def _count(self, message: FederationMessage) -> bytes | None:
-        """Count what a sum asks for, once its session is one that this client's own config allows."""
+        """Counts the cells of a sum if the client's own config allows the sum's session."""
         self._require_idle("LAYOUT")
         position, asked = unpack_task(message.body, self._server)
         body = asked if position is not None else unpack_sealed_request(asked, self._server)[1]
@@ -167,10 +166,10 @@ class FlaimClientSession(SumSession):
             raise FederationProtocolError(self._server, f"sent a layout of round {layout.round}")
         self._check_size(layout, plain=position is None)
         if layout.chosen and not self._client.chose_of(layout):
-            # This process did not choose (one before it did): zeros would count as this client's rows.
+            # An earlier process of this client made the choice: zeros would count as this client's rows.
             self._give_up()
             return FederationMessage(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
-        # Before anything is charged or counted: who is in this sum, by their own certificates.
+        # Before any charge or count: the keys of this sum's members, verified by their certificates.
         own, named = self._own, None
         roster = None if own is None else own.keys(layout.clients, position or 0, self._server)
         if own is not None and roster is not None:
@@ -197,9 +196,9 @@ class FlaimClientSession(SumSession):
         return None
 
     def freeze(self) -> dict[str, object]:
-        """As JSON, all that this client is between two messages, but its card: for ``thaw`` in another process.
+        """Returns the client's state between two messages as JSON, without its card, for ``thaw`` in another process.
 
-        Secret: it holds the vector and the keys of a sum that is being taken.
+        Secret: the state holds the vector and the keys of a sum in progress.
         """
         layout, roster = self._current_request or (None, None)
         return {
@@ -214,7 +213,7 @@ class FlaimClientSession(SumSession):
         }
 
     def thaw(self, document: Mapping[str, Any]) -> None:
-        """Go on where ``freeze`` was called."""
+        """Restores the state of ``freeze``."""
         self.over = document["over"]
         self.tally = ClientTally(*document["tally"])
         self._counted, self._gave_up = document["counted"], document["gave_up"]
@@ -266,9 +265,9 @@ class FlaimClientSession(SumSession):
 
 
 def _largest_brief(config: Config, workload: Workload) -> int:
-    """Bytes that a BRIEF can take: a model within the size limit, and a mask of the candidates.
+    """Maximum size of a BRIEF in bytes: a model within the size limit, and a mask of the candidates.
 
-    ``run.max_model_mb`` is of 8-byte cells, a brief's are 4 bytes. The initial model is of one-way marginals.
+    ``run.max_model_mb`` counts 8-byte cells; a brief's cells have 4 bytes. The initial model is of one-way marginals.
     """
     columns = len(workload.domain.columns)
     cells = int(config.run.max_model_mb * 1e6 / 8) + 2 * sum(workload.domain.shape)
@@ -283,9 +282,9 @@ def _largest_brief(config: Config, workload: Workload) -> int:
 
 @dataclass(slots=True)
 class ClientReport:
-    """What one client did in a run. Bytes are frames; ``rho_spent`` is by its own ledger, over all its processes.
+    """A client's record of one run. Bytes are those of frames; ``rho_spent`` is the ledger's total over all processes.
 
-    ``replaced`` says what that is for one row replaced by another, where sizes are public.
+    ``replaced`` is the cost of one row replaced by another, if sizes are public.
     """
 
     client: str
@@ -302,7 +301,7 @@ class ClientReport:
     finished: bool = False
 
     def to_dict(self) -> dict[str, object]:
-        """For programs."""
+        """Returns the report as a JSON object."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
@@ -318,16 +317,18 @@ async def run_client(
     briefs: BriefCache | None = None,
     joining: asyncio.Semaphore | None = None,
 ) -> ClientReport:
-    """Take part in the run of ``config`` with ``codes`` (rows, columns) until the server says goodbye.
+    """Takes part in the run of ``config`` with ``codes`` (rows, columns) until the server's goodbye.
 
-    ``directory`` keeps the ledger. ``spend`` charges all that this ledger allows, under the ledger's own name, to the
-    table's budget before anything is sent (`parties.storage.owner_budget`); without it that is the caller's affair.
-    Where clients share a process, ``workload`` and ``briefs`` save work, and ``joining`` limits how many open their
-    ledgers and connect at once.
+    Args:
+        directory: Folder of the ledger.
+        spend: Charges the ledger's whole budget, under the ledger's name, to the table's budget before anything is sent
+            (`parties.storage.owner_budget`); without it the caller charges.
+        workload, briefs: Shared by the clients of one process, to save work.
+        joining: Limit of clients that open their ledgers and connect at once.
 
-    Raises what ``spend`` raises, NotEnrolled, ConfigError, CertificateError, DataError (rows), StoreError,
-    RoundTransportError (the server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError,
-    BudgetExceeded.
+    Raises the errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError (rows), StoreError;
+    FrameTransportError if the server is unreachable or lost for good; FederationRefused, FederationProtocolError,
+    SecAggError, BudgetExceeded.
     """
     section = config.require_flaim()
     name = tls.load_identity(files).name
@@ -341,12 +342,12 @@ async def run_client(
     inner = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)
     joining = joining or asyncio.Semaphore()
     async with joining:
-        # Making a ledger waits for the disk.
+        # The ledger's creation waits for the disk.
         database = await asyncio.to_thread(Database, directory, config.digest(), LEDGER)
     with database:
         ledger = DurableLedger(database, settings.rho)
         if not ledger.entries:
-            # Who has taken part comes back whatever the time is.
+            # A client that has taken part before may come back at any time.
             check_enrolled(config, name)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)

@@ -1,14 +1,14 @@
-"""FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` of real `ConnectedClients`.
+"""FLAIM's sums over connected clients: a `mechanisms.flaim.Federation` of `ConnectedClients`, for the server's loop.
 
-Provides ``NetworkFederation``, and ``take_concurrently``, the order of a round's sums. Each sum is a SecAgg session of
-its own among the participants that are asked for it, with fresh keys; its messages run over the clients' connections.
-Sums with no client in common are taken at the same time, so that a client that is silent in one holds up no other. Who
-leaves, is silent beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum
-that is left with too few is given up: nothing of it is revealed, what it was charged stays spent.
+In ``NetworkFederation`` each sum is a SecAgg session of its own among the requested participants, with fresh keys, over
+the clients' existing connections. ``take_concurrently`` orders a round's sums: sums with no client in common run at the
+same time, so that a silent client delays no other sum. A client that leaves, misses a deadline or breaks the protocol
+has dropped out of the round without further waiting. A sum with too few survivors is given up: nothing of it is
+revealed, and its charge stays spent.
 
 Secret: with ``noise = "server"`` this process sees each sum before its noise, and so the counts of a query's only
-chooser, whatever the grouping: it knows that the others' part is zeros. With ``noise = "distributed"`` it sees nothing
-without noise. Public: what it returns.
+chooser, whatever the grouping, since it knows that the others' part is zeros. With ``noise = "distributed"`` it sees no
+sum without noise. Public: the returned sums.
 """
 
 import asyncio
@@ -68,12 +68,12 @@ from secagg.noise import discrete_gaussian
 
 _T = TypeVar("_T")
 CONCURRENT_SUMS = 8
-"""Sums of one round that are taken at a time: a session's vectors and its clients' messages are in memory meanwhile."""
+"""Maximum number of concurrent sums of one round; each holds a session's vectors and messages in memory."""
 
 
 @dataclass(slots=True)
 class FlaimSumTally:
-    """How a run's sums were taken: by SecAgg, from a lone chooser without it, not at all; and how many clients left."""
+    """Counts of a run's sums (by SecAgg, plain from one or two choosers, given up) and of dropouts."""
 
     secagg: int = 0
     plain: int = 0
@@ -85,7 +85,7 @@ class FlaimSumTally:
 
 
 class NetworkFederation:
-    """See the module. ``tally`` has what the report says about sums."""
+    """FLAIM's sums of a run. ``tally`` has the report's counts of sums."""
 
     def __init__(
         self,
@@ -98,7 +98,10 @@ class NetworkFederation:
         wait: Callable[[int], Awaitable[None]],
         known: Sequence[Participant] = (),
     ) -> None:
-        """``wait`` for enough clients before a round (`Attendance.round`); ``known``: those of earlier attempts."""
+        """Prepares the sums of an attempt.
+
+        ``wait`` is `Attendance.round`; ``known`` are participants of earlier attempts.
+        """
         self.tally = FlaimSumTally()
         self._config = config
         self._workload = workload
@@ -109,23 +112,23 @@ class NetworkFederation:
         self._stage_s = config.timeouts.receive_s
         self._round = 0
         self._participants: tuple[int, ...] = ()
-        # Of the round's participants; by their numbers.
+        # Certificates of the round's participants, by number.
         self._certificates: dict[int, bytes] = {}
         self._dropped: set[int] = set()
         self._wait = wait
-        # For what does not go by SecAgg; as long-lived as this process.
+        # Sealing key of the answers outside SecAgg; it lives as long as this process.
         self._key = BoxKey.generate()
         self._known = {participant.client: participant for participant in known}
 
     @property
     def population(self) -> Sequence[Participant]:
-        """All clients that were ever here; see ``Federation``."""
+        """All clients that were ever connected; see ``Federation``."""
         for number, member in self._members.present.items():
             self._known[number] = Participant(number, member.rows)
         return [self._known[number] for number in sorted(self._known)]
 
     async def begin_round(self, round: int) -> Sequence[int]:
-        """Draw the round's participants among the clients that are here once there are enough; see ``Federation``."""
+        """Draws the round's participants among the connected clients, once there are enough; see ``Federation``."""
         await self._wait(round)
         present = sorted(self._members.present)
         self._round, self._participants = round, ()
@@ -141,7 +144,7 @@ class NetworkFederation:
         return self._participants
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
-        """Ask the participants what they choose; see ``Federation``."""
+        """Asks the participants for their choices; see ``Federation``."""
         body = pack_sealed_request(self._key.public, brief.encode())
         message = FederationMessage(MessageKind.BRIEF, brief.round, body).pack()
         chosen_by: dict[int, tuple[int, ...]] = {}
@@ -174,14 +177,14 @@ class NetworkFederation:
         return chosen_by
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
-        """Take the sums, side by side where no client is in two of them; see ``Federation``."""
+        """Takes the sums, concurrently if they have no client in common; see ``Federation``."""
         openings: dict[int, _OpenedSum | None] = {}
         written = 0
         with self._record.step(AGGREGATE, self._round):
             async with contextlib.aclosing(take_concurrently(requests, self._sum)) as ending:
                 async for number, opened in ending:
                     openings[number] = opened
-                    # The record has the openings in the order of the requests, whichever ended first.
+                    # The transcript has the openings in the order of the requests, not of completion.
                     while written in openings:
                         if (earlier := openings[written]) is not None:
                             self._record.sums(self._round, earlier.scaled)
@@ -192,7 +195,7 @@ class NetworkFederation:
         layout = request.layout
         noise = self._settings.sum_noise(layout.sigma)
         with self._members.exchange(request.members, round=layout.round) as exchange:
-            # Some may have left since they chose, while others still did.
+            # Clients may have left after their choice, while others were still choosing.
             for position in sorted(set(range(len(exchange.numbers))) - set(exchange.present)):
                 if exchange.numbers[position] not in self._dropped:
                     self.dropped(exchange, position, "the connection was lost")
@@ -207,7 +210,7 @@ class NetworkFederation:
     async def _by_secagg(
         self, exchange: ClientExchange, request: SumRequest, noise: SumNoise
     ) -> "_OpenedSum":
-        """One SecAgg session. Raises RoundAborted, ParameterError."""
+        """Runs one SecAgg session. Raises RoundAborted, ParameterError."""
         layout, known = request.layout, self._members.roster
         roster = None if known is None else known.identities(request.members)
         parameters = flaim_session_parameters(
@@ -241,7 +244,10 @@ class NetworkFederation:
     async def _plain(
         self, exchange: ClientExchange, request: SumRequest, noise: SumNoise
     ) -> "_OpenedSum":
-        """Counts as they are, of too few for SecAgg, with this server's noise. Raises RoundLost if there are none."""
+        """Sums plain counts of too few clients for SecAgg and adds this server's noise.
+
+        Raises RoundLost if there are none.
+        """
         layout, cells = request.layout, request.layout.cells(self._workload)
         if self._section.grouping != "query" or layout.one_way or noise.variance:
             raise RoundLost(f"{len(request.members)} clients for a sum are too few")
@@ -264,7 +270,7 @@ class NetworkFederation:
             survivors.append(exchange.numbers[position])
         if not survivors:
             raise RoundLost("nobody answered")
-        # Of a large query this takes a while, and other sums are under way.
+        # A large query's noise takes time; a thread samples it while other sums go on.
         total += await asyncio.to_thread(
             discrete_gaussian,
             secagg_noise(noise).variance,
@@ -278,7 +284,10 @@ class NetworkFederation:
         return _OpenedSum(sums, total)
 
     def _open_sealed(self, data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
-        """What a message of ``kind`` and ``round`` has sealed. Raises FlaimProtocolError on anything else."""
+        """Returns the sealed content of a message of ``kind`` and ``round``.
+
+        Raises FederationProtocolError for others.
+        """
         message = FederationMessage.unpack(data, name)
         if message.kind is not kind or message.round != round:
             raise FederationProtocolError(
@@ -290,7 +299,7 @@ class NetworkFederation:
     async def _answers(
         self, exchange: ClientExchange, positions: Sequence[int], what: str
     ) -> AsyncIterator[tuple[int, bytes]]:
-        """(place, message) of each that answers within the stage's deadline; the others are out."""
+        """Yields (position, message) of each answer within the stage's deadline, and expels the other clients."""
         waiting, ends = set(positions), time.monotonic() + self._stage_s
         while waiting:
             try:
@@ -315,12 +324,12 @@ class NetworkFederation:
                 yield position, data
 
     def _expel(self, exchange: ClientExchange, position: int, error: Exception) -> None:
-        """Hang up on a client that broke the protocol or a deadline."""
+        """Disconnects a client that broke the protocol or a deadline."""
         self.dropped(exchange, position, str(error))
         exchange.expel(position, error)
 
     def dropped(self, exchange: ClientExchange, position: int, reason: str) -> None:
-        """A participant has dropped out of the round."""
+        """Records that a participant has dropped out of the round."""
         number = exchange.numbers[position]
         self.tally.dropouts += 1
         self._dropped.add(number)
@@ -347,7 +356,7 @@ class NetworkFederation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenedSum:
-    """A noisy sum, and the integers (cells,) that were opened, for the record."""
+    """A noisy sum, and the opened integers (cells,) for the transcript."""
 
     sums: Sums
     scaled: NDArray[np.int64]
@@ -356,7 +365,10 @@ class _OpenedSum:
 async def take_concurrently(
     requests: Sequence[SumRequest], take: Callable[[SumRequest], Coroutine[None, None, _T]]
 ) -> AsyncGenerator[tuple[int, _T], None]:
-    """(position, what ``take`` gives) of every request as it ends; a client has its sums in the requests' order."""
+    """Yields (position, result of ``take``) of each request on completion.
+
+    A client's own sums keep the order of the requests.
+    """
     waiting = list(range(len(requests)))
     running: dict[asyncio.Task[_T], int] = {}
     try:
@@ -366,7 +378,7 @@ async def take_concurrently(
                 if len(running) < CONCURRENT_SUMS and taken.isdisjoint(requests[number].members):
                     waiting.remove(number)
                     running[asyncio.create_task(take(requests[number]))] = number
-                # Nobody overtakes a request that waits for one of its own clients.
+                # A waiting request reserves its clients, so that no later request overtakes it.
                 taken.update(requests[number].members)
             ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
@@ -378,6 +390,6 @@ async def take_concurrently(
 
 
 def _choice_record(number: int, chosen: tuple[int, ...]) -> bytes:
-    """A client's choices in the transcript: its number 4 | how many 2 | candidates 2 each, big-endian."""
+    """Returns a client's choices for the transcript: its number 4 | count 2 | candidates 2 each, big-endian."""
     head = number.to_bytes(4, "big") + len(chosen).to_bytes(2, "big")
     return head + np.array(chosen, ">u2").tobytes()

@@ -1,12 +1,11 @@
 """The app that Flower runs: ``server``, a ServerApp, and ``client``, a ClientApp, of flwr's Message API.
 
 Needs the extra ``flower``. The server's run config has ``config`` and ``dir``, as `syncret flaim-server` does. A
-client's node config (--node-config of its SuperNode) has ``config`` and ``data``, and, where they are not in their
-usual places, ``ca``, ``cert``, ``key``, ``dir``, ``budget`` and ``dataset``, as `syncret flaim-client` does. In a
-simulation nodes have no configuration of their own but a ``partition-id``: then ``nodes`` of the run config is a JSON
-file with a list of what they would have. A deployed node never takes a path from the run config, which is the
-server's. Secret: what files hold. What a client fails by stays in its own log: Flower tells the server the texts of
-exceptions, which may quote a table.
+client's node config (--node-config of its SuperNode) has ``config`` and ``data``, and optionally ``ca``, ``cert``,
+``key``, ``dir``, ``budget`` and ``dataset``, as `syncret flaim-client` does. In a simulation a node's config has only a
+``partition-id``; ``nodes`` of the run config is then a JSON file with the list of the nodes' configs. A deployed node
+never takes a path from the run config, which is the server's. Secret: contents of the files. The cause of a client's
+failure stays in the client's own log: Flower sends the texts of exceptions to the server, and they may quote a table.
 """
 
 import asyncio
@@ -44,11 +43,11 @@ _PATHS = frozenset({"config", "data", "ca", "cert", "key", "dir", "budget"})
 
 
 class ClientFailed(Exception):
-    """What Flower may tell the server of a client's failure: its status."""
+    """A client's failure as Flower may report it to the server: its status alone."""
 
 
 class _GridTransport:
-    """`FlowerClients`' post over one of Flower's grids."""
+    """Transport of `FlowerClients` over one of Flower's grids."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -83,7 +82,7 @@ def _envelope(message: Message) -> Envelope:
 
 
 def serve(grid: Grid, context: Context) -> None:
-    """The ServerApp: one run of FLAIM, to its end or its failure."""
+    """The ServerApp: runs FLAIM once, to its end or its failure."""
     config = load_config(Path(str(context.run_config["config"])))
     folder = Path(str(context.run_config["dir"]))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,10 +100,10 @@ def serve(grid: Grid, context: Context) -> None:
 
 
 def take_part(message: Message, context: Context) -> Message:
-    """The ClientApp: one message of the server, answered."""
+    """The ClientApp: answers one message of the server."""
     try:
         answer = _node(_settings(context)).answer(_envelope(message))
-    except Exception as error:  # noqa: BLE001  # Whatever it is, the server hears its status alone.
+    except Exception as error:  # noqa: BLE001  # The server learns the status of any error, and nothing more.
         logging.getLogger("syncret").error("%s", traceback.format_exc())
         failure = describe(error)
         raise ClientFailed(
@@ -114,7 +113,7 @@ def take_part(message: Message, context: Context) -> Message:
 
 
 def _settings(context: Context) -> Mapping[str, str]:
-    """What this node is given by its owner; in a simulation, by the run's file of nodes."""
+    """Returns the node's settings from its owner, or, in a simulation, from the run's file of nodes."""
     given = {name: str(value) for name, value in context.node_config.items()}
     if "config" not in given and "partition-id" in given:
         nodes: list[dict[str, str]] = json.loads(
@@ -134,7 +133,7 @@ def _node(settings: Mapping[str, str]) -> FlowerNode:
 
 @functools.lru_cache(maxsize=256)
 def _cached_node(settings: tuple[tuple[str, str], ...], _: int) -> FlowerNode:
-    """The node of these settings; where a process serves several messages, its table is read once."""
+    """Returns the node of these settings. A process that serves several messages reads its table once."""
     given: dict[str, Any] = {
         name: Path(value) if name in _PATHS else value for name, value in settings
     }

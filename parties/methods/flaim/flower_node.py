@@ -1,11 +1,10 @@
-"""A client of FLAIM on Flower, for one message: it reads what it was, answers, and writes down what it is then.
+"""A client of FLAIM on Flower, for one message: loads its state, answers, and saves its state.
 
-Provides ``FlowerNode``. A SuperNode starts a process of its ClientApp for each message, so that what lives in one
-process of `parties.methods.flaim.client` lives here in a file of mode 0600 in the client's own folder, beside its
-ledger: where it is in the run, and within a sum its counts and keys. It is written before the answer leaves, whole or
-not at all, and gone after the run. Secret: that file, the table. Known limits: who copies the file has the client's
-counts for the length of a sum; the server is whom the SuperNode's --root-certificates trust: `flaim.key` is not looked
-at.
+A SuperNode starts a process of its ClientApp for each message. The state of `parties.methods.flaim.client` is therefore
+in a file of mode 0600 in the client's own folder, beside its ledger: the client's position in the run, and within a sum
+its counts and keys. ``FlowerNode`` writes the file atomically before the answer leaves, and removes it after the run.
+Secret: that file, the table. Known limits: a copy of the file reveals the client's counts during a sum; the client
+trusts the server of the SuperNode's --root-certificates, and `flaim.key` is not verified.
 """
 
 import json
@@ -41,7 +40,7 @@ STATE_FILE = "flower.json"
 class FlowerNode:
     """The client with the table ``codes`` (rows, columns) and the certificate ``files``; ``folder`` is its own.
 
-    ``spend`` charges all that the ledger allows, under its name, to the table's budget
+    ``spend`` charges the ledger's whole budget, under the ledger's name, to the table's budget
     (`parties.storage.owner_budget`).
     """
 
@@ -54,11 +53,14 @@ class FlowerNode:
     briefs: BriefCache | None = None
 
     def answer(self, envelope: Envelope) -> Envelope:
-        """What this client answers. Raises as `parties.methods.flaim.client.run_client`, and is out of the run then."""
+        """Returns this client's answer. Any error ends its part in the run.
+
+        Raises as `parties.methods.flaim.client.run_client`.
+        """
         try:
             return self._answer(envelope)
         except BaseException:
-            # Whoever made it fail gets no second try with the same keys.
+            # The state goes, so that the sender of a bad message gets no second try with the same keys.
             with disk_errors(self.folder):
                 (self.folder / STATE_FILE).unlink(missing_ok=True)
             raise
@@ -82,7 +84,7 @@ class FlowerNode:
             )
             if envelope.challenge:
                 if not ledger.entries:
-                    # Who has taken part comes back whatever the time is.
+                    # A client that has taken part before may come back at any time.
                     check_enrolled(self.config, tls.load_identity(self.files).name)
                 self.spend(database.identity)
                 self._save_state(own, session)
@@ -114,7 +116,7 @@ class FlowerNode:
         return Envelope((frame,), card=card, proof=proof)
 
     def _load_state(self, *, fresh: bool) -> tuple[OwnClientKey, dict[str, object] | None]:
-        """This client's card, and what its session was; fresh where it begins ``fresh``."""
+        """Returns this client's card and the state of its session; a new card and None if ``fresh``."""
         names = self.config.require_flaim().clients
         name = tls.load_identity(self.files).name
         if name not in names:
@@ -138,7 +140,7 @@ class FlowerNode:
 
 
 def _is_welcome(frame: bytes, server: str) -> bool:
-    """WELCOME, whose link key only the server needs."""
+    """True for WELCOME, whose link key only the server needs."""
     return (
         frame[:4] != b"SAGG" and FederationMessage.unpack(frame, server).kind is MessageKind.WELCOME
     )

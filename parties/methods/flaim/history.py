@@ -1,8 +1,8 @@
-"""The finished rounds of a FLAIM run on the server's disk: a server that is started again goes on after the last one.
+"""Journal of a FLAIM run's finished rounds on the server's disk: a restarted server continues after the last one.
 
-Provides ``RoundJournal``. Each finished round is one file: what was released in it, by whom it was chosen and measured,
-and what the clients declared by then. After a kill at any moment it is there whole or not at all. Public: all of it;
-everything in it has its noise. Trusted as the ledger beside it is; the SHA-256 at the end of a file finds accidents.
+Each finished round is one file: the round's releases, the choosers and contributors, and the clients' declared rows so
+far. After a kill at any moment the file is complete or absent. All values here are public and have their noise. The
+journal is trusted as the ledger beside it is; the SHA-256 at the end of a file detects accidental damage.
 
 A file is one line of JSON (its keys are those of ``FlaimRound``; ``rows`` by client), the counts of each measurement as
 little-endian doubles, and 32 bytes of SHA-256 over everything before.
@@ -25,10 +25,10 @@ _DIGEST_BYTES = 32
 
 
 class RoundJournal:
-    """The finished rounds in ``directory``, which is made when the first one is saved.
+    """The finished rounds in ``directory``, which the first save creates.
 
-    ``rounds`` are those found there, in their order; ``population`` is who had been in the run by the last of them.
-    Raises StoreError for a file that is damaged.
+    ``rounds`` are the recorded rounds in order; ``population`` are the participants of the run up to the last of them.
+    Raises StoreError for a damaged file.
     """
 
     def __init__(self, directory: Path, workload: Workload) -> None:
@@ -40,7 +40,7 @@ class RoundJournal:
             self._load(path)
 
     def save(self, done: FlaimRound, population: Sequence[Participant]) -> None:
-        """Keep the next round; on the disk when this returns. Raises StoreError."""
+        """Stores the next round; the round is on disk when this returns. Raises StoreError."""
         document = {
             "round": done.round,
             "participants": done.participants,
@@ -61,13 +61,13 @@ class RoundJournal:
         self.rounds, self.population = (*self.rounds, done), tuple(population)
 
     def mark_lost(self, charged: Iterable[int]) -> None:
-        """The rounds of ``charged`` that are not here were interrupted: nothing came of them. Raises StoreError."""
+        """Records the rounds of ``charged`` that are not in the journal as lost. Raises StoreError."""
         last = self.rounds[-1].round if self.rounds else -1
         for number in sorted({number for number in charged if number > last}):
             self.save(FlaimRound(number, (), {}, (), lost=True), self.population)
 
     def clear(self) -> None:
-        """Forget all rounds: the run begins anew. Raises StoreError."""
+        """Deletes all rounds, so that the run starts again. Raises StoreError."""
         with disk_errors(self._directory):
             for number in reversed(range(len(self.rounds))):
                 self._path(number).unlink()

@@ -1,11 +1,7 @@
-"""From what a run of FLAIM left to its report: who had to be trusted with what, how sums were taken, what it cost.
+"""Report of a FLAIM run: trust, sums, costs, and the quality of its synthetic table.
 
-Provides ``flaim_report`` (of a result.json) and ``write_server_report`` (where no real table is at hand). Public:
-everything that comes in.
-
-How good the table is that a run of FLAIM has written, kept beside it until the report is made.
-
-Provides ``write_flaim_quality``. Public: everything.
+``flaim_report`` makes the report of a result.json; ``write_server_report`` writes it without a real table;
+``write_flaim_quality`` stores the quality beside the table until the report is made. All values here are public.
 """
 
 from collections.abc import Mapping
@@ -53,9 +49,9 @@ def flaim_report(
     trial: bool,
     transcript: Path | None = None,
 ) -> RunReport:
-    """The report of ``result`` (a result.json) without utility; ``trial``: one machine held everything.
+    """Returns the report of ``result`` (a result.json) without utility. ``trial``: one machine held everything.
 
-    The ``transcript`` says when the run ended; without one it was now.
+    The ``transcript`` dates the end of the run; without one the end is now.
     """
     section, settings = flaim_section(config), settings_of(config)
     rho_total, entries = result["rho_total"], tuple(map(LedgerEntry.from_dict, result["ledger"]))
@@ -123,7 +119,7 @@ TRIAL_TRUST_FLAIM = TRIAL_TRUST.replace("all three servers and all owners", "ser
 
 
 def parameters_of(config: Config) -> Parameters:
-    """What was asked for, in FLAIM's words."""
+    """Returns the run's parameters in FLAIM's terms."""
     return replace(
         run_parameters(config, config.clients.expected),
         noise=flaim_section(config).noise,
@@ -140,7 +136,7 @@ def _deviation(result: Mapping[str, Any], index: int) -> float:
 
 
 def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
-    """(epsilon, delta) against whom; for one row added to or removed from one client's table."""
+    """(epsilon, delta) by adversary, for one row added to or removed from one client's table."""
     section, run = flaim_section(config), config.run
     full = f"epsilon = {run.epsilon:g}, delta = {run.delta:g}"
     private = section.variant not in ("oracle",)
@@ -271,7 +267,7 @@ def _notes(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def write_server_report(config: Config, directory: Path) -> None:
-    """The server's report.json and report.html, where no real table is at hand. Raises StoreError."""
+    """Writes the server's report.json and report.html, without a real table. Raises StoreError."""
     workload = config.build_workload()
     report = flaim_report(
         config,
@@ -293,6 +289,9 @@ def write_flaim_quality(
     *,
     codes: NDArray[np.int32],
 ) -> None:
-    """Write ``into`` a folder what the run says of the synthetic table ``codes`` (rows, columns). Raises StoreError."""
+    """Writes the run's quality figures for the synthetic table ``codes`` (rows, columns) into a folder.
+
+    Raises StoreError.
+    """
     rounds = settings.schedule(len(workload.one_way)).rounds
     write_quality(into, flaim_quality(workload, result, rounds=rounds, codes=codes))

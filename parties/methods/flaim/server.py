@@ -1,11 +1,11 @@
-"""The FLAIM server: takes its clients in, runs Algorithm 1 over them, leaves model, table, result and transcript.
+"""The FLAIM server: admits its clients, runs Algorithm 1 over them, leaves model, table, result and transcript.
 
-Provides ``run_server``. The ledger is durable: a charge is on the disk before the clients are asked for what it pays
-for; so are the finished rounds (`parties.methods.flaim.history`). A server that is started again in the same folder
-goes on after the last of them: the round that was interrupted is lost, as one is that loses its clients. Without the
-first sums, or with an annealed schedule, it begins anew with what is left of the budget. Secret: with ``noise =
-"server"`` the sums before their noise, which are never written down. Public: everything in the folder but ``store``,
-which holds the ledger and the finished rounds. Source: FLAIM paper, Algorithm 1.
+The ledger is durable: a charge is on disk before the request that it pays for. So are the finished rounds
+(`parties.methods.flaim.history`). A server that restarts in the same folder continues after the last finished round;
+the interrupted round is lost, like a round whose clients are lost. Without the first sums, or with an annealed
+schedule, the run starts again with the rest of the budget. Secret: with ``noise = "server"`` the sums before their
+noise, which are never written. Public: everything in the folder but ``store``, which holds the ledger and the finished
+rounds. Source: FLAIM paper, Algorithm 1.
 
     transcript.jsonl   every message, opening and charge (`protocols.transcript`)
     result.json        rounds, choices, sums, ledger, bytes
@@ -79,15 +79,18 @@ async def run_flaim_server(
     board: RunStatus | None = None,
     orders: OperatorCommands | None = None,
 ) -> None:
-    """Serve the run of ``config`` in ``directory`` until it is finished.
+    """Serves the run of ``config`` in ``directory`` until it is finished.
 
-    ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``clients_factory`` makes its members: over TLS, or what else carries
-    messages; ``board`` is told what goes on;
-    ``orders`` is what its operator asks, now or later, and is done before the next round. Raises ConfigError,
-    CertificateError, StoreError (with StudyReleased where another folder has released this configuration), CheckFailed
-    (of a transcript that is none), TooFewClients, MechanismError (the budget is spent already, among others); the
-    clients have been told by then.
+    Args:
+        closed: Set when no more clients will come.
+        register: File of this server's studies, if not at its usual path.
+        meet: Factory of the connected clients: over TLS, or over another transport.
+        board: Run status, updated on the way.
+        orders: Commands of the operator; they take effect before the next round.
+
+    Raises ConfigError, CertificateError, StoreError (StudyReleased if another folder has released this configuration),
+    CheckFailed (for an invalid transcript), TooFewClients, MechanismError (for example if the budget is spent already);
+    the clients have been notified by then.
     """
     if config.require_flaim().variant == ORACLE:
         raise ConfigError(
@@ -156,10 +159,10 @@ def _is_over(
     *,
     ended: bool,
 ) -> bool:
-    """Whether a run that has ``ended``, with a result, has no further round, or none that is covered.
+    """True if a run that has ``ended``, with a result, has no further round within its schedule and budget.
 
-    One that was interrupted after its first sums has its model to finish. Raises BudgetExceeded, before anybody is
-    asked to come, where there is no result and the first sums are not covered.
+    A run that was interrupted after its first sums still has its model to finish. Raises BudgetExceeded, before clients
+    are invited, if there is no result and the budget does not cover the first sums.
     """
     schedule = settings.schedule(len(workload.domain.columns))
     needed: Sequence[Event]
@@ -195,7 +198,7 @@ class _FlaimServerRun:
     attempt: ServerSession
 
     async def run_with_clients(self, members: ConnectedClients) -> Mapping[str, object]:
-        """Wait for clients, run, write, say goodbye; returns the content of result.json."""
+        """Waits for clients, runs the algorithm, writes its files, says goodbye; returns the content of result.json."""
         started = time.perf_counter()
         session, before = self.attempt, self.history.rounds
         if session.earlier:
@@ -208,7 +211,7 @@ class _FlaimServerRun:
                 f"{then}, with the rest",
             )
         schedule = self.settings.schedule(len(self.workload.domain.columns))
-        # Nobody is waited for where only the model is left to be made.
+        # The server needs no clients if only the final model is left.
         ready = bool(before) and next_round(self.settings, before) > schedule.rounds
         attendance = session.attendance(
             members, self.settings.min_participants, len(self.history.population)
@@ -251,7 +254,7 @@ class _FlaimServerRun:
             rounds=result.rounds_done,
             clients=len(federation.population),
         )
-        # Before the result, which counts the bytes of these messages too.
+        # The goodbye comes before the result, which counts its bytes too.
         members.farewell("the run is finished")
         names = members.names
         session.seconds["total"] = time.perf_counter() - started
@@ -272,7 +275,7 @@ class _FlaimServerRun:
         )
 
     def _activity(self) -> str | None:
-        """What clients are asked for, in words."""
+        """The request to the clients in words, for progress output."""
         if self.record.at is None:
             return None
         step, number = self.record.at
@@ -293,7 +296,7 @@ class _FlaimServerRun:
         chosen: list[Value] = [*sorted({m.candidate for m in done.measurements if not m.one_way})]
         self.record.transcript.note(transcript_schema.SELECTED, round=done.round, candidates=chosen)
         self.record.transcript.seal(round_ended(done.round))
-        # What is here is in the sealed transcript.
+        # A round in the journal is in the sealed transcript.
         self.history.save(done, population)
         self.attempt.progress.event("round-done", text, done=done.round, lost=done.lost)
 
@@ -316,7 +319,7 @@ class _FlaimServerRun:
 
 
 class _TimedEstimator:
-    """An estimator whose time is noted."""
+    """An estimator that counts its time."""
 
     def __init__(
         self, inner: FlaimEstimator, seconds: defaultdict[str, float], heartbeat: Heartbeat

@@ -1,13 +1,8 @@
-"""What a configuration cannot do as a run of FLAIM, and the noise of its sums beside the counts expected.
+"""Checks of a configuration for FLAIM, the noise of its sums, and the guarantee's neighbouring tables in words.
 
-Provides ``check_flaim``, which server, clients and trials begin with, before anything is sent, charged or computed, and
-``flaim_noise``. Public: everything.
-
-For which neighbouring tables FLAIM's epsilon holds, in words that stand wherever it is printed.
-
-Provides ``neighbours_text`` (who is told apart from whom) and ``ReplacementCost`` (what was released costs a row that
-is replaced by another, where sizes are public: then tables of one size are the neighbours). All public. Source:
-`mechanisms` README.
+Server, clients and trials begin with ``check_flaim``, before anything is sent, charged or computed. ``neighbours_text``
+stands wherever FLAIM's epsilon is printed. ``ReplacementCost`` is the cost of one row replaced by another, if sizes are
+public: tables of one size are then the neighbours. All values here are public. Source: `mechanisms` README.
 """
 
 from collections.abc import Iterable
@@ -28,7 +23,7 @@ from secagg.parameters import MAX_LENGTH
 
 
 def check_whole_rows(config: Config) -> None:
-    """Raises ConfigError for what no run of FLAIM can protect, whatever its settings."""
+    """Raises ConfigError for configurations that no run of FLAIM can protect, whatever its settings."""
     if config.sources or config.run.unit == PERSON:
         raise ConfigError(
             config.source,
@@ -39,7 +34,7 @@ def check_whole_rows(config: Config) -> None:
 
 
 def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
-    """The run's settings, once nothing stands against it. Raises ConfigError, by key."""
+    """Returns the run's settings after all checks. Raises ConfigError, by key."""
     check_whole_rows(config)
     settings = settings_of(config)
     if len(workload.candidates) > MAX_CANDIDATES:
@@ -62,9 +57,9 @@ def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
 
 
 def flaim_noise(config: Config, workload: Workload, rows: float) -> tuple[int, list[CellNoise]]:
-    """How many clients a sum is expected to be over, and the noise in its cells if all of them chose its query.
+    """Returns the expected number of clients in a sum, and the noise in its cells if all of them chose its query.
 
-    ``rows`` are those of all clients; a sum has those of a round's participants.
+    ``rows`` are those of all clients; a sum covers the rows of a round's participants.
     """
     settings, clients = settings_of(config), config.clients.expected
     schedule = settings.schedule(len(config.domain.columns))
@@ -77,7 +72,7 @@ PUBLIC_SIZES = "public"
 
 
 def neighbours_text(section: FlaimSection) -> str:
-    """The guarantee's neighbours."""
+    """Returns the guarantee's neighbouring tables in words."""
     of_row = "one row added to or removed from one client's table"
     if section.sizes != PUBLIC_SIZES:
         return of_row
@@ -86,7 +81,7 @@ def neighbours_text(section: FlaimSection) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementCost:
-    """``rho`` and, at the run's delta, ``epsilon`` for one row replaced by another; ``times`` the charged rho."""
+    """Cost of one row replaced by another: ``rho``, ``epsilon`` at the run's delta, ``times`` the charged rho."""
 
     rho: float
     epsilon: float
@@ -96,7 +91,7 @@ class ReplacementCost:
     def of(
         cls, section: FlaimSection, events: Iterable[Event], *, delta: float
     ) -> "ReplacementCost | None":
-        """What the charged ``events`` come to; None where sizes are not public, or nothing was charged."""
+        """Returns the cost of the charged ``events``; None if sizes are not public, or nothing was charged."""
         events = list(events)
         if section.sizes != PUBLIC_SIZES or not events:
             return None
