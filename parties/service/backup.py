@@ -55,7 +55,7 @@ class BackedUpStore:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Contents of a backup: the ``folder``'s name, its time, the ``syncret`` version, the stores, ``keys`` if included."""
+    """Contents of a backup: the ``folder``'s name, its time, the ``syncret`` version, the stores, ``keys`` or not."""
 
     folder: str
     made_at: str
