@@ -131,7 +131,7 @@ _EXPECTED = {
 
 
 class ServerRunner(Protocol):
-    """Signature of `parties.methods.flaim.server.run_server` and similar functions."""
+    """Signature of `parties.methods.flaim.server.run_flaim_server` and similar functions."""
 
     async def __call__(
         self,

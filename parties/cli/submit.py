@@ -404,7 +404,7 @@ def _preview(
     *,
     earlier: bool = False,
 ) -> Preview:
-    """Returns the preview of an upload; ``paid`` is the submission whose charge covers this one, too."""
+    """Returns the preview of an upload; ``paid`` is an earlier submission with a charge that covers this one."""
 
     async def look(supervision: Supervision) -> Preview:
         return await preview_rows(

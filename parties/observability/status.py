@@ -381,7 +381,7 @@ class RunStatus:
         return max(0.0, self._clock() - self._last_heartbeat)
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Calls ``listener``, which must be quick, after every change, in any thread; returns a function to end that."""
+        """Calls ``listener``, which must be quick, after every change, in any thread; returns a function to end it."""
         with self._lock:
             self._listeners.append(listener)
 

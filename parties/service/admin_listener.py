@@ -3,7 +3,7 @@
 ``admin_thread`` runs the API on a thread and an event loop of its own, so that it answers while the process computes,
 and can report a computation that hangs.
 
-``listen_unix`` and ``connect_unix`` are for the Unix socket (``SOCKET_NAME``). Every user who may enter the folder may
+``listen_unix`` and ``connect_unix`` are for the Unix socket (``SOCKET_NAME``). Every user with access to the folder may
 send requests. The socket has mode 0600 before any connection is possible. A path of any length works: one that is too
 long for a socket address is reached through the folder's descriptor, on systems with /proc. Source: unix(7).
 

@@ -138,7 +138,7 @@ def _waits(status: Status) -> Metric:
 
 
 def _restarts(status: Status) -> Metric:
-    """Returns the number of restarts of the studies whose processes the service runs."""
+    """Returns the number of restarts of each study that runs."""
     text = "How often the service has started the study's process again."
     family = CounterMetricFamily("syncret_study_restarts", text, labels=_BASE)
     counts: Counter[str] = Counter()

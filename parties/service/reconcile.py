@@ -108,7 +108,7 @@ class ObservedState:
         }
 
     def needs(self, study: StudyRecord) -> set[str]:
-        """Returns the names of the servers whose approval the study needs."""
+        """Returns the names of the servers that have to approve the study."""
         return {self.names[self.pid]} if study.kind == FLAIM else set(self.names)
 
 

@@ -283,7 +283,7 @@ class StudySummary:
 
 
 def new_card(identity: ServiceIdentity, kind: str) -> str:
-    """Returns a card of this server for a study of ``kind``, whose keys wait for the study. Raises PartyError."""
+    """Returns a card of this server for a study of ``kind``, and keeps its keys for the study. Raises PartyError."""
     cards, own = identity.folder / _CARDS, identity.own
     beside = cards / f".{secrets.token_hex(8)}"
     with disk_errors(cards, "made"):

@@ -51,7 +51,7 @@ STEADY_S = 5.0
 
 
 class Worker:
-    """Supervisor of a study's process in ``place``; calls ``on_change`` after every change.
+    """Supervisor of a study's process in ``folder``; calls ``on_change`` after every change.
 
     Attributes:
         state: WAITING, RUNNING or CLOSED.
@@ -231,7 +231,7 @@ async def run_study(
     """Runs server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished, and writes the report.
 
     Serves the admin socket in ``directory`` meanwhile (`parties.service.exposed_run`). Raises as
-    `parties.mpc.server.run_mpc_server` and `parties.methods.flaim.server.run_server`.
+    `parties.mpc.server.run_mpc_server` and `parties.methods.flaim.server.run_flaim_server`.
     """
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
     board = logged_status(about, log)
