@@ -1,1 +1,1 @@
-"""The functions of `import syncret`: the commands' work, for programs and notebooks."""
+"""Functions of `import syncret`: the operations of the commands, for programs and notebooks."""

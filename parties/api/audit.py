@@ -1,7 +1,4 @@
-"""Audits from programs.
-
-Provides ``audit`` and ``AuditResult``. Secret: nothing.
-"""
+"""Audits from programs."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from parties.audit.runner import Audit, audit_folder
 
 
 class AuditResult:
-    """What an audit found: ``checks`` in their order, ``limits``, what no audit shows, and ``html``, the page.
+    """Result of an audit: ``checks`` in order, ``limits`` (facts that no audit shows), and ``html``, the page.
 
-    ``passed`` is whether no check failed, and some passed; it has to be asked for.
+    ``passed`` is true if no check failed and at least one passed; the object itself has no truth value.
     """
 
     def __init__(self, found: Audit) -> None:
@@ -29,11 +26,11 @@ class AuditResult:
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The checks that failed."""
+        """Failed checks."""
         return tuple(check for check in self.checks if check.status == FAIL)
 
     def to_dict(self) -> dict[str, object]:
-        """As `syncret audit --json`."""
+        """Returns the document of `syncret audit --json`."""
         checks = [
             {"name": check.name, "status": check.status, "detail": check.detail}
             for check in self.checks
@@ -58,10 +55,14 @@ def audit(
     config: str | Path | None = None,
     certificates: str | Path | None = None,
 ) -> AuditResult:
-    """Make every check of `syncret audit` on a run's folder or bundle; writes nothing.
+    """Makes every check of `syncret audit` on a run's folder or bundle; writes nothing.
 
-    ``config`` is the configuration that was agreed on, from a source of your own. ``certificates`` are in the run's
-    folder unless given. Raises StoreError where there are no transcripts.
+    Args:
+        run: Folder or bundle of the run.
+        config: Agreed configuration, from an independent source.
+        certificates: Folder of the certificates; by default in the run's folder.
+
+    Raises StoreError if there are no transcripts.
     """
     with unpacked_run(Path(run)) as folder:
         found = audit_folder(

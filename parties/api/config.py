@@ -1,11 +1,7 @@
-"""Configurations of programs: drafts of a table, and what else a function may be given as one.
+"""Arguments of the functions of `import syncret`: configurations, drafts of them, and tables.
 
-Provides ``draft``, ``Draft``, ``ConfigLike`` and ``config_of``. Secret until its owner has replaced or confirmed what
-is marked: a draft, which was read from the table.
-
-Tables that programs have: DataFrames, and where others are.
-
-Provides ``TableLike``, ``table_of``, ``tables_of`` and ``types_of``. Secret: the tables.
+Secret: the tables; and a draft, which was read from its table, until its owner has replaced or confirmed the marked
+values.
 """
 
 from __future__ import annotations
@@ -29,11 +25,11 @@ if TYPE_CHECKING:
 
 
 TableLike: TypeAlias = Union["pd.DataFrame", str, Path, TableSource]
-"""A DataFrame, or where a table is: a file, or with a query a database."""
+"""A DataFrame, or the location of a table: a file, or a database with a query."""
 
 
 def table_of(table: TableLike, *, name: str = "table", ignore_extra: bool = False) -> Table:
-    """The table; a DataFrame is called ``name`` in messages. Raises DataError for values of unknown types."""
+    """Returns the table; messages call a DataFrame ``name``. Raises DataError for values of unknown types."""
     if isinstance(table, TableSource):
         return Table(table, ignore_extra)
     if isinstance(table, str | Path):
@@ -44,7 +40,7 @@ def table_of(table: TableLike, *, name: str = "table", ignore_extra: bool = Fals
 def tables_of(
     tables: TableLike | Mapping[str, TableLike], *, ignore_extra: bool = False
 ) -> Table | Mapping[str, Table]:
-    """As ``table_of``; or the tables of several sources, by name."""
+    """Returns the table as ``table_of`` does; or the tables of several sources, by name."""
     if not isinstance(tables, Mapping):
         return table_of(tables, ignore_extra=ignore_extra)
     return {
@@ -54,7 +50,7 @@ def tables_of(
 
 
 def types_of(table: TableLike | Mapping[str, TableLike]) -> Mapping[str, object]:
-    """The types of a DataFrame's columns by name, or of several; of others none are known."""
+    """Returns the column types of a DataFrame, or of several, by name; empty for other tables."""
     if isinstance(table, Mapping):
         return {name: kind for each in table.values() for name, kind in types_of(each).items()}
     if isinstance(table, str | Path | TableSource):
@@ -67,10 +63,14 @@ _NAME = "draft"
 
 @dataclass(slots=True)
 class Draft:
-    """A config drafted from a table: ``text`` is TOML, to be edited, with marks beside what was read from the data.
+    """A config drafted from a table: ``text`` is TOML, to be edited, with marks at values read from the data.
 
-    ``notes`` say what was read from the table for each column, ``left_out`` which columns look like identifiers or
-    free text, ``questions`` what can be read in more than one way. It can be given wherever a config can.
+    It is accepted as a config.
+
+    Attributes:
+        notes: Values read from the table, for each column.
+        left_out: Columns that look like identifiers or free text.
+        questions: Values with more than one reading.
     """
 
     text: str
@@ -85,27 +85,27 @@ class Draft:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """The tables of the text, which can be changed and given as a config, too. Raises ConfigError."""
+        """Returns the tables of the text, which may be changed and passed as a config, too. Raises ConfigError."""
         try:
             return parse_toml(self.text)
         except ValueError as error:
             raise ConfigError(_NAME, "", f"is not valid TOML: {error}") from error
 
     def write(self, path: str | Path) -> None:
-        """Write the text as a file for the commands. Raises FileExistsError, OSError."""
+        """Writes the text into a new file for the commands. Raises FileExistsError, OSError."""
         with Path(path).open("x", encoding="utf-8") as file:
             file.write(self.text)
 
 
 ConfigLike: TypeAlias = Draft | Config | Mapping[str, Any] | str | Path
-"""A draft, a config, its tables, or where its file is."""
+"""A draft, a config, its tables, or the path of its file."""
 
 
 def draft(table: TableLike, *, name: str = "table") -> Draft:
-    """Draft a config from a table, as `syncret domain` does: columns, kinds, categories, bounds, atoms.
+    """Drafts a config from a table, as `syncret domain` does: columns, kinds, categories, bounds, atoms.
 
-    A domain is published with the result, so that it has to be public knowledge: replace or confirm what is marked.
-    ``name`` is what a DataFrame is called in the text. Raises DataError.
+    A domain is published with the result and has to be public knowledge: replace or confirm the marked values. The text
+    calls a DataFrame ``name``. Raises DataError.
     """
     given = table_of(table, name=name)
     if given.read is None:
@@ -117,7 +117,7 @@ def draft(table: TableLike, *, name: str = "table") -> Draft:
 
 
 def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:
-    """The config that was ``given``, with ``changes`` by dotted key. Raises ConfigError."""
+    """Returns the ``given`` config with ``changes`` by dotted key. Raises ConfigError."""
     if isinstance(given, Config):
         return given.override(changes) if changes else given
     if isinstance(given, str | Path):
@@ -131,5 +131,5 @@ def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables that may be changed while the caller's stay as they are."""
+    """Returns a copy of nested tables, so that changes do not affect the caller's."""
     return {k: _copied(v) if isinstance(v, Mapping) else v for k, v in tables.items()}

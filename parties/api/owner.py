@@ -1,6 +1,6 @@
-"""A data owner's part from a program, as `syncret submit` plays it.
+"""Participation of a data owner from a program, as by `syncret submit`.
 
-Provides ``submit`` and ``preview``. Secret: the table, the private key, what a preview shows of the table's columns.
+Secret: the table, the private key, and a preview's columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from parties.mpc.submission.submit import Submitted
 from parties.session.owner import DataOwner
 
 PathLike = str | Path
-"""Where a file is."""
+"""Path of a file."""
 
 
 def submit(
@@ -34,12 +34,12 @@ def submit(
     key: PathLike | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Submitted:
-    """Check, count, share, seal and send a table once, as `syncret submit` does, and return the receipts.
+    """Checks, counts, shares, seals and sends a table once, as `syncret submit` does, and returns the receipts.
 
-    The whole run is charged to the table's budget first, under the name ``dataset``, which a DataFrame has to have:
-    unlike a file it has no place to be recognised by. What is not given is where the config's [tls] and the command
-    have it. Called again after a failure it sends the same submission, which counts once. Nothing is asked:
-    ``preview`` shows before what would be sent.
+    The whole run is charged to the table's budget first, under the name ``dataset``. A DataFrame needs this name, since
+    it has no path by which to recognise it. Other arguments default to the config's [tls] and the command's defaults. A
+    repetition after a failure sends the same submission, which counts once. There is no confirmation: ``preview`` shows
+    the upload beforehand.
 
     Raises ConfigError, CertificateError, DataError, StoreError, BudgetExceeded, SubmitError; ValueError for a DataFrame
     without a ``dataset``.
@@ -69,10 +69,10 @@ def preview(
     cert: PathLike | None = None,
     key: PathLike | None = None,
 ) -> Preview:
-    """What ``submit`` would do, as `syncret submit --check` shows it; nothing is sent, charged or written.
+    """Returns the preview of ``submit``, as `syncret submit --check` shows it; nothing is sent, charged or written.
 
-    Raises as ``submit``, but for BudgetExceeded and SubmitError: whether the budget covers it, and who is there, is in
-    what it returns.
+    Raises as ``submit``, except BudgetExceeded and SubmitError: the result has the state of the budget and of the
+    servers.
     """
     owner = _owner(
         config,

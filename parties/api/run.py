@@ -1,16 +1,10 @@
-"""Runs from programs: made on this machine, or read from where they are.
+"""Runs from programs: runs on this machine, and finished runs read from their folders.
 
-Provides ``synthesize``, ``load``, ``Run`` and ``Report``. Secret: the table that is synthesized, which is in the run
-folder until the run is finished, as in every trial. Public: what a run has left, but for the figures of a trial that
-its report says were computed from the real table.
+``synthesize`` makes a run, ``load`` reads one. ``prepare`` sets a run up by method, and ``run_anywhere`` runs a
+coroutine from any program, such as a notebook with a running event loop.
 
-A run on this machine, prepared by method: what is run, where, and how.
-
-Provides ``prepare``. Secret: the trial's table.
-
-Coroutines run to their end from any program, a notebook among them, whose own event loop is running already.
-
-Provides ``run_anywhere`` and ``ProgressCallback``, which passes progress on. Nothing here is secret.
+Secret: the input table, which is in the run folder until the run is finished, as in every trial. Public: the results of
+a run, except the figures that a trial's report marks as computed from the real table.
 """
 
 from __future__ import annotations
@@ -68,7 +62,7 @@ def prepare(
     label: str | None,
     seed: int,
 ) -> tuple[Trial, RunFolder, Callable[[Progress], Awaitable[RunReport]]]:
-    """The trial, its folder ``out``, and what runs it there.
+    """Returns the trial, its folder ``out``, and a function that runs it there.
 
     Raises ConfigError, DataError, StoreError, WorkloadError; ValueError for an unknown method or partition.
     """
@@ -94,29 +88,29 @@ def prepare(
 
 Result = TypeVar("Result")
 _START_S = 5.0
-"""How long a thread may take to start."""
+"""Maximum time for a thread's start, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressCallback:
-    """Gives each event's sentence to ``hear``, which is called in another thread than the one that waits."""
+    """Progress that passes each event's sentence to ``hear``, in another thread than the waiting one."""
 
     hear: Callable[[str], object]
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Pass on the sentence."""
+        """Passes on the sentence."""
         self.hear(text)
 
 
 def progress_to(on_text: Callable[[str], object] | None) -> Progress:
-    """Events for a function that takes sentences, such as ``print``; None is silence."""
+    """Returns a progress for a function that takes sentences, such as ``print``; a silent one for None."""
     return NullProgress() if on_text is None else ProgressCallback(on_text)
 
 
 def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
-    """What ``main`` returns, run on an event loop of its own in a thread of its own.
+    """Returns the result of ``main``, run on its own event loop in its own thread.
 
-    Raises what ``main`` raises. Ctrl-C (KeyboardInterrupt) cancels ``main`` and is raised when that has cleaned up.
+    Raises the errors of ``main``. Ctrl-C (KeyboardInterrupt) cancels ``main``, and is raised after its cleanup.
     """
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[object] | None]] = Future()
     ended: Future[Result] = Future()
@@ -125,7 +119,7 @@ def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
         started.set_result((asyncio.get_running_loop(), asyncio.current_task()))
         try:
             ended.set_result(await main())
-        except BaseException as error:  # noqa: BLE001  # It is raised where it is waited for.
+        except BaseException as error:  # noqa: BLE001  # Raised again by the waiting thread.
             ended.set_exception(error)
 
     thread = threading.Thread(target=lambda: asyncio.run(whole()), name="syncret", daemon=True)
@@ -133,12 +127,12 @@ def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
         thread.start()
         result = ended.result()
     except KeyboardInterrupt:
-        # Without a place there is nothing to clean up: the thread was not even started.
+        # Without a loop there is nothing to clean up: the thread was not even started.
         with contextlib.suppress(TimeoutError):
             loop, task = started.result(_START_S)
             if task is not None and not ended.done():
                 loop.call_soon_threadsafe(task.cancel)
-            # Processes and folders are gone then; a thread that still computes for nobody is not waited for.
+            # Processes and folders are gone afterwards; a thread that still computes is not waited for.
             ended.exception()
         raise
     thread.join()
@@ -149,7 +143,7 @@ _SEED_BITS = 64
 
 
 class Report(Mapping[str, Any]):
-    """A run's report: what report.json has, and ``html``, the page, which notebooks show."""
+    """Report of a run: the content of report.json, and the page ``html``, which notebooks show."""
 
     def __init__(self, document: Mapping[str, Any], html: str) -> None:
         self._document = document
@@ -174,7 +168,7 @@ class Report(Mapping[str, Any]):
 class Run:
     """A finished run in ``folder``: its table, its report, and a model to draw more rows from.
 
-    Of a run that was given no place the folder is gone when nobody has the run any more.
+    A run without a folder of its own has a temporary one, which is removed with the last reference to the run.
     """
 
     def __init__(
@@ -192,7 +186,7 @@ class Run:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """The synthetic table, in the columns' types. Raises DataError, StoreError, ExtraMissing."""
+        """Synthetic table, in the columns' types. Raises DataError, StoreError, ExtraMissing."""
         require_server_packages("a DataFrame")
         from mechanisms.reading import read_drawn
 
@@ -202,7 +196,7 @@ class Run:
 
     @cached_property
     def report(self) -> Report:
-        """What was opened, what it cost, how good it is. Raises StoreError."""
+        """Report with openings, costs and quality. Raises StoreError."""
         with disk_errors(self.folder, "read"):
             text, html = (
                 (self.folder / name).read_text(encoding="utf-8")
@@ -214,7 +208,7 @@ class Run:
             raise StoreError(self.folder / "report.json", f"is no report: {error}") from error
 
     def sample(self, rows: int, *, seed: int | None = None) -> pd.DataFrame:
-        """More rows, drawn from the model, which costs no privacy; the same ``seed`` draws the same ones.
+        """Draws more rows from the model, which costs no privacy; the same ``seed`` draws the same rows.
 
         Raises ValueError unless ``rows`` is positive, ExtraMissing.
         """
@@ -241,9 +235,9 @@ class Run:
 
 
 def load(run: str | Path) -> Run:
-    """A finished run of any method: its folder, that of server 0 or of FLAIM's server, or a bundle.
+    """Loads a finished run of any method: its folder, the folder of server 0 or of FLAIM's server, or a bundle.
 
-    Raises StoreError where there is none, or no model in it, EstimationError where that is damaged.
+    Raises StoreError if there is no run or no model, EstimationError for a damaged model.
     """
     opened = contextlib.ExitStack()
     folder = opened.enter_context(unpacked_run(Path(run)))
@@ -251,7 +245,7 @@ def load(run: str | Path) -> Run:
         failing.push(opened)
         found = Run(folder, load_model(folder, named=Path(run)))
         failing.pop_all()
-    # What was unpacked stays for as long as the run is held.
+    # Unpacked files stay as long as the run is referenced.
     weakref.finalize(found, opened.close)
     return found
 
@@ -272,14 +266,19 @@ def synthesize(
     out: str | Path | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Run:
-    """Split one table among ``clients`` data owners and run on this machine, as `syncret run` and `flaim` do.
+    """Splits a table among ``clients`` data owners and runs on this machine, as `syncret run` and `flaim` do.
 
-    ``method`` is "distaim" (three servers and the owners as processes, over mutual TLS), "flaim" (a server and
-    clients, likewise) or "aim" (central, in this process). ``changes`` are other values of the config by dotted key,
-    such as {"run.noise": "distributed"}. In the folder ``out`` the same call takes up an interrupted run; without it
-    the folder is a temporary one. ``progress`` hears sentences, in another thread. Ctrl-C ends all processes.
+    Args:
+        table: Table to synthesize; with [[source]] tables in the config, one for each source, by name.
+        config: Configuration.
+        clients: Number of data owners, of each source.
+        method: "distaim" (three servers and the owners as processes, over mutual TLS), "flaim" (a server and clients,
+            likewise) or "aim" (central, in this process).
+        changes: Other values of the config by dotted key, such as {"run.noise": "distributed"}.
+        out: Run folder, in which the same call continues an interrupted run; by default a temporary one.
+        progress: Called with sentences, in another thread.
 
-    With [[source]] tables in the config ``table`` has one for each, by name, and ``clients`` are so many of each.
+    Ctrl-C ends all processes.
 
     Raises ExtraMissing, ConfigError, DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown
     method or partition.
@@ -291,7 +290,7 @@ def synthesize(
     given = {"run.epsilon": epsilon, "run.rounds": rounds, **(changes or {})}
     loaded = config_of(config, overrides_from_options(given))
     with contextlib.ExitStack() as undone:
-        # Also of a run that fails, or is stopped, nothing is left where nobody would look for it.
+        # The temporary folder of a run that fails or is stopped is removed as well.
         temporary = None if out else tempfile.mkdtemp(prefix="syncret-run-")
         if temporary is not None:
             undone.callback(shutil.rmtree, temporary, ignore_errors=True)

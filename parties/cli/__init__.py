@@ -1,1 +1,1 @@
-"""The `syncret` command; each module is imported when one of its commands is asked for."""
+"""The `syncret` command; each module is imported when one of its commands is used."""

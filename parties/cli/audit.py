@@ -1,4 +1,4 @@
-"""The command `audit`: for a data-protection officer, who has the run folder, and for an auditor with a recording."""
+"""Command `audit`, for a data-protection officer with the run folder, and for an auditor with a recording."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ def audit(
     nothing of it secret, or a bundle (syncret bundle) or other archive of one, .zip or .tar.gz. --replay alone judges
     one server's recording against the transcript in its own folder. The exit status is 0 only if every check passes.
     """
-    # The checks take a second to import, which no other command needs.
+    # Local import: the checks take a second to import, and no other command needs them.
     from parties.audit.bundle import unpacked_run
     from parties.audit.html import render_audit
     from parties.audit.runner import audit_folder
@@ -72,7 +72,7 @@ def audit(
     if run is None and agreed is not None:
         raise click.UsageError("--config is for a run; give one")
     if agreed is not None:
-        # A wrong path says nothing of the run.
+        # A wrong path is an error of the call, not of the run.
         load_config(agreed)
     for folder in replays:
         if not folder.is_dir():
@@ -83,7 +83,7 @@ def audit(
             directory, certificates=certificates, replays=replays, agreed=agreed
         )
         if page is not None:
-            # In place of what is there: a stranger's folder may have a link there, to a file of the auditor's.
+            # Replaces the file: an unknown run folder may have a link there, to a file of the auditor's.
             write_atomic(page, render_audit(findings))
     if as_json:
         click.echo(json.dumps(findings.to_dict(), indent=2, ensure_ascii=False))
@@ -106,7 +106,7 @@ def _page_of(run: Path) -> Path:
 
 
 def _print(checks: Sequence[Check], limits: Sequence[str], page: Path | None) -> None:
-    """Every check with its sentence, what no audit shows, and where the page is."""
+    """Prints every check with its sentence, the limits of an audit, and the path of the page."""
     for check in checks:
         first, *more = textwrap.wrap(check.detail, 92)
         click.echo(f"{_MARKS[check.status]}  {check.name:<14}{first}")

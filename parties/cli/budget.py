@@ -1,4 +1,4 @@
-"""The command `budget`: what a data owner's tables have spent, and the one way to let them spend more."""
+"""Command `budget`: the privacy budget that a data owner's tables have spent, and its limits."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def set_limit(name: str, epsilon: float, delta: float, budget: Path | None, as_j
 
 
 def budget_state_text(dataset: Dataset) -> str:
-    """What is spent and left, in words."""
+    """Returns the spent and remaining budget in words."""
     left = f"{dataset.left:.4g} is left" if dataset.left else "nothing is left"
     return (
         f"rho {float(dataset.spent):.4g} of {dataset.rho_limit:.4g} is spent, epsilon {dataset.epsilon_with():.4g} of "

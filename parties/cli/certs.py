@@ -1,6 +1,6 @@
-"""The command `certs`: keys, cards and certificates, each made where it belongs; all in one place only for trials.
+"""Commands `certs` and `fingerprint`: keys, cards and certificates, and the fingerprints that participants compare.
 
-The command `fingerprint`: what everybody who takes part in a study reads out to one another.
+Each key is made on its owner's host; only `certs trial` makes all in one folder.
 """
 
 import json
@@ -45,7 +45,7 @@ def fingerprint(config: Path, as_json: bool) -> None:
 
 
 def record_of(config: Config) -> dict[str, object]:
-    """The fingerprints as --json has them."""
+    """Returns the fingerprints as in --json."""
     servers = [
         {"role": role, "name": name, "key": key, "words": fingerprint_words(key)}
         for role, name, key in _servers(config)
@@ -60,7 +60,7 @@ def record_of(config: Config) -> dict[str, object]:
 
 
 def lines_of(config: Config) -> list[str]:
-    """The fingerprints for people."""
+    """Returns the fingerprints as lines of text."""
     lines = [f"the configuration of {config.run.id}", *fingerprint_lines(config.digest())]
     servers = _servers(config)
     if not servers:
@@ -71,7 +71,7 @@ def lines_of(config: Config) -> list[str]:
 
 
 def _servers(config: Config) -> list[tuple[str, str, str]]:
-    """Role, name and key of each server."""
+    """Returns role, name and key of each server."""
     servers = [(f"party {pid}", party.name, party.key) for pid, party in enumerate(config.parties)]
     for name, section in (("flaim", config.flaim), ("silos", config.silos)):
         if section is not None and section.key is not None:
@@ -85,7 +85,7 @@ _AUTHORITY_DAYS = 3_650
 
 
 def _a_number(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
-    """``value``, which is within its range; click lets NaN through."""
+    """Rejects NaN, which click's ranges accept."""
     if math.isnan(value):
         raise click.BadParameter(f"{value} is no number.", ctx, parameter)
     return value
@@ -312,7 +312,7 @@ def backup_key(name: str, as_json: bool) -> None:
 
     The first belongs on another machine than the server's, or on paper; whoever has it reads this server's shares.
     """
-    check_subject(name)  # It becomes part of a path.
+    check_subject(name)  # The name becomes part of a path.
     private, public = Path(f"{name}.backup-key"), Path(f"{name}.backup-pub")
     key = SealKey.generate()
     write_new(private, key.pem(), secret=True)
@@ -407,7 +407,7 @@ def operator(
 
 
 def _file_for(name: str, kind: str) -> Path:
-    check_subject(name)  # It becomes part of a path.
+    check_subject(name)  # The name becomes part of a path.
     return Path(f"{name}.{kind}")
 
 

@@ -1,8 +1,7 @@
-"""The command `domain`: drafts a config from a table.
+"""Commands `domain`, `sample` and `bundle`: a draft of a config, rows from a run's model, and a run's public files.
 
-The command `sample`: more rows from a run's model.
-
-The command `bundle`: the public files of a run in one file, for who gets the table and for an auditor.
+`domain` drafts a config from a table, `sample` draws more rows from a run's model, and `bundle` packs the public files
+of a run for users of the table and for an auditor.
 """
 
 import hashlib
@@ -70,7 +69,7 @@ def domain(
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
         draft = draft_domain(table.source, private_bins=private_bins)
-    # Reasons and questions tell of the table: its owner sees them, and a private draft has none.
+    # Reasons and questions refer to the table: only its owner sees them, and a private draft has none.
     seen = draft
     draft = private_draft(draft) if private else draft
     text, offers = draft_text_with_upload_sizes(table_name(table), draft, sources)
@@ -105,7 +104,7 @@ def domain(
 
 
 def _summarise(draft: Draft) -> None:
-    """Say on standard error what is left out and what has to be asked; nothing of it is a value of the table."""
+    """Prints on standard error the columns left out and the open questions, without any value of the table."""
     for note in draft.skipped:
         click.echo(f"read: {note}", err=True)
     if draft.left_out:
@@ -125,7 +124,7 @@ def _summarise(draft: Draft) -> None:
 
 
 def _read(tables: Mapping[str, Table]) -> dict[str, TableRead]:
-    """The tables of several sources, by name. Raises DataError."""
+    """Returns the tables of several sources, by name. Raises DataError."""
     found = {}
     for name, table in tables.items():
         text, read_as = read_recognised(table.source)
@@ -233,7 +232,7 @@ def bundle(
     report = _report_of(run)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
     texts = documents(loaded, report, terms=_terms(terms, loaded))
-    # Where keys and certificates lie, and which cluster a server has, is nobody else's affair.
+    # Paths of keys and certificates, and a server's cluster, are not for publication.
     texts[_CONFIG] = loaded.override({"tls": None, "compute": None}).resolved_toml().encode()
     packed = [
         BundledFile(name, len(text), hashlib.sha256(text).hexdigest())
@@ -256,7 +255,7 @@ def bundle(
 
 
 def _config_of(run: Path) -> Path:
-    """Raises StoreError."""
+    """Returns the path of the run's configuration. Raises StoreError."""
     if not (run / _CONFIG).is_file():
         raise StoreError(
             run, f"has no {_CONFIG}; expected a run's folder, or the study's file with --config"
@@ -269,7 +268,7 @@ def _has_one_server(config: Config) -> bool:
 
 
 def _report_of(run: Path) -> Mapping[str, object] | None:
-    """The report in the folder, if there is one. Raises StoreError where it is none."""
+    """Returns the report in the folder, None if it is missing. Raises StoreError for a file that is no report."""
     path = run / "report.json"
     if not path.exists():
         return None
@@ -283,7 +282,7 @@ def _report_of(run: Path) -> Mapping[str, object] | None:
 
 
 def _terms(path: Path | None, config: Config) -> str | None:
-    """The terms of a file. Raises StoreError, and ConfigError where all have agreed on others."""
+    """Returns the terms in a file. Raises StoreError, and ConfigError if the configuration has terms already."""
     if path is None:
         return None
     if config.run.terms is not None:

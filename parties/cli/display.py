@@ -1,4 +1,4 @@
-"""A trial's overall progress on standard error: bars in a terminal, plain lines anywhere else."""
+"""Display of a trial's overall progress on standard error: bars in a terminal, plain lines elsewhere."""
 
 from types import TracebackType
 from typing import Self
@@ -17,7 +17,7 @@ from parties.observability.events import FieldValue, TextLines
 
 
 class Display:
-    """A trial's overall progress: bars in a terminal, plain lines anywhere else; on standard error."""
+    """Progress display of a trial on standard error: bars in a terminal, plain lines elsewhere."""
 
     def __init__(self, *, clients: int, rounds: int, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -52,7 +52,7 @@ class Display:
             self._bars.stop()
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Show the event; ``uploads`` and ``rounds`` with a number in ``done`` move the bars."""
+        """Shows the event; ``uploads`` and ``rounds`` with a number in ``done`` move the bars."""
         done = fields.get("done")
         if self._bars is None:
             if name != "uploads" or self._is_mark(done):
@@ -64,7 +64,7 @@ class Display:
             self._bars.update(self._tasks["rounds"], text=text)
 
     def _is_mark(self, done: FieldValue) -> bool:
-        """Whether a tenth more has been uploaded: a line for each upload would hide everything else."""
+        """Returns true once for each tenth of the uploads: a line for each upload would hide everything else."""
         total = max(1, self._totals["uploads"])
         tenth = 10 * done // total if isinstance(done, int) else 10
         if tenth == self._tenths:

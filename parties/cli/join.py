@@ -1,7 +1,4 @@
-"""The command `flaim-client`: a data owner's part in a run of FLAIM.
-
-The command `silos-client`: a silo's part in a run of an algorithm between silos.
-"""
+"""Commands `flaim-client` and `silos-client`: a data owner's participation in a run with one server."""
 
 import json
 from pathlib import Path
@@ -116,7 +113,7 @@ def silos_client(
         owner.table.kept(owner.table.text(), config.domain),
         federated_release(config, plan),
     )
-    # Before anything is made or charged.
+    # Checked before anything is made or charged.
     plan.check_table(table, owner.table.source.shown)
     folder = directory or owner.beside("silos")
     make_private(folder)

@@ -1,4 +1,4 @@
-"""The `syncret` command. Each command's module is imported on demand, since all together take a second."""
+"""Command line of `syncret`. Modules of commands are imported on demand, since all together take a second."""
 
 import difflib
 import importlib
@@ -13,11 +13,11 @@ from parties.foundation.version import version
 
 _HIDDEN = ""
 _NEAR = 0.6
-"""Similarity from which a name counts as misspelt."""
+"""Minimum similarity of a misspelt name to a suggestion."""
 
 
 class _Entry(NamedTuple):
-    """One command: its module, its line in the list, and whether the packages of the extra ``server`` are needed."""
+    """A command: its module, its line in the list, and ``needs_server`` if it needs the extra ``server``."""
 
     module: str
     text: str
@@ -149,20 +149,20 @@ _GROUPS: Mapping[str, Mapping[str, _Entry]] = {
         "silos-clients": _Entry("parties.cli.worker", "", needs_server=True),
     },
 }
-"""The commands by group, as `syncret --help` lists them; those of `_HIDDEN` are started by launchers alone."""
+"""Commands by group, as `syncret --help` lists them; only launchers start those of `_HIDDEN`."""
 
 _COMMANDS = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
 
 
 class _Commands(click.Group):
-    """A group whose commands are imported on demand."""
+    """Group with commands that are imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, hidden ones too."""
+        """Returns all names, hidden ones included."""
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, if there is one."""
+        """Returns the command of that name, None if there is none."""
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -177,7 +177,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` begin with. Raises UsageError with the nearest names where there is none."""
+        """Returns the command that ``args`` begin with. Raises UsageError with the nearest names for an unknown one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -189,7 +189,7 @@ class _Commands(click.Group):
             raise click.UsageError(message, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by group; none is imported for it."""
+        """Writes the commands by group without importing them."""
         width = max(map(len, _COMMANDS))
         for group, entries in _GROUPS.items():
             if group != _HIDDEN:
@@ -211,7 +211,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Entry point of the console script."""
     try:
         from parties.cli.runtime import exit_now, run_command_line
     except KeyboardInterrupt:

@@ -1,10 +1,8 @@
-"""The command `backup`: a copy of what a server keeps, encrypted, while it runs; and who opens it (`restore`, too).
+"""Commands `backup`, `restore`, `forget` and `status`, for the folder of a server.
 
-The command `restore`: a server's folder of a backup.
-
-The command `forget`: deletes what is secret of a run that will not be finished, and what is old of ended ones.
-
-The command `status`: what a server is at, or what it was at last.
+`backup` makes an encrypted copy of the folder while the server runs, and `restore` makes a folder from it. `forget`
+deletes the secrets of a run that will not be finished, and old files of ended runs. `status` shows the state of a
+running server, or the last one.
 """
 
 import contextlib
@@ -40,7 +38,7 @@ _PATH = click.Path(path_type=Path)
 
 
 def passphrase_option(command: Command) -> Command:
-    """Add --passphrase-file (as ``passphrase_file``)."""
+    """Adds --passphrase-file (as ``passphrase_file``)."""
     return click.option(
         "--passphrase-file",
         type=_PATH,
@@ -51,7 +49,10 @@ def passphrase_option(command: Command) -> Command:
 
 
 def passphrase(file: Path | None, *, new: bool) -> PassphraseWrapper:
-    """From a file, or asked for in a terminal; twice where it is ``new``. Raises StoreError, click.UsageError."""
+    """Returns the passphrase from a file, or from a prompt; a ``new`` one is asked for twice.
+
+    Raises StoreError, click.UsageError.
+    """
     if file is not None:
         with disk_errors(file, "read"):
             text = file.read_text().split("\n", 1)[0]
@@ -82,7 +83,7 @@ def _backup_opener(public: Path | None, file: Path | None) -> KeyWrapper:
 
 
 def described(manifest: Manifest) -> list[str]:
-    """What a backup is of, for people."""
+    """Returns the contents of a backup as lines of text."""
     lines = [f"of {manifest.folder}, made {manifest.made_at} by syncret {manifest.syncret}"]
     lines += [
         f"  {kept.path}: configuration {kept.config[:12]}, {kept.charges} charges in its ledger"
@@ -92,7 +93,7 @@ def described(manifest: Manifest) -> list[str]:
 
 
 def print_status(manifest: Manifest, *, as_json: bool) -> None:
-    """On standard output."""
+    """Prints the contents of a backup on standard output."""
     text = json.dumps(asdict(manifest), indent=2) if as_json else "\n".join(described(manifest))
     click.echo(text)
 
@@ -249,7 +250,7 @@ def forget(
 def _sweep(
     directory: Path, days: float, transcripts: bool, results: bool, *, dry: bool, as_json: bool
 ) -> None:
-    # Wanted by few, and it imports what FLAIM's server is made of.
+    # Local import: few users need it, and it imports FLAIM's server.
     from parties.service.retention import sweep, to_json
     from parties.service.settings import KeepSection
 
@@ -268,7 +269,7 @@ def _sweep(
 
 Document = dict[str, Any]
 _SERVER_FOLDER_GLOBS = ("party-*", "parties/*", "run", "studies/*/run")
-"""Where servers' folders are below that of a trial, a study or a service."""
+"""Patterns of servers' folders below the folder of a trial, a study or a service."""
 
 
 @click.command(epilog="Example: syncret status /var/lib/syncret/stays-2026 --watch")
@@ -306,7 +307,7 @@ def _is_unfinished(document: Document) -> bool:
 
 
 def _finished_trial(directory: Path) -> Document | None:
-    """What is left to say of a trial that is over: its servers' stores are gone by then."""
+    """Returns the status of a trial that is over, None if it is not: its servers' stores are deleted by then."""
     if not RunFolder(directory).finished:
         return None
     report = str(directory / "report.html")
@@ -314,9 +315,9 @@ def _finished_trial(directory: Path) -> Document | None:
 
 
 def server_folders(directory: Path) -> list[Path]:
-    """The folders of servers that ``directory`` is or holds; a service that runs stands for all its studies.
+    """Returns the servers' folders in ``directory``, or itself; a running service stands for all its studies.
 
-    Raises StoreError where there is none.
+    Raises StoreError if there is none.
     """
     candidates = [
         directory,
@@ -327,7 +328,7 @@ def server_folders(directory: Path) -> list[Path]:
         try:
             get_document(directory)
         except NotRunning:
-            # A service that was killed; its studies' folders say how far they came.
+            # The service was killed; its studies' folders have their last states.
             found = found[1:]
     if not found:
         raise StoreError(
@@ -339,7 +340,7 @@ def server_folders(directory: Path) -> list[Path]:
 
 
 def current_status(folder: Path) -> Document:
-    """The status of the server in ``folder``, or of the run that was there. Raises StoreError."""
+    """Returns the status of the server in ``folder``, or of its last run. Raises StoreError."""
     try:
         return get_document(folder)
     except NotRunning:
@@ -355,7 +356,7 @@ def _watched(folder: Path) -> Iterator[Document]:
     if "service" in document:
         raise StoreError(folder, "the service has ended")
     if document["running"]:
-        # It was killed.
+        # The server was killed.
         yield offline_status(folder)
 
 
@@ -364,10 +365,10 @@ def _print_json(document: Document) -> None:
 
 
 class _Screen:
-    """Prints statuses; while ``watching`` on a terminal, each in the place of the one before."""
+    """Printer of statuses; while ``watching`` on a terminal, each one replaces the one before."""
 
     def __init__(self, watching: bool) -> None:
-        # Tables take a while to import.
+        # Local import: tables take a while to import.
         from rich.console import Console
 
         self._console = Console(highlight=False, soft_wrap=False)

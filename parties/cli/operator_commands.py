@@ -1,4 +1,4 @@
-"""The commands `close`, `finish` and `revoke`: what an operator asks of the run of its server."""
+"""Commands `close`, `finish` and `revoke`: requests of an operator to the run of its server."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from parties.foundation.errors import StoreError
 from parties.service.status_client import get_document, send_command
 
 _AGREE_S = 3.0
-"""How long the command waits to see whether the others ask the same already."""
+"""Time to wait for the other servers' agreement, in seconds."""
 _DIRECTORY = click.argument(
     "directory", metavar="DIR", type=click.Path(path_type=Path), default=Path()
 )
@@ -78,7 +78,7 @@ def _ask(
 
 
 def _agreed(folder: Path, name: str, body: Mapping[str, object] | None) -> dict[str, Any]:
-    """The server's status, once all servers are seen to ask it, or after a while."""
+    """Returns the server's status, as soon as all servers agree on the command, or after ``_AGREE_S``."""
     ends = time.monotonic() + _AGREE_S
     while True:
         status = get_document(folder)

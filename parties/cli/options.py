@@ -1,14 +1,10 @@
-"""What every command of a data owner is given: the config, its table and its certificate.
+"""Options that several commands share: of data owners, of services, and for tables.
 
-Provides ``owner_options``; ``budget_option`` by itself. Secret: what the private key's file holds.
+``owner_options`` adds the config, table and certificate of a data owner, and ``budget_option`` the budget file.
+``folder_option`` and ``service_answer`` are for commands that ask a running service. ``table_options`` adds the
+location and format of a table to read, and ``plain_option`` (with ``PLAIN_FORMAT``) the format of a table to write.
 
-What the commands of a service have in common: its folder, and what its operator asks it.
-
-How commands are told where a table is and how it is written.
-
-Provides ``table_options``, which every command that reads a table has, and ``plain_option`` (with
-``PLAIN_FORMAT``) of those that write one. Secret: the
-password that a database's URL may hold; `mechanisms.source` keeps it out of messages.
+Secret: the private key's file, and the password in a database's URL, which `mechanisms.source` keeps out of messages.
 """
 
 import functools
@@ -39,10 +35,10 @@ _DELIMITERS = {
 def table_options(
     *, argument: str | None = None, help: str = "The table", several: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add --data (or the ``argument`` of that name), --ignore-extra, and options on how the table is written.
+    """Adds --data (or the ``argument`` of that name), --ignore-extra, and options for the table's format.
 
-    The command gets them as ``table``. --ignore-extra is only there beside a config, so not with an ``argument``.
-    With ``several`` there is --source besides, once for each of several tables: ``table`` is these by name then.
+    The command gets them as ``table``. --ignore-extra needs a config, so it is missing with an ``argument``. With
+    ``several`` there is also --source, once for each of several tables; ``table`` is then a mapping by name.
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +85,7 @@ def table_options(
 def _check_one_of(
     argument: str | None, location: str | None, named: tuple[tuple[str, str], ...], sql: str | None
 ) -> None:
-    """Raises UsageError unless there is one table, or several by different names."""
+    """Raises UsageError unless there is one table, or several with different names."""
     one = argument.upper() if argument else "--data"
     if (location is None) == (not named):
         raise click.UsageError(f"give {one}, or --source NAME=TABLE for each of several sources")
@@ -101,7 +97,7 @@ def _check_one_of(
 
 
 class _NamedTable(click.ParamType[tuple[str, str]]):
-    """NAME=TABLE."""
+    """Parameter type for NAME=TABLE."""
 
     name = "name=table"
 
@@ -155,7 +151,7 @@ _OPTIONS = (
     ),
 )
 PLAIN_FORMAT = {"format": None}
-"""What --plain changes in a configuration: no word on how the table is written."""
+"""Overrides of --plain in a configuration: no section on the table's format."""
 plain_option = click.option(
     "--plain",
     is_flag=True,
@@ -177,7 +173,7 @@ budget_option = click.option(
 
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add CONFIG, the options of a table, --dataset, --budget, --ca, --cert and --key, which make an ``owner``.
+    """Adds CONFIG, the options of a table, --dataset, --budget, --ca, --cert and --key, combined as ``owner``.
 
     The command raises ConfigError, CertificateError.
     """
@@ -235,7 +231,7 @@ folder_option = click.option(
 
 
 def an_address(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Address | None:
-    """HOST:PORT as an option's value."""
+    """Parses HOST:PORT as an option's value."""
     try:
         return None if value is None else Address.parse(value)
     except ValueError as error:
@@ -245,7 +241,7 @@ def an_address(ctx: click.Context, parameter: click.Parameter, value: str | None
 def service_answer(
     folder: Path, method: str, target: str, document: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
-    """What the service in ``folder`` answers. Raises ServiceRefused, StoreError."""
+    """Returns the answer of the service in ``folder``. Raises ServiceRefused, StoreError."""
     try:
         status, answer = request_document(folder, method, target, document)
     except NotRunning as error:

@@ -1,4 +1,4 @@
-"""The command `plan`: what a run takes and what noise it has, before anything is sent, charged or computed."""
+"""Command `plan`: resources and noise of a run, before anything is sent, charged or computed."""
 
 import json
 import math
@@ -34,17 +34,17 @@ from parties.mpc.planning.validation import check_memory, gigabytes_text, valida
 from parties.observability.heartbeat import duration_text
 
 _SUBMIT_BITS_S = 10e6
-"""An upload that needs a faster line than this to be through in time is worth a warning."""
+"""Bandwidth in bit/s: an upload that needs more than this to finish in time gets a warning."""
 _WIDE_CELL_SHARE = 0.5
-"""Of a column's range: a cell that has more of it is worth a warning."""
+"""Share of a column's range: a cell that covers more of it gets a warning."""
 _QUIET_SHARE = 0.5
-"""Of timeouts.receive_s: a server that computes for longer by itself is worth a warning."""
+"""Share of timeouts.receive_s: a server that computes alone for longer gets a warning."""
 _QUIET_S_A_CELL = 150e-9
 
 
 @dataclass(frozen=True, slots=True)
 class MethodNoise:
-    """Of one method: its cells beside the noise in them. A sum is over ``members`` clients."""
+    """Noise of one method: its cells with the noise in them. A sum is over ``members`` clients."""
 
     method: str
     members: int
@@ -52,18 +52,18 @@ class MethodNoise:
 
     @property
     def columns(self) -> Sequence[CellNoise]:
-        """The cells of single columns."""
+        """Cells of single columns."""
         return [cell for cell in self.cells if len(cell.query) == 1]
 
     @property
     def queries(self) -> Sequence[CellNoise]:
-        """The cells of queries of several columns; where there are none, of columns."""
+        """Cells of queries of several columns, or of single columns if there are none."""
         return [cell for cell in self.cells if len(cell.query) > 1] or self.columns
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """All that the command says."""
+    """All results of the command."""
 
     config: Config
     workload: Workload
@@ -157,11 +157,11 @@ def make_resource_plan(
     memory: int | None,
     network: NetworkAssumptions,
 ) -> ResourcePlan:
-    """Check the configuration, and work everything out. Raises ConfigError, DataError (a capacity beyond its bound)."""
+    """Checks the configuration and computes the plan. Raises ConfigError, DataError (a capacity beyond its bound)."""
     workload = config.build_workload()
     schedule = validate_run(config, workload)
     check_memory(config, server_memory(config, workload, 0), "compute server 0", memory=memory)
-    # What owners declare is what they send, and what servers count.
+    # Owners send, and servers count, the declared capacity.
     if capacity is None and rows is not None and not config.sources:
         even = -(-rows // config.clients.expected)
         capacity = capacity_for(even, config.clients.rows_per_client)
@@ -201,7 +201,7 @@ def make_resource_plan(
 
 
 def _noise_warnings(noise: Sequence[MethodNoise]) -> list[str]:
-    """Where the noise is larger than the counts."""
+    """Returns warnings for noise that is larger than the counts."""
     found = []
     for each in noise:
         drowned = [cell for cell in each.queries if cell.drowned]
@@ -224,7 +224,7 @@ def _noise_warnings(noise: Sequence[MethodNoise]) -> list[str]:
 
 
 def _wide_cells(domain: Domain) -> list[str]:
-    """Columns of numbers or dates of which one bin has most of the range: where rows are in it nobody will know."""
+    """Returns a warning for numeric and date columns with one bin over most of the range, which hides values."""
     wide = [
         column.name
         for column in domain.columns
@@ -273,7 +273,7 @@ def _warnings(
 
 
 def document_of(made: ResourcePlan) -> dict[str, object]:
-    """For --json."""
+    """Returns the document for --json."""
     workload, config = made.workload, made.config
     return {
         "run": config.run.id,
@@ -304,7 +304,7 @@ def document_of(made: ResourcePlan) -> dict[str, object]:
 
 
 def lines_of(made: ResourcePlan) -> list[str]:
-    """For people."""
+    """Returns the lines of text."""
     config, workload, needs = made.config, made.workload, made.needs
     largest, run = needs.model.largest, config.run
     sent = " + ".join(gigabytes_text(size) for size in needs.server_sent_bytes)
@@ -346,7 +346,7 @@ def lines_of(made: ResourcePlan) -> list[str]:
 
 
 def _other_accounting(made: ResourcePlan) -> str:
-    """The epsilon of the same release by another way of counting, in words."""
+    """Returns the epsilon of the same release by the other accounting, in words."""
     for epsilon, counted in ((made.plain, "by zCDP"), (made.composed, "composed numerically")):
         if epsilon is not None:
             return f" ({math.ceil(1000 * epsilon) / 1000:g} {counted})"
@@ -354,14 +354,14 @@ def _other_accounting(made: ResourcePlan) -> str:
 
 
 def _rounds(made: ResourcePlan) -> str:
-    """How many there are, and what the first ones are for."""
+    """Returns the number of rounds, and the purpose of the first ones."""
     if not made.tree_rounds:
         return f"at most {made.config.run.rounds} rounds"
     return f"{made.tree_rounds} rounds that join the columns by pairs, then finer ones while the budget lasts"
 
 
 def _sends(config: Config, needs: ResourceEstimate) -> str:
-    """What an owner sends, or one of each source."""
+    """Returns the upload size of an owner, or of an owner of each source."""
     if not config.sources:
         return _forms(needs.owner_sent_bytes, needs.owner_form)
     names = (source.name for source in config.sources)
@@ -421,7 +421,7 @@ def _noise_lines(noise: MethodNoise, made: ResourcePlan) -> list[tuple[str, str]
 
 
 def _sigmas(noise: MethodNoise, config: Config) -> str:
-    """The deviations of single columns and of others."""
+    """Returns the deviations of single columns and of others."""
     first, other = noise.columns[0].sigma, noise.queries[0].sigma
     finer = " at first" if config.run.schedule == ANNEALED and noise.method == "distaim" else ""
     if first == other:

@@ -1,12 +1,7 @@
-"""The command `run`, DistAIM or central AIM on one machine; ``run_trial`` is what `demo` does with its own table.
+"""Commands `run` and `demo`: DistAIM or central AIM on one machine, and helpers for all trial commands.
 
-The common parts of `run`, `demo` and `flaim`: a run folder, progress while it runs, a report, closing lines.
-
-Provides ``run_in_folder`` and ``print_result``, and the closing lines that all of them have (``budget_line``,
-``error_line``, ``expected_error_lines``, ``verdict_lines``, ``time_line``; ``section`` for the others). Secret: the
-table.
-
-The command `demo`: a first run, on a generated table; or the table alone, to try other commands with.
+``run_trial`` implements `run`, and `demo` with a generated table (which `demo --table` writes instead of running).
+``run_in_folder``, ``print_result`` and the functions for closing lines also serve `flaim`. Secret: the table.
 """
 
 import json
@@ -47,7 +42,7 @@ from parties.storage.files import atomic_replacement
 from protocols.measure import NOISES
 
 _SENTENCES = 3
-"""Of a verdict on the terminal, of each kind at most."""
+"""Maximum number of sentences of a verdict on the terminal, of each kind."""
 
 
 def run_in_folder(
@@ -58,9 +53,9 @@ def run_in_folder(
     rounds: int,
     goes_on: bool,
 ) -> Mapping[str, object]:
-    """Run ``method``, which has at most ``rounds`` rounds, write the report and tidy up; returns report.json.
+    """Runs ``method``, which has at most ``rounds`` rounds, writes the report and tidies up; returns report.json.
 
-    ``goes_on``: whether it keeps its finished rounds for the same command on the same folder.
+    ``goes_on``: the method keeps finished rounds, and the same command on the same folder continues.
     """
     display = Display(clients=trial.partition.clients, rounds=rounds)
 
@@ -82,7 +77,7 @@ def print_result(
     *,
     as_json: bool,
 ) -> None:
-    """The report as JSON; or, for people, the names and texts that ``lines`` makes of it, and where the files are."""
+    """Prints the report as JSON, or the names and texts that ``lines`` makes of it, and the paths of the files."""
     if as_json:
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
         return
@@ -93,13 +88,13 @@ def print_result(
 
 
 def section(document: Mapping[str, object], name: str) -> Mapping[str, float]:
-    """A table of a report; an empty one where there is none."""
+    """Returns a table of a report, or an empty one if it is missing."""
     value = document[name]
     return value if isinstance(value, Mapping) else {}
 
 
 def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
-    """The budget that was asked for, and the part of it that was spent."""
+    """Returns the requested budget, and the spent part of it."""
     asked, privacy = section(report, "parameters"), section(report, "privacy")
     return (
         "privacy",
@@ -109,19 +104,19 @@ def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
 
 
 def error_line(report: Mapping[str, object]) -> tuple[str, str]:
-    """The distance of the synthetic table from the real one, which a trial has."""
+    """Returns the distance of the synthetic table from the real one, which a trial has."""
     error = section(report, "utility").get("workload_error", float("nan"))
     return "workload error", f"{error:.3f} (0 to 2; from the real table)"
 
 
 def expected_error_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    """What most marginals are expected to be off by at most; nothing where that was not estimated."""
+    """Returns the likely bound on the error of most marginals; empty if it was not estimated."""
     said = likely_error_text(optional(report, "quality"))
     return [("likely errors", said)] if said else []
 
 
 def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    """The purposes that the table is good for and not for, as the report says; the first of many sentences."""
+    """Returns the first sentences of the report's verdict: purposes that the table is good for and not for."""
     quality = report.get("quality")
     verdict = quality.get("verdict") if isinstance(quality, Mapping) else None
     if not isinstance(verdict, Mapping):
@@ -136,7 +131,7 @@ def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def time_line(report: Mapping[str, object], phases: Sequence[str]) -> tuple[str, str]:
-    """Seconds in all and in those of the ``phases`` that were timed."""
+    """Returns the seconds in all and in the timed ``phases``."""
     times = section(report, "time")
     shown = [f"{name} {times[f'{name}_s']:.1f} s" for name in phases if f"{name}_s" in times]
     return "time", f"{times['total_s']:.1f} s: {', '.join(shown)}"
@@ -250,9 +245,9 @@ def run_trial(
     as_json: bool,
     children: Children | None = None,
 ) -> None:
-    """Check everything, run, write the report, say what came out.
+    """Checks everything, runs, writes the report and prints a summary.
 
-    ``children``: DistAIM's processes in the folder ``out``, where they are held already.
+    ``children`` are DistAIM's processes in the folder ``out``, if they are started already.
     """
     run_folder = out or default_run_folder(config.run.id)
     distaim = request.method == DISTAIM
@@ -270,7 +265,7 @@ def run_trial(
 
 
 def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    """What came out of DistAIM or central AIM, for people: names and texts."""
+    """Returns a summary of a run of DistAIM or central AIM: names and texts."""
     selected = report.get("selected")
     queries = [", ".join(item["query"]) for item in selected] if isinstance(selected, list) else []
     shown = "; ".join(queries[:_QUERIES_SHOWN])
@@ -337,7 +332,7 @@ def demo(
 
 def _run_demo(out: Path | None, as_json: bool) -> None:
     folder = out or default_run_folder("demo")
-    # Before this process imports what it needs itself: that takes as long again.
+    # Started before this process imports its own modules, which takes as long again.
     children = start_held_children(RunFolder(folder))
     with without_gc():
         from mechanisms.source import TableSource

@@ -1,12 +1,6 @@
-"""The command `flaim`: FLAIM on one machine.
+"""Commands `flaim`, `tda` and `mtl`: FLAIM, Fed-TDA and MR-MTL on one machine.
 
-What commands have in common that run an algorithm between silos on one machine: `tda` and its like.
-
-Provides ``trial_command``.
-
-The command `tda`: Fed-TDA on one machine.
-
-The command `mtl`: MR-MTL on one machine.
+``trial_command`` makes the commands of the algorithms between silos.
 """
 
 import json
@@ -166,7 +160,7 @@ def flaim(
 
 
 def flaim_closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    """What came out of FLAIM, for people: names and texts."""
+    """Returns a summary of a run of FLAIM: names and texts."""
     facts, traffic = report["flaim"], section(report, "communication")
     if not isinstance(facts, Mapping):
         raise TypeError(f"the report's 'flaim' is {type(facts).__name__}; expected a table")
@@ -196,7 +190,7 @@ def flaim_closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def trial_command(algorithm: str, *, example: str, text: str) -> click.Command:
-    """The command ``algorithm``, with the help ``text`` and an ``example``."""
+    """Returns the command ``algorithm``, with the help ``text`` and an ``example``."""
 
     @click.command(algorithm, epilog=f"Example: {example}", help=text)
     @click.argument("config", type=_PATH)
@@ -272,9 +266,9 @@ def trial_command(algorithm: str, *, example: str, text: str) -> click.Command:
 
 
 def _config_for(algorithm: str, path: Path, values: Mapping[str, object]) -> Config:
-    """The config at ``path`` with ``values`` by dotted key; one for other methods is for ``algorithm``, by default.
+    """Returns the config at ``path`` with ``values`` by dotted key; one of another method is adapted to ``algorithm``.
 
-    Raises ConfigError, also for one of another algorithm between silos.
+    Raises ConfigError, also for a config of another algorithm between silos.
     """
     found = load_config(path).algorithm
     if found is None:
@@ -288,7 +282,7 @@ def _config_for(algorithm: str, path: Path, values: Mapping[str, object]) -> Con
 def _run_silos_trial(
     trial: SilosTrial, out: Path | None, processes: int | None
 ) -> tuple[RunFolder, Mapping[str, Any]]:
-    """Its folder and its report."""
+    """Runs the trial; returns its folder and its report."""
     folder = open_silos_folder(trial, out)
     display = Display(clients=trial.partition.clients, rounds=trial.plan.sums)
 

@@ -1,6 +1,6 @@
-"""How a command runs: options that all commands have, event loops that can be stopped, one message on failure.
+"""Runtime of commands: common options, event loops that can be stopped, failures as one message, and output.
 
-How commands print: results on standard output, as lines or as JSON, and what they say of it on standard error.
+Results go to standard output, as lines or as JSON; remarks about them to standard error.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ Result = TypeVar("Result")
 
 TEXT_FORMAT = "text"
 _CANCEL_S = 1.0
-"""How long tasks that are left at the end may take to notice that they are cancelled."""
+"""Time that remaining tasks have to react to their cancellation, in seconds."""
 
 
 class CommandState:
-    """What ``main`` has to know after a command has failed."""
+    """State of a command for the handling of its failure."""
 
     def __init__(self) -> None:
         self.debug = False
         self.log: Progress | None = None
-        """Where a failure is written instead of on standard error."""
+        """Log for the failure, instead of standard error."""
 
 
 def common_options(command: Command) -> Command:
-    """Add --json (as ``as_json``) and --debug."""
+    """Adds --json (as ``as_json``) and --debug."""
 
     def set_debug(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         state = ctx.find_object(CommandState)
@@ -83,7 +83,7 @@ register_option = click.option(
 def _log(ctx: click.Context, parameter: click.Parameter, value: str) -> Progress | None:
     if value == TEXT_FORMAT:
         return None
-    # Of servers, which import it anyway.
+    # Local import: only servers need it, and they import it anyway.
     from parties.observability.logs import JsonLog
 
     log = JsonLog()
@@ -101,7 +101,7 @@ log_option = click.option(
     callback=_log,
     help="Lines on standard error: for people, or JSON with time, party, study and event, and what was not let in.",
 )
-"""Gives the command a JSON log as ``log``, or None."""
+"""Passes a JSON log to the command as ``log``, or None."""
 
 
 def _wait_for_begin(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -120,7 +120,7 @@ held_option = click.option(
 
 
 def server_progress(prefix: str, log: Progress | None, *, as_json: bool) -> Progress:
-    """Where a server's events go: to the supervisor, and as JSON, into its ``log``, or else as lines with a prefix."""
+    """Returns the sink of a server's events: the supervisor, and JSON, its ``log``, or else lines with a prefix."""
     sinks: list[Progress] = [JsonLines()] if as_json else []
     if log is not None:
         sinks.append(log)
@@ -128,7 +128,7 @@ def server_progress(prefix: str, log: Progress | None, *, as_json: bool) -> Prog
 
 
 def make_private(directory: Path) -> None:
-    """Make a ``directory`` for secrets, or see that the one that is there is closed to others. Raises StoreError."""
+    """Makes a ``directory`` for secrets, or checks that an existing one is closed to others. Raises StoreError."""
     with disk_errors(directory, "made"):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         mode = directory.stat().st_mode & 0o777
@@ -146,11 +146,11 @@ def run_supervised(
     events: Progress | None,
     again: str = "",
 ) -> Result:
-    """Run ``main`` on an event loop until it ends, SIGINT or SIGTERM arrives, or (``watch_stdin``) the parent is gone.
+    """Runs ``main`` on an event loop until its end, SIGINT, SIGTERM or (``watch_stdin``) the end of the parent.
 
-    Returns what ``main`` returns. Raises what ``main`` raises, Stopped when it was stopped, which says what doing it
-    ``again`` does; with ``events``, the failure is an event, too. After a failure threads may still be at work: the
-    caller ends the process without waiting for them (``exit_now``).
+    Returns the result of ``main``. Raises its errors, and Stopped after a stop, with the advice ``again`` on repeating
+    the command; with ``events``, the failure is an event, too. After a failure threads may still run: the caller ends
+    the process without waiting for them (``exit_now``).
     """
 
     async def supervised() -> Result:
@@ -192,7 +192,7 @@ def _emit_failure(events: Progress, error: BaseException) -> None:
 
 
 def exit_now(status: int) -> None:
-    """End the process now; threads that still compute for nobody are not waited for."""
+    """Ends the process at once, without waiting for threads that still compute."""
     sys.stdout.flush()
     with ignoring_full_disk():
         sys.stderr.flush()
@@ -201,9 +201,9 @@ def exit_now(status: int) -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGINT ends what the block does, and what it starts, wherever this process was started.
+    """Makes SIGINT end the block and its children, also in a process that was started with SIGINT ignored.
 
-    A shell without job control starts what it puts in the background with SIGINT ignored, and children inherit that.
+    A shell without job control starts background processes with SIGINT ignored, and children inherit that.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
@@ -217,12 +217,12 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
-    """SIGINT and SIGTERM that arrive while the block runs take effect at its end, even one that fails.
+    """Defers SIGINT and SIGTERM until the end of the block, also if it fails.
 
-    No child is started unrecorded.
+    Thus every child that was started is recorded.
     """
     arrived: list[int] = []
-    # Only the main thread is interrupted by them.
+    # Only the main thread receives the signals.
     numbers = (
         (signal.SIGINT, signal.SIGTERM)
         if threading.current_thread() is threading.main_thread()
@@ -239,7 +239,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 def run_command_line(cli: click.Group, arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status; a failure is one message on standard error."""
+    """Runs the command line and returns its exit status; a failure is one message on standard error."""
     state = CommandState()
     try:
         with interruptible():
@@ -282,15 +282,15 @@ def _print_failure(message: str) -> None:
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """One document, for programs."""
+    """Prints one JSON document, for programs."""
     click.echo(json.dumps(document, indent=2))
 
 
 def print_lines(lines: Sequence[str]) -> None:
-    """A result, for people."""
+    """Prints a result, for people."""
     click.echo("\n".join(lines))
 
 
 def say(text: str) -> None:
-    """What is no result: where it is, what to do next."""
+    """Prints a remark on standard error, such as the path of a result or the next step."""
     click.echo(text, file=sys.stderr)

@@ -1,8 +1,8 @@
-"""The command `serve`: a server that runs on fixed ports and takes studies one after the other or side by side.
+"""Commands `serve`, `console` and `kit`: a service of studies, its view in a browser, and folders for participants.
 
-The command `console`: a server's status, actions and results in a browser on this host.
-
-The command `kit`: for each server and data owner of a study what it needs, and nothing that is secret.
+`serve` runs a server on fixed ports that takes studies one after the other or concurrently. `console` shows a server's
+status, actions and results in a browser on this host. `kit` makes a folder for each server and data owner of a study,
+without secrets.
 """
 
 import asyncio
@@ -215,13 +215,13 @@ def _public(server: ServerFile) -> dict[str, str]:
 
 
 def _register(folder: Path, given: Path | None) -> Path:
-    """What this server has released: where it was named, or in the service's folder, which outlives every study."""
+    """Returns the path of the release registry: as given, or in the service's folder, which outlives every study."""
     named = given or (Path(value) if (value := os.environ.get(REGISTRY_VARIABLE)) else None)
     return (named or folder / "register.sqlite").absolute()
 
 
 class _ToProgress(logging.Handler):
-    """Log records as events, ``log`` or ``warning``, beside those of the command itself."""
+    """Logging handler that emits records as events, ``log`` or ``warning``, beside those of the command itself."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.INFO)
@@ -260,7 +260,7 @@ def console(directory: Path, port: int, opened: bool, as_json: bool) -> None:
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket of this host alone. Raises ConfigError."""
+    """Returns a socket that only this host can reach. Raises ConfigError."""
     try:
         return socket.create_server((_HOST, port))
     except OSError as error:
@@ -269,7 +269,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _upstream(directory: Path) -> "Upstream":
-    """Whom the console asks. Raises StoreError, UsageError."""
+    """Returns the console's upstream for a folder. Raises StoreError, UsageError."""
     from parties.cli.maintain import server_folders
     from parties.service.console.upstream import ServiceUpstream, upstream_of
 
@@ -284,7 +284,7 @@ def _upstream(directory: Path) -> "Upstream":
 
 
 async def _serve(directory: Path, listening: socket.socket, *, opened: bool, as_json: bool) -> None:
-    # The pages take a while to import.
+    # Local import: the pages take a while to import.
     from aiohttp import web
 
     from parties.service.console.gate import ENTER, Loopback

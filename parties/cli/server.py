@@ -1,10 +1,6 @@
-"""The command `party`: one compute server, on a host of its own or as a process of a trial.
+"""Commands `party`, `flaim-server` and `silos-server`: one server of a run, on its own host or within a trial.
 
-What the commands of the one server of FLAIM, and of silos, have in common. Provides ``server_command``.
-
-The command `flaim-server`: FLAIM's server, on a host of its own or as a process of a trial.
-
-The command `silos-server`: the server of an algorithm between silos, on a host of its own or of a trial.
+``server_command`` makes the commands of runs with a single server.
 """
 
 import asyncio
@@ -96,7 +92,7 @@ def party(
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
-        server_files(loaded, pid, own_folder)  # Before anything is written.
+        server_files(loaded, pid, own_folder)  # Checked before anything is written.
         make_private(own_folder)
         keep_freed_memory()
         raise_file_limit()
@@ -119,9 +115,9 @@ def party(
         events=progress if as_json else None,
         again=_SERVER_RESUME_TEXT,
     )
-    # A launcher has the real table at hand and writes a fuller report.
+    # A launcher has the real table and writes a fuller report.
     if pid == LEAD and not watch_stdin:
-        # Pictures take half a second to import, which the other servers do without.
+        # Local import: figures take half a second to import, and the other servers do not need them.
         from parties.methods.distaim import write_lead_report
 
         write_lead_report(load_config(config), own_folder)
@@ -135,7 +131,7 @@ _EXPECTED = {
 
 
 class ServerRunner(Protocol):
-    """`parties.methods.flaim.server.run_server` and its like."""
+    """Signature of `parties.methods.flaim.server.run_flaim_server` and similar functions."""
 
     async def __call__(
         self,
@@ -148,7 +144,7 @@ class ServerRunner(Protocol):
         board: RunStatus,
         orders: OperatorCommands,
     ) -> None:
-        """Serve the run of ``config`` in ``directory`` until it is finished."""
+        """Serves the run of ``config`` in ``directory`` until it is finished."""
 
 
 def server_command(
@@ -160,10 +156,9 @@ def server_command(
     example: str,
     text: str,
 ) -> click.Command:
-    """The command of the ``server`` of a run whose configuration has the section ``federation_section``, with the help
-    ``text``.
+    """Returns the command that runs ``server`` for configurations with the section ``meeting``, with the help ``text``.
 
-    ``again`` says what the same command does after a stop; ``report`` is written at the end.
+    ``again`` describes the effect of repeating the command after a stop; ``report`` is called at the end.
     """
     name = f"{meeting}-server"
 
@@ -195,7 +190,7 @@ def server_command(
         async def serve(supervision: Supervision) -> None:
             loaded = load_config(config)
             _check_meeting(loaded, meeting)
-            server_certificate_files(loaded)  # Before anything is written.
+            server_certificate_files(loaded)  # Checked before anything is written.
             make_private(folder)
             board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
             async with _with_admin_api(board, folder, supervision, asked, alone=not watch_stdin):
@@ -212,7 +207,7 @@ def server_command(
         run_supervised(
             serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=again
         )
-        # A launcher has the real table at hand and writes a fuller report.
+        # A launcher has the real table and writes a fuller report.
         if not watch_stdin:
             report(load_config(config), folder)
             progress.event("report", f"wrote {folder / 'report.html'}")
@@ -221,7 +216,7 @@ def server_command(
 
 
 def _check_meeting(config: Config, meeting: str) -> None:
-    """Raises ConfigError where the config is of another method."""
+    """Raises ConfigError if the config belongs to another method."""
     if config.federation_section != meeting:
         has = "is there" if config.silos else "is missing"
         raise ConfigError(config.source, "silos", f"{has}; expected {_EXPECTED[meeting]}")
@@ -236,7 +231,7 @@ async def _with_admin_api(
     *,
     alone: bool,
 ) -> AsyncIterator[None]:
-    """The server's admin socket; a trial's server has none, which saves it the import of a web server."""
+    """Serves the server's admin socket; a trial's server has none, which saves it the import of a web server."""
     if not alone:
         yield
         return
@@ -253,7 +248,7 @@ _FLAIM_RESUME_TEXT = (
 
 
 def _report(config: Config, folder: Path) -> None:
-    # Pictures take half a second to import, which a trial's server does without.
+    # Local import: figures take half a second to import, and a trial's server does not need them.
     from parties.methods.flaim.report import write_server_report
 
     write_server_report(config, folder)
@@ -279,7 +274,7 @@ lines.
 
 
 def _for_auditors(config: Config, folder: Path) -> None:
-    """The report, and beside it what an audit reads, where it reads it. Raises StoreError."""
+    """Writes the report, and beside it the files that an audit reads. Raises StoreError."""
     result = parse_json((folder / RESULT).read_text(encoding="utf-8"))
     transcript, files = folder / TRANSCRIPT, server_certificate_files(config)
     report = silos_report(config, result, dataset=config.run.id, transcript=transcript, trial=False)
@@ -304,7 +299,7 @@ async def _serve_plan(
     board: RunStatus,
     orders: OperatorCommands,
 ) -> None:
-    """Serve the run of ``config`` by the plan of its own algorithm."""
+    """Serves the run of ``config`` by the plan of its own algorithm."""
     await run_federated_server(
         config,
         directory,

@@ -1,4 +1,4 @@
-"""The command `study`: what an operator does with the studies of a running service."""
+"""Command `study`: an operator's actions on the studies of a running service."""
 
 import shlex
 import sys
@@ -87,7 +87,7 @@ def propose(
 def _merged(
     study: Path, config: Config, folder: Path, *, authority: Path, out: Path, days: float
 ) -> Path:
-    """The configuration with these servers in it, in the folder ``out``. Raises PartyError."""
+    """Writes the configuration with these servers into the folder ``out``, and returns its path. Raises PartyError."""
     kind = "distaim" if config.flaim is None else "flaim"
     texts = service_answer(folder, "POST", "/cards", {"kind": kind})["cards"]
     with TemporaryDirectory() as folder_path:
@@ -100,7 +100,7 @@ def _merged(
 
 
 def _proposal(config: Config) -> dict[str, object]:
-    """What the service is sent. Raises ConfigError, StoreError."""
+    """Returns the proposal for the service. Raises ConfigError, StoreError."""
     names = [party.name for party in config.parties] or [config.require_flaim().server]
     files = {"ca.crt": config.require_tls(name=names[0]).ca}
     for pid, name in enumerate(names):
@@ -282,7 +282,7 @@ def _target(name: str) -> str:
     return f"/studies/{quote(name.strip(), safe='')}"
 
 
-# What people read.
+# Texts for people.
 
 
 def _print_command_answer(document: Mapping[str, Any], as_json: bool) -> None:
@@ -315,7 +315,7 @@ def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns by their widest entry; the last one is cut to what 100 columns leave."""
+    """Prints columns by their widest entry; the last one is cut to the rest of 100 characters."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     room = max(20, 100 - sum(widths) - 2 * len(widths))
     for row in rows:

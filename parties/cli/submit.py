@@ -1,6 +1,6 @@
-"""The command `submit`: a data owner's part in a run of DistAIM.
+"""Command `submit`: a data owner's participation in a run of DistAIM, and its texts for people.
 
-What the command `submit` says to people. Secret: a preview, which is for the screen of the table's owner.
+Secret: a preview, which is for the screen of the table's owner.
 """
 
 import json
@@ -45,7 +45,7 @@ _WIDTH = 40
 
 
 def preview_text(found: Preview) -> str:
-    """All that --check shows."""
+    """Returns the text of --check."""
     width = max((len(column.name) for column in found.columns), default=0)
     lines = [f"{_many(found.rows)}; the columns, for your eyes only:"]
     lines += [f"  {column.name:<{width}}  {column_text(column)}" for column in found.columns]
@@ -55,7 +55,7 @@ def preview_text(found: Preview) -> str:
 
 
 def question_text(found: Preview) -> str:
-    """In short, what is about to be sent, before the owner is asked."""
+    """Returns a short description of the upload, for the owner's confirmation."""
     lines = [f"run {found.run}, as {found.client}: {_many(found.rows)}; {sending_text(found)}"]
     away = [server for server in found.servers if not server.takes]
     lines += [*_cost(found), *(f"{s.party} at {s.address}: {s.says}" for s in away)]
@@ -63,7 +63,7 @@ def question_text(found: Preview) -> str:
 
 
 def column_text(column: ColumnSummary) -> str:
-    """What is in a column."""
+    """Returns the summary of a column's values."""
     parts = [column.kind]
     if column.low is not None:
         parts.append(f"{column.low} to {column.high}")
@@ -76,7 +76,7 @@ def column_text(column: ColumnSummary) -> str:
 
 
 def sending_text(found: Preview) -> str:
-    """What is sent to whom."""
+    """Returns the description of the upload and its recipients."""
     if found.earlier:
         return "this submission was made before; what is missing of it is sent, and nothing charged"
     others = "".join(
@@ -115,7 +115,7 @@ def _cut(value: str) -> str:
 
 
 def status_text(answers: Sequence[SubmissionStatus]) -> str:
-    """What each server says became of the submission."""
+    """Returns the status of the submission by each server."""
     if not answers:
         return (
             "no server answers whether it is counted; after the run's end its result.json and transcripts have the "
@@ -125,7 +125,7 @@ def status_text(answers: Sequence[SubmissionStatus]) -> str:
 
 
 def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
-    """How far it is that a submission is withdrawn."""
+    """Returns the progress of a withdrawal."""
     if found.complete:
         return (
             f"run {run}: the submission of {found.client} is withdrawn. All three servers have signed that nothing of "
@@ -140,14 +140,14 @@ def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
 
 
 def returned_text(datasets: Sequence[str], budget: Path) -> str:
-    """Whose budget got back what was charged."""
+    """Returns the datasets that got a charge back."""
     if not datasets:
         return f"{budget} has no charge for it: nothing was given back"
     return f"what was charged for it is given back to dataset {' and '.join(datasets)}"
 
 
 def replaced_text(found: WithdrawalProgress) -> str:
-    """How far it is that a former submission is replaced."""
+    """Returns the progress of a replacement."""
     if found.complete:
         return (
             "the former submission is replaced: all three servers have signed that nothing of it was counted, and that "
@@ -177,7 +177,7 @@ def _progress_text(found: WithdrawalProgress) -> str:
 
 
 def submitted_text(found: Submitted, answers: Sequence[SubmissionStatus] = ()) -> str:
-    """What became of a submission; what servers have ``answers`` of it since is left to ``status_text``."""
+    """Returns the result of a submission; ``status_text`` describes later ``answers`` of servers."""
     if found.first_round is None:
         return f"{found.client} was not drawn for any round of run {found.run}; nothing was sent"
     lines = ["sent before; nothing was sent now"] if found.earlier else []
@@ -201,7 +201,7 @@ def _many(rows: int) -> str:
 
 
 def _round(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
-    """From which round its rows count, as far as servers have said so."""
+    """Returns the round from which the rows count, as far as servers have said so."""
     counted = {each.round for each in answers if each.counted and each.upload == found.upload}
     if counted:
         return " or ".join(counted_text(number) for number in sorted(counted, key=str))
@@ -306,7 +306,7 @@ def submit(
 
 
 def _in_terminal() -> bool:
-    """Whether there is somebody to ask, and a place to ask: questions are written to standard error."""
+    """Returns true if questions, which go to standard error, reach a user."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -338,7 +338,7 @@ def _ask(owner: DataOwner, path: Path, *, as_json: bool) -> None:
 def _give_back(
     owner: DataOwner, datasets: list[str] | None = None
 ) -> Callable[[Sequence[str], str], None]:
-    """What gives charges back, to a budget that is there; ``datasets`` collects whose they were."""
+    """Returns a function that gives charges back to an existing budget; ``datasets`` collects their datasets."""
 
     def give_back(submissions: Sequence[str], proof: str) -> None:
         if owner.budget.exists():
@@ -369,7 +369,7 @@ def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> Non
 
 
 def _confirm(question: str) -> None:
-    """Raises Stopped where the answer is no."""
+    """Asks the question. Raises Stopped if the answer is no."""
     if not click.confirm(question, err=True):
         raise Stopped("not confirmed: nothing was sent or charged", Status.INTERRUPTED)
 
@@ -377,7 +377,7 @@ def _confirm(question: str) -> None:
 def _check(
     owner: DataOwner, path: Path, capacity: int | None, *, replaces: bool, as_json: bool
 ) -> None:
-    """Show it all, and then fail where a submission would."""
+    """Shows the preview, and fails where a submission would."""
     config = owner.config
     codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
@@ -404,7 +404,7 @@ def _preview(
     *,
     earlier: bool = False,
 ) -> Preview:
-    """Before anything is sent; ``paid`` is the submission whose charge is for this one, too."""
+    """Returns the preview of an upload; ``paid`` is an earlier submission with a charge that covers this one."""
 
     async def look(supervision: Supervision) -> Preview:
         return await preview_rows(
@@ -418,7 +418,7 @@ def _send(owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, as_
     config, progress = owner.config, TextLines()
     codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
-    # What was confirmed once is only sent on.
+    # A submission that was confirmed before is only sent again.
     if asks and previous_submission(config, codes, owner.name, path, capacity=capacity) is None:
         click.echo(question_text(_preview(owner, len(codes), capacity, columns, None)), err=True)
         _confirm("Send it?")

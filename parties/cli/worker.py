@@ -1,10 +1,7 @@
-"""The hidden command `worker`: one study of `syncret serve`, in a process of its own.
+"""Hidden commands that launchers and the service start: `worker`, `owners`, `flaim-clients` and `silos-clients`.
 
-The command `owners`, which `run` starts: plays all data owners of a trial.
-
-The command `flaim-clients`, which `flaim` starts: plays a share of a trial's clients.
-
-The command `silos-clients`, which a trial between silos starts: plays a share of its silos.
+`worker` runs one study of `syncret serve` in a process of its own. `owners`, started by `run`, plays all data owners of
+a trial; `flaim-clients` and `silos-clients` play a share of a trial's clients or silos.
 """
 
 import socket

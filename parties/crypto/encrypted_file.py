@@ -1,18 +1,17 @@
-"""A file that only who has a passphrase or a private key opens: for copies of what a server keeps.
+"""Files encrypted to a passphrase or a public key, for backups of a server.
 
-Provides ``PassphraseWrapper`` and ``PublicKeyWrapper`` (to a public key of `parties.crypto.hpke`), with which
-``EncryptingWriter`` writes, and ``DecryptingReader``, which reads with the passphrase or the key. The content is a
-stream of any length:
+``EncryptingWriter`` writes and ``DecryptingReader`` reads a stream of any length, with a ``PassphraseWrapper`` or a
+``PublicKeyWrapper`` (for a public key of `parties.crypto.hpke`):
 
-    "syncret vault 1" | JSON on a line: who opens it | segments
+    "syncret vault 1" | JSON on a line: key wrapping | segments
 
-in AES-256-GCM segments of a megabyte under a key of this file alone, each bound to the first two lines, with its number
-in its nonce and whether another one follows: none can be left out, moved, added or cut off. The key comes from the
-passphrase by scrypt, or is sealed to the public key by HPKE.
+Segments are AES-256-GCM over a megabyte each, under a key of this file alone. Each one is bound to the first two lines,
+and its nonce has its number and a flag for the last segment: none can be left out, moved, added or cut off. The key is
+derived from the passphrase by scrypt, or sealed to the public key by HPKE.
 
-Secret: the passphrase, the key, the content. Public: the size to a megabyte's tag, and how it is opened. Source: the
-STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizar, CRYPTO 2015); RFC 7914. Known limit: what was read of a file
-that turns out to be cut off has been read; who uses it waits for the end.
+Secret: the passphrase, the key, the content. Public: the size, up to the tags, and the kind of wrapping. Source: the
+STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizar, CRYPTO 2015); RFC 7914. Known limit: segments before a cut-off
+are returned before the cut-off is detected; callers have to wait for the end.
 """
 
 import base64
@@ -36,26 +35,26 @@ MIN_PASSPHRASE_LENGTH = 12
 _TAG_BYTES, _KEY_BYTES, _SALT_BYTES = 16, 32, 16
 _LONGEST_HEADER = 8192
 _SCRYPT = {"n": 1 << 17, "r": 8, "p": 1}
-"""128 MB and half a second a try."""
+"""Parameters of scrypt: 128 MB and half a second for each attempt."""
 _MOST_SCRYPT = {"n": 1 << 20, "r": 16, "p": 4}
-"""What a header may ask for: it was written by whoever made the file."""
+"""Upper bounds on the parameters in a header, which is untrusted."""
 _INFO = b"syncret vault 1"
 _PASSPHRASE, _KEY = "passphrase", "key"
 
 
 class KeyWrapper(Protocol):
-    """Who opens a file: its part of the header, and the file's key by it."""
+    """Method of wrapping a file's key: its part of the header, and the key from it."""
 
     def wrap(self) -> tuple[dict[str, object], bytes]:
-        """What the header says, and a fresh key."""
+        """Returns the header's values, and a fresh key."""
 
     def unwrap(self, header: dict[str, object]) -> bytes:
-        """The key. Raises SealError."""
+        """Returns the key. Raises SealError."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassphraseWrapper:
-    """By a passphrase of 12 characters at least. Raises ValueError for a shorter one."""
+    """Wraps by a passphrase of 12 characters at least. Raises ValueError for a shorter one."""
 
     text: str = field(repr=False)
 
@@ -66,13 +65,13 @@ class PassphraseWrapper:
             )
 
     def wrap(self) -> tuple[dict[str, object], bytes]:
-        """See ``Opener.lock``."""
+        """See ``KeyWrapper.wrap``."""
         salt = secrets.token_bytes(_SALT_BYTES)
         said = {"opens": _PASSPHRASE, "salt": base64.b64encode(salt).decode(), **_SCRYPT}
         return said, self._derive(salt, **_SCRYPT)
 
     def unwrap(self, header: dict[str, object]) -> bytes:
-        """See ``Opener.unlock``."""
+        """See ``KeyWrapper.unwrap``."""
         if header.get("opens") != _PASSPHRASE:
             raise SealError(
                 "opens with a private key; expected --key, with the one it was made for"
@@ -93,19 +92,19 @@ class PassphraseWrapper:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeyWrapper:
-    """To a public key; with ``key``, its private half, it opens, too."""
+    """Wraps to a public key; with ``key``, its private half, it unwraps, too."""
 
     to: SealTo
     key: SealKey | None = None
 
     def wrap(self) -> tuple[dict[str, object], bytes]:
-        """See ``Opener.lock``."""
+        """See ``KeyWrapper.wrap``."""
         key = secrets.token_bytes(_KEY_BYTES)
         box = base64.b64encode(self.to.seal(key, _INFO)).decode()
         return {"opens": _KEY, "box": box}, key
 
     def unwrap(self, header: dict[str, object]) -> bytes:
-        """See ``Opener.unlock``."""
+        """See ``KeyWrapper.unwrap``."""
         if header.get("opens") != _KEY:
             raise SealError("opens with a passphrase; expected --passphrase-file, or none of both")
         if self.key is None:
@@ -119,7 +118,7 @@ class PublicKeyWrapper:
 
 
 class EncryptingWriter(io.RawIOBase):
-    """A binary stream into ``file``; ``finish`` ends it, without which it does not open."""
+    """Binary stream that encrypts into ``file``; ``finish`` writes its end, without which the file does not decrypt."""
 
     def __init__(self, file: IO[bytes], opener: KeyWrapper) -> None:
         said, key = opener.wrap()
@@ -131,11 +130,11 @@ class EncryptingWriter(io.RawIOBase):
         file.write(self._header)
 
     def writable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def write(self, data: object) -> int:
-        """Encrypt; the last segment waits for ``finish``."""
+        """Encrypts ``data``; the last segment waits for ``finish``."""
         added = memoryview(data)  # type: ignore[arg-type]  # whatever has the buffer protocol
         self._pending += added
         while len(self._pending) > SEGMENT_BYTES:
@@ -144,7 +143,7 @@ class EncryptingWriter(io.RawIOBase):
         return added.nbytes
 
     def finish(self) -> None:
-        """Write the last segment."""
+        """Writes the last segment."""
         self._put(bytes(self._pending), last=True)
         self._pending.clear()
 
@@ -155,7 +154,7 @@ class EncryptingWriter(io.RawIOBase):
 
 
 class DecryptingReader(io.RawIOBase):
-    """The stream in ``file``. Raises SealError where it does not open, was altered, or is cut off."""
+    """Binary stream that decrypts ``file``. Raises SealError if the file is altered or cut off, or the key is wrong."""
 
     def __init__(self, file: IO[bytes], opener: KeyWrapper) -> None:
         self._header, said = read_header(file)
@@ -167,11 +166,11 @@ class DecryptingReader(io.RawIOBase):
         self._ended = False
 
     def readable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Decrypt as much as fits; 0 at the end, which is the file's own."""
+        """Decrypts as much as fits; returns 0 at the end, which is verified to be the file's own."""
         target = memoryview(buffer)  # type: ignore[arg-type]  # whatever has the buffer protocol
         while not self._content and not self._ended:
             self._content = memoryview(self._segment())
@@ -193,7 +192,7 @@ class DecryptingReader(io.RawIOBase):
 
 
 def read_header(file: IO[bytes]) -> tuple[bytes, dict[str, object]]:
-    """The first two lines, and what they say of who opens the file. Raises SealError for any other file."""
+    """Returns the first two lines, and the header's values on the key wrapping. Raises SealError for any other file."""
     if file.read(len(MAGIC)) != MAGIC:
         raise SealError("is no backup of this version; expected a file that `syncret backup` made")
     line = file.readline(_LONGEST_HEADER)
@@ -211,5 +210,5 @@ def _damaged() -> SealError:
 
 
 def _nonce(number: int, *, last: bool) -> bytes:
-    """96 bits: 1 where another segment follows, and the number; a key encrypts one file."""
+    """Returns the 96-bit nonce: 1 if another segment follows, and the number; a key encrypts one file."""
     return bytes([not last]) + number.to_bytes(11, "big")

@@ -1,12 +1,12 @@
-"""Sealing to a server's pinned key: what an owner sends to one server, and another one carries, only that one reads.
+"""Sealing to a server's pinned key: only that server opens content of an owner that another server forwards.
 
-Provides ``SealKey``, a server's own key, whose public half (``SealTo``) the configuration pins; ``read_private`` reads
-any private key's file. The boxes are those of `protocols.sealing`.
+``SealKey`` is a server's own key, whose public half (``SealTo``) the configuration pins; ``read_private`` reads any
+private key's file. The boxes are those of `protocols.sealing`.
 
-``encrypt_once`` and ``decrypt_once`` are for content of any size under a key of its own: AES-256-GCM in segments, each
-with its number in its nonce and whether another one follows, so that none can be left out, moved or added.
+``encrypt_once`` and ``decrypt_once`` handle content of any size under a single-use key: AES-256-GCM in segments, each
+with its number and a flag for the last one in its nonce, so that none can be left out, moved or added.
 
-Secret: private keys, what boxes contain. Public: keys' public halves, boxes, sizes. A key file is two PEM blocks
+Secret: private keys and the content of boxes. Public: public keys, boxes, sizes. A key file is two PEM blocks
 (PKCS #8), mode 0600.
 """
 
@@ -31,12 +31,12 @@ from protocols.sealing import SealTo as SealTo
 KEY_BYTES = 32
 TAG_BYTES = 16
 SEGMENT_BYTES = 1 << 30
-"""AES-GCM takes less than 2^36 bytes in a call, the library that computes it less than 2^31."""
+"""AES-GCM takes less than 2^36 bytes in a call, the library less than 2^31."""
 _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\s*", re.DOTALL)
 
 
 def read_private(path: Path, what: str, expected: str) -> bytes:
-    """A file of this side's alone. Raises CertificateError where it cannot be read, or others may read it too."""
+    """Reads a private file. Raises CertificateError if it is unreadable, or readable for other users."""
     try:
         with path.open("rb") as file:
             mode, data = os.fstat(file.fileno()).st_mode & 0o777, file.read()
@@ -52,12 +52,12 @@ def read_private(path: Path, what: str, expected: str) -> bytes:
 
 
 def sealed_size(size: int) -> int:
-    """The bytes that ``encrypt_once`` makes of ``size``."""
+    """Returns the size of the result of ``encrypt_once`` for ``size`` bytes."""
     return size + TAG_BYTES * _segments(size)
 
 
 def encrypt_once(key: bytes, content: bytes, context: bytes) -> bytes:
-    """``content`` under ``key`` (32 bytes), which may serve nothing else; opens with the same ``context`` only."""
+    """Encrypts ``content`` under the single-use ``key`` (32 bytes); decryption requires the same ``context``."""
     cipher, pieces, count = AESGCM(key), memoryview(content), _segments(len(content))
     if count == 1:
         return cipher.encrypt(_nonce(0, last=True), content, context)
@@ -69,7 +69,7 @@ def encrypt_once(key: bytes, content: bytes, context: bytes) -> bytes:
 
 
 def decrypt_once(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """The inverse of ``encrypt_once``. Raises SealError for another key or context, or altered segments."""
+    """Inverse of ``encrypt_once``. Raises SealError for another key or context, or altered segments."""
     cipher, pieces = AESGCM(key), memoryview(sealed)
     step = SEGMENT_BYTES + TAG_BYTES
     count = max(1, -(-len(sealed) // step))
@@ -90,18 +90,18 @@ def _segments(size: int) -> int:
 
 
 def _nonce(number: int, *, last: bool) -> bytes:
-    """96 bits: 1 where another segment follows, and the number. A key encrypts one content."""
+    """Returns the 96-bit nonce: 1 if another segment follows, and the number. A key encrypts one content."""
     return bytes([not last]) + number.to_bytes(11, "big")
 
 
 class SealKey(BoxKey):
-    """A server's own key, kept in a file. Secret; its repr shows nothing."""
+    """A server's own key, stored in a file. Secret; its repr shows nothing."""
 
     __slots__ = ()
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """From its file. Raises CertificateError where it is missing, no such key, or open to others."""
+        """Loads the key from its file. Raises CertificateError if it is missing, no such key, or open to others."""
         data = read_private(path, "sealing key", "the file that `syncret certs card` made")
         try:
             keys = [serialization.load_pem_private_key(block, None) for block in _PEM.findall(data)]
@@ -115,7 +115,7 @@ class SealKey(BoxKey):
         )
 
     def pem(self) -> bytes:
-        """What belongs in its file."""
+        """Returns the content of the key's file."""
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
         plain = serialization.NoEncryption()
         return b"".join(key.private_bytes(*form, plain) for key in (self._mlkem, self._x25519))

@@ -1,21 +1,21 @@
-"""Who a server has to be: its name and the hash of its public key, as the agreed configuration pins them. Public."""
+"""Identity of a server by its name and the hash of its public key, as the agreed configuration pins them."""
 
 import re
 from dataclasses import dataclass
 
 KEY_PATTERN = re.compile(r"[0-9a-f]{64}")
-"""What the hash of a public key looks like: hex SHA-256 (`protocols.mesh.key_hash`)."""
+"""Form of the hash of a public key: hex SHA-256 (`protocols.mesh.key_hash`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedKey:
-    """A server as the configuration has it: its common ``name`` and the hash of its public ``key``."""
+    """A server in the configuration: its common ``name`` and the hash of its public ``key``."""
 
     name: str
     key: str
 
     def other_than(self, name: str, key: str) -> str | None:
-        """Why a peer with this ``name`` and ``key`` is not this server; None where it is."""
+        """Returns the difference of a peer with this ``name`` and ``key`` from this server, None if there is none."""
         if name != self.name:
             return f"the server's certificate is for {name!r}; expected {self.name!r}"
         if key != self.key:

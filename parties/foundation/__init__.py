@@ -1,3 +1,1 @@
-"""Small modules that everything else of `parties` uses: errors, exit statuses, versions, text from others, this
-process.
-"""
+"""Small modules used by all of `parties`: errors, exit statuses, versions, untrusted text, this process."""

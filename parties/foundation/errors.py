@@ -1,36 +1,37 @@
-"""Errors of the processes. Each message says what is wrong, where, and what would be right.
+"""Errors of the processes. Each message names the problem, its place, and the expected state.
 
 Messages may name files, keys, clients, parties and sizes; they never hold a row, a count or a share.
 
     PartyError
     +-- ConfigError             a config file, or a value in it
     +-- CertificateError        a certificate or key: missing, of the wrong authority or the wrong name
-    |   +-- CertificateTooEarly not valid yet, by this host's clock
+    |   +-- CertificateNotYetValid  not valid yet, by this host's clock
     |   +-- CertificateExpired  not valid any more, by this host's clock
     +-- SealError               a sealed part of a submission that does not open
     +-- StoreError              a party's folder: full, unwritable, in use, of another run, damaged
     |   +-- SubmissionConflict  the client is stored already, with another submission
-    |   +-- SubmissionCounted   the client is counted: nothing of it can be replaced or withdrawn any more
-    |   +-- SubmissionSettled   this version was withdrawn, or another one has taken its place
-    |   +-- RunFull             as many clients as the run expects are stored already
-    |   +-- RunClosed           the run takes no submissions any more
+    |   +-- SubmissionCounted   the client is counted: its submission can no longer be replaced or withdrawn
+    |   +-- SubmissionTombstoned  this version was withdrawn or replaced
+    |   +-- RunFull             the run has as many clients as it expects
+    |   +-- RunClosed           the run accepts no more submissions
     |   +-- StudyReleased       this configuration was released already, from another folder
-    |   +-- StoreUnfit          what is there is damaged, of another run, or of another version
-    +-- ComputeError            the cluster or GPU that a server counts on
-    +-- IngestError             a request to the ingest API that is refused; carries the HTTP status
+    |   +-- StoreIncompatible   the content is damaged, of another run, or of another version
+    +-- ComputeError            the cluster or GPU of a server
+    +-- IngestError             a refused request to the ingest API; carries the HTTP status
     +-- SubmitError             a data owner's submission did not get through
-    |   +-- SubmissionRefused   a server answered that it does not take this submission
+    |   +-- SubmissionRefused   a server refused this submission
     |   |   +-- NotEnrolled     the owner is not on the list, or not now
-    |   +-- TooLate             the rows are counted: they cannot be withdrawn or replaced
+    |   +-- WithdrawalTooLate   the rows are counted: they cannot be withdrawn or replaced
     |   +-- PartialSubmission   some servers have the submission and some do not
-    +-- RoundTransportError     FLAIM's or SecAgg's connection is of no use any more
-    |   +-- RoundConnectError   the other end cannot be reached, or did not prove who it is
-    |   +-- RoundTimeout        the other end was silent beyond the deadline
-    |   +-- RoundPeerClosed     the other end closed or broke the connection
-    |   +-- FrameTooLarge       the other end announced a message larger than any that is due
-    +-- FlaimProtocolError      FLAIM's server or one of its clients sent what it may not
-    +-- ExtraMissing            a package that a data owner's installation leaves out
-    +-- TooFewClients, Stopped, AuditFailed, ChildFailed, FlaimRefused: see `parties.foundation.exit_codes`
+    +-- FrameTransportError     a connection of a federation or of SecAgg is no longer usable
+    |   +-- FrameConnectError   the peer is unreachable, or did not prove its identity
+    |   +-- FrameTimeout        the peer was silent beyond the deadline
+    |   +-- FramePeerClosed     the peer closed or broke the connection
+    |   +-- FrameTooLarge       the peer announced a message above the limit
+    +-- FederationProtocolError a federation's server or participant broke the protocol
+    +-- ExtraMissing            a package that is not installed
+    +-- TooFewClients, Stopped, AuditFailed, ChildFailed, FederationRefused, ServiceRefused: see
+        `parties.foundation.exit_codes`
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ class PartyError(Exception):
 
 
 class ConfigError(PartyError):
-    """A config that cannot be used; ``source`` is the file, ``key`` the dotted key ("" for the whole file)."""
+    """An unusable config; ``source`` is the file, ``key`` the dotted key ("" for the whole file)."""
 
     def __init__(self, source: str, key: str, message: str) -> None:
         where = f"{source}: {key}" if key else source
@@ -52,19 +53,19 @@ class ConfigError(PartyError):
 
 
 class CertificateError(PartyError):
-    """A certificate, key or authority that cannot be used, of this side or of the peer."""
+    """An unusable certificate, key or authority, of this side or of the peer."""
 
 
 class CertificateNotYetValid(CertificateError):
-    """A certificate is valid only from a later moment than this host's clock shows."""
+    """A certificate's validity begins later than this host's time."""
 
 
 class CertificateExpired(CertificateError):
-    """A certificate was valid until an earlier moment than this host's clock shows."""
+    """A certificate's validity ended before this host's time."""
 
 
 class ComputeError(PartyError):
-    """What [compute] names cannot be used, or failed."""
+    """A resource of [compute] is unusable, or failed."""
 
 
 class SealError(PartyError):
@@ -72,7 +73,7 @@ class SealError(PartyError):
 
 
 class StoreError(PartyError):
-    """A party's folder cannot be used; ``path`` is the file or folder."""
+    """An unusable folder of a party; ``path`` is the file or folder."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -85,11 +86,11 @@ class SubmissionConflict(StoreError):
 
 
 class SubmissionCounted(StoreError):
-    """The client's rows are in what a round uses: what is released depends on them."""
+    """A round uses the client's rows: the release depends on them."""
 
 
 class SubmissionTombstoned(StoreError):
-    """The client has withdrawn this version of its submission, or replaced it: it does not come back."""
+    """The client has withdrawn or replaced this version of its submission, for good."""
 
 
 class RunFull(StoreError):
@@ -97,24 +98,24 @@ class RunFull(StoreError):
 
 
 class RunClosed(StoreError):
-    """The run has ended; submissions would never be counted."""
+    """The run has ended; a submission would never be counted."""
 
 
 class StudyReleased(StoreError):
-    """This configuration was released already, from another folder; from this one it would be released again."""
+    """This configuration was released already from another folder; this folder would release it again."""
 
 
 class StoreIncompatible(StoreError):
-    """What a folder holds is damaged, of another run, or of another version: a copy or another program cures it."""
+    """A folder's content is damaged, of another run, or of another version: the cure is a copy or another program."""
 
 
 class IngestError(PartyError):
-    """A request is refused with HTTP ``status``: ``what`` is wrong, ``where``, what is ``expected``."""
+    """A request is refused with HTTP ``status``; the message has the problem (``what``, ``where``) and ``expected``."""
 
     def __init__(
         self, status: int, what: str, *, where: str, expected: str, reason: str = ""
     ) -> None:
-        """``reason`` is for programs, of a refusal that they act on."""
+        """``reason`` is a machine-readable word for refusals that programs handle."""
         super().__init__(f"{where}: {what}; expected {expected}")
         self.status = status
         self.reason = reason
@@ -128,7 +129,7 @@ class SubmitError(PartyError):
 
 
 class SubmissionRefused(SubmitError):
-    """``party`` refused the submission with HTTP ``status``; sending it again would not help."""
+    """``party`` refused the submission with HTTP ``status``; a retry would not help."""
 
     def __init__(self, party: str, status: int, message: str) -> None:
         super().__init__(message)
@@ -137,15 +138,15 @@ class SubmissionRefused(SubmitError):
 
 
 class NotEnrolled(SubmissionRefused):
-    """This owner may not take part, or not at this time: ``parties.session.enrollment`` has the reasons."""
+    """This owner may not participate, or not at this time; see ``parties.session.enrollment`` for the reasons."""
 
 
 class WithdrawalTooLate(SubmitError):
-    """The rows are counted, and what is released depends on them: nothing can be taken back."""
+    """The rows are counted and the release depends on them: withdrawal and replacement are impossible."""
 
 
 class PartialSubmission(SubmitError):
-    """Not all three servers have the submission: ``reached`` have it, ``failures`` says why by party."""
+    """Not all three servers have the submission: ``reached`` have it, ``failures`` has the errors by party."""
 
     def __init__(
         self, message: str, reached: tuple[str, ...], failures: Mapping[str, Exception]
@@ -156,7 +157,7 @@ class PartialSubmission(SubmitError):
 
 
 class FrameTransportError(PartyError):
-    """A SecAgg round's connection cannot be used any more; ``peer`` is who was at the other end."""
+    """A connection of a federation or a SecAgg round is no longer usable; ``peer`` is the other end's name."""
 
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(f"{peer}: {message}")
@@ -164,23 +165,23 @@ class FrameTransportError(PartyError):
 
 
 class FrameConnectError(FrameTransportError):
-    """The other end cannot be reached, or did not prove who it is."""
+    """The peer is unreachable, or did not prove its identity."""
 
 
 class FrameTimeout(FrameTransportError):
-    """The other end was silent beyond the deadline."""
+    """The peer was silent beyond the deadline."""
 
 
 class FramePeerClosed(FrameTransportError):
-    """The other end closed or broke the connection."""
+    """The peer closed or broke the connection."""
 
 
 class FrameTooLarge(FrameTransportError):
-    """The other end announced a message larger than any of this round."""
+    """The peer announced a message above the limit of this round."""
 
 
 class FederationProtocolError(PartyError):
-    """``peer`` sent something that FLAIM's protocol does not allow; it is not dealt with any further."""
+    """``peer`` sent a message that the federation's protocol does not allow; its connection is not continued."""
 
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(f"{peer}: {message}")
@@ -188,7 +189,7 @@ class FederationProtocolError(PartyError):
 
 
 class ExtraMissing(PartyError):
-    """``what`` needs the package ``module``, which is in an ``extra`` and not installed."""
+    """The package ``module``, required by ``what`` and part of an ``extra``, is not installed."""
 
     def __init__(self, what: str, module: str, extra: str = "server") -> None:
         without = "a data owner's installation leaves out" if extra == "server" else "is an extra"

@@ -1,8 +1,8 @@
-"""Exit statuses of the `syncret` command, and the one message that a failure prints.
+"""Exit statuses of the `syncret` command, and the message of a failure.
 
-Provides ``describe``, which turns any exception into a status and a message without a traceback. Messages say what is
-wrong, where, and what would be right; they hold no secret. Known limits: an exception that is none of ours is a defect
-of this program; its message is its type and text, and ``--debug`` shows where it came from.
+``describe`` turns any exception into a status and a message without a traceback. Messages name the problem, its place,
+and the expected state; they hold no secret. Known limit: an exception of another class than ours is a defect of this
+program; its message is its type and text, and ``--debug`` shows its origin.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from protocols.errors import ChannelError, ConfigurationError, ProtocolError
 
 
 class Status(enum.IntEnum):
-    """Exit statuses; README lists them."""
+    """Exit statuses; the README lists them."""
 
     DONE = 0
     DEFECT = 1
@@ -60,19 +60,19 @@ class TooFewClients(PartyError):
 
 
 class Stopped(PartyError):
-    """The process was asked to stop: by Ctrl-C, by SIGTERM, or because its launcher is gone."""
+    """The process was stopped: by Ctrl-C, by SIGTERM, or by the end of its launcher."""
 
     def __init__(self, message: str, status: Status) -> None:
         super().__init__(message)
         self.status = status
 
     def with_advice(self, text: str) -> "Stopped":
-        """The same, with a further sentence; itself for an empty one."""
+        """Returns a copy with a further sentence; itself for an empty one."""
         return Stopped(f"{self}; {text}", self.status) if text else self
 
 
 class FederationRefused(PartyError):
-    """FLAIM's server sends this client away; ``status`` is what that makes of the client's command."""
+    """The federation's server refuses this client; ``status`` is the exit status of the client's command."""
 
     def __init__(self, message: str, status: Status) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ class FederationRefused(PartyError):
 
 
 class ServiceRefused(PartyError):
-    """A service of studies does not do what its operator tells it, or does not run."""
+    """A service of studies refuses an operator's command, or does not run."""
 
     def __init__(self, message: str, status: Status) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class ServiceRefused(PartyError):
 
 
 class AuditFailed(PartyError):
-    """An audit found something that does not hold."""
+    """An audit found a violated check."""
 
 
 class ChildFailed(PartyError):
@@ -101,7 +101,7 @@ class ChildFailed(PartyError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a command ends: its exit status and its message."""
+    """End of a command: its exit status and its message."""
 
     status: Status
     message: str
@@ -133,9 +133,9 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
 
 
 def describe(error: BaseException) -> Failure:
-    """The status and message that ``error``, or the first of a group, ends a command with.
+    """Returns the exit status and message for ``error``, or for the first error of a group.
 
-    Whatever a file or another party had in it: the message does nothing to a terminal, and has an end.
+    The message is safe for a terminal and limited in length, whatever a file or another party contributed to it.
     """
     found = _described(error)
     return Failure(found.status, printable(found.message))
@@ -158,7 +158,7 @@ def _described(error: BaseException) -> Failure:
 
 
 def _secure_sum_statuses() -> tuple[tuple[type[BaseException], Status], ...]:
-    # Most commands that do not fail have no other use for SecAgg, which takes as long to import as all of the above.
+    # Local import: SecAgg takes as long to import as all of the above, and most commands do not need it.
     from secagg.errors import RoundAborted, SecAggError
 
     return (RoundAborted, Status.CLIENTS), (SecAggError, Status.PROTOCOL)

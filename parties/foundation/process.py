@@ -1,18 +1,12 @@
-"""Processes that hold shares, tables or keys leave no image of their memory behind.
+"""Properties of this process and host: core dumps, imports without garbage collection, packages, memory.
 
-Provides ``disable_core_dumps``: a crash writes no core file and hands none to a system's crash collector, and other
-processes of the same user can neither trace this one nor read its memory. Children of it are on their own. Nothing
-here is secret. Source: prctl(2), core(5). Known limits: the administrator of the machine reads what it likes; memory
-may be swapped out; without Linux only core files are turned off.
+``disable_core_dumps`` protects processes that hold shares, tables or keys: a crash writes no core file and passes none
+to a system's crash collector, and other processes of the same user can neither trace this one nor read its memory. It
+does not apply to children. Source: prctl(2), core(5). Known limits: the machine's administrator can read all memory;
+memory may be swapped out; without Linux only core files are turned off.
 
-Imports without garbage collection. Provides ``without_gc``. Nothing here is secret.
-
-What a data owner's installation leaves out: the packages of the extra ``server``.
-
-Provides ``SERVER_PACKAGES`` and ``require_server_packages``, which asks for them before work begins rather than when it
-is half done.
-
-What this host has: the memory that a process here may use. Public: everything.
+``without_gc`` speeds up imports. ``require_server_packages`` checks for the packages of the extra ``server``, which a
+data owner's installation lacks, before work begins. ``memory_bytes`` returns the memory available to a process.
 """
 
 import contextlib
@@ -32,21 +26,22 @@ _PR_SET_DUMPABLE = 4
 
 
 def disable_core_dumps() -> None:
-    """Turn core dumps off for this process, as far as the system lets it."""
+    """Turns core dumps off for this process, as far as the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0 if hard else hard))
     if sys.platform.startswith("linux"):
-        # A limit of 0 does not keep a collector that core_pattern pipes to from getting the image; this does.
+        # A limit of 0 does not keep the image from a collector that core_pattern pipes to; this does.
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """No garbage collection while the block imports, and none later of what it has made, which stays anyway.
+    """Disables garbage collection while the block imports, and exempts the objects made from later collections.
 
-    A hundred modules are so many objects that the collector goes over all of them several times: a seventh of the time.
+    A hundred modules have so many objects that the collector goes over all of them several times: a seventh of the
+    time.
     """
     gc.disable()
     try:
@@ -68,12 +63,13 @@ SERVER_PACKAGES = (
     "sqlalchemy",
     "threadpoolctl",
 )
-"""Of servers and of whole runs on one machine: the service's database, console, pictures, party runtime, DataFrames,
-metrics, progress, threads of products, loops of proofs and of large selections."""
+"""Packages of servers and of whole runs on one machine: the service's database, console, figures, party runtime,
+DataFrames, metrics, progress, threads of products, loops of proofs and of large selections.
+"""
 
 
 def require_server_packages(what: str) -> None:
-    """Raises ExtraMissing, with what to install, unless all packages of ``SERVER_PACKAGES`` are there for ``what``."""
+    """Raises ExtraMissing, naming ``what`` and the package to install, unless ``SERVER_PACKAGES`` are installed."""
     for module in SERVER_PACKAGES:
         if importlib.util.find_spec(module) is None:
             raise ExtraMissing(what, module)
@@ -83,11 +79,11 @@ _LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""What a container may have, of either version of control groups; "max" or a huge number where that is everything."""
+"""Files with a container's memory limit, of both versions of control groups; "max" or a huge number mean no limit."""
 
 
 def memory_bytes() -> int | None:
-    """The host's memory, or the container's if that is less; None where the system does not say."""
+    """Returns the host's memory in bytes, or the container's if that is less; None if the system does not report it."""
     found: list[int] = []
     with contextlib.suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -1,4 +1,4 @@
-"""Limits of this process: how many files and connections it may have open."""
+"""Limits of this process on open files and connections."""
 
 import contextlib
 import resource
@@ -6,7 +6,7 @@ import sys
 
 
 def raise_file_limit() -> None:
-    """Let this process have as many files and connections as it may: a thousand clients are more than the default."""
+    """Raises this process's limit on files and connections to the maximum: a thousand clients exceed the default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):
@@ -14,6 +14,6 @@ def raise_file_limit() -> None:
 
 
 def most_files() -> int:
-    """How many files and connections a process of this host may have open, after ``raise_file_limit``."""
+    """Returns the maximum number of files and connections of a process, after ``raise_file_limit``."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard

@@ -1,13 +1,11 @@
-"""JSON and TOML that somebody else has written, and words that a terminal can take.
+"""Parsers for untrusted JSON, TOML and certificates, and text that is safe for a terminal.
 
-Provides ``parse_json`` and ``parse_toml``, which end with ValueError in all that a text can do to their parsers: too
-deep, numbers too long, no UTF-8; and ``printable``. Public: all of it. Known limits: values are not looked at; JSON may
-have NaN and infinities, and a key twice, of which the last one counts.
+``parse_json`` and ``parse_toml`` raise ValueError for every text that their parsers cannot handle: nested too deeply,
+numbers too long, no UTF-8. Known limits: values are not checked; JSON may have NaN and infinities, and a duplicate key,
+of which the last value counts.
 
-Certificates that somebody else has made, read whole: `cryptography` takes most parts apart when they are asked for.
-
-Provides ``certificate_from_pem`` and ``certificate_from_der``, which end with ValueError in all that a certificate can
-have wrong. Public.
+``certificate_from_pem`` and ``certificate_from_der`` parse certificates completely, since `cryptography` parses most
+parts only on access, and raise ValueError for every defect.
 """
 
 import json
@@ -19,11 +17,11 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 MAX_PRINTED = 4000
-"""Characters that a message may have."""
+"""Maximum length of a message, in characters."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says. Raises ValueError."""
+    """Returns the value of a JSON text. Raises ValueError."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -31,7 +29,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """What a TOML text says. Raises ValueError."""
+    """Returns the value of a TOML text. Raises ValueError."""
     try:
         return tomllib.loads(text)
     except RecursionError as error:
@@ -39,7 +37,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def printable(text: str, longest: int = MAX_PRINTED) -> str:
-    """``text`` without what moves a terminal's cursor or hides words, and not too long; lines stay."""
+    """Returns ``text``, limited in length and without characters that control a terminal or hide words; lines stay."""
     shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in text[: longest + 1])
     return shown if len(text) <= longest else f"{shown[:longest]}..."
 
@@ -55,12 +53,12 @@ _DAMAGES = (
 
 
 def certificate_from_pem(data: bytes) -> x509.Certificate:
-    """The first certificate in a PEM text. Raises ValueError."""
+    """Returns the first certificate in a PEM text. Raises ValueError."""
     return _load_whole(x509.load_pem_x509_certificate, data)
 
 
 def certificate_from_der(data: bytes) -> x509.Certificate:
-    """A certificate. Raises ValueError."""
+    """Returns the certificate. Raises ValueError."""
     return _load_whole(x509.load_der_x509_certificate, data)
 
 

@@ -1,23 +1,24 @@
-"""The versions that parties compare before they compute: of this program, and of what it sends."""
+"""Versions of this program and of its message and file formats, which parties compare before they compute."""
 
 import functools
 import importlib.metadata
 
 WIRE_VERSION = 16
-"""Of what servers say to one another in a run. Raised whenever the order or form of messages changes, or what
-servers make of an opened value."""
+"""Version of the servers' messages in a run. Raised whenever the order or form of messages changes, or the servers' use
+of an opened value.
+"""
 
 INGEST_VERSION = 2
-"""Of what data owners and servers say to one another over HTTPS, and servers that pass uploads on; 1 did not say it."""
+"""Version of the HTTPS messages of owners to servers, and of servers that forward uploads; version 1 was not sent."""
 INGEST_HEADER = "Syncret-Messages"
 
 STORE_VERSION = 5
-"""Of a compute server's store, the database in its folder and the files beside it; 0 are those that do not say."""
+"""Version of a compute server's store (database and files beside it); 0 stands for stores without a version."""
 
 
 @functools.cache
 def version() -> str:
-    """The installed version of syncret, "unknown" where it runs from a bare source tree."""
+    """Returns the installed version of syncret, "unknown" for a bare source tree."""
     try:
         return importlib.metadata.version("syncret")
     except importlib.metadata.PackageNotFoundError:
@@ -25,10 +26,10 @@ def version() -> str:
 
 
 def ingest_headers() -> dict[str, str]:
-    """What every request and every answer over HTTPS has."""
+    """Returns the headers of every HTTPS request and answer."""
     return {INGEST_HEADER: str(INGEST_VERSION)}
 
 
 def version_line() -> str:
-    """What a server says of itself before anything else; all three say the same, or do not begin."""
+    """Returns the version text that servers exchange first; all three have to be equal."""
     return f"{version()}, messages {WIRE_VERSION}"

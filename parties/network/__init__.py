@@ -1,1 +1,1 @@
-"""Bytes on the network below any protocol: frames, shared ports, the TLS greeting, routing by name."""
+"""Network layers below the protocols: frames, shared ports, ClientHello parser, routing by SNI."""

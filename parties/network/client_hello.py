@@ -1,9 +1,9 @@
-"""The name that a client asks for in the first bytes of a TLS connection, read without taking them.
+"""Parser for the server name (SNI) in the first bytes of a TLS connection, which stay unread.
 
-Provides ``ClientHello``, which looks at what has arrived: not enough yet, a ClientHello with or without a name, or no
-TLS. Source: RFC 8446, 4.1.2 (ClientHello), RFC 6066, 3 (server_name). Public: everything; it comes from strangers, so
-that every length is checked. Known limit: a ClientHello that is spread over several records counts as none; clients of
-this project send less than 2 KB.
+``ClientHello.look`` classifies the bytes so far: incomplete, a ClientHello with or without a name, or no TLS. Source:
+RFC 8446, 4.1.2 (ClientHello), RFC 6066, 3 (server_name). All input is public and untrusted: every length is checked.
+Known limit: a ClientHello that is spread over several records counts as none; clients of this project send less than
+2 KB.
 """
 
 import enum
@@ -15,7 +15,7 @@ _SERVER_NAME, _HOST_NAME = 0, 0
 
 
 class HelloStatus(enum.Enum):
-    """What has arrived so far."""
+    """Classification of the bytes received so far."""
 
     INCOMPLETE = "too little to tell"
     HELLO = "a ClientHello"
@@ -24,14 +24,14 @@ class HelloStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientHello:
-    """What ``data``, the first bytes of a connection, are; ``name`` is the SNI of a ClientHello that has one."""
+    """Classification of ``data``, a connection's first bytes; ``name`` is the SNI of a ClientHello that has one."""
 
     seen: HelloStatus
     name: str | None = None
 
     @classmethod
     def look(cls, data: bytes) -> "ClientHello":
-        """At all that has arrived."""
+        """Classifies all bytes received so far."""
         if any(got != wanted for got, wanted in zip(data, (_HANDSHAKE, 3), strict=False)):
             return cls(HelloStatus.OTHER)
         if len(data) < 5:
@@ -48,11 +48,11 @@ class ClientHello:
 
 
 class _Truncated(Exception):
-    """A length that goes beyond what is there."""
+    """A length exceeds the available bytes."""
 
 
 class _ByteReader:
-    """Bytes that are read one field after the other."""
+    """Reader for bytes, field by field."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -61,23 +61,23 @@ class _ByteReader:
         return bool(self._data)
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes. Raises _CutShort."""
+        """Returns the next ``size`` bytes. Raises _Truncated."""
         if size > len(self._data):
             raise _Truncated
         taken, self._data = self._data[:size], self._data[size:]
         return taken
 
     def number(self, size: int) -> int:
-        """A number of ``size`` bytes. Raises _CutShort."""
+        """Returns a number of ``size`` bytes. Raises _Truncated."""
         return int.from_bytes(self.take(size), "big")
 
     def vector(self, size: int) -> "_ByteReader":
-        """What follows its own length of ``size`` bytes. Raises _CutShort."""
+        """Returns a reader for a field that is preceded by its length in ``size`` bytes. Raises _Truncated."""
         return _ByteReader(self.take(self.number(size)))
 
 
 def _server_name(message: _ByteReader) -> str | None:
-    """The SNI of a handshake message that is a ClientHello. Raises _CutShort."""
+    """Returns the SNI of a ClientHello message, None if it has none. Raises _Truncated."""
     message.take(1)
     body = message.vector(3)
     body.take(2 + 32)  # Version and random.

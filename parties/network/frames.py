@@ -1,9 +1,8 @@
 """Frames of a SecAgg round on a TLS connection.
 
-Provides ``read_frame``, ``write_frame``, ``close_writer``, ``enable_keepalive`` and ``limit_tls_reads``. A frame is a
-message's size in 4 bytes, big-endian, and the message, one of `secagg.wire`. A size beyond the receiver's limit ends
-the connection before anything is read; every receive has a deadline. Nothing is interpreted here. Public: sizes and
-times. Known limits: one message at a time.
+A frame is a message's size in 4 bytes, big-endian, and the message, one of `secagg.wire`. A size beyond the receiver's
+limit ends the connection before the message is read; every receive has a deadline. Contents are not interpreted here.
+Public: sizes and times. Known limit: one message at a time.
 """
 
 import asyncio
@@ -19,14 +18,14 @@ _PIECE_BYTES = 1 << 15
 _READ_BYTES = 1 << 14
 _write_locks: WeakKeyDictionary[asyncio.StreamWriter, asyncio.Lock] = WeakKeyDictionary()
 _KEEPALIVE_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""Seconds of silence before the first probe and between them, and how many."""
+"""Silence before the first probe and interval between probes, in seconds, and number of probes."""
 
 
 def limit_tls_reads() -> None:
-    """Make TLS connections of this process, from now on, read 16 KiB at a time, what a record of TLS has.
+    """Makes later TLS connections of this process read 16 KiB at a time, the size of a TLS record.
 
-    asyncio has a buffer of 256 KiB for every connection, and OpenSSL keeps one as large as the most that it was given
-    at once: half a megabyte and more for each of thousands of clients. Records are decrypted one by one in any case.
+    asyncio has a buffer of 256 KiB for every connection, and OpenSSL keeps one as large as the largest single input:
+    half a megabyte and more for each of thousands of clients. Records are decrypted one by one in any case.
     """
     SSLProtocol.max_size = _READ_BYTES
 
@@ -34,9 +33,9 @@ def limit_tls_reads() -> None:
 async def read_frame(
     reader: asyncio.StreamReader, peer: str, *, limit: int | Callable[[], int], timeout_s: float
 ) -> bytes:
-    """The next message of ``peer``, at most ``limit`` bytes; a function is asked once the message has begun.
+    """Returns the next message of ``peer``, at most ``limit`` bytes; a function is called once the message has begun.
 
-    Raises RoundTimeout, RoundPeerClosed or FrameTooLarge; the connection is of no use after that.
+    Raises FrameTimeout, FramePeerClosed or FrameTooLarge; the connection is unusable afterwards.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -54,12 +53,12 @@ async def read_frame(
 async def write_frame(
     writer: asyncio.StreamWriter, message: bytes, peer: str, *, timeout_s: float
 ) -> None:
-    """Send one message and wait until the buffer has room again; messages of one writer in the order of the calls.
+    """Sends one message and waits until the buffer has room again; messages of one writer stay in the order of calls.
 
-    In pieces: TLS keeps a buffer as large as the largest write, for as long as the connection lasts, and a model of
-    many megabytes goes to thousands of clients in the course of a run. Raises RoundTimeout or RoundPeerClosed.
+    The message is written in pieces: TLS keeps a buffer as large as the largest write for the connection's lifetime,
+    and a run sends models of many megabytes to thousands of clients. Raises FrameTimeout or FramePeerClosed.
     """
-    # A view, since many may be sent the same message at a time.
+    # A view, since the same message may be sent to many peers at a time.
     rest = memoryview(message)
     try:
         async with asyncio.timeout(timeout_s), _write_locks.setdefault(writer, asyncio.Lock()):
@@ -73,7 +72,7 @@ async def write_frame(
 
 
 async def _write(writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
-    # A connection of TLS that was closed twice has nothing left to write to, and asyncio's error is none of OSError's.
+    # A TLS connection that was closed twice has no transport, and asyncio's error for it is no OSError.
     if writer.is_closing():
         raise ConnectionResetError("the connection was closed on this side")
     writer.write(data)
@@ -81,7 +80,7 @@ async def _write(writer: asyncio.StreamWriter, data: bytes | memoryview) -> None
 
 
 async def close_writer(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) -> None:
-    """Close without waiting for a peer that does not answer."""
+    """Closes the connection without waiting for a peer that does not answer."""
     writer.close()
     try:
         async with asyncio.timeout(timeout_s):
@@ -94,7 +93,7 @@ async def close_writer(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) 
 
 
 def enable_keepalive(writer: asyncio.StreamWriter) -> None:
-    """Probe the connection when it is silent, so that a host that is gone is noticed between rounds."""
+    """Enables probes on a silent connection, so that a lost host is noticed between rounds."""
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE_PROBES:

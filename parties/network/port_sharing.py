@@ -1,13 +1,12 @@
-"""How studies share the ports of a server: a name in the TLS greeting, and connections that are handed on unread.
+"""Sharing of a server's ports between studies: SNI names, and connections that are passed to a process unread.
 
-Provides ``study_sni_name``, which whoever dials a server says as its SNI; ``pass_socket`` for the process that holds
-the ports, and for one that serves a single study ``SharedPorts``, what it is handed, and ``PassedSocketServer``, which
-serves it. A connection crosses over as a descriptor, before a byte of it was taken: TLS ends in the study's own
-process, with the study's own pins, and no byte is relayed. Public: the name; that a connection is of some study is no
-news to a network.
+Clients use ``study_sni_name`` as SNI; the process with the ports passes connections on with ``pass_socket``. In the
+process of a single study, ``SharedPorts`` receives them and ``PassedSocketServer`` serves them. A connection is passed
+as a descriptor, before any byte was read: TLS ends in the study's own process, with the study's own pins, and no byte
+is relayed. Public: the name; a network sees in any case that a connection belongs to a study.
 
-Known limits: Unix, as the descriptors' way is. The name routes and proves nothing: who has the wrong one fails at the
-pins and at the configuration's digest.
+Known limits: Unix only, since descriptors are passed. The name selects a route and proves nothing: a client with a
+wrong one fails at the pins and at the configuration's digest.
 """
 
 import array
@@ -24,20 +23,20 @@ from protocols.mesh import Inlet
 logger = logging.getLogger("syncret.inlets")
 
 MESH, INGEST = b"m", b"i"
-"""What a connection came for."""
+"""Kinds of connections: for the mesh, and for ingest."""
 _SUFFIX = ".syncret.invalid"
 _DIGITS = 32
 _MAX_QUEUED = 128
-"""Connections that wait to be accepted; one more is dropped."""
+"""Maximum number of connections that wait for acceptance; further ones are dropped."""
 
 
 def study_sni_name(digest: str) -> str:
-    """The name (SNI) of the study whose configuration has the ``digest``: 128 bits of it below .invalid (RFC 6761)."""
+    """Returns the SNI name of the study with configuration ``digest``: 128 bits of it below .invalid (RFC 6761)."""
     return digest[:_DIGITS] + _SUFFIX
 
 
 def pass_socket(channel: socket.socket, kind: bytes, connection: socket.socket) -> bool:
-    """Give a connection to the process at the other end of ``channel``, and close it here; False: it takes no more."""
+    """Passes a connection to the process at the other end of ``channel``, and closes it here; False if that fails."""
     rights = array.array("i", [connection.fileno()])
     try:
         channel.sendmsg([kind], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -49,14 +48,14 @@ def pass_socket(channel: socket.socket, kind: bytes, connection: socket.socket) 
 
 
 class PassedSocketQueue:
-    """An ``Inlet``: what was handed over and not yet accepted. ``closing`` is called at its end."""
+    """Queue of passed connections that wait for acceptance, an ``Inlet``; ``closing`` is called at its end."""
 
     def __init__(self, closing: Callable[[], None] = lambda: None) -> None:
         self._waiting: asyncio.Queue[socket.socket] = asyncio.Queue(_MAX_QUEUED)
         self._closing = closing
 
     def put(self, connection: socket.socket) -> None:
-        """One more, which is closed where too many wait."""
+        """Adds a connection; closes it if too many wait."""
         try:
             self._waiting.put_nowait(connection)
         except asyncio.QueueFull:
@@ -74,9 +73,9 @@ class PassedSocketQueue:
 
 
 class SharedPorts:
-    """What this process is handed over ``channel``; made within the event loop. ``close`` ends it.
+    """Receiver of the connections from ``channel``; made within the event loop. ``close`` ends it.
 
-    A connection for which nothing is open is closed at once, as a port on which nobody listens would be.
+    A connection of a kind without an open queue is closed at once, as at a port without a listener.
     """
 
     def __init__(self, channel: socket.socket) -> None:
@@ -86,15 +85,15 @@ class SharedPorts:
         asyncio.get_running_loop().add_reader(channel.fileno(), self._receive)
 
     def mesh(self) -> Inlet:
-        """Connections of the other servers, from now on."""
+        """Returns the inlet for connections of the other servers, from now on."""
         return self._open_queue(MESH)
 
     def ingest(self) -> Inlet:
-        """Connections of owners, and of servers that pass uploads on, from now on."""
+        """Returns the inlet for connections of owners, and of servers that forward uploads, from now on."""
         return self._open_queue(INGEST)
 
     def close(self) -> None:
-        """Take no more."""
+        """Stops receiving and closes the queues."""
         with contextlib.suppress(OSError, ValueError):
             asyncio.get_running_loop().remove_reader(self._channel.fileno())
         self._channel.close()
@@ -125,12 +124,12 @@ class SharedPorts:
             else:
                 connection.close()
         if not kind:
-            # Whoever held the ports is gone.
+            # The process with the ports has ended.
             self.close()
 
 
 class PassedSocketServer:
-    """As an ``asyncio.Server`` with TLS, of the connections of an ``inlet``; made within the event loop."""
+    """Counterpart of ``asyncio.Server`` with TLS for the connections of an ``inlet``; made within the event loop."""
 
     sockets: tuple[socket.socket, ...] = ()
 
@@ -142,7 +141,7 @@ class PassedSocketServer:
         handshake_s: float,
         most: int | None = None,
     ) -> None:
-        """``most`` handshakes go on at once, where that is given; one more ends the oldest."""
+        """``most`` limits the concurrent handshakes, if given; a further one ends the oldest."""
         self._inlet = inlet
         self._factory = factory
         self._context = context
@@ -152,14 +151,14 @@ class PassedSocketServer:
         self._accepting = asyncio.ensure_future(self._accept())
 
     def close(self) -> None:
-        """Accept no more; handshakes under way end."""
+        """Stops accepting; handshakes under way end."""
         self._accepting.cancel()
         self._inlet.close()
         for task in self._tasks:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until nothing of it is under way."""
+        """Waits until all tasks have ended."""
         await asyncio.gather(self._accepting, *self._tasks, return_exceptions=True)
 
     async def _accept(self) -> None:
@@ -172,13 +171,13 @@ class PassedSocketServer:
             task = asyncio.ensure_future(self._handshake(connection))
             self._tasks[task] = None
             task.add_done_callback(partial(self._run_handshake, connection))
-            # While more are waiting, accepting gives nobody else a turn.
+            # While connections are waiting, accepting does not suspend: other tasks need a turn.
             await asyncio.sleep(0)
 
     def _run_handshake(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
         if task.cancelled():
-            # Perhaps before it began.
+            # The task was perhaps cancelled before it began.
             connection.close()
 
     async def _handshake(self, connection: socket.socket) -> None:

@@ -1,9 +1,9 @@
-"""The ports of a service: who dials says by name (SNI) whom it means, and is handed there before a byte is taken.
+"""Ports of a service, shared by SNI: a connection is passed to the handler for its name before any byte is read.
 
-Provides ``SniRouter``. What has no name, or one that nobody has at present, is answered with TLS's alert
-unrecognized_name and closed; what is no TLS, or takes too long to say what it wants, is closed. Nobody is believed
-here: certificates are checked where TLS ends. A proxy before a port has to leave TLS alone, as mutual TLS demands
-anyway; then the name stays. Public: names and addresses.
+``SniRouter`` answers a connection without a name, or with one that has no handler, with TLS's alert unrecognized_name
+and closes it; it closes a connection that is not TLS, or sends no name in time. Routing authenticates nothing:
+certificates are checked where TLS ends. A proxy before a port has to pass TLS through, as mutual TLS demands anyway;
+the name then stays. Public: names and addresses.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStat
 logger = logging.getLogger("syncret.front")
 
 HELLO_TIMEOUT_S = 5.0
-"""How long a connection may take to say whom it means."""
+"""Maximum time for a connection's ClientHello, in seconds."""
 MAX_PENDING_HELLOS = 512
-"""Connections that have not said it yet, at one port; one more ends the oldest."""
+"""Maximum number of connections without a ClientHello at a port; a further one ends the oldest."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.25
 _UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
-"""TLS's record of a fatal alert: RFC 8446, 6."""
+"""TLS record of the fatal alert unrecognized_name: RFC 8446, 6."""
 _LOG_S = 10.0
 
 ConnectionHandler = Callable[[socket.socket], object]
 
 
 class SniRouter:
-    """One port; ``routes`` has by name who takes a connection over, ``fallback`` may take one of any other name."""
+    """One port; ``routes`` has the handler of each name, and ``fallback`` may handle any other name."""
 
     def __init__(self, what: str, listener: socket.socket) -> None:
         self.what = what
@@ -47,7 +47,7 @@ class SniRouter:
 
     @classmethod
     def open(cls, what: str, address: Address) -> "SniRouter":
-        """Listen at ``address``; within an event loop. Raises ConfigError."""
+        """Listens at ``address``; within an event loop. Raises ConfigError."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
             listener = socket.create_server(
@@ -64,7 +64,7 @@ class SniRouter:
         return cls(what, listener)
 
     async def close(self) -> None:
-        """Listen no more; who has not said whom it means is dropped."""
+        """Stops listening and drops connections without a ClientHello."""
         tasks = [self._accepting, *self._pending]
         for task in tasks:
             task.cancel()
@@ -76,7 +76,7 @@ class SniRouter:
         while True:
             try:
                 connection, peer = await loop.sock_accept(self._listener)
-            except OSError:  # Gone again, or this process has too many files open.
+            except OSError:  # The client has gone, or this process has too many open files.
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 continue
             if len(self._pending) >= MAX_PENDING_HELLOS:
@@ -86,7 +86,8 @@ class SniRouter:
             task = asyncio.ensure_future(self._route(connection, str(peer[0])))
             self._pending[task] = None
             task.add_done_callback(partial(self._routed, connection))
-            # While more are waiting, accepting gives nobody else a turn, nor closes who was cancelled.
+            # While connections are waiting, accepting does not suspend: other tasks, cancelled ones included, need a
+            # turn.
             await asyncio.sleep(0)
 
     def _routed(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
@@ -108,12 +109,12 @@ class SniRouter:
             self._refuse(peer, "it asked for no study" if hello.name is None else "no such study")
             with contextlib.suppress(OSError):
                 connection.send(_UNRECOGNIZED_NAME)
-                # What it has sent is taken, or the system would reset the connection and the alert with it.
+                # Unread data would make the system reset the connection, and lose the alert.
                 connection.recv(MAX_HELLO_BYTES)
         connection.close()
 
     def _refuse(self, peer: str, reason: str) -> None:
-        """Say so, but not for each of thousands."""
+        """Counts a refusal, and logs it at a limited rate."""
         self.refused += 1
         if time.monotonic() - self._logged_at >= _LOG_S:
             self._logged_at = time.monotonic()
@@ -121,7 +122,7 @@ class SniRouter:
 
 
 async def _peek_hello(connection: socket.socket) -> ClientHello | None:
-    """What a connection wants; None where it did not say so in time, or is gone."""
+    """Returns the ClientHello of a connection; None if none came in time, or the client has gone."""
     pause_s, deadline = _FIRST_PAUSE_S, time.monotonic() + HELLO_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
@@ -134,7 +135,7 @@ async def _peek_hello(connection: socket.socket) -> ClientHello | None:
             hello = ClientHello.look(data)
             if hello.seen is not HelloStatus.INCOMPLETE or not data:
                 return hello if data else None
-        # What was looked at is still there, so that waiting for input would return at once.
+        # Peeked data stays in the buffer, so that waiting for input would return at once.
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
     return None

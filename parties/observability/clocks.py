@@ -1,9 +1,9 @@
-"""The servers' clocks: how far each one is from this host's, and whose is off by the word of two of three.
+"""Clock offsets between the servers, and detection of a clock that is off by a majority of three.
 
-Provides ``ClockReading``, one measurement, and ``Clocks``, what follows from the latest of both others. A server says
-its time with its statement (`parties.service.peer_state`), which is asked for every second; half of the way there and
-back is taken for the way back, so that a reading is right within that half. One server that says anything can make
-itself look wrong and nobody else: the time that counts is the middle one of three. Public: everything.
+``ClockReading`` is one measurement, and ``Clocks`` the conclusion from the latest of both others. A server's state has
+its time (`parties.service.peer_state`) and is requested every second; the answer's delay is estimated as half of the
+round trip, so that a reading is right within that half. A faulty server can make only itself look wrong: the reference
+is the median of three. All values here are public.
 """
 
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ from statistics import median
 from typing import Self
 
 OFF_S = 60.0
-"""A clock that is farther than this from the middle one is off; certificates are made valid five minutes back."""
+"""Minimum offset from the median of a clock that is off, in seconds; certificates are backdated by five minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """Another clock is ``offset_s`` ahead of this host's (negative: behind), within ``within_s``."""
+    """Offset of another clock from this host's in seconds (positive: ahead), right within ``within_s``."""
 
     offset_s: float
     within_s: float
 
     @classmethod
     def of(cls, said: float, *, asked_at: float, round_trip_s: float) -> Self:
-        """``said`` came in answer to what was asked at ``asked_at`` by this host's clock."""
+        """Returns the reading from a time ``said`` in answer to a request sent at ``asked_at`` by this host's clock."""
         half = round_trip_s / 2
         return cls(said - (asked_at + half), half)
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks that are ``off``, by server, in seconds ahead of the middle one; ``known`` is whether all are read.
+    """Clocks that are ``off``, by server, in seconds ahead of the median; ``known`` is true if all are read.
 
-    Where no two of three agree, no clock is off by this, and ``disagree`` says so.
+    If no two of three agree, no clock counts as off, and ``disagree`` is true.
     """
 
     own: int
@@ -43,7 +43,7 @@ class Clocks:
 
     @classmethod
     def of(cls, own: int, readings: Mapping[int, ClockReading | None]) -> Self:
-        """From the latest readings of the others by server ``own``; None where there is no fresh one."""
+        """Returns the conclusion from the latest readings of the others at server ``own``; None for a missing one."""
         found = {pid: reading.offset_s for pid, reading in readings.items() if reading is not None}
         if len(found) < len(readings) or len(found) != 2:
             return cls(own, {}, known=False)
@@ -56,19 +56,19 @@ class Clocks:
 
     @property
     def own_off_s(self) -> float | None:
-        """How far this host's clock is off, if it is."""
+        """Offset of this host's clock from the median in seconds, None if it is not off."""
         return self.off.get(self.own)
 
 
 def offset_text(offset_s: float, within_s: float) -> str:
-    """How far another server's clock is from this one's."""
+    """Returns the offset of another server's clock from this one's in words."""
     if abs(offset_s) <= max(1.0, within_s):
         return f"within {max(abs(offset_s), within_s):.1g} s of this one"
     return off_text(offset_s)
 
 
 def off_text(seconds: float) -> str:
-    """Such as "10 min 12 s behind"."""
+    """Returns an offset in words, such as "10 min 12 s behind"."""
     whole = round(abs(seconds))
     days, hours, minutes = whole // 86400, whole % 86400 // 3600, whole % 3600 // 60
     if days:

@@ -1,13 +1,11 @@
-"""What a running command tells its user: plain lines, or JSON lines for another program (`display`: bars).
+"""Events of a running command for its user, as plain lines or JSON lines, and rejections of input from outside.
 
-An event has a name, a sentence for people and fields for programs; all of it is public. Standard output belongs to
-results (and to JSON events where asked for); sentences go to standard error. Events called ``WORKING`` pass: on a
-terminal one takes the place of the other, elsewhere there is a line of them at growing intervals.
+An event has a name, a sentence for people and fields for programs; all of it is public. Standard output is for results
+(and for JSON events on request); sentences go to standard error. ``WORKING`` events are transient: on a terminal one
+replaces the other, elsewhere they are written at growing intervals.
 
-What was not let in from outside, for whoever counts and logs it: a reason out of a short list, and a sentence.
-
-Provides ``Rejection``, ``rejection_of_status`` (of an HTTP status), ``OnRejection``, who is told, and
-``ignore_rejection``. Public: all of it; what was sent is in none of it.
+A rejection has a ``Rejection`` reason from a short list, for counting, and a sentence, for logs. Neither contains the
+rejected input.
 """
 
 import contextlib
@@ -24,15 +22,15 @@ from mechanisms.accounting import Schedule
 
 FieldValue = str | int | float | bool | None
 WORKING = "working"
-"""The event of a process that is at work and has nothing new to say (`parties.observability.heartbeat`)."""
+"""Event of a process that is working and has no news (`parties.observability.heartbeat`)."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 120.0
 CLEAR_LINE = "\r\x1b[2K"
-"""What takes a passing line away again: on a terminal, before anything else is written there."""
+"""Escape sequence that clears a transient line on a terminal before other output."""
 
 
 @contextlib.contextmanager
 def ignoring_full_disk() -> Iterator[None]:
-    """What a full disk does not take of a log is not said: nothing ends for that. A reader that has gone is told."""
+    """Ignores errors of a full disk while a log is written. A closed pipe is still raised."""
     try:
         yield
     except BrokenPipeError:
@@ -42,19 +40,19 @@ def ignoring_full_disk() -> Iterator[None]:
 
 
 class Progress(Protocol):
-    """Where events go."""
+    """Sink of events."""
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Something happened: its name, a sentence, and details for programs."""
+        """Takes an event: its name, a sentence, and details for programs."""
 
 
 def round_text(number: int, plan: Schedule) -> str:
-    """Such as "round 3 of 10", or "of at most" where it is not known how many there will be."""
+    """Returns a round's number in words, such as "round 3 of 10"; "of at most" for an adaptive schedule."""
     return f"round {number} of {'at most ' if plan.adaptive else ''}{plan.rounds}"
 
 
 class TextLines:
-    """One line an event, with the time of day and who speaks."""
+    """Writer of one line for each event, with the time of day and a prefix."""
 
     def __init__(self, prefix: str = "", stream: TextIO | None = None) -> None:
         self._prefix = f"{prefix}: " if prefix else ""
@@ -64,7 +62,7 @@ class TextLines:
         self._pause_s = _FIRST_PAUSE_S
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Write the sentence as a line of its own; one that passes in the place of another, or now and then."""
+        """Writes the sentence as a line; a transient one replaces the last one, or appears at growing intervals."""
         stream = self._stream or sys.stderr
         line = f"{time.strftime('%H:%M:%S')} {self._prefix}{text}"
         if name != WORKING:
@@ -85,54 +83,54 @@ class TextLines:
 
 
 class JsonLines:
-    """One JSON object an event, on standard output."""
+    """Writer of one JSON object for each event, on standard output."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Write the event as a JSON line."""
+        """Writes the event as a JSON line."""
         stream = self._stream or sys.stdout
         stream.write(json.dumps({"event": name, "text": text, **fields}) + "\n")
         stream.flush()
 
 
 class ProgressFanOut:
-    """Everything in ``places``, one after the other."""
+    """Passes events to all ``sinks`` in order."""
 
     def __init__(self, *sinks: Progress) -> None:
         self._sinks = sinks
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Pass the event on."""
+        """Passes the event on."""
         for sink in self._sinks:
             sink.event(name, text, **fields)
 
 
 class NullProgress:
-    """Nowhere."""
+    """Sink that drops events."""
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Drop the event."""
+        """Drops the event."""
 
 
 class Rejection(enum.StrEnum):
-    """Why; metrics have these words as labels."""
+    """Reasons for rejections; the values are labels of metrics."""
 
     TLS = "tls"
-    """No TLS, no certificate, or one of another authority."""
+    """No TLS, no certificate, or a certificate of another authority."""
     UNKNOWN_PEER = "stranger"
-    """A certificate that has no place here."""
+    """A valid certificate of an unknown peer."""
     MALFORMED = "malformed"
     FORBIDDEN = "forbidden"
     UNKNOWN = "unknown"
-    """Another run, or a thing that is not here."""
+    """Another run, or an unknown resource."""
     SLOW = "slow"
     CONFLICT = "conflict"
     CLOSED = "closed"
     SIZE = "size"
     MISFIT = "misfit"
-    """It does not fit the run, or does not open."""
+    """Input that does not fit the run, or does not decrypt."""
     COUNTED = "counted"
     STORAGE = "storage"
     OTHER = "other"
@@ -155,16 +153,16 @@ _OF_STATUS = {
 
 
 def rejection_of_status(status: int) -> Rejection:
-    """What a refusal with this HTTP status is for."""
+    """Returns the reason for a refusal with this HTTP status."""
     return _OF_STATUS.get(HTTPStatus(status), Rejection.OTHER)
 
 
 class OnRejection(Protocol):
-    """Who is told, in whatever thread."""
+    """Callback for rejections, called in any thread."""
 
     def __call__(self, reason: str, text: str, **fields: FieldValue) -> None:
-        """``fields`` are for programs: who, from where, with which status."""
+        """Takes a rejection; ``fields`` are for programs, such as the remote address and the HTTP status."""
 
 
 def ignore_rejection(reason: str, text: str, **fields: FieldValue) -> None:
-    """Nobody is told."""
+    """Ignores the rejection."""

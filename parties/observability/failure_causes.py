@@ -1,9 +1,9 @@
-"""Causes for which an attempt at a run ends, and who can cure each: codes that pass between processes and servers.
+"""Causes of an attempt's end, as codes that processes and servers exchange, and the cure of each.
 
-Provides ``Cause``, ``Obstacle``, which is one with a number beside it, ``cause_of`` an exception, ``cause_of_exit`` of
-a process, and ``CURES``, which says of every cause who cures it. What one operator can cure alone, and what passes by
-itself, is no failure: it is tried again for as long as a study lives. Nothing here reads a message: exceptions go by
-their class, their errno and their database's code, along the chain of what they were raised from. Public: all of it.
+``Obstacle`` is a ``Cause`` with a number; ``cause_of`` determines it for an exception, ``cause_of_exit`` for a process,
+and ``CURES`` maps each cause to its cure. A cause that one operator can cure alone, or that passes by itself, is no
+failure: it is retried for as long as a study lives. Messages are never parsed: exceptions are classified by their
+class, errno and database code, along the chain of their causes. All values here are public.
 """
 
 import enum
@@ -37,7 +37,7 @@ MOST_DETAIL = 1 << 31
 
 
 class Cause(enum.StrEnum):
-    """Why an attempt ended; the values are what servers tell one another."""
+    """Causes of an attempt's end; the values are exchanged between servers."""
 
     DISK_FULL = "disk-full"
     DISK = "disk"
@@ -56,18 +56,18 @@ class Cause(enum.StrEnum):
     STOPPED = "stopped"
     NETWORK = "network"
     EXPIRED = "expired"
-    """A certificate, by this host's clock."""
+    """A certificate has expired by this host's clock."""
     TOO_FEW = "too-few"
-    """Owners, by the time at which no more are waited for."""
+    """Too few owners at the end of the waiting time."""
     FAULT = "fault"
-    """None of the others: a defect, a peer that broke the protocol."""
+    """Any other failure: a defect, or a peer that broke the protocol."""
     DECISION = "decision"
     OTHER = "other"
-    """What another server named that this one does not know."""
+    """A code of another server that is unknown to this one."""
 
 
 class Cure(enum.Enum):
-    """Who ends a cause."""
+    """Cure of a cause."""
 
     OPERATOR = "the operator of that server alone"
     ITSELF = "nobody's decision: it passes"
@@ -91,7 +91,7 @@ CURES: Mapping[Cause, Cure] = {
     Cause.PACKAGE: Cure.OPERATOR,
     Cause.CLOCK: Cure.OPERATOR,
     Cause.OTHER: Cure.OPERATOR,
-    # The system's killer comes again or not; what it leaves is in the store.
+    # The out-of-memory killer may come again or not; finished work is in the store.
     Cause.KILLED: Cure.ITSELF,
     Cause.STOPPED: Cure.ITSELF,
     Cause.NETWORK: Cure.ITSELF,
@@ -104,7 +104,7 @@ CURES: Mapping[Cause, Cure] = {
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """A ``cause``, and of NETWORK the server that was missing, of KILLED the signal, as ``detail``."""
+    """A ``cause`` with its ``detail``: of NETWORK the missing server, of KILLED the signal."""
 
     cause: Cause
     detail: int | None = None
@@ -130,7 +130,7 @@ _OF_ERRNO: Mapping[int, Cause] = {
     errno.ENOMEM: Cause.MEMORY,
     errno.EMFILE: Cause.FILES,
     errno.ENFILE: Cause.FILES,
-    # A lock that another process holds, and the system's limit of processes.
+    # EAGAIN: a lock that another process holds, or the system's limit on processes.
     errno.EAGAIN: Cause.IN_USE,
     errno.EBUSY: Cause.IN_USE,
     errno.ETXTBSY: Cause.IN_USE,
@@ -162,7 +162,7 @@ _OF_SQLITE: Mapping[int, Cause] = {
     sqlite3.SQLITE_LOCKED: Cause.IN_USE,
     sqlite3.SQLITE_PROTOCOL: Cause.IN_USE,
 }
-"""By the extended code, or else by its last byte, the primary one."""
+"""Causes by SQLite's extended code, or else by its last byte, the primary code."""
 _OF_SQLSTATE: Mapping[str, Cause] = {
     "53100": Cause.DISK_FULL,
     "53200": Cause.MEMORY,
@@ -179,7 +179,7 @@ _OF_SQLSTATE: Mapping[str, Cause] = {
     "XX001": Cause.DAMAGED,
     "XX002": Cause.DAMAGED,
 }
-"""PostgreSQL's codes, or the class that their first two characters are (its manual, appendix A)."""
+"""Causes by PostgreSQL's code, or by its class, the first two characters (PostgreSQL's manual, appendix A)."""
 _OF_CLASS: tuple[tuple[type[BaseException], Cause], ...] = (
     (StudyReleased, Cause.DECISION),
     (StoreIncompatible, Cause.DAMAGED),
@@ -201,7 +201,7 @@ _OF_CLASS: tuple[tuple[type[BaseException], Cause], ...] = (
     (TimeoutError, Cause.NETWORK),
     (socket.gaierror, Cause.NETWORK),
 )
-"""Classes that say it all; others say it by their code, or by what they were raised from."""
+"""Exception classes that determine the cause; others are classified by their code, or by their own causes."""
 _OF_STATUS: Mapping[Status, Cause] = {
     Status.USAGE: Cause.DECISION,
     Status.CONFIG: Cause.DECISION,
@@ -218,13 +218,13 @@ _OF_STATUS: Mapping[Status, Cause] = {
     Status.INTERRUPTED: Cause.STOPPED,
     Status.TERMINATED: Cause.STOPPED,
 }
-"""Of what has no cause of its own; a status that is missing here is a FAULT."""
+"""Causes by exit status, for errors without another cause; a missing status is a FAULT."""
 _NOT_YET_VALID, _HAS_EXPIRED = 9, 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
 
 def cause_of(error: BaseException) -> Obstacle:
-    """The cause that ``error``, or the first of a group, is: of the outermost in its chain that has one."""
+    """Returns the obstacle for ``error`` or the first of a group: the outermost in its chain that has a cause."""
     for link in _chain(error):
         if (cause := _own_cause(link)) is not None:
             return Obstacle(cause, _detail(link))
@@ -232,7 +232,7 @@ def cause_of(error: BaseException) -> Obstacle:
 
 
 def cause_of_exit(code: int) -> Obstacle:
-    """The cause of a process that ended with ``code``, negative for a signal, and without a word."""
+    """Returns the obstacle for a process that ended with ``code``, negative for a signal, without a message."""
     if code < 0:
         return Obstacle(Cause.KILLED, -code)
     known = code in {status.value for status in Status}
@@ -240,7 +240,7 @@ def cause_of_exit(code: int) -> Obstacle:
 
 
 def obstacle_of(code: object, detail: object) -> Obstacle:
-    """What another process or server named: of a ``code`` that is not known OTHER, without a bad ``detail``."""
+    """Parses an obstacle from another process or server: an unknown ``code`` is OTHER, a bad ``detail`` is dropped."""
     known = isinstance(code, str) and code in {cause.value for cause in Cause}
     whole = isinstance(detail, int) and not isinstance(detail, bool) and 0 <= detail < MOST_DETAIL
     cause = Cause(str(code)) if known else Cause.OTHER
@@ -248,7 +248,7 @@ def obstacle_of(code: object, detail: object) -> Obstacle:
 
 
 def signal_name(number: int) -> str:
-    """Such as SIGKILL."""
+    """Returns a signal's name, such as SIGKILL."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -256,7 +256,7 @@ def signal_name(number: int) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it was raised from, and so on; what a database's driver said comes after what wraps it."""
+    """Yields the error and its chain of causes; a database driver's error comes after the one that wraps it."""
     found: BaseException | None = error
     seen: set[int] = set()
     while found is not None and id(found) not in seen:
@@ -287,7 +287,7 @@ def _own_cause(error: BaseException) -> Cause | None:
 
 
 def _of_server(error: BaseException) -> Cause | None:
-    """What a database's server says; its driver is not imported for that. No code: there is no connection."""
+    """Returns the cause in a database server's code, without an import of its driver. No code means no connection."""
     if not hasattr(error, "sqlstate"):
         return None
     state = error.sqlstate

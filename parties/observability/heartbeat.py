@@ -1,13 +1,12 @@
-"""That a slow run is at work, at what, and for how long still: said at intervals while there is nothing else to say.
+"""Heartbeats of a slow run (activity and remaining time, in the absence of other events), and throttled notices.
 
-Provides ``Heartbeat``, a ``Progress`` between those who report events and whoever shows them, and ``duration_text``, a
-time for people. What it adds are events called ``progress.WORKING``, which pass: the next one takes their place on a
-terminal. Times are extrapolated from iterations of the fit that is under way and from the rounds before: they are
-guesses, and said as such. Public: everything; it knows rounds, steps and times, and nothing of what is computed.
+``Heartbeat`` is a ``Progress`` in front of another one. It adds ``WORKING`` events (`parties.observability.events`),
+which are transient: the next one replaces them on a terminal. Remaining times are extrapolated from the iterations of
+the current fit and from earlier rounds; they are estimates, and called so. All values here are public: rounds, steps
+and times.
 
-Waits that speak: when something that goes on is said again, and why a connection did not come about.
-
-Provides ``Throttle``, ``repeated_notice`` and ``network_reason``. Secret: nothing.
+``Throttle`` and ``repeated_notice`` limit the rate of notices about a wait, and ``network_reason`` explains a failed
+connection.
 """
 
 import asyncio
@@ -22,16 +21,16 @@ from dataclasses import dataclass
 from parties.observability.events import WORKING, FieldValue, Progress
 
 HEARTBEAT_AFTER_S = 3.0
-"""After so long without an event it is said that the work goes on."""
+"""Time without an event after which the activity is reported, in seconds."""
 HEARTBEAT_INTERVAL_S = 1.0
 _ROUNDS_KEPT = 5
 _ROUND_END_EVENTS = ("round-done", "rounds")
-"""Events that say that the round in ``done`` is over."""
+"""Events at the end of the round in their field ``done``."""
 _MIN_MEASURED_S = 2.0
 
 
 def duration_text(seconds: float) -> str:
-    """Such as 40 s, 12 min, 3.5 h; two digits at most, since it is a guess."""
+    """Returns a duration such as 40 s, 12 min, 3.5 h; with two digits at most, since it is an estimate."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = seconds / 60
@@ -40,24 +39,28 @@ def duration_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FitProgress:
-    """A model's fit that is under way: iterations, and when it began."""
+    """Progress of the current fit of a model: iterations, and the time of its begin."""
 
     done: int
     of: int
     began: float
 
     def left_s(self, now: float) -> float | None:
-        """Seconds that the rest takes if it goes on as it did; None where too little of it is over."""
+        """Returns the remaining seconds at the same pace; None if too little of the fit is done."""
         if not self.done or now - self.began < _MIN_MEASURED_S:
             return None
         return (now - self.began) / self.done * (self.of - self.done)
 
 
 class Heartbeat:
-    """Passes events on to ``inner``, and says what goes on where they do not come; ``running`` for as long as it lives.
+    """Passes events on to ``inner``, and reports the activity in their absence, while ``running``.
 
-    ``rounds`` is how many there are at most. ``doing`` says what is done now, None where there is nothing to say of it,
-    such as while others are waited for; ``activity`` is said instead while its block runs. ``clock`` counts seconds.
+    Args:
+        inner: Progress behind it.
+        rounds: Maximum number of rounds.
+        activity: Returns the current activity, None if there is nothing to report, such as during a wait for others.
+            The method ``activity`` takes precedence while its block runs.
+        clock: Returns a time in seconds.
     """
 
     def __init__(
@@ -86,13 +89,13 @@ class Heartbeat:
         self._inner.event(name, text, **fields)
 
     def iteration(self, done: int, of: int) -> None:
-        """So many iterations of a fit are over; from any thread (``mechanisms.pgm.OnIteration``)."""
+        """Records the progress of a fit, from any thread (``mechanisms.pgm.OnIteration``)."""
         began = self._fit.began if self._fit is not None and done else self._clock()
         self._fit = _FitProgress(done, of, began) if done < of else None
 
     @contextlib.contextmanager
     def activity(self, what: str) -> Iterator[None]:
-        """What is done in the block."""
+        """Reports ``what`` as the activity while the block runs."""
         self._activities.append(what)
         try:
             yield
@@ -101,7 +104,7 @@ class Heartbeat:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Look at intervals whether it is time to say something."""
+        """Reports at intervals while the block runs."""
 
         async def beat() -> None:
             while True:
@@ -116,7 +119,7 @@ class Heartbeat:
             await asyncio.gather(task, return_exceptions=True)
 
     def look(self) -> None:
-        """Say what goes on, if nothing was said for a while."""
+        """Reports the activity unless there was an event recently."""
         what = self._activities[-1] if self._activities else self._activity()
         if what is None or self._clock() - self._last_event_at < HEARTBEAT_AFTER_S:
             return
@@ -136,7 +139,7 @@ class Heartbeat:
         self._inner.event(WORKING, text, **fields)
 
     def _rounds_left_s(self, now: float) -> float | None:
-        """Seconds until the last round is over, if they take what the latest took; None before two were timed."""
+        """Returns the seconds to the end of the last round, at the latest pace; None before two rounds were timed."""
         if len(self._round_ends) < 2:
             return None
         (first, began), (last, ended) = self._round_ends[0], self._round_ends[-1]
@@ -148,12 +151,12 @@ class Heartbeat:
 
 
 NOTICE_AFTER_S = 3.0
-"""A wait that is over sooner need not be spoken of."""
+"""Duration of a wait before its first notice, in seconds."""
 FIRST_NOTICE_S, LONGEST_NOTICE_S = 5.0, 60.0
 
 
 class Throttle:
-    """Of one thing that may go on for long, such as a wait. ``clock`` counts seconds."""
+    """Limits repeated notices about one thing, such as a wait. ``clock`` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -161,7 +164,7 @@ class Throttle:
         self._pause_s, self._due_at = FIRST_NOTICE_S, 0.0
 
     def due(self, text: str) -> bool:
-        """Whether to say ``text`` now: it is another one than before, or was said long enough ago."""
+        """Returns true if ``text`` is due now: it differs from the last one, or its pause is over."""
         now = self._clock()
         if text != self._last_text:
             self._last_text, self._pause_s = text, FIRST_NOTICE_S
@@ -177,9 +180,9 @@ class Throttle:
 async def repeated_notice(
     say: Callable[[float], object], quiet_s: float = NOTICE_AFTER_S
 ) -> AsyncIterator[None]:
-    """While the block goes on, ``say`` that it does, after ``quiet_s`` seconds and then at growing intervals.
+    """Calls ``say`` while the block runs, after ``quiet_s`` seconds and then at growing intervals.
 
-    ``say`` is told how many seconds it has gone on.
+    The argument of ``say`` is the time since the block's begin, in seconds.
     """
 
     async def speak() -> None:
@@ -199,7 +202,7 @@ async def repeated_notice(
 
 
 def network_reason(error: Exception) -> str:
-    """A failure below HTTP without the library's decoration."""
+    """Returns the reason of a network failure without the library's decoration."""
     system = getattr(error, "os_error", error)
     number = system.errno if isinstance(system, OSError) else None
     if number == errno.ECONNREFUSED:

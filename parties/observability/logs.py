@@ -1,10 +1,10 @@
-"""Logs as JSON lines on standard error: one object a line, whatever says it.
+"""Logs as JSON lines on standard error, one object a line, from events and from `logging`.
 
-Provides ``logged_status`` and ``JsonLog``, a `parties.observability.events.Progress` that also takes what the process
-logs (`logging`) while it is ``installed``. Every line has ``time`` (ISO 8601, UTC, milliseconds), ``level``, ``party``,
-``study`` (null before they are known), ``event`` and ``text``; events have their own fields besides, logged records
-``logger`` and, where something was raised, ``error``, its class and where. What an exception of a library says is left
-out: it may quote what was sent. Secret: nothing gets here that is, as nothing secret is in events.
+``JsonLog`` is a `parties.observability.events.Progress` that also takes the process's log records while it is
+``installed``. Every line has ``time`` (ISO 8601, UTC, milliseconds), ``level``, ``party``, ``study`` (null until
+known), ``event`` and ``text``; events add their own fields, log records ``logger`` and, for an exception, ``error``
+(its class and location). The text of a library's exception is left out, since it may quote input from outside. Events
+and log lines hold no secret.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ _LEVELS = {
 }
 OWN_LOGGER, ROOT_LOGGER = "syncret", ""
 _RECORD = "log"
-"""The event of what was logged and is no event of its own."""
+"""Event name of log records."""
 
 
 class JsonLog:
-    """See the module."""
+    """Log of JSON lines, from events and log records."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
@@ -42,11 +42,11 @@ class JsonLog:
         self._origin: dict[str, str | None] = {"party": None, "study": None}
 
     def set_run(self, about: RunInfo) -> None:
-        """From now on lines say which server in which study."""
+        """Sets the server and study of later lines."""
         self._origin = {"party": about.name, "study": about.study}
 
     def serves(self, party: str) -> None:
-        """From now on lines say which server; a record has its study as ``study``, where it is of one."""
+        """Sets the server of later lines; a record may have its study as attribute ``study``."""
         self._origin = {"party": party, "study": None}
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
@@ -54,7 +54,7 @@ class JsonLog:
         self._write(_LEVELS.get(name, "info"), name, text, fields)
 
     def record(self, record: logging.LogRecord) -> None:
-        """What something has logged."""
+        """Writes a log record."""
         fields: dict[str, FieldValue] = {"logger": record.name}
         if record.exc_info:
             fields["error"] = _error_location(record.exc_info)
@@ -63,7 +63,7 @@ class JsonLog:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """While the block runs, what the process logs comes here: of Syncret from INFO, of others from WARNING."""
+        """Takes the process's log records while the block runs: Syncret's from INFO, others from WARNING."""
         handler, root, own = (
             _JsonLogHandler(self),
             logging.getLogger(ROOT_LOGGER),
@@ -90,7 +90,7 @@ class JsonLog:
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         who = self._origin if study is None else self._origin | {"study": study}
         said = {"time": time.replace("+00:00", "Z"), "level": level, **who}
-        # What is said of every line is not a field's to change.
+        # Fields cannot replace the values that every line has.
         line = {**fields, **said, "event": name, "text": text}
         ordered = {key: line[key] for key in (*said, "event", "text", *fields)}
         with self._lock, ignoring_full_disk():
@@ -100,7 +100,7 @@ class JsonLog:
 
 
 def logged_status(about: RunInfo, log: JsonLog | None) -> RunStatus:
-    """A board whose rejections are in the ``log``, if there is one, which says from now on whom it concerns."""
+    """Returns a run status with rejections in the ``log``, if there is one, and sets the log's server and study."""
     if log is not None:
         log.set_run(about)
     return RunStatus(about, log=log)
@@ -114,12 +114,12 @@ class _JsonLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._log.record(record)
-        except Exception:  # noqa: BLE001  # As every handler: what is logged must not end what goes on.
+        except Exception:  # noqa: BLE001  # As in every handler: an error in logging must not end the program.
             self.handleError(record)
 
 
 def _record_text(record: logging.LogRecord) -> str:
-    """The message; of a library's record with an exception only its form, for it may quote what was sent."""
+    """Returns the message; for a library's record with an exception only its format, since it may quote input."""
     if record.exc_info and not record.name.startswith(OWN_LOGGER):
         return str(record.msg)
     return record.getMessage()
@@ -130,7 +130,7 @@ def _error_location(
     | tuple[None, None, None]
     | bool,
 ) -> str:
-    """The class of an exception, and the places it came through, innermost last."""
+    """Returns an exception's class and the code locations it passed through, innermost last."""
     if not isinstance(raised, tuple) or raised[0] is None:
         return ""
     frames = traceback.extract_tb(raised[2])

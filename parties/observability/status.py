@@ -1,10 +1,9 @@
-"""What a running server knows of itself, for whoever looks at it: phase, rounds, owners, budget, peers, errors.
+"""Run status of a server: phase, rounds, owners, budget, peers, errors.
 
-Provides ``RunStatus``, one for the one study of a process. The computation tells it what happens, as ``Progress``
-events and by ``enter``, ``rejected`` and ``peer``, and sets ``StatusSources`` that are asked when somebody looks;
-``status`` gives the whole as JSON values (the fields: parties/README.md, Status). It knows no socket and no file:
-`parties.service` shows it. Any thread may call anything. Public: all of it, as events are; nobody tells it of a row, a
-count or a key.
+A process has one ``RunStatus`` for its study. The computation feeds it by ``Progress`` events and by ``enter``,
+``rejected`` and ``peer``, and sets ``StatusSources``, which are queried on demand; ``status`` returns the document as
+JSON values (fields: parties/README.md, Status). It has no socket and no file: `parties.service` publishes it. All
+methods are thread-safe. All values here are public, as events are: it holds no row, count or key.
 """
 
 import contextlib
@@ -25,20 +24,20 @@ from parties.foundation.version import INGEST_VERSION, STORE_VERSION, WIRE_VERSI
 from parties.observability.events import WORKING, FieldValue, Progress
 
 FORMAT = 1
-"""Of the status document; raised where a field changes its meaning or goes."""
+"""Version of the status document; raised when a field changes its meaning or is removed."""
 MPC_SERVER, FLAIM_SERVER, SILOS_SERVER = "party", "flaim-server", "silos-server"
 _MAX_KEPT = 20
-"""Errors, rejections and events that are kept, of each the latest."""
+"""Number of errors, rejections and events that are kept, the latest of each."""
 
 
 class Phase(enum.StrEnum):
-    """What a server is at. The last three are ends."""
+    """Phase of a server. The last three are final."""
 
     STARTING = "starting"
     CONNECTING = "connecting"
-    """It takes what owners send, and the other servers are not all there."""
+    """Accepts owners' submissions, while not all other servers are connected."""
     WAITING = "waiting"
-    """For data owners."""
+    """Waits for data owners."""
     COMPUTING = "computing"
     WRITING = "writing"
     FINISHED = "finished"
@@ -48,7 +47,7 @@ class Phase(enum.StrEnum):
 
 END_PHASES = (Phase.FINISHED, Phase.STOPPED, Phase.FAILED)
 ACCEPTING_PHASES = (Phase.CONNECTING, Phase.WAITING, Phase.COMPUTING, Phase.WRITING)
-"""While a server is in one of these it answers data owners."""
+"""Phases in which a server answers data owners."""
 _PHASES = {
     "listening": Phase.CONNECTING,
     "connected": Phase.WAITING,
@@ -61,31 +60,31 @@ _PHASES = {
     "stopped": Phase.STOPPED,
     "failed": Phase.FAILED,
 }
-"""The phase that an event begins."""
+"""Phases that events begin."""
 _ERROR_EVENTS = ("failed", "lost", "contradicted")
 """Events that are kept among the errors."""
 
 
 class ParticipantState(enum.StrEnum):
-    """Where a data owner stands, as this server knows it."""
+    """State of a data owner, as this server knows it."""
 
     ABSENT = "absent"
-    """It is named in advance, and nothing of it is here."""
+    """Named in advance, without a submission here."""
     HERE = "here"
-    """This server has its part; of FLAIM: it is connected."""
+    """This server has its part; in FLAIM: it is connected."""
     INCOMPLETE = "incomplete"
-    """Servers lack their parts: ``Owner.missing``."""
+    """Servers lack their parts: ``ParticipantStatus.missing``."""
     COUNTED = "counted"
     EXCLUDED = "excluded"
     WITHDRAWN = "withdrawn"
     REVOKED = "revoked"
     GONE = "gone"
-    """Of FLAIM: it was connected."""
+    """In FLAIM: was connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParticipantStatus:
-    """A data owner: ``missing`` names the servers that lack its part; ``since`` is seconds since the epoch."""
+    """Status of a data owner: ``missing`` names the servers without its part; ``since`` is seconds since the epoch."""
 
     name: str
     state: ParticipantState
@@ -95,13 +94,13 @@ class ParticipantStatus:
     since: float | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {**asdict(self), "missing": list(self.missing), "since": iso_time(self.since)}
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """The privacy budget in rho (zCDP), and what of it is charged, in so many charges."""
+    """Privacy budget in rho (zCDP), its spent part, and the number of charges."""
 
     rho: float
     spent: float
@@ -110,7 +109,7 @@ class BudgetUse:
 
 @dataclass(slots=True)
 class StepTotals:
-    """What a kind of step has cost this process so far."""
+    """Costs of a kind of step in this process so far."""
 
     count: int = 0
     seconds: float = 0.0
@@ -120,26 +119,26 @@ class StepTotals:
 
 
 class StepTracer(Protocol):
-    """Who follows steps: entered for as long as one lasts, and asked then what it has cost."""
+    """Tracer of steps: a context manager around each step, which reads its costs at the end."""
 
     def __call__(
         self, step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
     ) -> AbstractContextManager[object]:
-        """``costs`` are sizes and numbers, at the step's end."""
+        """Opens the context of a step; ``costs`` returns sizes and numbers, at the step's end."""
 
 
 def no_tracing(
     step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
 ) -> AbstractContextManager[object]:
-    """Nobody follows. See ``StepTracer``."""
+    """Does not trace. See ``StepTracer``."""
     return contextlib.nullcontext()
 
 
 @dataclass(slots=True)
 class StatusSources:
-    """Who is asked when somebody looks, from any thread; they may raise StoreError.
+    """Callbacks that a status document queries, from any thread; they may raise StoreError.
 
-    ``round_trip_s`` is seconds to a peer and back, None where that is unknown.
+    ``round_trip_s`` returns the seconds to a peer and back, None if unknown.
     """
 
     owners: Callable[[], Sequence[ParticipantStatus]] = lambda: ()
@@ -147,11 +146,11 @@ class StatusSources:
     steps: Callable[[], Mapping[str, StepTotals]] = dict
     round_trip_s: Callable[[int], float | None] = lambda peer: None
     now: Callable[[], int | None] = lambda: None
-    """The round that is under way, where no event says so."""
+    """Round under way, if no event reports it."""
     asked: Callable[[], Mapping[str, object] | None] = lambda: None
 
     def frozen(self) -> "StatusSources":
-        """What they say now, for ever; of what cannot be read any more nothing."""
+        """Returns sources with the current values; empty ones for values that are no longer readable."""
         owners: Sequence[ParticipantStatus] = ()
         spent: BudgetUse | None = None
         with contextlib.suppress(StoreError):
@@ -162,9 +161,9 @@ class StatusSources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What does not change: which server in which study. ``peers`` are the other servers' names by pid.
+    """Constant facts of a run: server and study. ``peers`` are the other servers' names by pid.
 
-    ``owners`` are the data owners that the study names; none where whoever has a certificate may come.
+    ``owners`` are the data owners named by the study; empty if every owner with a certificate may take part.
     """
 
     kind: str
@@ -176,7 +175,7 @@ class RunInfo:
     delta: float
     rounds: int
     at_most: bool
-    """Whether there may be fewer rounds."""
+    """True if there may be fewer rounds."""
     expected: int
     minimum: int
     peers: Mapping[int, str] = field(default_factory=dict)
@@ -184,14 +183,14 @@ class RunInfo:
 
     @classmethod
     def of_server(cls, config: Config, pid: int) -> "RunInfo":
-        """Compute server ``pid``. Raises ConfigError where the config has no parties."""
+        """Returns the facts of compute server ``pid``. Raises ConfigError if the config has no parties."""
         names = [party.name for party in config.require_parties()]
         others = {i: name for i, name in enumerate(names) if i != pid}
         return cls._of(config, MPC_SERVER, names[pid], pid=pid, least=0, peers=others)
 
     @classmethod
     def of_federation(cls, config: Config) -> "RunInfo":
-        """FLAIM's server, or that of silos. Raises ConfigError where the config lacks it."""
+        """Returns the facts of FLAIM's or the silos' server. Raises ConfigError if the config lacks it."""
         section = config.require_federation()
         kind = FLAIM_SERVER if config.silos is None else SILOS_SERVER
         return cls._of(config, kind, section.server, pid=None, least=section.minimum)
@@ -227,7 +226,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class _RecordedEvent:
-    """An event: when (seconds since the epoch), its name and its sentence."""
+    """An event: its time (seconds since the epoch), name and sentence."""
 
     at: float
     event: str
@@ -244,10 +243,10 @@ class _PeerStatus:
 
 
 class RunStatus:
-    """See the module; a `parties.observability.events.Progress`. ``clock`` gives seconds since the epoch, as ``began``
-    is.
+    """Run status of one server, a `parties.observability.events.Progress`.
 
-    A ``log`` has a line for everything that was not let in; else it is counted, and the latest are kept.
+    ``clock`` and ``began`` are in seconds since the epoch. A ``log`` gets a line for every rejection; the status counts
+    them and keeps the latest.
     """
 
     def __init__(
@@ -261,7 +260,7 @@ class RunStatus:
         self.about = about
         self.sources = StatusSources()
         self.tracing: StepTracer = no_tracing
-        """For the computation to enter with each step; to be set before it begins."""
+        """Tracer of the computation's steps; to be set before the computation begins."""
         self._clock = clock
         self._log = log
         self._lock = threading.RLock()
@@ -270,7 +269,7 @@ class RunStatus:
         self._phase = Phase.STARTING
         self._activity: str | None = None
         self._time_left: tuple[float, float] | None = None
-        """Seconds that were left, and when that was said."""
+        """Remaining seconds, and the time of that estimate."""
         self._current_round: int | None = None
         self._last_round: int | None = None
         self._events: deque[_RecordedEvent] = deque(maxlen=_MAX_KEPT)
@@ -280,7 +279,7 @@ class RunStatus:
         self._peers = dict.fromkeys(about.peers, _PeerStatus())
         self._listeners: list[Callable[[], object]] = []
 
-    # What it is told.
+    # Input.
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         """See ``Progress``."""
@@ -311,7 +310,7 @@ class RunStatus:
             self._last_round, self._current_round = done, None
 
     def enter(self, phase: Phase) -> None:
-        """The server is in ``phase`` now."""
+        """Sets the server's phase."""
         with self._lock:
             self._enter_phase(phase)
         self._changed()
@@ -328,7 +327,7 @@ class RunStatus:
         self._phase, self._since = phase, self._clock()
 
     def rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
-        """Something from outside was not let in; see ``parties.observability.events.OnRejection``."""
+        """Records a rejection of input from outside; see ``parties.observability.events.OnRejection``."""
         if self._log is not None:
             self._log.event("rejected", text, reason=reason, **fields)
         with self._lock:
@@ -337,19 +336,19 @@ class RunStatus:
         self._changed()
 
     def error(self, name: str, text: str) -> None:
-        """Something is wrong, and is kept among the errors."""
+        """Records an error."""
         with self._lock:
             self._errors.append(_RecordedEvent(self._clock(), name, text))
         self._changed()
 
     def last_round(self, number: int | None) -> None:
-        """Round ``number`` is the last that is done."""
+        """Sets the last finished round to ``number``."""
         with self._lock:
             self._last_round = number
         self._changed()
 
     def peer(self, pid: int, *, connected: bool, problem: str = "") -> None:
-        """Whether server ``pid`` is connected, and what is wrong where it is not."""
+        """Sets the connection of server ``pid``, with the ``problem`` of a missing one."""
         with self._lock:
             before, self._peers[pid] = self._peers.get(pid), _PeerStatus(connected, problem)
             same = before == self._peers[pid]
@@ -357,32 +356,32 @@ class RunStatus:
             self._changed()
 
     def heartbeat(self) -> None:
-        """The event loop of the computation turns."""
+        """Records that the event loop of the computation runs."""
         self._last_heartbeat = self._clock()
 
     def touch(self) -> None:
-        """One of the sources has something else to say."""
+        """Reports a change in one of the sources."""
         self._changed()
 
     def freeze(self) -> None:
-        """Nobody is asked any more: what they said last stays."""
+        """Replaces the sources by their current values."""
         self.sources = self.sources.frozen()
         self._changed()
 
-    # Who looks.
+    # Output.
 
     @property
     def phase(self) -> Phase:
-        """What the server is at."""
+        """Current phase of the server."""
         return self._phase
 
     @property
     def since_heartbeat_s(self) -> float:
-        """How long ago the event loop of the computation turned last."""
+        """Time since the last heartbeat of the computation's event loop, in seconds."""
         return max(0.0, self._clock() - self._last_heartbeat)
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call ``listener``, which must be quick, after every change, in whatever thread; returns what ends that."""
+        """Calls ``listener``, which must be quick, after every change, in any thread; returns a function to end it."""
         with self._lock:
             self._listeners.append(listener)
 
@@ -399,9 +398,9 @@ class RunStatus:
             listener()
 
     def status(self) -> dict[str, object]:
-        """The status document: JSON values."""
+        """Returns the status document as JSON values."""
         sources = self.sources
-        # They may take locks of their own, and wait for a disk: not under this one's.
+        # Sources may lock and wait for a disk, and are therefore called without this lock.
         try:
             owners, spent, steps = sources.owners(), sources.spent(), sources.steps()
             trips = {pid: sources.round_trip_s(pid) for pid in self.about.peers}
@@ -463,7 +462,7 @@ class RunStatus:
 
 
 class StatusSink:
-    """Events for ``inner``, after ``board`` has them. A `parties.observability.events.Progress`."""
+    """Passes events to ``inner``, after ``status`` has them. A `parties.observability.events.Progress`."""
 
     def __init__(self, inner: Progress, status: RunStatus) -> None:
         self._inner = inner
@@ -476,7 +475,7 @@ class StatusSink:
 
 
 def component_versions() -> dict[str, object]:
-    """Of this program, of what servers send to one another and owners to them, of stores, and of Python."""
+    """Returns the versions of this program, of messages between servers and from owners, of stores, and of Python."""
     return {
         "syncret": version(),
         "wire": WIRE_VERSION,
@@ -489,7 +488,7 @@ def component_versions() -> dict[str, object]:
 def participants_section(
     owners: Sequence[ParticipantStatus], expected: int, minimum: int
 ) -> dict[str, object]:
-    """The part ``owners`` of a status. ``here`` counts those of whom this server has something that may count."""
+    """Returns the part ``owners`` of a status; ``here`` counts owners with a submission here that may count."""
     states = Counter(owner.state for owner in owners)
     here = (ParticipantState.HERE, ParticipantState.INCOMPLETE, ParticipantState.COUNTED)
     present = sum(states[state] for state in here)
@@ -505,7 +504,7 @@ def participants_section(
 
 
 def budget_section(epsilon: float, delta: float, spent: BudgetUse | None) -> dict[str, object]:
-    """The part ``budget`` of a status; rho is zCDP's, and null before it is known."""
+    """Returns the part ``budget`` of a status; rho is in zCDP, and null before it is known."""
     return {
         "epsilon": epsilon,
         "delta": delta,
@@ -516,7 +515,7 @@ def budget_section(epsilon: float, delta: float, spent: BudgetUse | None) -> dic
 
 
 def iso_time(seconds: float | None) -> str | None:
-    """A time as ISO 8601 in UTC, to the second."""
+    """Returns a time as ISO 8601 in UTC, to the second."""
     if seconds is None:
         return None
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

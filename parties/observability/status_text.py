@@ -1,7 +1,6 @@
-"""A status document as people read it: a table of at most 80 columns.
+"""Status document as text for people: a table of at most 80 columns.
 
-Provides ``render`` and ``print_status``. Everything that others have chosen (names, reasons) is plain text: no markup,
-no control characters. Public: all of it.
+Names and reasons from others are plain text, without markup and control characters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ _COLOURS = {"failed": "red", "stopped": "yellow", "finished": "green"}
 
 
 def render(status: Mapping[str, Any]) -> RenderableType:
-    """The status of one server, or of a service of studies."""
+    """Returns the table of one server's status, or of a service of studies."""
     if "service" in status:
         return _service(status)
     parts: list[RenderableType] = [_summary(status)]
@@ -37,7 +36,7 @@ def render(status: Mapping[str, Any]) -> RenderableType:
 
 
 def print_status(console: Console, status: Mapping[str, Any]) -> None:
-    """Print it."""
+    """Prints the table."""
     console.print(render(status), width=min(WIDTH, console.width))
 
 
@@ -82,7 +81,7 @@ def _studies(studies: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _grid() -> Table:
-    """Names and what is said of each."""
+    """Returns an empty table of names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -114,7 +113,7 @@ def _summary(status: Mapping[str, Any]) -> Table:
 
 
 def plain_text(text: object) -> str:
-    """Without control characters, and not endless."""
+    """Returns the text without control characters, limited in length."""
     found = "".join(c if c.isprintable() else "?" for c in str(text))
     return found if len(found) <= _LONGEST else found[:_LONGEST] + "..."
 
@@ -164,7 +163,7 @@ def _time(status: Mapping[str, Any]) -> str:
 
 
 def _requests_text(asked: Mapping[str, Any] | None) -> list[str]:
-    """What operators ask of the run, and whether all of them do."""
+    """Returns the commands that operators have given to the run, and their agreement."""
     if asked is None:
         return []
     who = {"this server": asked["here"], **{one["party"]: one for one in asked["told"]}}
@@ -196,7 +195,7 @@ def _owners(owners: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("state", no_wrap=True)
     said = any(owner["missing"] or owner["reason"] for owner in owners)
     table.add_column("missing at, or why" if said else "", overflow="fold")
-    # Who needs attention comes first.
+    # Owners with problems come first.
     ranked = sorted(owners, key=lambda owner: owner["state"] in ("counted", "here"))
     for owner in ranked[:_OWNERS_SHOWN]:
         state = owner["state"] + ("" if owner["round"] is None else f", round {owner['round']}")

@@ -1,10 +1,9 @@
-"""A supervisor that started this process: systemd, or a container's: what it is told, and how it is obeyed.
+"""Notifications to the supervisor that started this process: systemd, or a container's.
 
-Provides ``is_supervised``, ``notify``, ``SystemdSink`` and ``watchdog``. systemd names a socket in NOTIFY_SOCKET
-(sd_notify(3)) and hears there when the process is ready, what it is at, and that its event loop turns (WATCHDOG_USEC).
-Where there is none, as in containers, SYNCRET_SUPERVISED=1 says that somebody supervises. SIGTERM is then an order that
-was carried out, status 0, and no failure. Public: what is told; it is what the progress says. Known limit: nobody hears
-whether the supervisor took it.
+systemd names a socket in NOTIFY_SOCKET (sd_notify(3)) for messages about readiness, status, and a running event loop
+(WATCHDOG_USEC). Without one, as in containers, SYNCRET_SUPERVISED=1 declares a supervisor. Under a supervisor, SIGTERM
+is a successful command with exit status 0, and no failure. All messages are public: the progress shows the same. Known
+limit: the supervisor does not confirm messages.
 """
 
 import asyncio
@@ -17,12 +16,12 @@ from parties.observability.events import FieldValue, Progress
 
 SOCKET_VARIABLE, SUPERVISED_VARIABLE = "NOTIFY_SOCKET", "SYNCRET_SUPERVISED"
 _READY = ("listening", "finished")
-"""Events after which a server does what it is there for: it takes uploads, or has nothing left to do."""
+"""Events after which a server is ready: it accepts uploads, or has nothing left to do."""
 _MAX_STATUS = 400
 
 
 def is_supervised() -> bool:
-    """Whether a supervisor has started this process, and will again."""
+    """Returns true if a supervisor has started this process and will restart it."""
     return bool(os.environ.get(SOCKET_VARIABLE)) or os.environ.get(SUPERVISED_VARIABLE, "") not in (
         "",
         "0",
@@ -30,11 +29,11 @@ def is_supervised() -> bool:
 
 
 def notify(*lines: str) -> None:
-    """Send lines such as "READY=1" to systemd, if it listens; what it does not take is lost."""
+    """Sends lines such as "READY=1" to systemd, if it listens; undelivered ones are lost."""
     name = os.environ.get(SOCKET_VARIABLE, "")
     if not name:
         return
-    # An abstract name begins with a zero byte, which a variable cannot have.
+    # An abstract socket name begins with a zero byte, which a variable cannot have.
     address = "\0" + name[1:] if name.startswith("@") else name
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
@@ -42,7 +41,7 @@ def notify(*lines: str) -> None:
 
 
 def without_supervisor(environment: dict[str, str]) -> dict[str, str]:
-    """For a process that this one starts: it has this one to obey, and nothing to tell systemd."""
+    """Returns the environment of a child process, which has this process as supervisor and sends nothing to systemd."""
     return {
         k: v
         for k, v in environment.items()
@@ -51,7 +50,7 @@ def without_supervisor(environment: dict[str, str]) -> dict[str, str]:
 
 
 class SystemdSink:
-    """Passes events on to ``inner``, and tells systemd: each sentence as the status, and READY once it is so."""
+    """Passes events on to ``inner``, and notifies systemd: each sentence as status, and READY when it is reached."""
 
     def __init__(self, inner: Progress) -> None:
         self._inner = inner
@@ -65,7 +64,7 @@ class SystemdSink:
 
 @contextlib.asynccontextmanager
 async def watchdog() -> AsyncIterator[None]:
-    """Tell systemd within that the event loop turns, twice as often as it asks; nothing where it does not ask."""
+    """Sends systemd's watchdog messages while the block runs, twice as often as required; none if not required."""
     asked = os.environ.get("WATCHDOG_USEC", "")
     if not (asked.isdigit() and int(asked) and os.environ.get(SOCKET_VARIABLE)):
         yield

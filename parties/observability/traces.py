@@ -1,10 +1,10 @@
-"""Traces of a run's steps by OpenTelemetry: one trace a process, a span a step, sent by OTLP over HTTP.
+"""Traces of a run's steps by OpenTelemetry: one trace for each process, a span for each step, by OTLP over HTTP.
 
-Provides ``trace_steps``. Off unless settings.toml of the server has [traces] with an endpoint; the standard variables
-of the exporter (OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE) count then. A collector that is away costs
-the run nothing: spans are sent from a thread, and dropped where there are too many. Secret: nothing is in spans that
-is; attributes are names, rounds, sizes and numbers, and of an error its class. Source: OpenTelemetry's specification of
-traces; https://opentelemetry.io/docs/specs/otlp/.
+Tracing is off unless settings.toml of the server has [traces] with an endpoint; the exporter's standard variables
+(OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE) then apply. An unreachable collector costs the run nothing:
+spans are sent from a thread, and dropped if there are too many. Spans hold no secret: attributes are names, rounds,
+sizes and numbers, and the class of an error. Source: OpenTelemetry's specification of traces;
+https://opentelemetry.io/docs/specs/otlp/.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from parties.observability.status import RunInfo, RunStatus
 
 EXTRA = "traces"
 _TIMEOUT_S = 5.0
-"""For the collector to take a batch, and at the end for all that is left."""
+"""Timeout in seconds for a batch to the collector, and for all remaining spans at the end."""
 _MAX_WAITING = 1 << 14
 _PREFIX = "syncret."
 
 
 def trace_steps(board: RunStatus, endpoint: str | None) -> AbstractContextManager[None]:
-    """While the block runs, steps that the board is told of are traced at ``endpoint``; nothing where there is none.
+    """Traces the steps of the run at ``endpoint`` while the block runs; does nothing for None.
 
-    Raises ExtraMissing where OpenTelemetry is not installed.
+    Raises ExtraMissing if OpenTelemetry is not installed.
     """
     return contextlib.nullcontext() if endpoint is None else _tracing(board, endpoint)
 
@@ -34,7 +34,7 @@ def trace_steps(board: RunStatus, endpoint: str | None) -> AbstractContextManage
 @contextlib.contextmanager
 def _tracing(board: RunStatus, endpoint: str) -> Iterator[None]:
     try:
-        # An extra, and slow to import.
+        # Local import: an extra, and slow to import.
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -80,7 +80,7 @@ def _tracing(board: RunStatus, endpoint: str) -> Iterator[None]:
     finally:
         run.set_attribute(f"{_PREFIX}phase", board.phase.value)
         run.end()
-        # A collector that is away is not waited for: the process ends without its thread.
+        # An unreachable collector is not waited for: the process ends without its thread.
         ending = threading.Thread(target=provider.shutdown, name="traces", daemon=True)
         ending.start()
         ending.join(_TIMEOUT_S)

@@ -1,18 +1,18 @@
-"""An admin API that answers while its process computes: on a thread and an event loop of its own.
+"""Listeners of the admin API: its thread, the Unix socket in a server's folder, and the TLS port.
 
-Provides ``admin_thread``: it can say that the computation hangs because it does not hang with it. Public: everything.
+``admin_thread`` runs the API on a thread and an event loop of its own, so that it answers while the process computes,
+and can report a computation that hangs.
 
-The Unix socket in a server's own folder by which its operator speaks to it: who may enter the folder may ask.
+``listen_unix`` and ``connect_unix`` are for the Unix socket (``SOCKET_NAME``). Every user with access to the folder may
+send requests. The socket has mode 0600 before any connection is possible. A path of any length works: one that is too
+long for a socket address is reached through the folder's descriptor, on systems with /proc. Source: unix(7).
 
-Provides ``listen_unix``, ``connect_unix`` and ``SOCKET_NAME``. The socket has mode 0600 before anybody can connect. A
-path of any length will do: what is too long for a socket's address is reached by the folder's descriptor, where the
-system has /proc. Secret: nothing. Source: unix(7).
+``admin_listeners`` opens the HTTPS port of a server whose settings have [admin]: TLS 1.3, with an allowlist of
+operators' certificates. ``make_operator`` makes their keys. The keys are ECDSA (P-256), which browsers accept, and are
+separate from the keys of studies: access to the admin API gives no role in a study. Source: RFC 8446; RFC 5280 for the
+certificates.
 
-The admin API on the network: a port of its own, TLS 1.3, and operators' certificates, which are listed one by one.
-
-Provides ``admin_listeners``, for a server whose settings have [admin], and ``make_operator``, which makes the keys.
-They are ECDSA (P-256), which browsers take, and have nothing to do with those of studies: whoever may look at a server
-is not thereby anybody in a study. Secret: private keys. Source: RFC 8446; RFC 5280 for what certificates say.
+Secret: private keys. Everything else is public.
 """
 
 import asyncio
@@ -46,17 +46,17 @@ from parties.storage.files import disk_errors, write_atomic, write_new
 _START_S = 10.0
 _END_S = 5.0
 _LINGER_S = 1.0
-"""How long requests under way may take to end."""
+"""Time that requests under way have to end, in seconds."""
 _IDLE_S = 10.0
 HANDSHAKE_S = 10.0
 _REQUEST_LOGGER = logging.getLogger("syncret.admin.requests")
-"""What is no HTTP is answered with 400 and is worth no traceback; defects are logged by the application."""
+"""Logger of aiohttp, disabled: input that is not HTTP gets 400 without a traceback; the application logs defects."""
 _REQUEST_LOGGER.disabled = True
 
 
 @dataclass(frozen=True, slots=True)
 class AdminListener:
-    """A bound socket that takes connections, over TLS if there is a ``context``."""
+    """A bound socket that accepts connections, over TLS if there is a ``context``."""
 
     socket: socket.socket
     context: ssl.SSLContext | None = None
@@ -66,7 +66,7 @@ class AdminListener:
 def admin_thread(
     application: Callable[[], web.Application], listening: Sequence[AdminListener]
 ) -> Iterator[None]:
-    """Answer at all sockets while the block runs, and close them. ``application`` is made on the API's own thread."""
+    """Answers at all sockets while the block runs, then closes them; ``application`` is called on the API's thread."""
     thread = _AdminThread(application, listening)
     thread.start()
     try:
@@ -79,7 +79,7 @@ def admin_thread(
 
 
 async def _start_server(runner: web.AppRunner, one: AdminListener) -> asyncio.Server:
-    """As aiohttp's SockSite, with a deadline of our own for handshakes."""
+    """Starts a server as aiohttp's SockSite does, with a deadline of its own for TLS handshakes."""
     if runner.server is None:
         raise RuntimeError("the HTTP server was not set up")
     return await asyncio.get_running_loop().create_server(
@@ -105,7 +105,7 @@ class _AdminThread(threading.Thread):
     def run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001  # Told by ``ready``.
+        except BaseException as error:  # noqa: BLE001  # Raised again by ``ready``.
             self._failure = error
         finally:
             self._ready.set()
@@ -133,7 +133,7 @@ class _AdminThread(threading.Thread):
             await runner.cleanup()
 
     async def _stop_accepting(self) -> None:
-        """Before the sockets are closed: asyncio loses the one of a connection that it is accepting just then."""
+        """Stops accepting before the sockets are closed: asyncio would lose a connection that it is just accepting."""
         loop = asyncio.get_running_loop()
         for one in self._listening:
             loop.remove_reader(one.socket.fileno())
@@ -141,29 +141,29 @@ class _AdminThread(threading.Thread):
             await asyncio.sleep(0)
 
     def ready(self) -> None:
-        """Wait until it answers. Raises what keeps it from that."""
+        """Waits until the API answers. Raises the error that prevents the start; TimeoutError after ``_START_S``."""
         if not self._ready.wait(_START_S):
             raise TimeoutError(f"the admin API did not start within {_START_S:g} s")
         if self._failure is not None:
             raise self._failure
 
     def end(self) -> None:
-        """Close all connections; what does not end in time ends with the process."""
+        """Closes all connections. Requests that do not end in time end with the process."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # It has ended already.
+            with contextlib.suppress(RuntimeError):  # The loop has ended already.
                 self._loop.call_soon_threadsafe(self._over.set)
         self.join(_END_S)
 
 
 SOCKET_NAME = "admin.sock"
 _MAX_PATH_BYTES = 100
-"""Bytes of a socket's path: 107 on Linux, 103 elsewhere."""
+"""Maximum length of a socket's path, in bytes; the limit is 107 on Linux and 103 elsewhere."""
 _BACKLOG = 16
 
 
 @contextlib.contextmanager
 def short_socket_path(path: Path) -> Iterator[str]:
-    """A name of ``path`` that is short enough for as long as the block runs. Raises StoreError where there is none."""
+    """Yields a name of ``path`` that fits a socket address while the block runs. Raises StoreError if there is none."""
     if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
         yield str(path)
         return
@@ -181,7 +181,7 @@ def short_socket_path(path: Path) -> Iterator[str]:
 
 
 def connect_unix(path: Path, timeout_s: float) -> socket.socket:
-    """A connection to whoever listens at ``path``. Raises OSError where nobody does."""
+    """Returns a connection to the process that listens at ``path``. Raises OSError if none does."""
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         raw.settimeout(timeout_s)
@@ -194,9 +194,9 @@ def connect_unix(path: Path, timeout_s: float) -> socket.socket:
 
 
 def listen_unix(path: Path) -> socket.socket:
-    """A listening socket at ``path``, in the place of one that a killed process left.
+    """Returns a listening socket at ``path``; replaces a socket file that a killed process left.
 
-    Raises StoreError: somebody listens there, or the folder is not writable.
+    Raises StoreError: another process listens there, or the folder is not writable.
     """
     with disk_errors(path):
         if path.is_socket():
@@ -210,7 +210,7 @@ def listen_unix(path: Path) -> socket.socket:
         try:
             with short_socket_path(path) as name:
                 raw.bind(name)
-            # Nobody can connect before it listens.
+            # No connection is possible before `listen`.
             path.chmod(0o600)
             raw.listen(_BACKLOG)
         except BaseException:
@@ -233,9 +233,9 @@ _BACKDATE = datetime.timedelta(hours=1)
 def admin_listeners(
     folder: Path, section: AdminSection, rejected: OnRejection
 ) -> list[AdminListener]:
-    """The HTTPS socket that [admin] asks for, bound; none where it asks for none.
+    """Binds the HTTPS socket that [admin] configures; returns an empty list if it configures none.
 
-    Raises ConfigError where this host cannot listen there, CertificateError where the files cannot be used.
+    Raises ConfigError if this host cannot listen there, CertificateError if the files cannot be used.
     """
     if section.address is None:
         return []
@@ -259,7 +259,7 @@ def _context(
     folder: Path, section: AdminSection, on_failure: Callable[[ssl.SSLError], object]
 ) -> ssl.SSLContext:
     cert, key, ca = (folder / name for name in (section.cert, section.key, section.ca))
-    # Refuses what others can read.
+    # Refuses a key file that other users can read.
     load_key(key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -285,7 +285,7 @@ def _certificate_errors(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorFiles:
-    """What was made for an operator: its fingerprint and its files, of which the bundle (PKCS #12) has a password."""
+    """Files of a new operator, and the certificate's fingerprint; the bundle (PKCS #12) has a password."""
 
     fingerprint: str
     cert: Path
@@ -296,9 +296,9 @@ class OperatorFiles:
 def make_operator(
     folder: Path, name: str, *, hosts: Sequence[str], days: float, password: str
 ) -> OperatorFiles:
-    """Keys for operator ``name`` below ``folder``, and the server's own if there are none, for its ``hosts``.
+    """Makes the keys of operator ``name`` below ``folder``, and the server's own for its ``hosts`` if there are none.
 
-    Raises CertificateError for a name that no certificate can have, StoreError where there is such an operator already.
+    Raises CertificateError for a name that no certificate can have, StoreError if the operator exists already.
     """
     check_subject(name)
     section, below = AdminSection(), folder / "admin"
@@ -328,7 +328,7 @@ def make_operator(
 def _certificate(
     name: str, key: ec.EllipticCurvePrivateKey, days: float, hosts: Sequence[str] = ()
 ) -> x509.Certificate:
-    """Self-signed: the server's for its ``hosts``, or (none) an operator's."""
+    """Returns a self-signed certificate: the server's for its ``hosts``, or, without hosts, an operator's."""
     now = datetime.datetime.now(datetime.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     use = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH

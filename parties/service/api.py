@@ -1,22 +1,21 @@
-"""The admin API of a service of studies, as an aiohttp application; `parties.service.run_api` is the one of a single
-study.
+"""Admin API of a service of studies, as an aiohttp application (`parties.service.run_api` has that of a single study).
 
     GET  /status                       this server, the two others, and all studies in short
     GET  /events                       the same after every change, as server-sent events ``status``
-    GET  /metrics                      of all studies that run, and of the service itself, for Prometheus
-    GET  /healthz, /readyz             200 while it turns; while its ports are open
-    GET  /studies                      {"studies": [...]}; ?state=running for those in one state
+    GET  /metrics                      metrics of all running studies and of the service itself, for Prometheus
+    GET  /healthz, /readyz             200 while its event loop runs; 200 while its ports are open
+    GET  /studies                      {"studies": [...]}; ?state=running for the studies in one state
     POST /studies                      propose: {"config": TOML, "certificates": {name: PEM}}
-    GET  /studies/ID                   one of them, with configuration, history and what differs from others like it
-    POST /studies/ID/approve           {"digest": all of it, or its twelve words}
-    POST /studies/ID/cancel            {"reason": text}, which may be missing
-    POST /studies/ID/close, /finish    told to its process
-    POST /studies/ID/revoke            the same: {"owner": NAME}
-    GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    asked of its process
+    GET  /studies/ID                   one study with its configuration, history and differences from similar studies
+    POST /studies/ID/approve           {"digest": the whole digest, or its twelve words}
+    POST /studies/ID/cancel            {"reason": text}; the reason is optional
+    POST /studies/ID/close, /finish    forwarded to the study's process
+    POST /studies/ID/revoke            {"owner": NAME}; forwarded as well
+    GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    forwarded to the study's process
     POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
 
-ID is a digest, 8 of its digits or more, or the name of a run. Provides ``service_application``, to which others add
-routes. Who may ask is decided below it. Secret: nothing is shown that is.
+ID is a digest, 8 of its digits or more, or the name of a run. Other modules add routes to ``service_application``. The
+layer below authorizes the clients. No secret value is shown.
 """
 
 import asyncio
@@ -61,9 +60,9 @@ from parties.service.study_intake import MAX_PROPOSAL_BYTES, ProposalRefused
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
 _MAX_ALIKE = 20
-"""Studies of the same name that a study is compared with: each takes reading a configuration."""
+"""Maximum number of studies of the same name in a comparison; each costs reading a configuration."""
 _LEAST_DIGITS = 32
-"""Of a digest that is approved: 128 bits, as its words have."""
+"""Minimum number of hex digits of an approved digest: 128 bits, as many as its words have."""
 _WORKER_S = 10.0
 _PAUSE_S = 0.25
 _KEEP_ALIVE_S = 15.0
@@ -80,7 +79,7 @@ def service_application(
     *,
     readers: Collection[str] = (),
 ) -> web.Application:
-    """The API of ``service``; ``clients`` and ``readers`` may ask over TLS (`app.listed`), others are ``rejected``."""
+    """Returns the API of ``service``. ``clients`` and ``readers`` have access over TLS; others are ``rejected``."""
     middlewares = [
         json_errors,
         fingerprint_allowlist(clients, rejected, readers),
@@ -118,7 +117,7 @@ async def _close(app: web.Application) -> None:
 
 @web.middleware
 async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What a service refuses, in the API's form."""
+    """Answers refusals of the service in the API's form."""
     try:
         return await handler(request)
     except UnknownStudy as error:
@@ -132,11 +131,11 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
         )
 
 
-# What there is.
+# Queries.
 
 
 async def service_status(service: Service) -> dict[str, object]:
-    """This server, the two others, how many studies are in each state, and the recent ones in short."""
+    """Returns this server, the two others, the number of studies in each state, and the recent studies in short."""
     return {
         "service": service.name,
         "pid": service.identity.pid,
@@ -172,7 +171,7 @@ async def service_status(service: Service) -> dict[str, object]:
 
 
 async def _study_document(service: Service, study: StudyRecord) -> dict[str, object]:
-    """A study in short. Times are UTC, in ISO 8601."""
+    """Returns a study in short. Times are UTC, in ISO 8601."""
     worker = service.workers.get(study.digest)
     waiting = _waits(service, study)
     return {
@@ -204,7 +203,7 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
 
 
 def _waits(service: Service, study: StudyRecord) -> list[ServerWait]:
-    """What its servers wait for, by their own account."""
+    """Returns the conditions that the study's servers wait for, by their own statements."""
     if study.state not in ACTIVE:
         return []
     worker, servers = service.workers.get(study.digest), service.identity.servers
@@ -218,14 +217,17 @@ def _waits(service: Service, study: StudyRecord) -> list[ServerWait]:
 
 
 def _troubles(service: Service) -> list[str]:
-    """What is wrong with the servers themselves."""
+    """Returns the problems of the servers themselves."""
     found = {pid: peer.statement.obstacle for pid, peer in service.peers.items() if peer.statement}
     found[service.identity.pid] = service.obstacle
     return troubles([s.name for s in service.identity.servers], found, service.clocks)
 
 
 async def _summary_fields(service: Service, study: StudyRecord) -> dict[str, object]:
-    """What its configuration says; nothing where this version cannot read that. Raises StoreError."""
+    """Returns the summary of a study's configuration; its values are None if the configuration is unreadable.
+
+    Raises StoreError.
+    """
     try:
         summary = await service.summary(study.digest)
     except ConfigError:
@@ -245,7 +247,7 @@ async def _summary_fields(service: Service, study: StudyRecord) -> dict[str, obj
 
 
 def _server_states(service: Service, study: StudyRecord) -> list[dict[str, object]]:
-    """Each server's: whether it has approved, and where the study stands there, if that is known."""
+    """Returns for each server its approval of the study, and the study's state there if it is known."""
     servers = service.identity.servers if study.kind == DISTAIM else (service.identity.own,)
     found: list[dict[str, object]] = []
     for server in servers:
@@ -263,7 +265,7 @@ def _server_states(service: Service, study: StudyRecord) -> list[dict[str, objec
 
 
 async def _same_name_studies(service: Service, study: StudyRecord) -> list[dict[str, object]]:
-    """Other studies of the same name, which somebody may take for this one, and what they have otherwise."""
+    """Returns other open studies of the same name, which could be confused with this one, and their differences."""
     agreed = (await service.config(study.digest)).agreed()
     alike: list[dict[str, object]] = []
     for other in _in_order(service):
@@ -323,7 +325,7 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 def _status_of(folder: Path) -> Mapping[str, Any] | None:
-    """What a study's process says of itself; None where it does not. Blocks."""
+    """Returns the status document of a study's process, or None if the process does not answer. Blocks."""
     try:
         return get_document(folder)
     except PartyError:
@@ -371,7 +373,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
 
 
 async def _wait_for_change(closing: asyncio.Event, changed: Awaitable[int]) -> None:
-    """Until something has changed, or the end, or it is time for a sign of life; a little later, if much happens."""
+    """Waits for a change, for the end, or until a keep-alive is due; then pauses to limit the rate of events."""
     tasks = [asyncio.ensure_future(changed), asyncio.ensure_future(closing.wait())]
     try:
         await asyncio.wait(tasks, timeout=_KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -384,11 +386,11 @@ async def _wait_for_change(closing: asyncio.Event, changed: Awaitable[int]) -> N
             await closing.wait()
 
 
-# What it is told.
+# Commands.
 
 
 async def _body(request: web.Request) -> dict[str, object]:
-    """The JSON object that was sent; none is an empty one. Raises Refused."""
+    """Returns the JSON object in the body; an empty body is an empty object. Raises ProposalRefused."""
     data = await request.read()
     try:
         document = json.loads(data) if data else {}
@@ -400,7 +402,7 @@ async def _body(request: web.Request) -> dict[str, object]:
 
 
 def actor(request: web.Request) -> str:
-    """Who asks: the user at the other end of the socket, as the system knows it."""
+    """Returns the requester's name: from the client certificate, or the system's user at the socket's other end."""
     transport = request.transport
     certificate = transport.get_extra_info("ssl_object") if transport is not None else None
     if certificate is not None:
@@ -457,11 +459,11 @@ async def _cards(request: web.Request) -> web.Response:
         return error_response(HTTPStatus.BAD_GATEWAY, str(error), "all servers of the study")
 
 
-# What a study's own process is asked and told.
+# Requests to a study's own process.
 
 
 def _running_study(service: Service, name: str) -> StudyRecord:
-    """A study that has a process. Raises NoStudy, NotNow."""
+    """Returns a study that has a process. Raises UnknownStudy, WrongStudyState."""
     study = service.find(name)
     if study.state not in ACTIVE:
         raise WrongStudyState(f"{study.run} is {study.state}; expected one that runs")
@@ -495,7 +497,7 @@ async def _get_from_process(request: web.Request) -> web.StreamResponse:
 async def _forward(
     request: web.Request, folder: Path, path: str, body: Mapping[str, object] | None = None
 ) -> web.StreamResponse:
-    """What the process in ``folder`` answers, as it comes."""
+    """Streams the answer of the process in ``folder`` to the client."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=_WORKER_S, sock_read=60.0)
     try:
         with short_socket_path(folder / SOCKET_NAME) as name:

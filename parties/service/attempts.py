@@ -1,9 +1,10 @@
-"""What follows when an attempt at a study has ended in an error: pure, without I/O and without a clock.
+"""Retry policy for an attempt at a study that ended in an error: pure functions, without I/O or clock.
 
-Provides ``RetryState``, what is remembered of the attempts so far, and ``decide_retry``. What one operator can cure
-alone, and what passes by itself, is tried again for as long as the study lives, at growing intervals; a defect some
-times; what needs a new decision not again. What a certificate or a deadline says is believed of a clock that is right,
-by the two other servers' (`parties.observability.clocks`). Public: everything.
+``RetryState`` is the state between attempts, and ``decide_retry`` the decision. An obstacle that one operator can cure
+alone, or that passes by itself, is retried at growing intervals for as long as the study lives; a defect is retried a
+few times; an obstacle that needs a new decision is not retried. An error about a certificate's dates or a deadline is
+believed only if the clock is right by the two other servers' clocks (`parties.observability.clocks`). All values here
+are public.
 """
 
 from dataclasses import dataclass, replace
@@ -13,24 +14,24 @@ from parties.observability.failure_causes import CURES, Cause, Cure, Obstacle
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 MAX_FAILURES = 5
-"""Of those that hardly pass, one after the other without any progress."""
+"""Maximum number of failures in a row, without progress, that are unlikely to pass by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryState:
-    """The failures in a row that hardly pass, and the pause before the next attempt."""
+    """Number of failures in a row that are unlikely to pass, and the pause before the next attempt in seconds."""
 
     failures: int = 0
     pause_s: float = FIRST_PAUSE_S
 
     def after_pause(self) -> "RetryState":
-        """After a pause: the next one is longer, up to a ceiling."""
+        """Returns the state after a pause: the next pause is longer, up to a ceiling."""
         return replace(self, pause_s=min(2 * self.pause_s, LONGEST_PAUSE_S))
 
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """The ``tries`` from now on, the ``obstacle`` as it is shown, and whether the study is ``over``."""
+    """Decision after an attempt: next retry state ``tries``, ``obstacle`` to show, ``over`` if the study ends."""
 
     tries: RetryState
     obstacle: Obstacle
@@ -38,7 +39,7 @@ class RetryDecision:
 
 
 def decide_retry(tries: RetryState, obstacle: Obstacle, clocks: Clocks) -> RetryDecision:
-    """The verdict on an attempt that ended with ``obstacle``."""
+    """Returns the decision on an attempt that ended with ``obstacle``."""
     match CURES[obstacle.cause]:
         case Cure.OPERATOR | Cure.ITSELF:
             return RetryDecision(tries, obstacle)

@@ -1,13 +1,13 @@
-"""A copy of what a server keeps, encrypted, and the server's folder made of it again.
+"""Encrypted backup of a server's folder, and its restoration.
 
-Provides ``back_up`` and ``restore``. A copy has the folder at one moment (`snapshot`), the operator's register, and, if
-asked for, its keys; it is a tar archive in a `parties.crypto.encrypted_file`. What is restored goes on as after a kill
-at that moment: the rules for a folder that others know more of than it does hold for it, too. The register, if it is
-still there, has the last word: a run that has ended stays without shares, and one that was charged more since is
-restored only for servers whose peers have the rest (``behind``).
+A backup has the folder at one moment (`snapshot`), the operator's release registry, and, on request, the keys; it is a
+tar archive in a `parties.crypto.encrypted_file`. A restored server goes on as after a kill at that moment, by the same
+rules for a folder that is behind its peers. A registry that still exists takes precedence: a run that has ended stays
+without shares, and a run that was charged more since is restored only with ``behind``, for servers whose peers have the
+rest.
 
-Secret: everything in a copy; it holds this server's shares, and keeps them when the run has ended and deleted its own.
-Public: how large it is, and when it was made. Known limit: who deletes the register forgets what it knew.
+Secret: everything in a backup; it holds this server's shares, and keeps them after the run has ended and deleted its
+own. Public: its size and time. Known limit: without the registry, the information in it is lost.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BackedUpStore:
-    """A run's store in a copy: its place in the folder, configuration, name, and how much was charged in it."""
+    """A run's store in a backup: its path in the folder, configuration digest, identity, and number of charges."""
 
     path: str
     config: str
@@ -55,7 +55,7 @@ class BackedUpStore:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a copy is of: the ``folder`` and when, the ``syncret`` that made it, the stores, whether keys are in it."""
+    """Contents of a backup: the ``folder``'s name, its time, the ``syncret`` version, the stores, ``keys`` or not."""
 
     folder: str
     made_at: str
@@ -73,9 +73,9 @@ def back_up(
     keys: Path | None = None,
     register: Path | None = None,
 ) -> Manifest:
-    """Copy ``folder`` into the new file ``to``, while its server may run. Raises StoreError.
+    """Copies ``folder`` into the new file ``to``; its server may run meanwhile. Raises StoreError.
 
-    ``keys`` are copied, too, and the ``register``, where there is one.
+    ``keys`` and ``register`` are included if they are given and exist.
     """
     if not folder.is_dir():
         raise StoreError(folder, "is no folder; expected a server's (the --dir of its command)")
@@ -133,7 +133,7 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
 
 
 def _stores(databases: Mapping[str, bytes]) -> Iterator[BackedUpStore]:
-    """The databases that have a ledger."""
+    """Yields the databases that have a ledger."""
     for name, data in databases.items():
         with contextlib.closing(sqlite3.connect(":memory:")) as db:
             with disk_errors(Path(name), "read"):
@@ -160,11 +160,12 @@ def restore(
     register: Path,
     behind: bool = False,
 ) -> Manifest:
-    """Make the folder ``to`` of a copy, and ``keys`` where it has some; either whole or not at all.
+    """Restores the folder ``to`` from a backup, and ``keys`` if it has some; either completely or not at all.
 
-    The copy's register takes its place at ``register`` if nothing is there. Runs that have ended since come back
-    without what is secret of them. Raises StoreError: something is there already, or the register knows better;
-    SealError where the file does not open.
+    The backup's registry is installed at ``register`` if no file is there. Runs that have ended since are restored
+    without their secrets.
+
+    Raises StoreError: a target exists, or the registry shows later charges; SealError if the file does not decrypt.
     """
     for path in (to, keys):
         if path is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
@@ -183,7 +184,7 @@ def restore(
 
 
 def manifest_of(file: Path, opener: KeyWrapper) -> Manifest:
-    """What a copy is of, after all of it was read: it is whole. Raises StoreError, SealError."""
+    """Returns a backup's manifest after all of the backup was read and decrypted. Raises StoreError, SealError."""
     with _archive(file, opener) as (archive, entries):
         manifest = _manifest(file, archive, next(entries, None))
         for _ in entries:
@@ -195,13 +196,13 @@ def manifest_of(file: Path, opener: KeyWrapper) -> Manifest:
 def _archive(
     file: Path, opener: KeyWrapper
 ) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
-    """A copy's archive, which ends where its file does. Raises StoreError, SealError."""
+    """Opens a backup's archive and verifies that it ends where its file ends. Raises StoreError, SealError."""
     with disk_errors(file, "read"), file.open("rb") as raw:
         try:
             source = io.BufferedReader(DecryptingReader(raw, opener), _CHUNK)
             with tarfile.open(fileobj=source, mode="r|") as archive:
                 yield archive, iter(archive)
-                # What is left of the file has to open, too: it may have been cut off.
+                # The rest of the file has to decrypt, too: the file may have been cut off.
                 while source.read(_CHUNK):
                     pass
         except (tarfile.TarError, SealError) as error:
@@ -229,7 +230,7 @@ def _unpack(file: Path, folder: Path, opener: KeyWrapper) -> Manifest:
 
 
 def _safe_parts(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:
-    """A file's place in a copy; links, and names that lead out of it, are in none that we made."""
+    """Returns the path of an archive entry. Raises StoreError for links and for names that lead out of the backup."""
     parts = PurePosixPath(entry.name).parts
     below = len(parts) > 1 and parts[0] in (_FOLDER, _KEYS)
     known = below or parts == (_REGISTER,)
@@ -243,7 +244,7 @@ def _unexpected_entry(file: Path, entry: tarfile.TarInfo) -> StoreError:
 
 
 def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | None) -> Manifest:
-    """Raises StoreError: another form."""
+    """Parses the manifest. Raises StoreError for another format."""
     content = None
     if entry is not None and entry.name == _MANIFEST and entry.size <= _MAX_MANIFEST:
         content = archive.extractfile(entry)
@@ -256,7 +257,7 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | Non
             if not any(_leads_out(kept.path) for kept in stores):
                 return _manifest_from(document, stores)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        # Whoever has the public key can write one.
+        # The public key is enough to write such a file.
         raise StoreError(file, "has a manifest that none of ours has; expected a backup") from error
     if form == FORM:
         raise StoreError(file, "says that a run is outside of its folder; expected a backup")
@@ -266,7 +267,7 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | Non
 
 
 def _manifest_from(document: Mapping[str, object], stores: tuple[BackedUpStore, ...]) -> Manifest:
-    """Raises ValueError for what none of ours says."""
+    """Returns the manifest. Raises ValueError for a document of another shape."""
     match document:
         case {
             "folder": str() as folder,
@@ -279,7 +280,7 @@ def _manifest_from(document: Mapping[str, object], stores: tuple[BackedUpStore, 
 
 
 def _store_from(said: Mapping[str, object]) -> BackedUpStore:
-    """Raises ValueError for what none of ours says."""
+    """Returns a store's entry. Raises ValueError for a document of another shape."""
     match said:
         case {
             "path": str() as path,
@@ -298,9 +299,9 @@ def _leads_out(name: object) -> bool:
 def _ended_runs(
     file: Path, manifest: Manifest, register: Path, *, behind: bool
 ) -> list[BackedUpStore]:
-    """The runs that have ended since.
+    """Returns the runs that have ended since the backup.
 
-    Raises StoreError where there is no other run, and, unless ``behind``, where one was charged more since.
+    Raises StoreError if all runs have ended, and, unless ``behind``, if one was charged more since.
     """
     if not register.exists():
         return []
@@ -329,7 +330,7 @@ def _ended_runs(
 
 
 def _scrub(folder: Path, kept: BackedUpStore) -> None:
-    """Of a run that has ended: without its shares, its recording and its sealing key, as when it ended."""
+    """Removes the shares, the recording and the sealing key of a run that has ended, as its end did."""
     store = (folder / kept.path).parent
     if holds_shares(store):
         with Store(store, kept.config) as opened:
@@ -349,7 +350,7 @@ def _install_registry(copy: Path, register: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary_folder(path: Path) -> Iterator[Path]:
-    """A folder beside ``path``, which is gone afterwards. Raises StoreError."""
+    """Yields a folder beside ``path``, and removes it afterwards. Raises StoreError."""
     folder = path.absolute().with_name(f".{path.name}.{secrets.token_hex(4)}")
     with disk_errors(folder, "made"):
         try:
@@ -360,7 +361,7 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def _move(source: Path, target: Path) -> None:
-    """To another place, which may be on another disk; durable on return."""
+    """Moves to a path that may be on another disk; durable on return."""
     with disk_errors(target):
         if target.is_dir():
             target.rmdir()

@@ -1,9 +1,9 @@
-"""What owners hear at a study that is known and does not run: that it is over, or has not begun, in words.
+"""Answers to owners of a known study that does not run: it is over, or has not begun.
 
-Provides ``ClosedStudyResponder``. A study without a process has nobody to end TLS for it; here the service does, with
-the study's own certificate, so that an owner hears it from the server that it pinned. Every request gets one answer:
-410 with the reason "closed" where nothing will be taken any more, 503 where it may be later, after which owners try
-again. Nothing of what they send is read. Public: all that is said.
+A study without a process has no TLS endpoint of its own. ``ClosedStudyResponder`` terminates TLS with the study's own
+certificate, so that an owner gets the answer from the server that it pinned. Every request gets one answer: 410 with
+the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry. Nothing that
+owners send is read. All answers are public.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _HANDSHAKE_S = 10.0
 _MAX_HANDSHAKES = 128
 _LINGER_S = 1.0
 _MAX_RESPONDERS = 64
-"""Studies that are spoken for at once; the one that was asked for longest ago goes."""
+"""Maximum number of studies with a responder; the least recently used one is closed."""
 _RESPONDER_IDLE_S = 60.0
-"""How long a study that nobody asks for is kept: its TLS context takes 40 KB."""
+"""Idle time after which a responder is closed, in seconds: its TLS context takes 40 KB."""
 
 
 class ClosedStudyResponder:
-    """Answers for studies whose certificate files ``files_of`` tells, by the state that ``known`` has of them."""
+    """Answers for studies: ``known`` returns a study's record, ``files_of`` its certificate files."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class ClosedStudyResponder:
         self._study_of = known
         self._files_of = files_of
         self._responders: dict[str, _StudyResponder] = {}
-        """The one that was asked for longest ago first."""
+        """Responders, the least recently used one first."""
         self._ending: set[asyncio.Task[None]] = set()
 
     def take(self, digest: str, connection: socket.socket) -> bool:
-        """Answer on a ``connection``; False where nothing can be said for this study."""
+        """Takes over a ``connection``; returns False if the study is unknown or its certificate cannot be used."""
         study = self._study_of(digest)
         if study is None:
             return False
@@ -75,14 +75,14 @@ class ClosedStudyResponder:
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Closes all connections."""
         for digest in list(self._responders):
             self._end(digest)
         await asyncio.gather(*self._ending)
 
 
 class _StudyResponder:
-    """One study's."""
+    """Responder of one study."""
 
     def __init__(self, files: CertificateFiles, study: Callable[[], StudyRecord | None]) -> None:
         """Raises CertificateError."""
@@ -111,7 +111,7 @@ class _StudyResponder:
 
 
 def closed_study_answer(study: StudyRecord) -> tuple[int, dict[str, str]]:
-    """The HTTP status and the error that an owner of a study hears."""
+    """Returns the HTTP status and the error for an owner of a study that does not run."""
     if study.state in ENDED:
         how = {StudyState.FINISHED: "is finished", StudyState.CANCELLED: "was cancelled"}
         when = f" since {study.ended_at:%Y-%m-%d %H:%M} UTC" if study.ended_at else ""

@@ -1,9 +1,9 @@
-"""The database of a service: SQLite in its folder, or PostgreSQL by URL, brought to this program's tables.
+"""Database of a service: SQLite in its folder, or PostgreSQL by URL, migrated to this program's schema.
 
-Provides ``database_url``, which says where it is, and ``open_service_database``, an engine on it. A database of a newer
-program, or of another server, is refused with words. Secret: a password in the URL: it is never shown, and not taken
-from the command line, where every user of the host would see it. Source: SQLAlchemy 2 (Core), Alembic. Known limits:
-one service at a time uses a database; its folder's lock sees to that.
+``database_url`` resolves the URL, and ``open_service_database`` opens an engine. A database of a newer program, or of
+another server, is refused with an error. Secret: a password in the URL, which is never shown, and not taken from the
+command line, where every user of the host would see it. Source: SQLAlchemy 2 (Core), Alembic. Known limit: one service
+at a time uses a database; its folder's lock ensures that.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ _PRAGMAS = (
     "synchronous=FULL",
     "foreign_keys=ON",
     "busy_timeout=5000",
-    # KB in each connection, instead of 2 MB: a year's studies pass through it, and are not looked at again.
+    # KB in each connection, instead of 2 MB: a year's studies are read once, and not again.
     "cache_size=-256",
 )
 _POOL = 2
-"""Connections that are kept, from the start: those that it takes more for a moment are closed again."""
+"""Number of connections kept from the start; connections beyond it are closed after use."""
 _SECRETS = frozenset({"password", "sslpassword"})
-"""Parameters of PostgreSQL's URLs that are secret."""
+"""Secret parameters of PostgreSQL's URLs."""
 _MIGRATIONS = "parties.service.migrations"
 _OTHER_WAYS = (
     f"expected it in {VARIABLE} or in a file (--database-file), or the password in ~/.pgpass"
@@ -48,9 +48,9 @@ _OTHER_WAYS = (
 def database_url(
     folder: Path, option: str | None = None, file: Path | None = None, variable: str | None = None
 ) -> URL:
-    """Where the database is: the first of an ``option``, a ``file`` with one line, a ``variable`` and SQLite's file.
+    """Returns the database's URL: from ``option``, ``file`` (one line), ``variable`` or SQLite's file, in this order.
 
-    Raises ConfigError, which does not show it.
+    Raises ConfigError, which does not show the URL.
     """
     if option is not None:
         url = _parsed(option, "--database")
@@ -67,7 +67,7 @@ def database_url(
 
 
 def pop_environment_url() -> str | None:
-    """The variable's value, which processes that are started from here on do not inherit."""
+    """Returns and removes the variable's value, so that processes started afterwards do not inherit it."""
     return os.environ.pop(VARIABLE, None)
 
 
@@ -76,7 +76,7 @@ def _parsed(text: str, where: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        # The library's message may show what was given.
+        # The library's message may contain the URL.
         raise ConfigError("service", where, f"is no database's URL; {expected}") from None
     kind = url.get_backend_name()
     if kind == "postgresql":
@@ -91,8 +91,8 @@ def _parsed(text: str, where: str) -> URL:
 
 @contextlib.contextmanager
 def open_service_database(url: URL, server: str) -> Iterator[Engine]:
-    """An engine on the database of ``server`` (its key's hash), migrated. Raises StoreError."""
-    # A password may be among the parameters, too.
+    """Opens an engine on the migrated database of ``server`` (hash of its key). Raises StoreError."""
+    # A password may also be among the parameters.
     shown = Path(url.set(query={}).render_as_string(hide_password=True))
     sqlite = url.get_backend_name() == "sqlite"
     if sqlite:
@@ -121,7 +121,7 @@ def open_service_database(url: URL, server: str) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def database_errors(where: Path) -> Iterator[None]:
-    """What the database refuses within, as StoreError; statements and values are not shown."""
+    """Raises errors of the database as StoreError, without statements and values."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -138,7 +138,7 @@ def _make_private(path: Path) -> None:
 
 
 def _pragmas(connection: object, record: object) -> None:
-    # The driver would begin a transaction before the first change of a row, and leave the making of tables out of it.
+    # The driver would begin a transaction before the first change of a row, and leave the creation of tables out of it.
     connection.isolation_level = None  # type: ignore[attr-defined]
     cursor = connection.cursor()  # type: ignore[attr-defined]
     for pragma in _PRAGMAS:
@@ -151,9 +151,9 @@ def _begin(connection: Connection) -> None:
 
 
 def _fill_pool(engine: Engine) -> None:
-    """Open what the pool keeps: what a service holds does not depend on how many have asked at once.
+    """Opens the pool's connections, so that their number does not depend on the load.
 
-    A role that may have fewer connections is served with those.
+    A role with a lower limit of connections is served with fewer.
     """
     with contextlib.suppress(SQLAlchemyError), contextlib.ExitStack() as held:
         for _ in range(_POOL):

@@ -1,6 +1,6 @@
-"""A server's work with its operator looking on: its admin API answers while it runs, and its board knows the end.
+"""Run of a server with its admin API: requests are answered during the run, and the run status records the end.
 
-Provides ``with_admin_api`` and ``command_handlers``. Public: everything.
+All values here are public.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _HEARTBEAT_S = 1.0
 
 
 def command_handlers(cancel: Callable[[], object], asked: Asking) -> CommandHandlers:
-    """What a server can be told: ``cancel`` at once, and what is ``asked`` when the run's servers agree on it."""
+    """Returns the operator's commands: ``cancel`` acts at once, the others when all servers of the run agree."""
     return CommandHandlers(
         close=partial(asked.ask, close=True),
         finish=partial(asked.ask, finish=True),
@@ -37,10 +37,10 @@ def command_handlers(cancel: Callable[[], object], asked: Asking) -> CommandHand
 async def with_admin_api(
     board: RunStatus, folder: Path, orders: CommandHandlers
 ) -> AsyncIterator[None]:
-    """While the block runs, the server in ``folder`` answers at its admin socket, and where its settings say, by HTTPS.
+    """Serves the admin API of ``folder`` while the block runs: at the admin socket and, by its settings, over HTTPS.
 
-    Raises StoreError where another process answers there, or the folder is not writable; ConfigError, CertificateError,
-    ExtraMissing where the settings cannot be used.
+    Raises StoreError if another process answers there, or the folder is not writable; ConfigError, CertificateError,
+    ExtraMissing if the settings cannot be used.
     """
     settings = load_settings(folder)
     made = partial(_application, board, folder, orders, settings)
@@ -57,7 +57,7 @@ async def with_admin_api(
 
 @contextlib.contextmanager
 def _recording_end(board: RunStatus) -> Iterator[None]:
-    """What ends the block early is on the board."""
+    """Records an early end of the block in the run status."""
     try:
         yield
     except asyncio.CancelledError:
@@ -71,10 +71,10 @@ def _recording_end(board: RunStatus) -> Iterator[None]:
 def _application(
     board: RunStatus, folder: Path, orders: CommandHandlers, settings: Settings
 ) -> web.Application:
-    """The admin API; where it is on the network, with the console."""
+    """Returns the admin API; with the console if the API is on the network."""
     app = run_application(board, orders, settings.admin.fingerprints, settings.admin.reading)
     if settings.admin.address is not None:
-        # Templates take a while to import, and most servers are looked at by their sockets.
+        # Local import: templates take a while to import, and most servers are used by their sockets.
         from parties.service.console.gate import Gate
         from parties.service.console.pages import add_console
         from parties.service.console.upstream import RunUpstream
@@ -84,7 +84,7 @@ def _application(
 
 
 def _admin_socket(path: Path, stack: contextlib.AsyncExitStack) -> AdminListener:
-    """The admin socket, which is gone when the ``stack`` ends."""
+    """Returns the admin socket, which is removed when the ``stack`` ends."""
     raw = listen_unix(path)
     stack.callback(path.unlink, missing_ok=True)
     stack.callback(raw.close)

@@ -1,9 +1,10 @@
-"""Who a service is, and who the two others are: keys and public descriptions, exchanged once for all studies.
+"""Identity of a service and of the two others: keys and public descriptions, exchanged once for all studies.
 
-Provides ``ServerFile``, the public file NAME.server that an operator hands to the two others, ``create_identity`` and
-``join_servers``, and ``ServiceIdentity``, which is read when the service starts. The file has the server's addresses
-and its certificate, signed with its key; whoever has compared its fingerprint with the operator has compared all of it.
-Servers know one another by these keys, without an authority; a study's authority admits owners and nobody else.
+``ServerFile`` is the public file NAME.server that an operator gives to the two others; ``create_identity`` and
+``join_servers`` make and exchange them, and ``ServiceIdentity`` is read at the service's start. The file has the
+server's addresses and its certificate, signed with its key, so that comparing the fingerprint with the operator
+verifies all of it. Servers authenticate one another by these keys, without an authority; a study's authority certifies
+owners only.
 
 Secret: ``keys/own.key``, made here with mode 0600. Public: the rest. Source: RFC 5280 through `cryptography`.
 """
@@ -48,7 +49,7 @@ _COMMENT = "# A server of studies, for the operators of the two others. Nothing 
 
 @dataclass(frozen=True, slots=True)
 class ServerFile:
-    """A server: its ``name``, where servers (``mesh``) and owners (``ingest``) reach it, and its ``certificate``."""
+    """A server: its ``name``, addresses for servers (``mesh``) and owners (``ingest``), and its ``certificate``."""
 
     name: str
     mesh: Address
@@ -62,18 +63,18 @@ class ServerFile:
 
     @property
     def pinned(self) -> PinnedKey:
-        """Who it has to be."""
+        """Pinned key of the server."""
         return PinnedKey(self.name, self.key)
 
     def lines(self) -> list[str]:
-        """What it says to people."""
+        """Description for people: name, addresses and fingerprint."""
         return [
             f"{self.name} (mesh {self.mesh}, ingest {self.ingest})",
             *fingerprint_lines(self.key),
         ]
 
     def fields(self) -> dict[str, str]:
-        """What its file has and its signature is of."""
+        """Returns the signed fields of the file."""
         certificate = self.certificate.public_bytes(Encoding.DER)
         return {
             "name": self.name,
@@ -83,7 +84,7 @@ class ServerFile:
         }
 
     def signed(self, key: Ed25519PrivateKey) -> str:
-        """The file's text."""
+        """Returns the file's text."""
         signature = base64.b64encode(key.sign(_message(self.fields()))).decode("ascii")
         lines = {**self.fields(), "signature": signature}
         body = "".join(f'{name} = "{value}"\n' for name, value in lines.items())
@@ -91,7 +92,7 @@ class ServerFile:
 
     @classmethod
     def load(cls, path: Path) -> "ServerFile":
-        """From a file. Raises CertificateError, naming it: damaged, altered, of another version."""
+        """Reads a file. Raises CertificateError, naming it: damaged, altered, or of another version."""
         values = _read_fields(path)
         try:
             certificate = certificate_from_der(_decoded(values["certificate"]))
@@ -160,9 +161,9 @@ def _message(fields: Mapping[str, str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ServiceIdentity:
-    """A service in ``folder``: ``servers`` are the three in the order of their numbers, this one being ``pid``.
+    """Identity of the service in ``folder``: ``servers`` has the three in order of their numbers, ``pid`` is its own.
 
-    One that runs studies of FLAIM alone has no others: ``servers`` is itself.
+    A service for FLAIM studies alone has no peers: ``servers`` has only itself.
     """
 
     folder: Path
@@ -176,18 +177,18 @@ class ServiceIdentity:
 
     @property
     def peers(self) -> tuple[int, ...]:
-        """The numbers of the others."""
+        """Numbers of the other servers."""
         return tuple(pid for pid in range(len(self.servers)) if pid != self.pid)
 
     @property
     def files(self) -> CertificateFiles:
-        """Its certificate and key, and in the place of an authority the certificates of all."""
+        """Own certificate and key; the certificates of all servers stand in for an authority."""
         keys = self.folder / _KEYS
         return CertificateFiles(self.folder / _SERVERS / _KNOWN, keys / "own.crt", keys / "own.key")
 
     @classmethod
     def load(cls, folder: Path) -> "ServiceIdentity":
-        """The one that ``create_identity`` and ``join_servers`` made.
+        """Reads the identity that ``create_identity`` and ``join_servers`` made.
 
         Raises ConfigError, CertificateError, StoreError.
         """
@@ -203,7 +204,7 @@ class ServiceIdentity:
 
 
 def _own_public(folder: Path) -> object:
-    """The public key of the server in ``folder``. Raises ConfigError, CertificateError."""
+    """Returns the public key of the server in ``folder``. Raises ConfigError, CertificateError."""
     path = folder / _KEYS / "own.key"
     if not path.exists():
         raise ConfigError(
@@ -215,9 +216,9 @@ def _own_public(folder: Path) -> object:
 
 
 def create_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> ServerFile:
-    """This server's key and certificate in ``folder``, and its public description; what is there stays.
+    """Makes this server's key and certificate in ``folder``, and its public description; existing files stay.
 
-    Called again with other addresses it makes another description of the same key. Raises CertificateError, StoreError.
+    With other addresses, a further call makes another description of the same key. Raises CertificateError, StoreError.
     """
     check_subject(name)
     if str(mesh) == str(ingest):
@@ -241,9 +242,9 @@ def create_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> 
 
 
 def join_servers(folder: Path, files: Sequence[Path]) -> ServiceIdentity:
-    """Keep the three servers' files, in the order of their numbers; or this one's own alone, for FLAIM.
+    """Stores the files of the three servers in the order of their numbers; or this server's own alone, for FLAIM.
 
-    May be repeated with other addresses of the same servers. Raises CertificateError, ConfigError, StoreError.
+    A repetition with other addresses of the same servers is allowed. Raises CertificateError, ConfigError, StoreError.
     """
     servers = [ServerFile.load(path) for path in files]
     if len(servers) not in (1, 3):

@@ -1,13 +1,9 @@
-"""Kits: for each server and each data owner of a study a folder with what it needs, and nothing that is secret.
+"""Kits: for each server and each data owner of a study a folder with its files, none of them secret.
 
-Provides ``make_kits``. A kit has the configuration and the public certificates, the servers' cards or files, a unit for
-systemd and a compose file that run this server, and a README with its commands. It is made of a list of what is public,
-each thing read as what it is, so that a key that lies in the study's folder by mistake does not get into one. Public:
-all of it.
-
-The README of a kit: what a server's operator, or a data owner, does and types, in order.
-
-Provides ``KitServer``, what a kit is of, ``server_text`` and ``owner_text``. Public: all of it.
+A kit has the configuration and the public certificates, the servers' cards or files, a unit for systemd and a compose
+file that run this server, and a README with the commands of the operator or data owner in order. ``make_kits`` builds
+kits from a list of public files, each of which it parses as its type, so that a key that lies in the study's folder by
+mistake does not get into a kit.
 """
 
 import importlib.resources
@@ -39,10 +35,10 @@ SERVICE_DESCRIPTION = "a server of private synthetic tables"
 
 @dataclass(frozen=True, slots=True)
 class KitServer:
-    """A server ``name`` of a study whose configuration is the file ``file``; ``pid`` is None of FLAIM's, and of silos'.
+    """Server ``name`` of a study with configuration ``file``; ``pid`` is None for a single server (FLAIM, silos).
 
-    ``servers`` are the files that tell `syncret serve` who the servers are, in their order; with none it is `syncret
-    party`, `flaim-server` or `silos-server` that runs this study alone.
+    ``servers`` are the files that `syncret serve` reads to know the servers, in their order. Without them the kit runs
+    `syncret party`, `flaim-server` or `silos-server` for this study alone.
     """
 
     config: Config
@@ -53,7 +49,7 @@ class KitServer:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What runs it, after `syncret`."""
+        """Arguments of `syncret` that run the server."""
         if self.servers:
             return SERVICE_COMMAND
         study, run = f"{HOME}/study/{self.file}", self.folder
@@ -63,12 +59,12 @@ class KitServer:
 
     @property
     def folder(self) -> str:
-        """What it keeps, and where its status is asked for."""
+        """Folder of the server's files, for `syncret status` and `syncret backup`."""
         return HOME if self.servers else f"{HOME}/run"
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where it listens: mesh and ingest, or where FLAIM's clients or silos come."""
+        """Ports at which the server listens: mesh and ingest, or the one for FLAIM's clients or silos."""
         if self.pid is None:
             address = self.config.require_federation().address
             return () if address is None else (address.port,)
@@ -77,7 +73,7 @@ class KitServer:
 
     @property
     def host(self) -> str:
-        """By which others reach it."""
+        """Host name at which others reach the server."""
         if self.pid is None:
             address = self.config.require_federation().address
             return self.name if address is None else address.host
@@ -85,7 +81,7 @@ class KitServer:
 
     @property
     def container_command(self) -> str:
-        """As compose has it: in a container a service listens at all addresses."""
+        """Command in the compose file: in a container a service listens at all addresses."""
         words = list(self.command)
         if self.servers and self.pid is not None:
             mesh, ingest = self.ports
@@ -94,7 +90,7 @@ class KitServer:
 
 
 def server_text(server: KitServer) -> str:
-    """A server's README."""
+    """Returns the README of a server's kit."""
     alone = "the silos' server" if server.config.silos else "FLAIM's server"
     role = alone if server.pid is None else f"server {server.pid}"
     ports = " and ".join(map(str, server.ports))
@@ -147,7 +143,7 @@ def _steps(server: KitServer) -> list[str]:
 
 
 def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
-    """A data owner's README; ``admitted``: its certificate is in the kit."""
+    """Returns the README of a data owner's kit; ``admitted``: the kit includes the owner's certificate."""
     command = "submit" if config.parties else f"{config.federation_section}-client"
     steps = [f"pip install -c constraints.txt .   {_SOURCE}"]
     if not admitted:
@@ -199,7 +195,7 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Kits:
-    """Of which study, what there is by party: the servers' and the owners' files, by name in a kit."""
+    """Kits of a study: the files of each server and data owner, by name within the kit."""
 
     config: Config
     parties: Mapping[str, Files] = field(repr=False)
@@ -208,10 +204,14 @@ class Kits:
 def make_kits(
     config: Path, cards: Sequence[Path], owners: Sequence[str], *, out: Path, zipped: bool
 ) -> list[Path]:
-    """A folder (or a zip) for each server and each data owner of the study in ``config``, below the new folder ``out``.
+    """Writes a folder (or a zip) for each server and data owner of the study in ``config``, below the new ``out``.
 
-    ``cards`` are the servers' cards or, for servers of many studies, the files of `syncret serve init`, in the servers'
-    order; ``owners`` adds to those whom the configuration names. Raises ConfigError, CertificateError, StoreError.
+    Args:
+        config: Path of the study's configuration.
+        cards: Servers' cards or, for servers of many studies, the files of `syncret serve init`, in the servers' order.
+        owners: Data owners in addition to those in the configuration.
+
+    Raises ConfigError, CertificateError, StoreError.
     """
     kits = _kits(config, cards, owners)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
@@ -224,7 +224,7 @@ def make_kits(
 def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
     config = load_config(path)
     check_confirmed(config)
-    # It stands in units and commands.
+    # The name appears in units and commands.
     check_name("the file's name", path.name)
     servers = _server_names(config)
     section = config.silos or config.flaim
@@ -283,7 +283,7 @@ def _server_files(server: KitServer) -> Files:
 
 
 def unit_text(command: Sequence[str], description: str, *, watched: bool) -> bytes:
-    """A systemd unit that runs `syncret` with this ``command``; ``watched``: it says that its event loop turns."""
+    """Returns a systemd unit that runs `syncret` with ``command``; ``watched``: with a watchdog for its event loop."""
     watchdog = "WatchdogSec=60\n" if watched else ""
     return _filled_template(
         "syncret.service", command=" ".join(command), description=description, watchdog=watchdog
@@ -291,9 +291,9 @@ def unit_text(command: Sequence[str], description: str, *, watched: bool) -> byt
 
 
 def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...]]:
-    """The files of the servers, by their places in a kit; and those for `serve`, in their order.
+    """Returns the servers' files by path within a kit, and the names of those for `serve`, in their order.
 
-    Raises CertificateError where one is of nobody in the configuration, or has another key.
+    Raises CertificateError if a file belongs to no server of the configuration, or has another key.
     """
     files: dict[str, bytes] = {}
     names = []
@@ -327,7 +327,7 @@ def _keys(config: Config) -> dict[str, str]:
 
 
 def _certificates(config: Config, names: Sequence[str]) -> Files:
-    """The certificates of ``names`` that are there. Raises CertificateError."""
+    """Returns the existing certificates of ``names``. Raises CertificateError."""
     folder = config.base / CERTIFICATES
     files = {}
     for name in names:
@@ -343,7 +343,7 @@ def _certificates(config: Config, names: Sequence[str]) -> Files:
 
 
 def _public(path: Path) -> bytes:
-    """A file that goes into kits. Raises CertificateError where a private key is in it."""
+    """Returns the content of a public file. Raises CertificateError if it contains a private key."""
     with disk_errors(path, "read"), path.open("rb") as file:
         data = file.read(_MAX_BYTES)
     if _PRIVATE in data:
@@ -371,6 +371,6 @@ def _write(out: Path, name: str, files: Files, *, zipped: bool) -> Path:
     path = out / f"{name}.zip"
     with disk_errors(path), zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
         for target, data in files.items():
-            # The same kits make the same bytes.
+            # A fixed timestamp: the same kits make the same bytes.
             archive.writestr(zipfile.ZipInfo(f"{name}/{target}"), data)
     return path

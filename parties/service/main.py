@@ -1,6 +1,6 @@
-"""`syncret serve` from its folder and options to its end: lock, database, ports, operator's socket.
+"""Process of `syncret serve`: lock of its folder, database, ports and the operator's socket.
 
-Provides ``serve_studies``. Public: everything.
+All values here are public.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ _WORKER_THREADS = 6
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How a service runs: ``limit`` studies at once, its ``database``, the ``register`` of what it released.
+    """Options of a service: ``limit`` of studies at once, ``database``, and the release registry's path ``register``.
 
-    ``mesh`` and ``ingest`` are addresses of this host to listen at, if not those that the others were given.
+    ``mesh`` and ``ingest`` are addresses of this host to listen at, if they differ from the public ones.
     """
 
     database: URL
@@ -56,7 +56,7 @@ class ServeOptions:
 async def serve_studies(
     identity: ServiceIdentity, options: ServeOptions, progress: Progress
 ) -> None:
-    """Run the service of ``identity`` until it is cancelled; studies end with it and go on at its next start.
+    """Runs the service of ``identity`` until it is cancelled; its studies stop with it and continue at its next start.
 
     Raises ConfigError, CertificateError, StoreError.
     """
@@ -79,20 +79,20 @@ async def serve_studies(
                 f"{own.name} serves studies: servers at {options.mesh or own.mesh}, owners at "
                 f"{options.ingest or own.ingest}; {len(service.studies)} known, {len(service.workers)} running",
             )
-            # What is there now stays; the service collects what its studies leave, one by one.
+            # Objects that exist now stay; later collections handle only what studies leave.
             gc.collect()
             gc.freeze()
             await service.run()
 
 
 def _thread_pool() -> ThreadPoolExecutor:
-    """Those that work beside the loop: all of them from the start, however many are at work at once."""
+    """Returns the pool of worker threads, all started at once, so that their number does not depend on the load."""
     pool, here = ThreadPoolExecutor(_WORKER_THREADS, "service"), threading.Barrier(_WORKER_THREADS)
     try:
         for _ in range(_WORKER_THREADS):
             pool.submit(here.wait)
     except RuntimeError:
-        here.abort()  # This system has no more threads: those that wait for them would wait for ever.
+        here.abort()  # The system has no more threads: those that have started would wait for ever.
         raise
     return pool
 
@@ -102,7 +102,7 @@ def _rejected(reason: str, text: str, **fields: FieldValue) -> None:
 
 
 def _check_valid(identity: ServiceIdentity) -> None:
-    """Raises ConfigError where the certificate that the others know has expired."""
+    """Raises ConfigError if a certificate that the servers know has expired."""
     expires = load_certificate(identity.files.cert, "certificate").not_valid_after_utc
     for server in identity.servers:
         expires = min(expires, server.certificate.not_valid_after_utc)
@@ -117,7 +117,7 @@ def _check_valid(identity: ServiceIdentity) -> None:
 
 @contextlib.contextmanager
 def _folder_lock(folder: Path) -> Iterator[None]:
-    """The folder is this process's. Raises StoreError where it is another's."""
+    """Locks the folder for this process. Raises StoreError if another process has the lock."""
     with disk_errors(folder, "opened"):
         lock = open_private(folder / "lock")
     with lock:
@@ -131,11 +131,11 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _admin_listening(service: Service, folder: Path) -> AsyncIterator[None]:
-    """The operator's socket, and the HTTPS port that the settings ask for, while the block runs."""
+    """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
     path, admin = folder / SOCKET_NAME, load_settings(folder).admin
     app = service_application(service, admin.fingerprints, _rejected, readers=admin.reading)
     if admin.address is not None:
-        # Templates take a while to import, and most services are looked at by their sockets.
+        # Local import: templates take a while to import, and most services are used by their sockets.
         from parties.service.console.gate import Gate
         from parties.service.console.pages import add_console
         from parties.service.console.upstream import ServiceUpstream

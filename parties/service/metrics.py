@@ -1,8 +1,8 @@
-"""Status documents as Prometheus metrics: of one server, or of all studies that a service runs.
+"""Prometheus metrics from status documents: of one server, or of all studies that a service runs.
 
-Provides ``render``. Everything is made of the statuses (parties/README.md, Status), so that whoever has those, asked
-from processes of their own, has the metrics of all of them; counters begin anew with each process, as Prometheus
-expects. Public: all of it. Source: https://prometheus.io/docs/practices/naming/.
+Statuses (parties/README.md, Status) are the only input, so that a service can produce the metrics of other processes
+from theirs. Counters begin anew with each process, as Prometheus expects. All values here are public. Source:
+https://prometheus.io/docs/practices/naming/.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ _BASE = ("study", "party")
 def render(
     statuses: Sequence[Status], accept: str = "", *, own: Status | None = None
 ) -> tuple[bytes, str]:
-    """The metrics of all ``statuses``, and their content type: the format is one that the header ``accept`` allows.
+    """Returns the metrics of all ``statuses`` and their content type, in a format that the header ``accept`` allows.
 
-    ``own`` is the status of the service that runs them, where one does.
+    ``own`` is the status of the service, if a service runs the studies.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_StatusCollector(statuses))
@@ -37,7 +37,7 @@ def render(
 
 
 class _StatusCollector(Collector):
-    """Families of metrics, each with the samples of every status."""
+    """Collector of all metric families, with samples of every status."""
 
     def __init__(self, statuses: Sequence[Status]) -> None:
         self._statuses = statuses
@@ -63,7 +63,7 @@ def _studies(statuses: Sequence[Status]) -> Metric:
 
 
 class _ServiceCollector(Collector):
-    """Of a service: its studies by state and how often they were started again, the two others, its ports."""
+    """Collector for a service: its studies by state and their restarts, the two others, its ports."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -109,7 +109,7 @@ class _ServiceCollector(Collector):
 
 
 def _clocks(status: Status) -> Iterator[Metric]:
-    """How far the others' clocks are from this one's, and this one's from the middle one of three."""
+    """Yields the offsets of the others' clocks from this one, and of this one from the median of three."""
     text = "Seconds by which the other server's clock is ahead of this one's."
     offsets = GaugeMetricFamily(
         "syncret_service_peer_clock_offset_seconds", text, labels=["party", "peer"]
@@ -126,7 +126,7 @@ def _clocks(status: Status) -> Iterator[Metric]:
 
 
 def _waits(status: Status) -> Metric:
-    """What studies wait for, and at which server."""
+    """Returns the conditions that studies wait for, by server."""
     text = "1 for what a study waits for at a server, by that server's own account."
     labels = [*_BASE, "server", "cause"]
     family = GaugeMetricFamily("syncret_study_waits", text, labels=labels)
@@ -138,7 +138,7 @@ def _waits(status: Status) -> Metric:
 
 
 def _restarts(status: Status) -> Metric:
-    """Of the studies whose processes the service runs."""
+    """Returns the number of restarts of each study that runs."""
     text = "How often the service has started the study's process again."
     family = CounterMetricFamily("syncret_study_restarts", text, labels=_BASE)
     counts: Counter[str] = Counter()
@@ -194,7 +194,7 @@ def _owners(owners: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], flo
 
 
 def _families() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
-    """Empty families by name, a counter's without its suffix _total."""
+    """Returns empty families by name; counter names are without the suffix _total."""
     gauges = {
         "syncret_phase": ("1 for the phase that the server is in.", ("phase",)),
         "syncret_round_done": ("The last round that is over; the first measurements are 0.", ()),

@@ -1,9 +1,8 @@
-"""What keeps a study or a server back, in words: "beta: its disk is full".
+"""Obstacles of studies and servers in words, such as "beta: its disk is full".
 
-Provides ``ServerWait``, what one server waits for, ``waits``, those of a study, ``troubles``, those of the servers
-themselves, and ``waits_text``, both as one text. The words are this server's own: others say codes
-(`parties.observability.failure_causes`). What a server says of itself is shown beside its name and changes nothing
-here. Public: everything.
+``waits`` lists the obstacles of a study by server, ``troubles`` those of the servers themselves, and ``waits_text``
+formats them. The words are this server's own: other servers send codes (`parties.observability.failure_causes`). A
+server's statement about itself is shown with its name and has no effect here. All values here are public.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ CAUSE_TEXTS: Mapping[Cause, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerWait:
-    """What the server ``name`` waits for: a ``cause``, its ``detail``, and both in words."""
+    """Obstacle of the server ``name``: a ``cause``, its ``detail``, and both in words."""
 
     name: str
     cause: Cause
@@ -47,7 +46,7 @@ class ServerWait:
     text: str
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {
             "name": self.name,
             "cause": self.cause.value,
@@ -59,7 +58,7 @@ class ServerWait:
 def waits(
     names: Sequence[str], obstacles: Mapping[int, Obstacle | None], clocks: Clocks
 ) -> list[ServerWait]:
-    """What each server waits for; those that only miss others are left out while one of these says why."""
+    """Returns the obstacle of each server, without servers that only miss others if another server reports a cause."""
     found = {pid: item for pid, item in obstacles.items() if item is not None}
     own = {pid: item for pid, item in found.items() if item.cause is not Cause.NETWORK}
     return [
@@ -69,7 +68,7 @@ def waits(
 
 
 def obstacle_text(pid: int, obstacle: Obstacle, names: Sequence[str], clocks: Clocks) -> str:
-    """An obstacle of server ``pid`` in words."""
+    """Returns an obstacle of server ``pid`` in words."""
     cause, detail = obstacle.cause, obstacle.detail
     if cause in (Cause.CLOCK, Cause.EXPIRED, Cause.TOO_FEW) and pid in clocks.off:
         return clock_text(clocks.off[pid])
@@ -81,14 +80,14 @@ def obstacle_text(pid: int, obstacle: Obstacle, names: Sequence[str], clocks: Cl
 
 
 def clock_text(seconds: float) -> str:
-    """A clock that is off, by the two others'."""
+    """Returns the text for a clock that is off by the two others' clocks; ``seconds`` is the offset."""
     return f"its clock is {off_text(seconds)}, by the two others'"
 
 
 def troubles(
     names: Sequence[str], obstacles: Mapping[int, Obstacle | None], clocks: Clocks
 ) -> list[str]:
-    """What is wrong with the servers themselves, beside any study: a sentence each."""
+    """Returns the problems of the servers themselves, independent of any study, a sentence each."""
     texts = [f"{names[pid]}: {clock_text(seconds)}" for pid, seconds in sorted(clocks.off.items())]
     if clocks.disagree:
         texts.append("the clocks of all three servers differ: no two of them agree")
@@ -96,5 +95,5 @@ def troubles(
 
 
 def waits_text(*found: ServerWait) -> str:
-    """One text of all."""
+    """Returns all obstacles as one text."""
     return "; ".join(f"{wait.name}: {wait.text}" for wait in found)

@@ -1,7 +1,7 @@
-"""What a server's folder says of its run while no process holds it: the last that was durable.
+"""Status of a server's run from its folder, while no process holds it: the last durable state.
 
-Provides ``offline_status``, a status document (parties/README.md, Status) made from the transcript's first and last
-records and the store, which are read and not changed. Public: all that it shows.
+``offline_status`` builds a status document (parties/README.md, Status) from the transcript's first and last records
+and the store, which it reads without changes. All values it shows are public.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ from parties.storage.files import disk_errors
 from protocols.transcript import END
 
 _TAIL_BYTES = 1 << 16
-"""Bytes at the end of a transcript in which its last record is looked for."""
+"""Number of bytes at the end of a transcript that are searched for its last record."""
 _LONGEST_HEADER = 1 << 26
 _LATEST = 253_402_300_800
 
 
 def offline_status(folder: Path) -> dict[str, object]:
-    """The status of the server that ran in ``folder``. Raises StoreError where none did, or it cannot be read."""
+    """Returns the status of the server that ran in ``folder``. Raises StoreError if none did, or on bad files."""
     path = folder / TRANSCRIPT
     if (when := removed_at(folder, TRANSCRIPTS)) is not None:
         raise StoreError(
@@ -86,7 +86,7 @@ def _fill(board: RunStatus, folder: Path, rows: Rows, header: dict[str, Any]) ->
 
 
 def _about(header: dict[str, Any], path: Path) -> RunInfo:
-    """What the transcript's header says. Raises StoreError where it is none of ours."""
+    """Returns the run's information from the transcript's header. Raises StoreError for a header of unknown form."""
     try:
         config, pid = header["config"], header.get("party")
         run, clients = config["run"], config["clients"]
@@ -112,7 +112,7 @@ def _about(header: dict[str, Any], path: Path) -> RunInfo:
 
 
 def _sums(config: dict[str, Any]) -> int:
-    """How many sums a run between silos takes, at most: what it has for rounds. Raises ConfigError."""
+    """Returns the maximum number of sums of a run between silos, which stand for its rounds. Raises ConfigError."""
     return plan_of(config_from_dict(config, source="the transcript", base=Path())).sums
 
 
@@ -129,7 +129,7 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def _is_time(value: object) -> bool:
-    """Whether these are seconds since the epoch, up to the year 9999."""
+    """Returns true for seconds since the epoch, up to the year 9999."""
     return isinstance(value, int | float) and 0 <= value < _LATEST
 
 
@@ -138,7 +138,7 @@ def _unknown(path: Path) -> StoreError:
 
 
 def _last_seal(path: Path) -> str | None:
-    """Why the last seal was made, if it is the last record: else the process was killed."""
+    """Returns the reason of the last seal if the seal is the last record; None means that the process was killed."""
     with disk_errors(path, "read"), path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         lines = file.read().splitlines()
@@ -151,7 +151,7 @@ def _last_seal(path: Path) -> str | None:
 
 @contextlib.contextmanager
 def _rows(path: Path) -> Iterator[Rows]:
-    """What answers queries of a database, which is not changed. Raises StoreError."""
+    """Yields a function for queries of a database, opened read-only. Raises StoreError."""
     if not path.exists():
         raise StoreError(path, "is missing; expected the store of the server that ran here")
     with disk_errors(path, "read"):

@@ -1,9 +1,9 @@
-"""What a service says of itself and its studies to the two others, who read it every second.
+"""State of a service and its studies, which the two others read every second, and its JSON form.
 
-Provides ``StudySnapshot``, ``PeerState`` and the form that it travels in. Nothing is asked of another server and
-nothing promised: each says what holds for it, and concludes from what the others say (`parties.service.reconcile`). So
-nothing is lost with a message, and a server that was away reads what it has missed. Public: all of it. What is read
-comes from a server whose key is pinned, which may be at fault all the same: sizes are bounded, words are from a list.
+No server sends requests or promises: each publishes its own state, and decides from the states of the others
+(`parties.service.reconcile`). A lost message therefore has no effect, and a server that was away catches up by reading.
+All values here are public. A state comes from a server with a pinned key, which may still be faulty: sizes are
+bounded, and words are from a list.
 """
 
 import math
@@ -18,7 +18,7 @@ from parties.observability.failure_causes import Obstacle, obstacle_of
 from parties.service.studies import StudyState
 
 EXCHANGE_VERSION = 2
-"""Of the form of statements; raised whenever it changes."""
+"""Version of the form of `PeerState`; raised with every change."""
 MAX_PEER_STATE_BYTES = 1 << 22
 MAX_STUDIES = 5_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -28,14 +28,14 @@ _MAX_TIME = float(1 << 40)
 
 
 class BadPeerState(PartyError):
-    """A server said what no server of this version says."""
+    """Another server sent a state that no server of this version sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudySnapshot:
-    """A study at one server. ``calls``: its process waits for the others', also of those who are done.
+    """State of a study at one server. ``calls``: its process waits for the others' processes, finished ones included.
 
-    ``obstacle`` is what its process failed for last, while that is not over. It is shown, and nothing follows from it.
+    ``obstacle`` is the last failure of its process, while it persists. It is for display only.
     """
 
     state: StudyState
@@ -46,7 +46,7 @@ class StudySnapshot:
     obstacle: Obstacle | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {
             "state": self.state.value,
             "turn": self.turn,
@@ -58,7 +58,7 @@ class StudySnapshot:
 
     @classmethod
     def from_dict(cls, document: object) -> "StudySnapshot":
-        """Raises BadStatement."""
+        """Parses the JSON form. Raises BadPeerState."""
         match document:
             case {
                 "state": str() as state,
@@ -76,11 +76,13 @@ class StudySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PeerState:
-    """A server's: how many studies it runs at once (``limit``), how many of its own (``busy``), and all ``studies``.
+    """State of a server: maximum of studies at once (``limit``), running FLAIM studies (``busy``), all ``studies``.
 
-    ``refused`` has the reasons for which it does not take studies that another one proposed. ``order`` are the starts
-    that server 0 has decided on, by study: a turn. ``time`` is its clock's, in seconds since the epoch; ``obstacle`` is
-    why the service itself gets on with nothing, such as its database's disk.
+    Attributes:
+        refused: Reasons for not accepting studies that another server proposed, by digest.
+        order: Turns of the starts that server 0 has decided on, by digest.
+        time: Time of its clock, in seconds since the epoch.
+        obstacle: Failure that blocks the service itself, such as its database's disk.
     """
 
     name: str
@@ -94,7 +96,7 @@ class PeerState:
     obstacle: Obstacle | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {
             "exchange": EXCHANGE_VERSION,
             "program": self.program,
@@ -110,7 +112,7 @@ class PeerState:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, object]) -> "PeerState":
-        """Raises BadStatement; the version is looked at before anything else."""
+        """Parses the JSON form; checks the version first. Raises BadPeerState."""
         version, program = (
             document.get("exchange"),
             printable(document.get("program", "unknown"), 80),
@@ -148,7 +150,7 @@ class PeerState:
 
 
 def printable(text: object, length: int = 400) -> str:
-    """What another server said, to be shown to people."""
+    """Returns text of another server for display: at most ``length`` characters, unprintable ones replaced."""
     shown = " ".join(str(text).split())[:length]
     return "".join(letter if letter.isprintable() else "?" for letter in shown)
 
@@ -164,7 +166,7 @@ def _obstacle_dict(obstacle: Obstacle | None) -> dict[str, object] | None:
 
 
 def _obstacle(document: Mapping[str, object] | None) -> Obstacle | None:
-    """What another server names: a code of this version's, or one that it does not know, and a number."""
+    """Returns the obstacle in another server's state: a code, which may be unknown to this version, and a number."""
     return None if document is None else obstacle_of(document.get("cause"), document.get("detail"))
 
 

@@ -1,11 +1,11 @@
-"""How services talk: over TLS at the mesh port, by a name of its own, each with the key that the others were given.
+"""Exchange of states between services: over TLS at the mesh port, under an SNI name of its own, with pinned keys.
 
-    GET  /v1/statement          what this server says of itself (`parties.service.peer_state`)
-    GET  /v1/studies/{digest}   a study that it has: configuration and certificates
+    GET  /v1/statement          this server's state (`parties.service.peer_state`)
+    GET  /v1/studies/{digest}   a study of this server: configuration and certificates
     POST /v1/cards              a new card of this server for a study: {"card": text}
 
-Provides ``PeerServer``, this server's end, and ``Peer``, the way to another one's. Secret: nothing. Public: to the two
-others what is asked for; to the network that they talk.
+``PeerServer`` is this server's end, and ``Peer`` the client for another server. Nothing here is secret. The two others
+see the answers; the network sees that the servers talk.
 """
 
 import asyncio
@@ -29,31 +29,31 @@ from parties.service.peer_state import MAX_PEER_STATE_BYTES, BadPeerState, PeerS
 logger = logging.getLogger("syncret.exchange")
 
 SERVICE_SNI = "service.syncret.invalid"
-"""What a service asks for (SNI) that dials another one."""
+"""SNI name by which a service dials another one."""
 PEER_STATE_TTL_S = 10.0
-"""How long what a server has said counts."""
+"""Time for which a server's state is valid, in seconds."""
 _HANDSHAKE_S = 5.0
 _MAX_HANDSHAKES = 64
 _REQUEST_TIMEOUT_S = 4.0
 _REPEAT_S = 60.0
-"""How often the same trouble with a server is said again."""
+"""Minimum interval between log lines about the same problem of a server, in seconds."""
 
 
 class PeerRequestHandler(Protocol):
-    """What the others are told."""
+    """Source of the answers to the other servers."""
 
     def statement(self) -> PeerState:
-        """Of this server now."""
+        """Returns this server's current state."""
 
     async def proposal(self, digest: str) -> Mapping[str, object] | None:
-        """A study's configuration and certificates, if it is here. Raises StoreError."""
+        """Returns the configuration and certificates of a study, or None if it is unknown. Raises StoreError."""
 
     async def new_card(self, kind: str) -> str:
-        """A card for a study. Raises PartyError."""
+        """Returns a new card for a study. Raises PartyError."""
 
 
 class PeerServer:
-    """This server's end; ``take`` is given connections that ask for it."""
+    """HTTPS endpoint for the other servers; ``take`` accepts connections that the SNI router passes on."""
 
     def __init__(self, identity: ServiceIdentity, answering: PeerRequestHandler) -> None:
         self._identity = identity
@@ -64,7 +64,7 @@ class PeerServer:
         self.take = self._inlet.put
 
     async def start(self) -> None:
-        """Raises CertificateError."""
+        """Starts the endpoint. Raises CertificateError."""
         context, _ = tls.pinned_peer_contexts(self._identity.files, [])
         app = web.Application(client_max_size=MAX_PEER_STATE_BYTES)
         app.add_routes(
@@ -84,7 +84,7 @@ class PeerServer:
         )
 
     async def close(self) -> None:
-        """End it and its connections."""
+        """Closes the endpoint and its connections."""
         if self._handed is not None:
             self._handed.close()
             await self._handed.wait_closed()
@@ -94,7 +94,7 @@ class PeerServer:
     def _guarded(
         self, handler: Callable[[web.Request], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """For the two others alone; errors as JSON."""
+        """Restricts a handler to the two others, and answers errors as JSON."""
 
         async def guarded(request: web.Request) -> web.Response:
             transport = request.transport
@@ -130,13 +130,13 @@ def _refusal(status: int, what: str) -> web.Response:
 
 
 class PeerUnavailable(PartyError):
-    """Another server cannot be reached, or is not well."""
+    """Another server is unreachable or answers with an error."""
 
 
 class Peer:
-    """Another server, and what it said last. ``problem`` is why it is not heard, or "" where it is.
+    """Client for another server, with its last state. ``problem`` is the last error, or "" if it answers.
 
-    ``clock`` is how far its clock is from this host's, by what it said last.
+    ``clock`` is the offset of its clock from this host's, by its last state.
     """
 
     def __init__(self, identity: ServiceIdentity, pid: int) -> None:
@@ -154,18 +154,18 @@ class Peer:
 
     @property
     def statement(self) -> PeerState | None:
-        """What it says, if that is fresh."""
+        """Last state of the server, None if it has expired."""
         if self.seen_at is None or time.monotonic() - self.seen_at > PEER_STATE_TTL_S:
             return None
         return self._state
 
     @property
     def clock(self) -> ClockReading | None:
-        """How far its clock is from this host's, if that is fresh."""
+        """Offset of the server's clock from this host's, None if the state has expired."""
         return None if self.statement is None else self._clock
 
     async def listen(self) -> None:
-        """Ask for its statement; trouble is kept as ``problem`` and said."""
+        """Requests the server's state; an error becomes ``problem`` and is logged."""
         started, asked_at = time.monotonic(), time.time()
         try:
             self._state = PeerState.from_dict(await self._request("GET", "/v1/statement"))
@@ -181,15 +181,15 @@ class Peer:
         self._log_problem()
 
     async def study(self, digest: str) -> Mapping[str, object]:
-        """A study that it has. Raises PeerAway."""
+        """Fetches a study from the server. Raises PeerUnavailable."""
         return await self._request("GET", f"/v1/studies/{digest}")
 
     async def new_card(self) -> str:
-        """A card of its for a study. Raises PeerAway."""
+        """Fetches a new card of the server for a study. Raises PeerUnavailable."""
         return str((await self._request("POST", "/v1/cards")).get("card", ""))
 
     async def close(self) -> None:
-        """End the connection."""
+        """Closes the connection."""
         if self._session is not None:
             await self._session.close()
 
@@ -203,7 +203,7 @@ class Peer:
             self._said, self._said_at = self.problem, time.monotonic()
 
     async def _request(self, method: str, path: str) -> Mapping[str, object]:
-        """Raises PeerAway."""
+        """Sends a request and returns the JSON answer. Raises PeerUnavailable."""
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S)
             connector = aiohttp.TCPConnector(ssl=self._context, limit=2)
@@ -236,7 +236,7 @@ class Peer:
 
 
 async def _read_rest(response: aiohttp.ClientResponse, data: bytes) -> bytes:
-    """All of an answer. Raises ValueError where it is too large."""
+    """Returns the complete body of an answer. Raises ValueError if it is too large."""
     while chunk := await response.content.read(MAX_PEER_STATE_BYTES - len(data) + 1):
         data += chunk
         if len(data) > MAX_PEER_STATE_BYTES:
@@ -258,5 +258,5 @@ def _reason(error: Exception) -> str:
 
 
 async def poll_peers(peers: Mapping[int, Peer]) -> None:
-    """Ask all of them, side by side."""
+    """Requests the states of all peers concurrently."""
     await asyncio.gather(*(peer.listen() for peer in peers.values()))

@@ -1,4 +1,4 @@
-"""This process as the system sees it: its number and its memory. Public: everything."""
+"""Process id and memory of this process, for its status. All values here are public."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ _STATM = Path("/proc/self/statm")
 
 
 def process_dict() -> dict[str, object]:
-    """The part ``process`` of a status: memory in bytes; ``memory_bytes`` is None where the system does not say."""
+    """Returns the part ``process`` of a status, memory in bytes; ``memory_bytes`` is None if it is unknown."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "pid": os.getpid(),
         "memory_bytes": _resident(),
-        # Kibibytes, but on macOS.
+        # Kibibytes, except on macOS, where it is bytes.
         "peak_bytes": peak if sys.platform == "darwin" else peak * 1024,
     }
 

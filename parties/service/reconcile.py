@@ -1,9 +1,9 @@
-"""What a service concludes from its own studies and from what the two others say of theirs: pure, without I/O.
+"""Scheduler of a service: pure functions from its own studies and the states of the two others to actions.
 
-Provides ``ObservedState``, what is known at a moment, and ``reconcile``, the acts that follow. All three approve, then
-server 0 decides on the order: it gives a study its turn when all three have a place for one more, and the others start
-what has a turn. So no two servers wait for one another with different studies. A server that is away holds up what is
-not started, which could not run without it anyway. Public: everything.
+``reconcile`` returns the actions that follow from an ``ObservedState``. All three servers approve a study; then server
+0 decides on the order: it gives a study its turn when all three have capacity for one more, and the others start the
+studies that have a turn. So no two servers wait for one another with different studies. A server that is away delays
+only studies that have not started, and those could not run without it. All values here are public.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from parties.service.peer_state import PeerState, StudySnapshot
 from parties.service.studies import ACTIVE, ENDED, FLAIM, NOT_STARTED, StudyRecord, StudyState
 
 _MAX_FETCHES = 4
-"""Studies that are fetched before anything else is looked at again."""
+"""Maximum number of studies fetched in one step."""
 _MAX_TURN_GAP = 1_000_000
-"""A study that another server says to have been started so much later than all others has no turn: it lies."""
+"""Maximum gap between turns: a server that claims a later one for a study is lying, and the study gets no turn."""
 _APPROVED_AGAIN = "it has failed there, and was approved again"
 ORDERING_SERVER = 0
-"""The server that decides on the order."""
+"""Number of the server that decides on the order."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchStudy:
-    """A study that server ``pid`` has, and this one not."""
+    """Fetch a study that server ``pid`` has and this one has not."""
 
     digest: str
     pid: int
@@ -32,7 +32,7 @@ class FetchStudy:
 
 @dataclass(frozen=True, slots=True)
 class RecordApproval:
-    """Another server has approved it."""
+    """Record the approval by another server."""
 
     digest: str
     server: str
@@ -40,14 +40,14 @@ class RecordApproval:
 
 @dataclass(frozen=True, slots=True)
 class QueueStudy:
-    """All have approved it."""
+    """Queue a study that all servers have approved."""
 
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class StartStudy:
-    """It has its turn."""
+    """Start a study that has its turn."""
 
     digest: str
     turn: int
@@ -55,7 +55,7 @@ class StartStudy:
 
 @dataclass(frozen=True, slots=True)
 class EndStudy:
-    """It has ended at another server, and so here."""
+    """End a study that has ended at another server."""
 
     digest: str
     state: StudyState
@@ -65,7 +65,7 @@ class EndStudy:
 
 @dataclass(frozen=True, slots=True)
 class RerunStudy:
-    """It is finished here, and another server needs the others once more to finish it."""
+    """Run a study again that is finished here, since another server needs its peers to finish."""
 
     digest: str
 
@@ -75,10 +75,12 @@ Action: TypeAlias = FetchStudy | RecordApproval | QueueStudy | StartStudy | EndS
 
 @dataclass(frozen=True, slots=True)
 class ObservedState:
-    """What server ``pid`` of ``names`` knows: its ``studies``, how many it runs at once, what the others say now.
+    """State that server ``pid`` of ``names`` observes: its ``studies``, its ``limit``, and the states of the others.
 
-    ``heard`` has only statements that are fresh; ``refused`` are studies that were looked at and not taken;
-    ``rerunning`` are finished ones whose process runs once more.
+    Attributes:
+        heard: Unexpired states of the others.
+        refused: Studies that were checked and not accepted.
+        rerunning: Finished studies whose process runs once more.
     """
 
     pid: int
@@ -91,12 +93,12 @@ class ObservedState:
 
     @property
     def busy(self) -> int:
-        """Studies of FLAIM that run here, which the others know nothing of."""
+        """Number of FLAIM studies that run here, which are unknown to the others."""
         return sum(s.kind == FLAIM and s.state in ACTIVE for s in self.studies.values())
 
     @property
     def order(self) -> dict[str, int]:
-        """The turns that this server has decided on."""
+        """Turns that this server has decided on, by digest."""
         if self.pid != ORDERING_SERVER:
             return {}
         return {
@@ -106,16 +108,16 @@ class ObservedState:
         }
 
     def needs(self, study: StudyRecord) -> set[str]:
-        """Whose approval a study needs."""
+        """Returns the names of the servers that have to approve the study."""
         return {self.names[self.pid]} if study.kind == FLAIM else set(self.names)
 
 
 def reconcile(view: ObservedState) -> list[Action]:
-    """What is to be done now, in this order; the next view shows what follows from it."""
+    """Returns the actions due now, in order; the next observed state includes their effects."""
     acts: list[Action] = list(_fetch_unknown(view))
     decided = view.heard.get(ORDERING_SERVER)
     order = decided.order if decided else {}
-    # What has its turn earlier starts earlier, also where this server hears of both at once.
+    # An earlier turn starts earlier, also if this server learns of both at once.
     for study in sorted(view.studies.values(), key=lambda study: order.get(study.digest, 0)):
         acts += _approvals(view, study)
         acts += _follow_peers(view, study)
@@ -144,7 +146,7 @@ def _approvals(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
 
 
 def _follow_peers(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
-    """What follows for a study, one act at the most."""
+    """Yields the action that follows for a study, at most one."""
     if study.state is StudyState.APPROVED and view.needs(study) <= study.approvals:
         yield QueueStudy(study.digest)
         return
@@ -157,7 +159,7 @@ def _follow_peers(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
             yield EndStudy(study.digest, StudyState.FAILED, snapshot.reason, view.names[pid])
             return
         if snapshot.state in NOT_STARTED and study.state in ACTIVE and same:
-            # It waits for the next turn: this one's end was not heard before the operators there approved it again.
+            # The study waits for its next turn: its operators approved it again before the end of this turn was known.
             yield EndStudy(study.digest, StudyState.FAILED, _APPROVED_AGAIN, view.names[pid])
             return
         done = study.state is StudyState.FINISHED and study.digest not in view.rerunning
@@ -171,7 +173,7 @@ def _follow_peers(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
 
 
 def _local_starts(view: ObservedState) -> Iterator[Action]:
-    """Of FLAIM's studies, which wait for a place at this server alone."""
+    """Yields starts of FLAIM studies, which wait for capacity at this server only."""
     running = sum(study.state in ACTIVE for study in view.studies.values())
     for study in _queued(view):
         if study.kind == FLAIM and running < view.limit:
@@ -180,7 +182,7 @@ def _local_starts(view: ObservedState) -> Iterator[Action]:
 
 
 def _ordered_starts(view: ObservedState) -> Iterator[Action]:
-    """The decisions of server 0."""
+    """Yields the starts that server 0 decides on."""
     if len(view.heard) < len(view.names) - 1:
         return
     others = list(view.heard.values())
@@ -194,7 +196,7 @@ def _ordered_starts(view: ObservedState) -> Iterator[Action]:
         if study.kind == FLAIM or len(running) >= capacity:
             continue
         if all(snapshot and snapshot.state is StudyState.QUEUED for snapshot in ready):
-            # Each of the others starts what has a later turn than it knows of that study.
+            # Each of the others starts a study only with a turn that is later than its own record of it.
             turn = 1 + max(last, *(snapshot.turn or 0 for snapshot in ready if snapshot))
             if turn > last + _MAX_TURN_GAP:
                 continue
@@ -204,9 +206,9 @@ def _ordered_starts(view: ObservedState) -> Iterator[Action]:
 
 
 def _last_turn(view: ObservedState, others: Sequence[PeerState]) -> int:
-    """The last turn that this server knows, or (its disk may be lost) that both others do.
+    """Returns the last turn that this server knows, or, in case its disk was lost, that both others know.
 
-    One other's word is not enough: it could use up all numbers, and no study would have a turn ever again.
+    One other server's claim is not enough: it could use up all numbers, after which no study would have a turn.
     """
     own = max((study.turn or 0 for study in view.studies.values()), default=0)
     peer_turns = [max((s.turn or 0 for s in item.studies.values()), default=0) for item in others]

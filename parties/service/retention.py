@@ -1,10 +1,10 @@
-"""What runs that have ended leave behind goes after a time that their server chooses: transcripts, results.
+"""Retention of ended runs: transcripts and results are deleted after a time that their server chooses.
 
-Provides ``sweep``, ``retention_task`` for a service, and ``RemovedFiles``. The age of a run counts from its end; a run
-that has not ended loses nothing here. The ledger, the register and result.json stay for good: they say what was
-released and spent. What was removed, and when, stands in removed.json in the run's folder, with the SHA-256 of the
-transcript that was there: another copy of it can be told from a forged one. Public: all of it, but for recordings
-(`parties.mpc.replay.log`), which go with the transcripts.
+The age of a run counts from its end; a run that has not ended loses nothing here. The ledger, the release registry and
+result.json stay for good: they record what was released and spent. The file removed.json in the run's folder records
+what was removed and when, with the SHA-256 of the removed transcript, which distinguishes a true copy of it from a
+forged one. All values here are public, except recordings (`parties.mpc.replay.log`), which are deleted with the
+transcripts.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RemovedFiles:
-    """Of the run in ``folder``, which ended at ``ended`` (ISO 8601, UTC), the files or folders ``names`` have gone."""
+    """Removed files or folders ``names`` of the run in ``folder``, which ended at ``ended`` (ISO 8601, UTC)."""
 
     folder: str
     ended: str
@@ -59,9 +59,9 @@ class RemovedFiles:
 def sweep(
     folder: Path, keep: KeepSection, *, now: float | None = None, dry: bool = False
 ) -> tuple[RemovedFiles, ...]:
-    """Remove what is older than ``keep`` says, of the run in ``folder`` or of all runs below it.
+    """Removes the files older than ``keep`` allows, of the run in ``folder`` or of all runs below it.
 
-    ``now`` is in seconds since the epoch; a ``dry`` one removes nothing. Raises StoreError.
+    ``now`` is in seconds since the epoch; a ``dry`` sweep removes nothing. Raises StoreError.
     """
     moment = time.time() if now is None else now
     days = {TRANSCRIPTS: keep.transcripts_days, RESULTS: keep.results_days}
@@ -80,9 +80,9 @@ def sweep(
 
 @contextlib.asynccontextmanager
 async def retention_task(folder: Path) -> AsyncIterator[None]:
-    """Sweep once a day within, by the settings of the server in ``folder``, which are read anew each time.
+    """Sweeps once a day while the block runs, by the server's settings in ``folder``, which are read anew each time.
 
-    Raises ConfigError, StoreError where they cannot be used at the start; later that is a warning.
+    Raises ConfigError, StoreError if the settings are unusable at the start; later the error is logged as a warning.
     """
     load_settings(folder)
 
@@ -106,13 +106,13 @@ async def retention_task(folder: Path) -> AsyncIterator[None]:
 
 
 def removed_at(run: Path, what: str) -> str | None:
-    """When the transcripts or results of a run were removed, None where they were not. Raises StoreError."""
+    """Returns the time at which the transcripts or results of a run were removed, or None. Raises StoreError."""
     note = _note(run).get(what)
     return str(note["at"]) if isinstance(note, dict) else None
 
 
 def _remove(run: Path, what: str, names: tuple[str, ...], moment: float) -> None:
-    """It is written down first: after a kill what is left goes the next time."""
+    """Writes the note first, so that a sweep after a kill removes the rest."""
     said: dict[str, object] = {"at": _text(moment), "names": list(names)}
     if (run / TRANSCRIPT).exists() and what == TRANSCRIPTS:
         said["transcript_sha256"] = _sha256(run / TRANSCRIPT)
@@ -140,13 +140,13 @@ def _note(run: Path) -> Mapping[str, object]:
 
 
 def _ended(run: Path) -> float | None:
-    """When a run ended or was given up, in seconds since the epoch; None while it has not."""
+    """Returns the time at which a run ended or was given up, in seconds since the epoch; None for an open run."""
     with _meta(run / STORE_FOLDER / FILE) as meta:
         text = meta.get(ENDED) or meta.get(FORGOTTEN)
     if text is not None:
         return datetime.fromisoformat(text).timestamp()
     result = run / RESULT
-    # Of FLAIM: its server writes the result last. DistAIM's writes it before the others have confirmed the end.
+    # FLAIM's server writes the result last. DistAIM's servers write it before the others have confirmed the end.
     if (run / STORE_FOLDER / "rounds").exists() and result.exists():
         return result.stat().st_mtime
     return None
@@ -170,5 +170,5 @@ def _text(seconds: float) -> str:
 
 
 def to_json(removed: tuple[RemovedFiles, ...]) -> str:
-    """For programs."""
+    """Returns the JSON text."""
     return json.dumps({"removed": [asdict(item) for item in removed]}, indent=2)

@@ -1,19 +1,18 @@
-"""The admin API of one running server, as an aiohttp application: what it is at, and what its operator can tell it.
+"""Admin API of one running server, as an aiohttp application: its status, and commands of its operator.
 
     GET  /status    the status document (fields: parties/README.md, Status)
-    GET  /events    the same again after every change, as server-sent events ``status``
+    GET  /events    the same after every change, as server-sent events ``status``
     GET  /metrics   the same as Prometheus metrics
-    GET  /healthz   200 while the computation's event loop turns, else 503
+    GET  /healthz   200 while the computation's event loop runs, else 503
     GET  /readyz    200 while it answers data owners, else 503
-    POST /close     no more data owners are waited for
+    POST /close     admit no more data owners
     POST /finish    end with the rounds that are done
-    POST /revoke    {"owner": NAME}: turn this data owner away
-    POST /cancel    end now; what is done stays in the store
+    POST /revoke    {"owner": NAME}: revoke this data owner
+    POST /cancel    end now; finished work stays in the store
 
-Provides ``run_application``, to which others add routes, and ``CommandHandlers``. Errors are JSON: {"error": {"what",
-"expected"}}. Who may ask is decided below it: by the folder of the socket (`parties.service.admin_listener`), or by TLS
-and the fingerprints that [admin] lists. A browser's request from another site's page is refused. Secret: nothing is
-shown that is.
+Other modules add routes to ``run_application``. Errors are JSON: {"error": {"what", "expected"}}. The layer below
+authorizes the clients: by the folder of the socket (`parties.service.admin_listener`), or by TLS and the fingerprints
+in [admin]. Requests that a browser sends for a page of another site are refused. No secret value is shown.
 """
 
 import asyncio
@@ -39,10 +38,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 logger = logging.getLogger("syncret.admin")
 
 HUNG_AFTER_S = 120.0
-"""How long the computation's event loop may be busy with one thing before the server counts as hung."""
+"""Maximum time between heartbeats of the computation's event loop before the server counts as hung, in seconds."""
 _BODY_BYTES = 1 << 16
 _PAUSE_S = 0.25
-"""Between two events, however much happens."""
+"""Minimum interval between two events, in seconds."""
 _KEEP_ALIVE_S = 15.0
 _MAX_LISTENERS = 64
 _READ_METHODS = ("GET", "HEAD")
@@ -51,7 +50,7 @@ CLOSING: web.AppKey[asyncio.Event] = web.AppKey("closing", asyncio.Event)
 
 @dataclass(frozen=True, slots=True)
 class CommandHandlers:
-    """What the server can be told, called from the API's thread; None where it cannot."""
+    """Commands of the operator, called from the API's thread; None for a command that the server does not support."""
 
     close: Callable[[], object] | None = None
     finish: Callable[[], object] | None = None
@@ -60,7 +59,7 @@ class CommandHandlers:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The names of those that it can."""
+        """Names of the supported commands."""
         names = ("close", "finish", "revoke", "cancel")
         return tuple(name for name in names if getattr(self, name))
 
@@ -71,7 +70,7 @@ def run_application(
     clients: Collection[str] = (),
     readers: Collection[str] = (),
 ) -> web.Application:
-    """The API of the server that ``board`` shows; for ``clients`` and ``readers`` see ``fingerprint_allowlist``."""
+    """Returns the API of the server with run status ``board``; for the lists see ``fingerprint_allowlist``."""
     middlewares = [
         json_errors,
         fingerprint_allowlist(clients, board.rejected, readers),
@@ -89,7 +88,7 @@ async def _close(app: web.Application) -> None:
 
 
 class _RunRoutes:
-    """The routes of one server."""
+    """Routes of one server."""
 
     def __init__(self, board: RunStatus, orders: CommandHandlers) -> None:
         self._board = board
@@ -115,7 +114,7 @@ class _RunRoutes:
         return _json(self._document())
 
     async def metrics(self, request: web.Request) -> web.Response:
-        # Wanted by those who scrape.
+        # Local import: needed for metrics only.
         from parties.service.metrics import render
 
         accept = request.headers.get("Accept", "")
@@ -202,7 +201,7 @@ class _RunRoutes:
 async def _wait_for_change(
     changed: asyncio.Event, closing: asyncio.Event, to: web.StreamResponse
 ) -> None:
-    """Until something has changed or the end; meanwhile a comment now and then, by which a lost listener is noticed."""
+    """Waits for a change or the end; sends comments meanwhile, by which a lost connection is noticed."""
     tasks = [asyncio.ensure_future(event.wait()) for event in (changed, closing)]
     try:
         while True:
@@ -218,7 +217,7 @@ async def _wait_for_change(
 
 
 async def event_stream(request: web.Request) -> web.StreamResponse:
-    """A response that events go to, begun."""
+    """Returns an event-stream response with its headers sent."""
     headers = {
         "Content-Type": "text/event-stream",
         "Cache-Control": "no-store",
@@ -230,12 +229,12 @@ async def event_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send_event(response: web.StreamResponse, name: str, document: object) -> None:
-    """One server-sent event. Raises ConnectionError where nobody listens any more."""
+    """Sends one server-sent event. Raises ConnectionError if the client has disconnected."""
     await response.write(f"event: {name}\ndata: {json.dumps(document)}\n\n".encode())
 
 
 def without_owner_names(status: dict[str, object]) -> dict[str, object]:
-    """A status without the owners' names, of which there may be thousands; their numbers stay."""
+    """Returns a status without the owners' names, of which there may be thousands; the counts stay."""
     owners = status["owners"]
     if not isinstance(owners, dict):
         raise TypeError("a status has owners")
@@ -247,13 +246,13 @@ def _json(document: object, status: int = 200) -> web.Response:
 
 
 def error_response(status: int, what: str, expected: str) -> web.Response:
-    """An error as this API tells it."""
+    """Returns an error in the API's form."""
     return _json({"error": {"what": what, "expected": expected}}, status)
 
 
 @web.middleware
 async def json_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors as JSON."""
+    """Answers errors as JSON."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -266,7 +265,7 @@ async def json_errors(request: web.Request, handler: Handler) -> web.StreamRespo
     except StoreError as error:
         return error_response(503, error.message, "a store that can be read")
     except ConnectionError:
-        # Who has hung up in the middle of a request is no failure of this server's, and hears no answer.
+        # A client that disconnects within a request is no failure of this server, and gets no answer.
         return error_response(400, "the request is not whole", "all of it")
     except Exception:
         logger.exception("a request to the admin API failed")
@@ -276,9 +275,9 @@ async def json_errors(request: web.Request, handler: Handler) -> web.StreamRespo
 def fingerprint_allowlist(
     clients: Collection[str], rejected: OnRejection, readers: Collection[str] = ()
 ) -> Middleware:
-    """Over TLS only certificates with these fingerprints (SHA-256, hex) may ask; the folder guards a Unix socket.
+    """Restricts TLS clients to certificates with these SHA-256 fingerprints (hex); the folder guards a Unix socket.
 
-    ``readers`` may look, and order nothing.
+    ``readers`` may only send GET and HEAD requests.
     """
 
     @web.middleware
@@ -308,7 +307,7 @@ def fingerprint_allowlist(
 
 @web.middleware
 async def same_site_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Nothing is changed for a page of another site, whose requests a browser sends with this one's certificate."""
+    """Refuses writes for pages of another site, whose requests a browser sends with the operator's certificate."""
     if request.method not in _READ_METHODS and _is_foreign(request):
         return error_response(
             403, "the request comes from another site's page", "one of this server's"

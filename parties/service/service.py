@@ -1,11 +1,12 @@
-"""A server of many studies: what it knows, what it does every second, and what its operator tells it.
+"""Service of many studies at one server: their states, a reconciliation every second, and its operator's commands.
 
-Provides ``Service``. It reads what the two others say (`exchange`), concludes from that and from its own studies what
-follows (`concluding`), and does it: fetches what another operator proposed, starts a study's process (`workers`) when
-all three have approved it and it has its turn, ends what ended elsewhere. Operators' orders change its own studies, and
-the others read that. Whatever was decided is in the database before it is done; started again, it goes on.
+``Service`` reads the states of the two others (`parties.service.peer_sync`), computes the actions that follow
+(`parties.service.reconcile`), and applies them: it fetches studies that another operator proposed, starts a study's
+process (`parties.service.workers`) when all three have approved it and it has its turn, and ends studies that ended
+elsewhere. Operators' commands change the server's own studies, and the others read the result. Every decision is in the
+database before it is applied; a restarted service continues from there.
 
-Secret: nothing; what is secret of a study is in that study's folder and process. Public: the rest.
+Nothing here is secret; a study's secrets are in its folder and process.
 """
 
 import asyncio
@@ -70,29 +71,29 @@ from parties.service.workers import Worker
 logger = logging.getLogger("syncret.service")
 
 POLL_S = 1.0
-"""How often the others are asked."""
+"""Interval between polls of the others, in seconds."""
 _FETCH_AGAIN_S = 10.0
 _MAX_REFUSED = 500
-"""Of studies that were looked at and not taken, the latest."""
+"""Maximum number of refused studies that are kept, the latest ones."""
 _MAX_PROPOSED = 200
-"""Studies that wait for this operator; while there are so many, no more are taken from other servers."""
+"""Maximum number of studies that wait for this operator; beyond it, none are accepted from other servers."""
 _MAX_ENDED_SHARED = 100
-"""Studies that are over and still told of, the latest, beside those that another server does not know to be over."""
+"""Number of ended studies in the state for other servers, besides those that another server has open."""
 _FORGET_AGAIN_S = 60.0
 _MAX_ENDED_RECENT = 50
-"""Studies that are over and among the recent ones; `GET /studies` has all."""
+"""Number of ended studies among the recent ones; `GET /studies` returns all."""
 
 
 class WrongStudyState(PartyError):
-    """An order that does not fit where a study stands."""
+    """A command does not fit the study's state."""
 
 
 class UnknownStudy(PartyError):
-    """No study, or more than one, goes by this name."""
+    """No study, or more than one, has this name."""
 
 
 class Service:
-    """The service of ``identity``; ``async with`` opens its ports and starts what was running. ``run`` goes on."""
+    """Service of ``identity``. ``async with`` opens its ports and starts the active studies; ``run`` reconciles."""
 
     def __init__(
         self,
@@ -103,29 +104,30 @@ class Service:
         register: Path | None = None,
         listen: tuple[Address | None, Address | None] = (None, None),
     ) -> None:
-        """``listen`` are addresses of this host for mesh and ingest, if not those that the others were given.
+        """Creates a closed service.
 
-        Raises CertificateError.
+        ``listen`` are addresses of this host for mesh and ingest, if they differ from the public ones. Raises
+        CertificateError.
         """
         self.identity = identity
         self.repository = repository
         self.limit = limit
         self.studies: dict[str, StudyRecord] = {}
-        """In the order in which they changed; clocks, which may be set back, have no part in it."""
+        """Studies in the order of their last changes, independent of clocks, which may be set back."""
         self.refused: dict[str, str] = {}
         self.workers: dict[str, Worker] = {}
         self.peers = {pid: Peer(identity, pid) for pid in identity.peers}
         self.obstacle: Obstacle | None = None
-        """Why this service itself gets on with nothing, such as its database's disk."""
+        """Failure that blocks the service itself, such as its database's disk."""
         self.started_at = time.time()
         self.revision = 0
-        """Raised by every change, for those who look on."""
+        """Counter of changes, for event streams."""
         self._register = register
         self._listen = listen
         self._fetch_after: dict[str, float] = {}
         self._summaries: dict[str, StudySummary] = {}
         self._pending_deletions: dict[str, float] = {}
-        """Cancelled studies whose secrets are still here, and when deleting them is tried."""
+        """Cancelled studies whose secrets still exist, with the time of the next deletion attempt."""
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._changes = asyncio.Condition()
@@ -135,23 +137,23 @@ class Service:
 
     @property
     def name(self) -> str:
-        """This server's."""
+        """Name of this server."""
         return self.identity.own.name
 
     @property
     def clocks(self) -> Clocks:
-        """This server's and the others', as they are to one another."""
+        """Offsets of the three servers' clocks."""
         return Clocks.of(self.identity.pid, {pid: peer.clock for pid, peer in self.peers.items()})
 
     @property
     def routers(self) -> tuple[SniRouter, SniRouter]:
-        """Its ports, mesh and ingest, while it is open."""
+        """Routers of its ports, mesh and ingest, while the service is open."""
         if self._routers is None:
             raise RuntimeError("the service is not open")
         return self._routers
 
     async def __aenter__(self) -> Self:
-        """Raises ConfigError, CertificateError, StoreError."""
+        """Opens the ports and starts the active studies. Raises ConfigError, CertificateError, StoreError."""
         studies = sorted(
             await asyncio.to_thread(self.repository.studies), key=lambda study: study.changed_at
         )
@@ -163,7 +165,7 @@ class Service:
             if study.state is StudyState.CANCELLED and self.place(study).seal.exists()
         }
         own = self.identity.own
-        # What a status shows is there even while the database is not.
+        # Summaries for the status are in memory, so that they are available without the database.
         for study in self.recent():
             with contextlib.suppress(ConfigError):
                 await self.summary(study.digest)
@@ -196,7 +198,7 @@ class Service:
         await asyncio.gather(*(peer.close() for peer in self.peers.values()))
 
     def _answer_closed_study(self, name: str, connection: socket.socket) -> bool:
-        """An owner asks for a study that has no process at present."""
+        """Passes a connection for a study without a process to the responder of closed studies."""
         for study in self.studies.values():
             if (
                 study.kind == DISTAIM
@@ -207,32 +209,32 @@ class Service:
         return False
 
     def _files(self, study: StudyRecord) -> CertificateFiles:
-        """A study's certificate files. Raises ConfigError."""
+        """Returns a study's certificate files. Raises ConfigError."""
         return load_config(self.place(study).config).require_tls(self.identity.pid)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Reconciles every second until it is cancelled."""
         while True:
             self._wake.clear()
             await poll_peers(self.peers)
             try:
                 async with self._lock:
                     fetches = await self._step()
-                # Without the lock: another server may take its time, and orders do not wait for it.
+                # Without the lock: another server may be slow, and commands do not wait for it.
                 await asyncio.gather(*(self._fetch(act) for act in fetches))
                 self.obstacle = None
             except StoreError as error:
-                # The database, or the disk; nothing was done that is not in it.
+                # The database or the disk failed; no action was applied that is not in the database.
                 self.obstacle = cause_of(error)
                 logger.warning("%s", error)
             await self._changed()
-            # Not wait_for, which may swallow a cancellation that comes together with what it waits for.
+            # Not wait_for, which may swallow a cancellation that coincides with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
                     await self._wake.wait()
 
     async def changed_since(self, revision: int) -> int:
-        """Wait until something is newer than ``revision``; the newest."""
+        """Waits until the revision differs from ``revision``, and returns the newest."""
         async with self._changes:
             await self._changes.wait_for(lambda: self.revision != revision)
         return self.revision
@@ -242,11 +244,11 @@ class Service:
             self._changes.notify_all()
 
     def _touch(self) -> None:
-        """Something has changed: look at once."""
+        """Counts a change and triggers a step at once."""
         self.revision += 1
         self._wake.set()
 
-    # What the others read.
+    # Read by the other servers.
 
     def statement(self) -> PeerState:
         """See `parties.service.peer_sync.PeerRequestHandler`."""
@@ -262,7 +264,7 @@ class Service:
         )
 
     def _shared_studies(self) -> list[StudyRecord]:
-        """The studies of DistAIM that are not over, the last ones that are, and those that go on at another server."""
+        """Returns the open DistAIM studies, the latest ended ones, and ended ones that another server has open."""
         shared = [study for study in self.studies.values() if study.kind == DISTAIM]
         over = [study for study in shared if study.state in ENDED]
         elsewhere = {
@@ -299,11 +301,11 @@ class Service:
         return {**asdict(await self.proposed(digest)), "proposer": study.proposer}
 
     async def new_card(self, kind: str) -> str:
-        """A card of this server for a study. Raises PartyError."""
+        """Returns a new card of this server for a study. Raises PartyError."""
         return await asyncio.to_thread(new_card, self.identity, kind)
 
     async def cards(self, kind: str) -> list[str]:
-        """New cards of all servers of a study, in their order. Raises PartyError, PeerAway."""
+        """Returns new cards of all servers of a study, in their order. Raises PartyError, PeerUnavailable."""
         if kind != DISTAIM:
             return [await self.new_card(kind)]
         texts = [
@@ -313,30 +315,30 @@ class Service:
         return list(await asyncio.gather(*texts))
 
     async def proposed(self, digest: str) -> StoredProposal:
-        """What a study that is here is. Raises StoreError."""
+        """Returns the proposal of a known study. Raises StoreError."""
         return await asyncio.to_thread(self.repository.proposed, digest)
 
     async def summary(self, digest: str) -> StudySummary:
-        """A study that is here, in short. Raises ConfigError, StoreError."""
+        """Returns the summary of a known study. Raises ConfigError, StoreError."""
         if (found := self._summaries.get(digest)) is None:
             found = self._summaries[digest] = StudySummary.of(await self.config(digest))
         return found
 
     async def config(self, digest: str) -> Config:
-        """A study's configuration, which may be large. Raises ConfigError, StoreError."""
+        """Returns a study's configuration, which may be large. Raises ConfigError, StoreError."""
         return await asyncio.to_thread(proposed_config, await self.proposed(digest))
 
     def recent(self) -> list[StudyRecord]:
-        """The studies that are not over or have a process, and the last others that have changed, as they came."""
+        """Returns the studies that are open or have a process, and the latest ended ones, in the order of proposal."""
         over = [study for study in self.studies.values() if study.state in ENDED]
         left_out = {study.digest for study in over[:-_MAX_ENDED_RECENT]} - self.workers.keys()
         found = [study for study in self.studies.values() if study.digest not in left_out]
         return sorted(found, key=lambda study: (study.proposed_at, study.digest))
 
-    # What its operator says.
+    # Commands of the operator.
 
     def find(self, name: str) -> StudyRecord:
-        """The study by its digest, the beginning of it (8 digits or more), or its run's name. Raises NoStudy."""
+        """Returns a study by its digest, a prefix of it (8 digits or more), or its run's name. Raises UnknownStudy."""
         exact = self.studies.get(name)
         if exact is not None:
             return exact
@@ -353,7 +355,7 @@ class Service:
         return found[0]
 
     async def propose(self, document: Mapping[str, object], actor: str) -> StudyRecord:
-        """Take a study in, for all three operators to look at. Raises Refused, StoreError."""
+        """Adds a study for all three operators to review. Raises ProposalRefused, StoreError."""
         proposal = await asyncio.to_thread(check_proposal, document, self.identity)
         async with self._lock:
             digest = proposal.config.digest()
@@ -363,7 +365,7 @@ class Service:
             return self.studies[digest]
 
     async def approve(self, digest: str, actor: str) -> StudyRecord:
-        """This server's operator wants it to run, or, where it has failed, to be tried again. Raises NotNow."""
+        """Approves a study at this server, or another attempt of one that has failed. Raises WrongStudyState."""
         async with self._lock:
             study = self._require_study(digest)
             if study.state not in (StudyState.PROPOSED, StudyState.FAILED):
@@ -377,7 +379,7 @@ class Service:
             )
 
     async def cancel(self, digest: str, actor: str, reason: str = "") -> StudyRecord:
-        """End it for all three, for good; what is secret of it is deleted. Raises NotNow, StoreError."""
+        """Ends a study for all three servers, for good, and deletes its secrets. Raises WrongStudyState, StoreError."""
         async with self._lock:
             study = self._require_study(digest)
             if study.state in (StudyState.FINISHED, StudyState.CANCELLED):
@@ -386,7 +388,7 @@ class Service:
             return await self._end(study, StudyState.CANCELLED, said, actor)
 
     async def asked(self, digest: str, actor: str, order: str) -> None:
-        """Write down what its process was told. Raises StoreError."""
+        """Records a command that was sent to the study's process. Raises StoreError."""
         await asyncio.to_thread(
             self.repository.note, StudyEvent(utc_now(), digest, actor, f"asked to {order}")
         )
@@ -398,7 +400,7 @@ class Service:
             raise UnknownStudy(f"no study here has the digest {digest[:64]!r}; expected all of it")
         return study
 
-    # What it does.
+    # Reconciliation.
 
     def _observe(self) -> ObservedState:
         heard = {pid: said for pid, peer in self.peers.items() if (said := peer.statement)}
@@ -416,7 +418,7 @@ class Service:
         )
 
     async def _step(self) -> list[FetchStudy]:
-        """Do all that follows now, but for what has to be fetched. Raises StoreError."""
+        """Applies all actions that follow now, and returns the studies to fetch. Raises StoreError."""
         await self._check_workers()
         fetches = []
         for act in reconcile(self._observe()):
@@ -443,7 +445,7 @@ class Service:
             case StartStudy():
                 await self._start(study, act.turn)
             case EndStudy():
-                # What another server says of a third one stays its word.
+                # A statement of another server about a third one stays attributed to it.
                 text = act.reason
                 if not text.startswith(f"cancelled by {act.by}"):
                     text = f"{act.by}: {text or act.state}"
@@ -455,7 +457,7 @@ class Service:
                 self._start_worker(study)
 
     async def _fetch(self, act: FetchStudy) -> None:
-        """A study that another server has. Raises StoreError."""
+        """Fetches and checks a study of another server. Raises StoreError."""
         peer = self.peers[act.pid]
         self._fetch_after[act.digest] = time.monotonic() + _FETCH_AGAIN_S
         try:
@@ -479,7 +481,7 @@ class Service:
             logger.warning("%s", error)
 
     def _check_room(self, peer: Peer) -> None:
-        """Raises PartyError where too many studies wait for this operator: a server could propose for ever."""
+        """Raises PartyError if too many studies wait for this operator: a server could propose without end."""
         waiting = sum(study.state is StudyState.PROPOSED for study in self.studies.values())
         if waiting >= _MAX_PROPOSED:
             raise PartyError(
@@ -488,7 +490,7 @@ class Service:
             )
 
     def _proposer(self, document: Mapping[str, object], peer: Peer) -> str:
-        """Whose study it is, by the word of ``peer``, which the history names; one of the three at least."""
+        """Returns the proposer by the word of ``peer``; the history records it. Always one of the three servers."""
         said, names = document.get("proposer"), [server.name for server in self.identity.servers]
         return said if isinstance(said, str) and said in names else peer.server.name
 
@@ -532,7 +534,7 @@ class Service:
         self._start_worker(study)
 
     def _start_worker(self, study: StudyRecord) -> None:
-        """Have a process for it."""
+        """Starts a worker for the study."""
         self.workers[study.digest] = Worker(
             study,
             self.place(study),
@@ -545,11 +547,11 @@ class Service:
         )
 
     def place(self, study: StudyRecord) -> StudyFolder:
-        """Where a study's files are."""
+        """Returns the study's folder."""
         return StudyFolder(self.identity.folder, study.run, study.digest)
 
     async def _check_workers(self) -> None:
-        """What processes have come to since the last look. Raises StoreError."""
+        """Applies the changes of the workers' states since the last step. Raises StoreError."""
         for digest, worker in list(self.workers.items()):
             study = self.studies[digest]
             if worker.outcome is not None:
@@ -557,7 +559,7 @@ class Service:
                     await self._end(study, *worker.outcome, self.name)
                 self.workers.pop(digest, None)
             elif study.state in ACTIVE and worker.state is not study.state:
-                # Nothing hangs on it at the next start; a disk that is full cannot keep it from being told.
+                # The next start does not depend on it: a full disk, which keeps it from the database, must not hide it.
                 study = self.studies[digest] = replace(study, state=worker.state)
                 entry = StudyEvent(utc_now(), digest, self.name, worker.state.value, worker.text)
                 await self._change(study, entry)
@@ -565,7 +567,11 @@ class Service:
     async def _end(
         self, study: StudyRecord, state: StudyState, reason: str, actor: str
     ) -> StudyRecord:
-        """It is over here. Raises StoreError: it goes on, where the database cannot say so, or its secrets are left."""
+        """Ends a study here.
+
+        Raises StoreError if the database cannot record the end, and the study goes on, or if the secrets could not be
+        deleted.
+        """
         entry = StudyEvent(utc_now(), study.digest, actor, state.value, reason)
         study = await self._change(
             replace(study, state=state, reason=reason, ended_at=entry.at), entry
@@ -578,13 +584,13 @@ class Service:
         if state is StudyState.CANCELLED:
             await self._finish_forgetting(study)
         del worker
-        # Its cycles (connections, TLS contexts of 40 KB) are too few for the collector to come by itself: it would be
-        # once in hundreds of studies.
+        # Its reference cycles (connections, TLS contexts of 40 KB) are too few to trigger the collector, which would
+        # otherwise run once in hundreds of studies.
         gc.collect()
         return study
 
     async def _retry_forgetting(self) -> None:
-        """What was left of cancelled studies by a failure, or when this process was ended meanwhile."""
+        """Deletes secrets of cancelled studies that a failure, or the end of the process, left behind."""
         for digest, at in list(self._pending_deletions.items()):
             if time.monotonic() < at:
                 continue
@@ -602,7 +608,7 @@ class Service:
         self._pending_deletions.pop(study.digest, None)
 
     def _forget(self, study: StudyRecord) -> None:
-        """Delete what is secret of a study that is over, its sealing key last. Raises StoreError. Blocks."""
+        """Deletes the secrets of an ended study, its sealing key last. Raises StoreError. Blocks."""
         study_folder = self.place(study)
         if study.kind == DISTAIM and has_store(study_folder.work):
             forget_run(
@@ -626,5 +632,5 @@ class Service:
 
 
 def _log_fields(study: StudyRecord) -> dict[str, str]:
-    """For a log that says of which study a line is."""
+    """Returns the log fields that name the study."""
     return {"study": study.run}

@@ -1,7 +1,4 @@
-"""A server's own settings, in the file settings.toml of its folder: nobody else has to have them alike.
-
-Provides ``Settings`` and ``load_settings``. Public: all of it.
-"""
+"""A server's own settings, in the file settings.toml of its folder; they may differ between servers."""
 
 import re
 import tomllib
@@ -24,7 +21,7 @@ _ENDPOINT = re.compile(r"https?://[^\s/]+(/\S*)?")
 
 @dataclass(frozen=True, slots=True)
 class KeepSection:
-    """[keep]: for how many days after the end of a run its transcripts and its results stay; None: for ever."""
+    """[keep]: number of days after a run's end for which its transcripts and results are kept; None: for ever."""
 
     transcripts_days: float | None = None
     results_days: float | None = None
@@ -38,12 +35,14 @@ class KeepSection:
 
 @dataclass(frozen=True, slots=True)
 class AdminSection:
-    """[admin]: the admin API over HTTPS at ``address``; None: it is not on the network.
+    """[admin]: ``address`` of the admin API over HTTPS; None: not on the network.
 
-    ``clients`` are the SHA-256 fingerprints (hex, as openssl prints them or without colons) of the certificates that
-    may look and order, ``readers`` of those that may look, such as Prometheus's; ``ca`` is the PEM file of who issued
-    them, or of the certificates themselves. Files are relative to the server's folder; `syncret certs operator` makes
-    them.
+    Attributes:
+        clients: SHA-256 fingerprints (hex, with colons as in openssl or without) of certificates with full access.
+        readers: Fingerprints of certificates with read access, such as Prometheus's.
+        ca: PEM file with the issuers of these certificates, or with the certificates themselves.
+
+    File names are relative to the server's folder; `syncret certs operator` makes the files.
     """
 
     address: str | None = None
@@ -68,12 +67,12 @@ class AdminSection:
 
     @property
     def fingerprints(self) -> frozenset[str]:
-        """``clients`` in small letters and without colons."""
+        """``clients`` in lower case and without colons."""
         return frozenset(normalised_fingerprint(client) for client in self.clients)
 
     @property
     def reading(self) -> frozenset[str]:
-        """``readers`` in the same way."""
+        """``readers`` in lower case and without colons."""
         return frozenset(normalised_fingerprint(reader) for reader in self.readers)
 
 
@@ -87,13 +86,13 @@ def _check_fingerprint(key: str, value: str) -> None:
 
 
 def normalised_fingerprint(fingerprint: str) -> str:
-    """In small letters and without colons."""
+    """Returns the fingerprint in lower case and without colons."""
     return fingerprint.replace(":", "").lower()
 
 
 @dataclass(frozen=True, slots=True)
 class TracesSection:
-    """[traces]: where traces of steps go, by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; None: nowhere."""
+    """[traces]: endpoint for traces (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces; None: no traces."""
 
     endpoint: str | None = None
 
@@ -108,7 +107,7 @@ class TracesSection:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All sections."""
+    """All sections of the settings."""
 
     keep: KeepSection = field(default_factory=KeepSection)
     admin: AdminSection = field(default_factory=AdminSection)
@@ -116,7 +115,7 @@ class Settings:
 
 
 def load_settings(folder: Path) -> Settings:
-    """Those of a server's folder; the defaults where there is no file. Raises ConfigError, StoreError."""
+    """Returns the settings of a server's folder, or the defaults without a file. Raises ConfigError, StoreError."""
     path = folder / FILE
     if not path.exists():
         return Settings()

@@ -1,10 +1,9 @@
-"""What a server's folder holds at one moment, taken while the server runs.
+"""Consistent snapshot of a server's folder, taken while the server runs.
 
-Provides ``snapshot``; ``database_copy`` for one file. Databases are copied by SQLite's own backup, in one read; the
-files beside them are listed while no database changes, with the sizes that they have then. Files that rows name never
-change, and of files that grow (transcripts, recordings) the first bytes never do: ``Snapshot.read`` gives what a server
-that was killed at that moment would have left, from which it goes on. Secret: what the files hold. Source:
-https://www.sqlite.org/backup.html.
+SQLite's backup copies databases in one read. The other files are listed while no database changes, with their sizes at
+that time. Files that rows refer to never change, and growing files (transcripts, recordings) never change in their
+first bytes. So ``Snapshot.read`` returns what a server killed at that moment would have left, from which it can
+continue. Secret: the content of the files. Source: https://www.sqlite.org/backup.html.
 """
 
 import contextlib
@@ -25,18 +24,18 @@ from parties.storage.files import disk_errors
 _SQLITE = b"SQLite format 3\0"
 _DATABASE_SUFFIXES = ("-wal", "-shm", "-journal")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")
-"""Files of `parties.storage.files.atomic_replacement` that have not taken their places."""
+"""Names of unfinished files of `parties.storage.files.atomic_replacement`."""
 _TRANSIENT_FOLDERS = ("incoming",)
 _SNAPSHOT_TRIES, _SNAPSHOT_PAUSE_S = 50, 0.1
 
 
 class SnapshotOutdated(Exception):
-    """A file is not there any more as it was listed: the server has gone on."""
+    """A listed file has gone: the server has moved on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file ``path`` of the folder, ``size`` bytes long when it was listed; ``inode`` tells it from a later one."""
+    """A file ``path``, ``size`` bytes long when it was listed; ``inode`` distinguishes it from a replacement."""
 
     path: Path
     size: int
@@ -45,19 +44,19 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A folder's ``files``, and its ``databases`` whole, by their names in it."""
+    """A folder's ``files`` and the content of its ``databases``, by relative name."""
 
     files: Mapping[str, ListedFile]
     databases: Mapping[str, bytes] = field(repr=False)
 
     @contextlib.contextmanager
     def read(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
-        """A file, and how many of its bytes belong to the snapshot. Raises Moved, StoreError."""
+        """Opens a file, and yields it with its number of bytes in the snapshot. Raises SnapshotOutdated, StoreError."""
         listed = self.files[name]
         try:
             with disk_errors(listed.path, "read"), listed.path.open("rb") as file:
                 now = listed.path.stat()
-                # One that was written anew is whole at any time, and says what it says.
+                # A replaced file is complete at any time, so its new content is valid.
                 size = listed.size if now.st_ino == listed.inode else now.st_size
                 if now.st_size < size:
                     raise SnapshotOutdated
@@ -69,7 +68,7 @@ class Snapshot:
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """The folder as it is. Raises StoreError: unreadable, damaged, or its databases never rest."""
+    """Returns a snapshot of the folder. Raises StoreError: unreadable, damaged, or databases that change constantly."""
     files: dict[str, ListedFile] = {}
     databases: dict[str, bytes] = {}
     runs = sorted({path.parent.parent for path in folder.rglob(f"{STORE_FOLDER}/{FILE}")})
@@ -83,13 +82,13 @@ def snapshot(folder: Path) -> Snapshot:
 
 
 def database_copy(path: Path) -> bytes:
-    """An SQLite database, as one read of it gives it, while others may write. Raises StoreError."""
+    """Returns a consistent copy of an SQLite database that others may be writing. Raises StoreError."""
     with _connection(path) as db:
         return _copy(path, db)
 
 
 def _consistent_snapshot(folder: Path, without: Sequence[Path]) -> Snapshot:
-    """One run's folder, or what else there is, at a moment at which none of its databases changes."""
+    """Returns the snapshot of a run's folder, or of other files, at a moment without changes of its databases."""
     for _ in range(_SNAPSHOT_TRIES):
         listed = _listing(folder, without)
         paths = [path for path in listed.values() if _is_database(path)]
@@ -110,7 +109,7 @@ def _consistent_snapshot(folder: Path, without: Sequence[Path]) -> Snapshot:
 
 
 def _listing(folder: Path, without: Sequence[Path]) -> dict[str, Path]:
-    """The regular files below a folder, by name in it, but for those that pass."""
+    """Returns the regular files below a folder by relative name, without transient ones."""
     found = {}
     with disk_errors(folder, "read"):
         for path in sorted(folder.rglob("*")):
@@ -124,7 +123,7 @@ def _listing(folder: Path, without: Sequence[Path]) -> dict[str, Path]:
 
 
 def _is_transient(name: Path) -> bool:
-    """Whether a file belongs to the process that runs, and to no copy."""
+    """Returns true for a file that belongs to the running process, and not into a copy."""
     return (
         name.name == "lock"
         or name.name.endswith(_DATABASE_SUFFIXES)
@@ -153,7 +152,7 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _data_version(path: Path, db: sqlite3.Connection) -> int:
-    """A number that grows with each change by another connection."""
+    """Returns a number that grows with each change by another connection."""
     with disk_errors(path, "read"):
         return int(db.execute("PRAGMA data_version").fetchone()[0])
 
@@ -162,7 +161,7 @@ def _copy(path: Path, db: sqlite3.Connection) -> bytes:
     with disk_errors(path, "read"), contextlib.closing(sqlite3.connect(":memory:")) as copy:
         db.backup(copy)
         data = copy.serialize()
-    # Bytes 18 and 19 say that there is a log beside it, which there is not (https://www.sqlite.org/fileformat.html).
+    # Bytes 18 and 19 declare a write-ahead log, which a copy does not have (https://www.sqlite.org/fileformat.html).
     return data[:18] + b"\1\1" + data[20:]
 
 

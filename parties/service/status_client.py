@@ -1,7 +1,7 @@
-"""Asking a running server by its socket, from a command: one request, or events as they come.
+"""Client of a running server's admin socket, for commands: single requests, or a stream of events.
 
-Provides ``get_document``, ``send_command`` and ``status_events``. It takes no event loop and imports nothing heavy.
-Raises NotRunning where nobody listens, StoreError where what answers is not understood.
+It needs no event loop and imports nothing heavy. Raises NotRunning if no process listens, StoreError for an answer of
+unknown form.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from parties.service.admin_listener import SOCKET_NAME, connect_unix
 
 _TIMEOUT_S, _CALL_S = 10.0, 60.0
 _EVENTS_S = 60.0
-"""Silence that is borne between events; a comment comes every quarter of that."""
+"""Maximum silence between events, in seconds; comments come every quarter of it."""
 _LONGEST = 1 << 24
 
 
@@ -61,7 +61,7 @@ def _response(
 
 
 def get_document(folder: Path, target: str = "/status") -> dict[str, Any]:
-    """The JSON document that the server in ``folder`` answers with, whatever its status."""
+    """Returns the JSON document that the server in ``folder`` answers, for every HTTP status."""
     with _response(folder, "GET", target) as response:
         return _document(response.read(_LONGEST))
 
@@ -69,7 +69,7 @@ def get_document(folder: Path, target: str = "/status") -> dict[str, Any]:
 def request_document(
     folder: Path, method: str, target: str, body: Mapping[str, object] | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The HTTP status and the JSON document that ``folder``'s server answers to a request of any kind."""
+    """Sends any request to the server in ``folder`` and returns the HTTP status and the JSON document."""
     with _response(folder, method, target, _CALL_S, body=body) as response:
         return response.status, _document(response.read(_LONGEST))
 
@@ -77,13 +77,13 @@ def request_document(
 def send_command(
     folder: Path, name: str, body: Mapping[str, object] | None = None
 ) -> tuple[bool, dict[str, Any]]:
-    """Tell the server in ``folder`` to ``close``, say: whether it takes that, and its answer; ``body`` says more."""
+    """Sends a command such as ``close``, with parameters in ``body``; returns its acceptance and the answer."""
     with _response(folder, "POST", f"/{name}", body=body) as response:
         return response.status < 300, _document(response.read(_LONGEST))
 
 
 def status_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """The statuses that the server in ``folder`` sends, from now to its end."""
+    """Yields the statuses that the server in ``folder`` sends, until it ends."""
     with _response(folder, "GET", "/events", _EVENTS_S) as response:
         while line := response.readline(_LONGEST):
             if line.startswith(b"data:"):

@@ -1,8 +1,7 @@
-"""What a service remembers of its studies: a record of each, who approved it, and what happened.
+"""Repository of a service's studies: a record of each, its approvals, and an event log.
 
-Provides ``StudyState``, ``StudyRecord``, ``StoredProposal``, ``StudyEvent`` and ``StudyRepository``, which keeps them
-in a service's database. A change and the event that tells of it are one transaction. All methods block, may be called
-from any thread, and raise StoreError. Public: everything in it.
+``StudyRepository`` is backed by the service's database. A change and its event are one transaction. All methods block,
+may be called from any thread, and raise StoreError. All values here are public.
 """
 
 import datetime
@@ -22,19 +21,19 @@ DISTAIM, FLAIM = "distaim", "flaim"
 
 
 class StudyState(enum.StrEnum):
-    """Where a study stands at this server."""
+    """State of a study at this server."""
 
     PROPOSED = "proposed"
     """Known, and not approved here."""
     APPROVED = "approved"
     """Approved here, and not by all."""
     QUEUED = "queued"
-    """Approved by all; waits for a place among those that run."""
+    """Approved by all; waits for its turn."""
     WAITING = "waiting"
-    """Started; the other servers are not there, or it is started again after a failure."""
+    """Started; the other servers are missing, or it is restarted after a failure."""
     RUNNING = "running"
     CLOSED = "closed"
-    """Runs, and takes no more owners."""
+    """Running, and closed to further owners."""
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -53,9 +52,9 @@ ENDED = (StudyState.FINISHED, StudyState.FAILED, StudyState.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study that the server ``proposer`` has proposed, and where it stands; ``turn`` is the number of its start.
+    """State of a study that the server ``proposer`` has proposed; ``turn`` is the number of its last start.
 
-    What was proposed is some 12 KB and stays in the book (``Book.proposed``).
+    The proposal has some 12 KB and stays in the repository (``StudyRepository.proposed``).
     """
 
     digest: str
@@ -74,7 +73,7 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredProposal:
-    """What a study is: its configuration in TOML, and certificates, PEM texts by file name."""
+    """Content of a study: its configuration in TOML, and certificates as PEM texts by file name."""
 
     config: str
     certificates: Mapping[str, str]
@@ -82,7 +81,7 @@ class StoredProposal:
 
 @dataclass(frozen=True, slots=True)
 class StudyEvent:
-    """Something that happened: ``actor`` is a server's name or an operator; ``what`` is a word for programs."""
+    """Entry of the event log: ``actor`` is a server's name or an operator; ``what`` is a machine-readable word."""
 
     at: datetime.datetime
     digest: str | None
@@ -91,7 +90,7 @@ class StudyEvent:
     text: str = ""
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {
             "at": self.at.isoformat(timespec="seconds"),
             "digest": self.digest,
@@ -102,19 +101,19 @@ class StudyEvent:
 
 
 def utc_now() -> datetime.datetime:
-    """UTC."""
+    """Returns the current time in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
 class StudyRepository:
-    """The studies in a database, which errors call ``shown``."""
+    """Studies in a database; ``shown`` is the database's name in errors."""
 
     def __init__(self, engine: Engine, shown: Path) -> None:
         self._engine = engine
         self._location = shown
 
     def studies(self) -> list[StudyRecord]:
-        """All of them, in the order in which they came."""
+        """Returns all studies in the order of their proposals."""
         with self._transaction() as connection:
             columns = [STUDIES.c[name] for name in _COLUMNS]
             rows = connection.execute(select(*columns).order_by(STUDIES.c.proposed_at)).mappings()
@@ -124,14 +123,14 @@ class StudyRepository:
             return [_record_of(row, approvals.get(row["digest"], set())) for row in rows]
 
     def proposed(self, digest: str) -> StoredProposal:
-        """What a study that is here is."""
+        """Returns the proposal of a known study."""
         query = select(STUDIES.c.config, STUDIES.c.certificates).where(STUDIES.c.digest == digest)
         with self._transaction() as connection:
             row = connection.execute(query).one()
             return StoredProposal(row.config, json.loads(row.certificates))
 
     def add(self, study: StudyRecord, proposed: StoredProposal, entry: StudyEvent) -> None:
-        """A new study."""
+        """Adds a new study."""
         values = {name: getattr(study, name) for name in _COLUMNS} | {"state": study.state.value}
         texts = {"config": proposed.config, "certificates": json.dumps(dict(proposed.certificates))}
         values |= texts
@@ -140,7 +139,7 @@ class StudyRepository:
             _insert_event(connection, entry)
 
     def change(self, study: StudyRecord, entry: StudyEvent) -> StudyRecord:
-        """Keep a study's state, reason, turn and approvals as they are now; the study with the time of that."""
+        """Stores the study's state, reason, turn, times and approvals; returns the study with its ``changed_at``."""
         study = replace(study, changed_at=entry.at)
         kept = ("state", "reason", "turn", "changed_at", "started_at", "ended_at")
         values = {name: getattr(study, name) for name in kept} | {"state": study.state.value}
@@ -155,12 +154,12 @@ class StudyRepository:
         return study
 
     def note(self, entry: StudyEvent) -> None:
-        """Something that changed no study."""
+        """Records an event without a change of a study."""
         with self._transaction() as connection:
             _insert_event(connection, entry)
 
     def entries(self, digest: str | None = None, limit: int = 100) -> list[StudyEvent]:
-        """What happened last, of one study or of all, the oldest first."""
+        """Returns the latest events of one study or of all, the oldest first."""
         query = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
         if digest is not None:
             query = query.where(EVENTS.c.digest == digest)

@@ -1,12 +1,11 @@
-"""A study on its way into a service: checked before anybody is asked to approve it, and kept in a folder of its own.
+"""Intake of a study into a service: validation before any operator reviews it, and a folder of its own.
 
-Provides ``Proposal``, ``check_proposal``, ``proposed_config``, ``StudySummary``, ``StudyFolder``, ``new_card`` and
-``make_study_folder``. What is proposed may come from another server's operator: its servers have to be these three with
-the keys that the service was given, this server's sealing key has to be one that it made, and what is each server's own
-affair ([tls], [compute], run.record_replay) is not taken over. The folder has what a study on hosts of its own has:
-``study`` is public and alike at everybody, ``tls`` has this server's keys, ``run`` is the folder of `syncret party`.
+A proposal may come from another server's operator. Its servers have to be these three with the keys that the service
+knows, this server's sealing key has to be one that it made, and the settings of each server ([tls], [compute],
+run.record_replay) are not taken over. The folder has the layout of a study on hosts of its own: ``study`` is public and
+identical for all, ``tls`` has this server's keys, ``run`` is the folder of `syncret party`.
 
-Secret: ``tls`` and ``run``, 0700. Public: the rest.
+Secret: ``tls`` and ``run``, mode 0700. Public: the rest.
 """
 
 import contextlib
@@ -58,25 +57,25 @@ class Proposal:
 
     @property
     def kind(self) -> str:
-        """Which method it is of."""
+        """Method of the study, DISTAIM or FLAIM."""
         return DISTAIM if self.config.parties else FLAIM
 
     @property
     def text(self) -> str:
-        """The configuration as TOML, with paths that fit the folder of a study."""
+        """Configuration as TOML, with the paths of a study's folder."""
         return tomli_w.dumps(self.config.to_dict() | {"tls": TLS})
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {"config": self.text, "certificates": dict(self.certificates)}
 
 
 class ProposalRefused(PartyError):
-    """A proposal that this server does not take; the message says why."""
+    """This server does not accept a proposal; the message gives the reason."""
 
 
 def check_proposal(document: Mapping[str, object], identity: ServiceIdentity) -> Proposal:
-    """What was proposed, as this server would run it. Raises Refused."""
+    """Validates a proposal and returns it as this server would run it. Raises ProposalRefused."""
     match document:
         case {"config": str() as text, "certificates": dict() as certificates}:
             pass
@@ -95,16 +94,16 @@ def check_proposal(document: Mapping[str, object], identity: ServiceIdentity) ->
     except (PartyError, MechanismError) as error:
         raise ProposalRefused(str(error)) from error
     except Exception as error:
-        # Another server's words must not end this one, whatever a library finds in them.
+        # A faulty text from another server must not end this one, whatever error a library raises.
         what = f"cannot be read ({type(error).__name__}); expected what `syncret certs merge` makes"
         raise ProposalRefused(f"{SOURCE} {what}") from error
     return Proposal(config, kept)
 
 
 def _without_local_settings(text: str) -> Config:
-    """The configuration without what another one decides for this server. Raises ConfigError."""
+    """Returns the configuration without the settings that are each server's own. Raises ConfigError."""
     try:
-        # JSON has strings that no file can hold (half a surrogate pair), and TOML numbers of any length.
+        # JSON has strings that no file can hold (half a surrogate pair), and TOML has numbers of any length.
         text.encode()
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -119,7 +118,7 @@ def _without_local_settings(text: str) -> Config:
 
 
 def check_service_study(config: Config, source: str) -> None:
-    """Refuse a study of a kind that no service runs, and one whose domain nobody has confirmed.
+    """Refuses a study of a kind that no service runs, and one with an unconfirmed domain.
 
     Raises ConfigError, naming ``source``.
     """
@@ -130,7 +129,7 @@ def check_service_study(config: Config, source: str) -> None:
 
 
 def _check_servers(config: Config, identity: ServiceIdentity) -> None:
-    """Raises ConfigError unless it is for these servers, with the keys and addresses that are known."""
+    """Raises ConfigError unless the study is for these servers, with the known keys and addresses."""
     check_service_study(config, SOURCE)
     if not config.parties:
         _check_flaim_server(config, identity)
@@ -161,7 +160,7 @@ def _check_flaim_server(config: Config, identity: ServiceIdentity) -> None:
 
 
 def _check_certificates(config: Config, texts: Mapping[str, str]) -> dict[str, str]:
-    """The authority's and the servers' certificates of those that were sent. Raises CertificateError."""
+    """Returns the valid certificates of the authority and the servers. Raises CertificateError."""
     authority = _certificate(texts, _AUTHORITY)
     kept = [_AUTHORITY]
     for pinned in _pinned(config):
@@ -194,7 +193,7 @@ def _certificate(texts: Mapping[str, str], name: str) -> x509.Certificate:
 
 
 def _check_feasible(config: Config) -> None:
-    """Raises ConfigError, MechanismError."""
+    """Raises ConfigError, MechanismError for an infeasible study."""
     workload = config.build_workload()
     if config.parties:
         validate_run(config, workload)
@@ -204,7 +203,7 @@ def _check_feasible(config: Config) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StudyFolder:
-    """Where a study's files are: below the ``folder`` of a service, by run and digest."""
+    """Paths of a study's files, below the ``folder`` of a service, by run and digest."""
 
     folder: Path
     run: str
@@ -212,15 +211,15 @@ class StudyFolder:
 
     @property
     def path(self) -> Path:
-        """All of it."""
+        """Folder of the study."""
         return self.folder / _STUDIES / self._name
 
     @property
     def text(self) -> str:
-        """All of it, absolute, for a status, which has it of every study and is asked for many times a second.
+        """Absolute path of the folder as text, for statuses, which have it for every study many times a second.
 
-        Not by way of a `Path`, whose parts Python interns. Strings that come and go use up its table of those, 2 MB in
-        a service; it is made anew then, twice as large, and again beside itself.
+        It is built without `Path`, whose parts Python interns. Temporary strings use up the table of interned ones, 2
+        MB in a service; Python would then rebuild it with twice the size beside the old one.
         """
         return os.path.abspath(os.path.join(self.folder, _STUDIES, self._name))
 
@@ -230,7 +229,7 @@ class StudyFolder:
 
     @property
     def config(self) -> Path:
-        """The configuration."""
+        """Configuration file."""
         return self.path / "study" / f"{self.run}.toml"
 
     @property
@@ -240,23 +239,23 @@ class StudyFolder:
 
     @property
     def work(self) -> Path:
-        """The run's own folder: shares, ledger, transcript, results."""
+        """Folder of the run: shares, ledger, transcript, results."""
         return self.path / "run"
 
     @property
     def log(self) -> Path:
-        """What its process has said."""
+        """Log file of the study's process."""
         return self.path / "worker.log"
 
 
 def proposed_config(proposed: StoredProposal) -> Config:
-    """A study's configuration, without the places of this server's files. Raises ConfigError."""
+    """Returns a study's configuration, without the paths of this server's files. Raises ConfigError."""
     return config_from_dict(tomllib.loads(proposed.config), source=SOURCE, base=Path())
 
 
 @dataclass(frozen=True, slots=True)
 class StudySummary:
-    """What a list of studies shows of a configuration; a service holds it of each study, as it would not the whole."""
+    """Values of a configuration for lists of studies, kept in memory instead of whole configurations."""
 
     epsilon: float
     delta: float
@@ -269,7 +268,7 @@ class StudySummary:
 
     @classmethod
     def of(cls, config: Config) -> "StudySummary":
-        """Of a configuration."""
+        """Returns the summary of a configuration."""
         run, clients, flaim = config.run, config.clients, config.flaim
         return cls(
             run.epsilon,
@@ -284,7 +283,7 @@ class StudySummary:
 
 
 def new_card(identity: ServiceIdentity, kind: str) -> str:
-    """A card of this server for a study of ``kind``; its keys are kept until the study comes. Raises PartyError."""
+    """Returns a card of this server for a study of ``kind``, and keeps its keys for the study. Raises PartyError."""
     cards, own = identity.folder / _CARDS, identity.own
     beside = cards / f".{secrets.token_hex(8)}"
     with disk_errors(cards, "made"):
@@ -308,9 +307,9 @@ def new_card(identity: ServiceIdentity, kind: str) -> str:
 def make_study_folder(
     identity: ServiceIdentity, proposal: Proposal, known: Collection[str] = ()
 ) -> StudyFolder:
-    """Make a study's folder, with this server's keys in it; one that is there stays. Raises Refused, StoreError.
+    """Makes a study's folder with this server's keys; an existing one stays. Raises ProposalRefused, StoreError.
 
-    ``known`` are the paths of the studies that are in the book: a kill may have left the keys in another one.
+    ``known`` are the paths of the studies in the repository: a kill may have left the keys in another folder.
     """
     config = proposal.config
     study_folder = StudyFolder(identity.folder, config.run.id, config.digest())
@@ -322,7 +321,7 @@ def make_study_folder(
         keys = _unused_key_folder(identity, config.parties[identity.pid].seal, known)
     beside = study_folder.path.with_name(f".{study_folder.path.name}")
     with disk_errors(study_folder.path, "made"):
-        # One without keys was left by a kill: they come last, in one piece.
+        # A folder without keys was left by a kill: the keys are moved last, in one step.
         for left in (beside, study_folder.path):
             shutil.rmtree(left, ignore_errors=True)
         (beside / "study" / CERTIFICATES).mkdir(parents=True)
@@ -342,7 +341,10 @@ def make_study_folder(
 
 
 def _check_same_study(study_folder: StudyFolder) -> None:
-    """A folder's name has a part of the digest, for which somebody could find two configurations. Raises Refused."""
+    """Raises ProposalRefused if the folder belongs to another study.
+
+    A folder's name has only a part of the digest, for which two configurations could be constructed.
+    """
     try:
         same = load_config(study_folder.config).digest() == study_folder.digest
     except ConfigError as error:
@@ -356,12 +358,12 @@ def _check_same_study(study_folder: StudyFolder) -> None:
 
 
 def _unused_key_folder(identity: ServiceIdentity, seal: str, known: Collection[str]) -> Path:
-    """The folder of keys that wait for a study with this sealing key. Raises Refused."""
+    """Returns the folder of unused keys with this sealing key. Raises ProposalRefused."""
     keys = _card_folder(identity, seal) / "tls"
     if keys.exists():
         return keys
     for path in _folders(identity.folder / _STUDIES, _STUDY_PATTERN):
-        # Another one that has run was in a book.
+        # Another study that has run was in a repository.
         if str(path) not in known and not (path / "run").exists():
             with contextlib.suppress(PartyError):
                 if str(SealKey.load(path / "tls" / SEAL_FILE).public) == seal:
@@ -373,10 +375,11 @@ def _unused_key_folder(identity: ServiceIdentity, seal: str, known: Collection[s
 
 
 def remove_unfinished(identity: ServiceIdentity) -> None:
-    """Delete what was being made when this process was killed: cards, and folders of studies. Raises StoreError.
+    """Deletes unfinished cards and study folders that a killed process left. Raises StoreError.
 
-    A study that a kill left out of the book keeps its folder, and in it its keys, until it is proposed again: a book
-    can also be the wrong one.
+    A study that a kill left out of the repository keeps its folder with the keys until it is proposed again: the
+    database
+    in use can also be the wrong one.
     """
     cards, studies = identity.folder / _CARDS, identity.folder / _STUDIES
     with disk_errors(identity.folder, "deleted"):
@@ -388,7 +391,7 @@ def remove_unfinished(identity: ServiceIdentity) -> None:
 
 
 def _folders(within: Path, name: str) -> list[Path]:
-    """Folders that this server gave such names; what else lies there is its operator's."""
+    """Returns the folders with names that this server gives; other files there belong to the operator."""
     return [
         path
         for path in within.glob("*")
@@ -397,7 +400,7 @@ def _folders(within: Path, name: str) -> list[Path]:
 
 
 def delete_sealing_key(study_folder: StudyFolder) -> None:
-    """Delete the sealing key of a study that never began. Raises StoreError."""
+    """Deletes the sealing key of a study. Raises StoreError."""
     with disk_errors(study_folder.seal, "deleted"):
         study_folder.seal.unlink(missing_ok=True)
 
@@ -407,7 +410,7 @@ def _card_folder(identity: ServiceIdentity, seal: str) -> Path:
 
 
 def _copy_key(identity: ServiceIdentity, folder: Path) -> None:
-    """This server's private key in another folder of its own, which keys of studies lie beside."""
+    """Copies this server's private key into another folder of its own, for the keys of a study."""
     folder.mkdir(mode=0o700)
     data = identity.files.key.read_bytes()
     with open(create(folder / "own.key", secret=True), "wb") as file:
@@ -415,7 +418,7 @@ def _copy_key(identity: ServiceIdentity, folder: Path) -> None:
 
 
 def _remove_oldest_cards(cards: Path) -> None:
-    """Cards that were asked for and never used."""
+    """Removes the oldest unused cards."""
     found = sorted(cards.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
     for path in found[:-_MAX_CARDS]:
         shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The tables of a service's database, in SQLAlchemy Core; `parties.service.migrations` brings a database to them.
+"""Tables of a service's database, in SQLAlchemy Core; `parties.service.migrations` migrates a database to them.
 
-What is in it is public or of this server's own administration: studies as they were proposed, who approved them, what
-happened when. No share, no key, no count: those stay in a study's own folder. Times are UTC.
+All values are public or belong to this server's administration: proposed studies, approvals, events. Shares, keys and
+counts are not in the database; they stay in a study's own folder. Times are UTC.
 """
 
 import datetime
@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 REVISION = "0001"
-"""The newest migration: what this program works with."""
+"""Newest migration, which this program requires."""
 
 METADATA = MetaData(
     naming_convention={
@@ -33,17 +33,17 @@ METADATA = MetaData(
 
 
 class Utc(TypeDecorator[datetime.datetime]):
-    """A moment, with its time zone also where a database knows none (SQLite)."""
+    """Time in UTC, also for databases without time zones (SQLite)."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> datetime.datetime | None:
-        """To the database, as UTC."""
+        """Converts a value for the database, to UTC."""
         return value.astimezone(datetime.UTC) if isinstance(value, datetime.datetime) else None
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime.datetime | None:
-        """From the database, as UTC."""
+        """Converts a value from the database, to UTC."""
         if not isinstance(value, datetime.datetime):
             return None
         naive = value.tzinfo is None
@@ -56,7 +56,7 @@ SERVICE = Table(
     Column("key", String(40), primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Whose database this is: ``server``, the hash of the server's key."""
+"""Owner of the database: ``server`` is the hash of the server's key."""
 
 STUDIES = Table(
     "studies",
@@ -75,7 +75,7 @@ STUDIES = Table(
     Column("started_at", Utc, nullable=True),
     Column("ended_at", Utc, nullable=True),
 )
-"""``config`` is TOML, ``certificates`` a JSON object of PEM texts; ``turn`` numbers starts, alike at all servers."""
+"""``config`` is TOML, ``certificates`` a JSON object of PEM texts; ``turn`` numbers starts, equally at all servers."""
 
 APPROVALS = Table(
     "approvals",
@@ -95,4 +95,4 @@ EVENTS = Table(
     Column("what", String(40), nullable=False),
     Column("text", Text, nullable=False, default=""),
 )
-"""Who did what when."""
+"""Event log: actor, action and time."""

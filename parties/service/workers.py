@@ -1,15 +1,13 @@
-"""The process of one study: started, given connections, started again when it fails, stopped.
+"""Worker process of one study, on both sides: supervision in the service, and the run in the process.
 
-Provides ``Worker``. Each study has a process of its own, so that a failure, a leak or an attack stays with it. It ends
-when the service does, by the pipe on its standard input, even if that is killed outright. What passes, as the loss of
-a peer, and what its operator can cure alone, as a full disk, is tried again for ever, at growing intervals; what needs
-a new decision, such as a spent budget, ends the study here (`parties.service.attempts`).
-Public: its events; it has no secrets of its own.
+``Worker`` starts a process, passes connections to it, restarts it after failures, and stops it. Each study has a
+process of its own, so that a failure, a leak or an attack stays with it. The process ends when the service does, by the
+pipe on its standard input, even if the service is killed. Obstacles that pass, such as the loss of a peer, and those
+that its operator can cure alone, such as a full disk, are retried for ever, at growing intervals; an obstacle that
+needs a new decision, such as a spent budget, ends the study here (`parties.service.attempts`).
 
-What a worker of `syncret serve` does: one study of either kind, over the connections that it is handed.
-
-Provides ``run_study``. It goes on where the run in its folder was, and is started again by the service after a failure
-that may pass. Secret: what the run in its folder has. Public: its events.
+``run_study`` runs in the process: one study of either kind, over the connections that it receives. It continues the run
+in its folder. Secret: the files of the run. Public: its events.
 """
 
 import asyncio
@@ -47,17 +45,20 @@ logger = logging.getLogger("syncret.worker")
 _LOG_BYTES = 1 << 24
 _ROUND_EVENT = "round-done"
 _PROGRESS_EVENTS, _FLAIM_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("listening", _ROUND_EVENT)
-"""Events after which a failure is the first one again."""
+"""Events after which the count of failures starts anew."""
 STEADY_S = 5.0
-"""How long an attempt goes on beside its peers before what its operator had to cure counts as cured."""
+"""Time that an attempt runs with its peers before an obstacle for the operator counts as cured, in seconds."""
 
 
 class Worker:
-    """Runs a study in ``place``. ``on_change`` is called when something about it has changed.
+    """Supervisor of a study's process in ``folder``; calls ``on_change`` after every change.
 
-    ``state`` is WAITING, RUNNING or CLOSED; ``outcome`` is how it has ended, with a reason. ``calling`` says that it
-    waits for the other servers' processes after a failure. ``text`` is the last thing that it said, ``obstacle`` what
-    it failed for, until an attempt comes farther.
+    Attributes:
+        state: WAITING, RUNNING or CLOSED.
+        outcome: Final state with a reason, once the study has ended.
+        calling: True while it waits for the other servers' processes after a failure.
+        text: Last event or error text.
+        obstacle: Last failure, until an attempt makes progress.
     """
 
     def __init__(
@@ -95,11 +96,11 @@ class Worker:
 
     @property
     def process(self) -> int | None:
-        """Its process id, while it has one."""
+        """Process id, None without a running process."""
         return self._child.pid if self._child is not None and self._child.running else None
 
     async def stop(self) -> None:
-        """End its process; what was finished stays in its folder."""
+        """Ends the process; finished work stays in its folder."""
         self._stopping = True
         if self._child is not None:
             await self._child.stop()
@@ -111,7 +112,7 @@ class Worker:
         while self.outcome is None:
             try:
                 await self._run_process()
-            except Exception as error:  # noqa: BLE001  # Of whatever this host lacks, a study is no less alive.
+            except Exception as error:  # noqa: BLE001  # A lack of this host's resources does not end a study.
                 self._on_failure(cause_of(error), f"cannot be started: {describe(error).message}")
             self._on_change()
             if self.outcome is None:
@@ -121,7 +122,7 @@ class Worker:
                 self.next_try_at, self.restarts = None, self.restarts + 1
 
     async def _run_process(self) -> None:
-        """One process from its start to its end. Raises OSError."""
+        """Runs one process from start to end. Raises OSError."""
         _rotate(self.place.log)
         ours, theirs = socket.socketpair()
         with contextlib.closing(ours):
@@ -171,7 +172,7 @@ class Worker:
         self._on_change()
 
     def _on_progress(self, *, at_once: bool) -> None:
-        """The attempt comes farther. A disk may be as full as before: that is seen at the next thing to write."""
+        """Records progress. A full disk shows only at the next write: its obstacle is cleared after ``STEADY_S``."""
         by_operator = self.obstacle is not None and CURES[self.obstacle.cause] is Cure.OPERATOR
         if at_once or not by_operator:
             self._clear_obstacle()
@@ -208,7 +209,7 @@ class Worker:
 
 
 def _rotate(log: Path) -> None:
-    """Keep the log of a study that is started again and again from filling the disk."""
+    """Rotates a log above the size limit, so that a study with many restarts does not fill the disk."""
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > _LOG_BYTES:
             log.rename(log.with_suffix(".log.1"))
@@ -227,10 +228,10 @@ async def run_study(
     asked: Asking,
     log: JsonLog | None = None,
 ) -> None:
-    """Run server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished; with its report, then.
+    """Runs server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished, and writes the report.
 
-    Meanwhile it answers at the admin socket in its ``directory`` (`parties.service.exposed_run`). Raises as
-    `parties.mpc.server.run_mpc_server` and `parties.methods.flaim.server.run_server`.
+    Serves the admin socket in ``directory`` meanwhile (`parties.service.exposed_run`). Raises as
+    `parties.mpc.server.run_mpc_server` and `parties.methods.flaim.server.run_flaim_server`.
     """
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
     board = logged_status(about, log)
@@ -263,7 +264,7 @@ async def run_study(
             await asyncio.to_thread(_write_lead_report, config, directory)
 
 
-# Pictures take half a second to import, and are wanted once, at the end.
+# Figures take half a second to import, and are needed once, at the end.
 
 
 def _write_flaim_report(config: Config, directory: Path) -> None:

@@ -1,1 +1,1 @@
-"""Durable state: databases, whole files, the privacy ledger, owners' budgets, the registry of releases."""
+"""Durable state: databases, atomic files, the privacy ledger, owners' budgets, the release registry."""

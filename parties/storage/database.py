@@ -1,17 +1,14 @@
-"""A folder with an SQLite database in it, which one process at a time may open.
+"""SQLite database in a folder, which one process at a time may open, and migrations of database versions.
 
-Provides ``Database``: whoever keeps something (`parties.storage.privacy_ledger`, `parties.mpc.storage.store`) brings
-its tables. What is entered is on the disk when the transaction ends, all or nothing (WAL, synchronous=FULL). The folder
-is made with mode 0700; the database, and all that SQLite makes beside it, has 0600. It has a version
-(`parties.storage.database`). Source: https://www.sqlite.org/atomiccommit.html. Known limits: a folder belongs to one
-configuration, which is what refuses it to another run.
+Users of ``Database`` (`parties.storage.privacy_ledger`, `parties.mpc.storage.store`) define its tables. A transaction
+is durable at its end, all or nothing (WAL, synchronous=FULL). The folder has mode 0700; the database, and all files
+that SQLite makes beside it, have 0600. Source: https://www.sqlite.org/atomiccommit.html. Known limit: a folder belongs
+to one configuration, and refuses another run by it alone.
 
-Databases that an older version of this program made: brought forward step by step, or refused with words.
-
-Provides ``migrate`` for `parties.storage.database` and `parties.storage.shared_database`. A database has its version in
-SQLite's ``user_version``; what was made before versions were kept has 0. A step makes version n into n + 1, all or
-nothing: the caller's transaction is around all of them. What a newer program made is refused: this one does not know
-what to keep. `parties.foundation.version` lists what has a version. Public: all of it.
+``migrate``, also used by `parties.storage.shared_database`, brings a database of an older version of this program
+forward. The version is in SQLite's ``user_version``; databases from before there were versions have 0. A step leads
+from version n to n + 1. All steps are one transaction of the caller. A database of a newer program is refused, since
+this one cannot preserve its content. `parties.foundation.version` lists the formats with a version.
 """
 
 import contextlib
@@ -30,15 +27,15 @@ from parties.storage.files import database_errors, disk_errors, open_private
 from protocols.durable import sync_content
 
 Step: TypeAlias = Callable[[sqlite3.Connection], str | None]
-"""Brings a database forward by one version; where that cannot be, the reason."""
+"""Migration by one version; returns the reason if it is impossible, otherwise None."""
 
 
 def migrate(
     db: sqlite3.Connection, path: Path, *, version: int, steps: Mapping[int, Step], new: bool
 ) -> None:
-    """Bring the database at ``path`` to ``version``; a ``new`` one has it from the start. Within a transaction.
+    """Migrates the database at ``path`` to ``version``, within a transaction; a ``new`` one gets that version at once.
 
-    A version without a step becomes the next one as it is. Raises StoreUnfit: newer, or too old.
+    A version without a step becomes the next one unchanged. Raises StoreIncompatible: newer, or too old.
     """
     found = version if new else schema_version(db)
     if found > version:
@@ -60,12 +57,12 @@ def migrate(
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """The version that a database has, 0 from before there were any."""
+    """Returns the version of a database, 0 for one without a version."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def lacks_columns(db: sqlite3.Connection, table: str, *columns: str) -> bool:
-    """Whether ``table`` is there and has not all of these columns."""
+    """Returns true if ``table`` exists and lacks one of these columns."""
     there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
     return bool(there) and not there.issuperset(columns)
 
@@ -73,13 +70,13 @@ def lacks_columns(db: sqlite3.Connection, table: str, *columns: str) -> bool:
 FILE = "store.sqlite"
 _WAL_FILE = f"{FILE}-wal"
 Row: TypeAlias = tuple[Any, ...]
-"""Of a STRICT table: its schema says what type each column has."""
+"""Row of a STRICT table: its schema defines the type of each column."""
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
 _DIGEST, _IDENTITY = "config_digest", "identity"
 
 
 class Database:
-    """One folder's database. All methods may be called from any thread; all may raise StoreError."""
+    """Database of one folder. All methods may be called from any thread; all may raise StoreError."""
 
     def __init__(
         self,
@@ -90,17 +87,17 @@ class Database:
         version: int = 1,
         steps: Mapping[int, Step] = {},
     ) -> None:
-        """Open or make ``directory`` with the tables of ``schema`` (statements that change nothing the second time).
+        """Opens or makes ``directory`` with the tables of ``schema`` (idempotent statements).
 
-        An older ``version`` is brought forward by ``steps``. Raises StoreError: unwritable,
-        in use, of another run or configuration, newer, or too old.
+        ``steps`` migrate an older ``version``. Raises StoreError: unwritable, in use, of another run or configuration,
+        newer, or too old.
         """
         self.directory = directory
         self._path = directory / FILE
         self._lock = threading.RLock()
         self._flushing = threading.Lock()
         self._entered = self._flushed = 0
-        """How many hasty transactions have ended, and how many of them are on the disk."""
+        """Numbers of relaxed transactions that have ended, and of those that are on the disk."""
         with disk_errors(directory, "opened"):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._held = open_private(directory / "lock")
@@ -126,7 +123,7 @@ class Database:
             ) from error
 
     def _connect(self) -> sqlite3.Connection:
-        # SQLite gives the files that it makes beside a database the mode of the database.
+        # SQLite gives the files beside a database the mode of the database.
         open_private(self._path).close()
         return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
 
@@ -136,7 +133,7 @@ class Database:
         with database_errors(self._path, "opened"):
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
-            # What is deleted leaves no trace in pages that are free.
+            # Deleted values leave no trace in free pages.
             self._db.execute("PRAGMA secure_delete=ON")
             with self.transaction():
                 new = self.row("SELECT name FROM sqlite_schema WHERE name = 'meta'") is None
@@ -155,7 +152,7 @@ class Database:
             )
 
     def close(self) -> None:
-        """Close the database and let go of the folder."""
+        """Closes the database and releases the folder."""
         with self._lock:
             self._db.close()
             self._held.close()
@@ -173,37 +170,37 @@ class Database:
 
     @property
     def identity(self) -> str:
-        """32 hex digits, drawn when the folder was made: it is the same wherever the folder is moved."""
+        """Random identity of the folder, 32 hex digits, drawn at its creation; kept when the folder is moved."""
         return str(self.meta(_IDENTITY))
 
     def meta(self, key: str) -> str | None:
-        """The plain value kept under ``key``, or None."""
+        """Returns the value stored under ``key``, or None."""
         row = self.row("SELECT value FROM meta WHERE key = ?", key)
         return None if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str) -> None:
-        """Keep ``value`` under ``key``; durable on return."""
+        """Stores ``value`` under ``key``; durable on return."""
         self.enter("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, value)])
 
     def drop_meta(self, key: str) -> None:
-        """Keep nothing under ``key`` any more; durable on return."""
+        """Deletes the value under ``key``; durable on return."""
         self.enter("DELETE FROM meta WHERE key = ?", [(key,)])
 
     def scrub(self) -> None:
-        """Write the database anew, without what was deleted from it, and empty its log."""
+        """Rewrites the database without deleted values, and empties its log."""
         with self._lock, database_errors(self._path):
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """No other thread reads or enters anything meanwhile."""
+        """Excludes reads and writes by other threads while the block runs."""
         with self._lock:
             yield
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is entered within is, all or nothing, durable at the end. Nests: the outermost one commits."""
+        """Makes the entries of the block one transaction, durable at the end. Nests: the outermost one commits."""
         with self._lock, database_errors(self._path):
             if self._db.in_transaction:
                 yield
@@ -230,10 +227,10 @@ class Database:
                 self._db.execute("PRAGMA synchronous=FULL")
 
     def flush(self) -> None:
-        """What was entered before, hastily too, is durable on return; who asks at the same time shares a disk write.
+        """Makes all earlier entries durable, relaxed ones included; concurrent callers share a disk write.
 
-        SQLite's log is written one transaction after the other, so that its last one has those before it on the disk;
-        what has left the log for the database is there durably. Nobody reads or enters later for it.
+        SQLite's log is sequential, so that its last transaction on the disk implies those before; transactions that
+        have moved from the log to the database are durable there. Reads and writes by other threads are not delayed.
         """
         with self._lock:
             wanted = self._entered
@@ -243,27 +240,27 @@ class Database:
             with self._lock:
                 reached = self._entered
             with disk_errors(self._path), contextlib.suppress(FileNotFoundError):
-                # Without a log there is nothing that is not in the database.
+                # Without a log all transactions are in the database.
                 sync_content(self.directory / _WAL_FILE)
             self._flushed = reached
 
     @property
     def in_transaction(self) -> bool:
-        """Whether this thread may still take back what it entered last."""
+        """True while this thread has a transaction that can be rolled back."""
         with self._lock:
             return self._db.in_transaction
 
     def enter(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run ``statement`` for each of ``rows``; durable on return unless a transaction is under way."""
+        """Executes ``statement`` for each of ``rows``; durable on return unless a transaction is under way."""
         with self.transaction():
             self._db.executemany(statement, rows)
 
     def rows(self, query: str, *values: object) -> list[Row]:
-        """All rows of a query."""
+        """Returns all rows of a query."""
         with self._lock, database_errors(self._path, "read"):
             return self._db.execute(query, values).fetchall()
 
     def row(self, query: str, *values: object) -> Row | None:
-        """The first row of a query, or None."""
+        """Returns the first row of a query, or None."""
         rows = self.rows(query, *values)
         return rows[0] if rows else None

@@ -1,11 +1,10 @@
-"""Files that are there whole or not at all, and one error for whatever a disk refuses.
+"""Atomic files, and one error class for failures of a disk.
 
-Provides ``write_atomic``, ``write_json`` and, for what a library writes itself, ``atomic_replacement``; for a file that
-may not be there yet ``write_new``, and ``create`` where it is written bit by bit; ``open_private``, for one that stays;
-``disk_errors``. After a failure or a kill at any moment a path holds what it held before or all of what is new;
-``durable`` says that this stands on the disk on return, after a power failure too. ``secret`` makes the file with mode
-0600, whatever the umask: nobody else can read it, not even for a moment. Known limits: a kill may leave a hidden file
-beside the path; a link is replaced, not followed.
+``write_atomic`` and ``write_json`` replace a file, and ``atomic_replacement`` does so for files that a library writes.
+``write_new`` and ``create`` make a new file, ``open_private`` one to append to. After a failure or a kill at any
+moment, a path holds the old content or all of the new one. With ``durable`` the new content is on the disk on return,
+also after a power failure. With ``secret`` the file has mode 0600 from the beginning, whatever the umask. Known limits:
+a kill may leave a hidden file beside the path; a link is replaced, not followed.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ from parties.foundation.errors import StoreError
 from protocols.durable import sync
 
 _PRIVATE, _SHARED = 0o600, 0o666
-"""Modes; the process's umask narrows the second."""
+"""File modes; the process's umask narrows the second."""
 _EXPECTED = {
     "read": "a file or folder that can be read",
     "deleted": "a folder of this user's that can be written",
@@ -32,7 +31,7 @@ _WRITABLE = "a writable folder with free space"
 def write_atomic(
     path: Path, content: bytes | str, *, durable: bool = False, secret: bool = False
 ) -> None:
-    """Put ``content`` (text as UTF-8) in place of what is at ``path``. Raises StoreError."""
+    """Replaces the file at ``path`` by ``content`` (text as UTF-8). Raises StoreError."""
     data = content.encode() if isinstance(content, str) else content
     with atomic_replacement(path, durable=durable, secret=secret) as beside:
         beside.write_bytes(data)
@@ -41,7 +40,7 @@ def write_atomic(
 def write_json(
     path: Path, document: Mapping[str, object], *, durable: bool = False, secret: bool = False
 ) -> None:
-    """As ``write_atomic``, one line of JSON. Raises StoreError, ValueError for a number that JSON does not have."""
+    """Writes a line of JSON as ``write_atomic``. Raises StoreError, ValueError for a number that JSON does not have."""
     text = json.dumps(document, allow_nan=False) + "\n"
     write_atomic(path, text, durable=durable, secret=secret)
 
@@ -50,11 +49,11 @@ def write_json(
 def atomic_replacement(
     path: Path, *, durable: bool = False, secret: bool = False
 ) -> Iterator[Path]:
-    """An empty file beside ``path`` to be written within; it takes that place at the end, if all went well.
+    """Yields an empty file beside ``path`` for writing; replaces ``path`` with it at the end unless the block raises.
 
-    Raises StoreError, for an OSError within too.
+    Raises StoreError, also for an OSError of the block.
     """
-    # A name of its own: two processes that write one file do not write into one another's.
+    # A unique name: two processes that write one file do not write into one another's.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         os.close(create(beside, secret=secret))
@@ -73,7 +72,7 @@ def atomic_replacement(
 
 
 def write_new(path: Path, data: bytes, *, secret: bool = False) -> None:
-    """Make a file; what is at ``path`` already stays. Raises StoreError, and leaves no half a file."""
+    """Makes a new file; an existing one stays. Raises StoreError, and leaves no partial file."""
     made = False
     try:
         descriptor = create(path, secret=secret)
@@ -88,7 +87,7 @@ def write_new(path: Path, data: bytes, *, secret: bool = False) -> None:
 
 
 def create(path: Path, *, secret: bool) -> int:
-    """The descriptor of a new empty file, to be written. Raises OSError, also where there is one."""
+    """Returns the descriptor of a new empty file for writing. Raises OSError, also if the file exists."""
     mode = _PRIVATE if secret else _SHARED
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     if secret:
@@ -97,7 +96,7 @@ def create(path: Path, *, secret: bool) -> int:
 
 
 def open_private(path: Path) -> IO[bytes]:
-    """A file of mode 0600, made where there is none, to append to. Raises OSError."""
+    """Opens a file of mode 0600 to append to; makes it if necessary. Raises OSError."""
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _PRIVATE), "ab")
     os.fchmod(file.fileno(), _PRIVATE)
     return file
@@ -105,14 +104,15 @@ def open_private(path: Path) -> IO[bytes]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, done: str = "written") -> Iterator[None]:
-    """What the disk, or a database on it, refuses within, as StoreError: of ``path``, or the file in it that is named.
+    """Raises errors of the disk, or of a database on it, as StoreError for ``path``, or for the file in it concerned.
 
-    ``done`` is what cannot be: "written", "read", "opened", "made". Errors of the network need another class by then.
+    ``done`` is the failed operation: "written", "read", "opened", "made". Network errors within the block need another
+    class beforehand.
     """
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        # Of a renaming, the second name is where the file should be.
+        # For a rename, the second name is the target.
         names = (getattr(error, "filename2", None), getattr(error, "filename", None))
         named = [Path(name) for name in names if isinstance(name, str | os.PathLike)]
         inside = (name for name in named if name.is_relative_to(path))
@@ -121,7 +121,7 @@ def disk_errors(path: Path, done: str = "written") -> Iterator[None]:
 
 @contextlib.contextmanager
 def database_errors(path: Path, done: str = "written") -> Iterator[None]:
-    """As ``disk_errors``, of a database: of a damaged one SQLite may quote bytes that are no text."""
+    """As ``disk_errors``, for a database: for a damaged one SQLite may quote bytes that are no text."""
     with disk_errors(path, done):
         try:
             yield

@@ -1,19 +1,18 @@
-"""What a data owner's tables have spent over their whole lives, across runs and methods, in one file of the owner's.
+"""Lifetime privacy budgets of a data owner's tables, across runs and methods, in one file of the owner.
 
-Provides ``OwnerBudget``, ``TableIdentity`` (which table), ``Release`` (what a run may release at most) and
-``BudgetAccount``, all three together, which is charged before anything is sent. The first release of a dataset sets its
-lifetime limit; only ``set_limit`` changes that. One submission to one configuration is charged once, however often it
-is sent; another submission to the same configuration is another release.
+``OwnerBudget`` is the file, ``TableIdentity`` identifies a table, ``Release`` bounds a run's release, and
+``BudgetAccount`` combines the three; it is charged before anything is sent. The first release of a dataset sets its
+lifetime limit; only ``set_limit`` changes it. A submission to a configuration is charged once, however often it is
+sent; another submission to the same configuration is another release.
 
 A dataset is recognised by its table's path or content: a copy elsewhere and an edited file are the same dataset. A name
-that the owner gives stands, but for a table whose content is known under another one.
+given by the owner takes precedence, unless the table's content is known under another one.
 
-Secret: digests of tables, which lie in the file (mode 0600) and nowhere else. Public to whoever the owner tells: all
-the rest. Costs are rho of zCDP, all of them. Releases that are no more than a Gaussian of that rho each
-(`mechanisms.gaussian_privacy`) are one Gaussian together, for which the limit is larger: also where later ones are
-chosen by what earlier ones showed. Sums are compared with the limit as exact rationals. Known limits: people who are in
-two datasets are protected by the sum of both, which nobody computes; a table that was edited and moved at once is a new
-one; who deletes the file forgets what was spent.
+Secret: digests of tables, which are in the file (mode 0600) only. The owner may show all the rest. Costs are in rho of
+zCDP. Releases that are each at most a Gaussian of their rho (`mechanisms.gaussian_privacy`) together are one Gaussian,
+with a larger limit, also if later ones were chosen by results of earlier ones. Sums are compared with the limit as
+exact rationals. Known limits: people who are in two datasets are protected by the sum of both, which is not computed; a
+table that was edited and moved at once is a new one; without the file, the spent budget is forgotten.
 """
 
 import contextlib
@@ -50,17 +49,17 @@ _SCHEMA = (
 )
 _PATH, _CONTENT = "path", "content"
 ROW = "row"
-"""The unit that is protected by default: whether a row is in the table."""
+"""Default privacy unit: presence of a row in the table."""
 ROW_OF_KNOWN = "row of a table whose size is known"
-"""FLAIM's with declared sizes: what a row says, in a table with a number of rows that everybody knows."""
+"""Privacy unit of FLAIM with declared sizes: content of a row, in a table with a public number of rows."""
 _RETURNED = """CREATE TABLE IF NOT EXISTS returned (
     entry INTEGER PRIMARY KEY, how TEXT NOT NULL, proof TEXT NOT NULL, returned_at REAL NOT NULL) STRICT"""
-"""Releases that will not be: what they were charged is not spent. Files of before have no such table."""
+"""Refunded releases, which will not take place and are not spent. Older files have no such table."""
 _CHARGED_AS = """CREATE TABLE IF NOT EXISTS charged_as (
     entry INTEGER PRIMARY KEY, accountant TEXT NOT NULL) STRICT"""
-"""Releases whose rho is of another accountant than zCDP's, each of which implies zCDP. Files of before lack it."""
+"""Releases with rho of another accountant than zCDP's, each of which implies zCDP. Older files have no such table."""
 WITHDRAWN, REPLACED = "withdrawn", "replaced"
-"""Why a release will not be: nothing of it was counted, or another submission of the same run takes its place."""
+"""Reasons for a refund: nothing was counted, or another submission of the same run replaces it."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_STEM = 56
 _CHUNK = 1 << 20
@@ -69,10 +68,12 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What one run of configuration ``config`` releases at most of one table: ``rho``, for (epsilon, delta).
+    """Upper bound on the release of one run of configuration ``config`` about one table: ``rho``, for (epsilon, delta).
 
-    ``distance`` bounds how far all that is sampled is from what rho says, statistically. ``unit`` is what neighbouring
-    tables differ in. ``accountant`` is the name of whose currency rho is in; it is a cost in zCDP in any case.
+    Attributes:
+        distance: Bound on the statistical distance of the samples from the distribution that rho is for.
+        unit: Privacy unit, the difference between neighbouring tables.
+        accountant: Name of the accountant of rho; rho is a cost in zCDP in any case.
     """
 
     config: str
@@ -88,9 +89,9 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCharge:
-    """A release that was charged, for which ``submission``, and when (seconds since the epoch).
+    """A charged release, its ``submission``, and its time in seconds since the epoch.
 
-    ``returned`` is why it will not be, and is not spent: WITHDRAWN or REPLACED.
+    ``returned`` is the reason of a refund, after which it is not spent: WITHDRAWN or REPLACED.
     """
 
     release: Release
@@ -100,11 +101,11 @@ class ReleaseCharge:
 
     @property
     def when(self) -> str:
-        """ISO 8601, UTC."""
+        """Time of the charge in ISO 8601, UTC."""
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at))
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         release = self.release
         return {
             "config": release.config,
@@ -122,7 +123,7 @@ class ReleaseCharge:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all that was charged to it.
+    """A dataset: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all of its charges.
 
     ``rho_limit`` is in zCDP; see ``limit_with``.
     """
@@ -135,16 +136,16 @@ class Dataset:
 
     @property
     def spent(self) -> Fraction:
-        """The rho of all releases, exactly."""
+        """Exact sum of the rho of all spent releases."""
         return sum((Fraction(run.release.rho) for run in self.spending), Fraction(0))
 
     @property
     def spending(self) -> tuple[ReleaseCharge, ...]:
-        """The releases that are, or may be."""
+        """Releases that are not refunded."""
         return tuple(run for run in self.runs if run.returned is None)
 
     def limit_with(self, *more: Release) -> float:
-        """The limit on the rho of all releases and ``more``: ``rho_limit``, or more where all are Gaussians."""
+        """Returns the limit on the rho of all releases and ``more``: ``rho_limit``, or more if all are Gaussians."""
         releases = [*(run.release for run in self.spending), *more]
         if not _are_gaussian(releases):
             return self.rho_limit
@@ -156,16 +157,16 @@ class Dataset:
 
     @property
     def left(self) -> float:
-        """The rho that is left."""
+        """Remaining rho."""
         return max(0.0, float(Fraction(self.limit_with()) - self.spent))
 
     def has(self, config: str, submission: str) -> bool:
-        """Whether this submission to this configuration was charged."""
+        """Returns true if this submission to this configuration was charged."""
         key = (config, submission)
         return any((run.release.config, run.submission) == key for run in self.spending)
 
     def epsilon_with(self, *more: Release) -> float:
-        """The epsilon, at this limit's delta, that all releases and ``more`` come to together."""
+        """Returns the total epsilon of all releases and ``more``, at this limit's delta."""
         releases = [*(run.release for run in self.spending), *more]
         rho = sum((Fraction(release.rho) for release in releases), Fraction(0))
         distance = sum(release.distance for release in releases)
@@ -174,7 +175,7 @@ class Dataset:
         return epsilon_from_rho(round_up(rho), self.delta, distance=distance)
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {
             "name": self.name,
             "rho_limit": self.limit_with(),
@@ -189,9 +190,9 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class TableIdentity:
-    """Which table: the ``name`` that its owner gives it, if any; its ``path``, and the digest of its ``content``.
+    """Identity of a table: the ``name`` given by its owner, if any, its ``path``, and the digest of its ``content``.
 
-    A trial's owners have a name alone. Raises ConfigError for a name that is none.
+    A trial's owners have a name only. Raises ConfigError for an invalid name.
     """
 
     name: str | None
@@ -206,7 +207,7 @@ class TableIdentity:
 
     @classmethod
     def of_file(cls, table: Path, name: str | None = None) -> "TableIdentity":
-        """The table in a file, packed or not. Raises StoreError where it cannot be read."""
+        """Identifies the table in a file, compressed or not. Raises StoreError if it is unreadable."""
         digest = hashlib.sha256()
         with disk_errors(table, "read"), table.open("rb") as raw:
             packed = raw.read(len(_GZIP)) == _GZIP
@@ -221,16 +222,16 @@ class TableIdentity:
 
     @property
     def marks(self) -> list[tuple[str, str]]:
-        """By what it is recognised."""
+        """Path and content digest, by which the dataset is recognised."""
         marks = ((_PATH, self.path), (_CONTENT, self.content))
         return [(kind, value) for kind, value in marks if value is not None]
 
 
 class OwnerBudget:
-    """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
+    """Budget file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make it. Raises StoreError: unwritable, damaged."""
+        """Opens or makes the file. Raises StoreError: unwritable, damaged."""
         self.path = path
         self._shared = SharedDatabase(path, _KIND, _SCHEMA)
         with self._shared.reading() as db:
@@ -249,17 +250,17 @@ class OwnerBudget:
         *,
         replaces: Sequence[str] = (),
     ) -> str:
-        """Enter ``release``, durably, unless this very ``submission`` is there; returns the dataset's name.
+        """Charges ``release``, durably, unless this ``submission`` was charged already; returns the dataset's name.
 
-        It takes the place of what was charged to the same dataset for the submissions that it ``replaces``: of all of
-        them the servers count one. Raises BudgetExceeded, and enters nothing, where the limit does not cover it;
-        StoreError where it cannot be said which dataset this is.
+        The charge replaces those of the same dataset for the submissions that it ``replaces``, of which the servers
+        count only one. Raises BudgetExceeded, and charges nothing, if the limit does not cover it; StoreError if the
+        dataset is ambiguous.
         """
         with self._shared.transaction() as db:
             name = _find_dataset(db, source, self.path) or _new_name(db, source)
             dataset = _load(db, name)
             if dataset is None:
-                # The first release is what the owner agreed to; all others come on top of it.
+                # The owner agreed to the first release; all others are in addition to it.
                 limit = _first_limit(release)
                 dataset = Dataset(name, limit, release.epsilon, release.delta, ())
                 values = (name, limit, release.epsilon, release.delta)
@@ -274,9 +275,9 @@ class OwnerBudget:
         return name
 
     def give_back(self, config: str, submissions: Iterable[str], proof: str) -> list[str]:
-        """What was charged for ``submissions`` to ``config`` is not spent; the datasets that had it. May be repeated.
+        """Refunds the charges for ``submissions`` to ``config``; returns the datasets concerned. May be repeated.
 
-        ``proof`` is what three servers have signed: that nothing of them was counted, or will be. All or nothing,
+        ``proof`` is the three servers' signed statement that nothing of them was or will be counted. All or nothing,
         durable on return.
         """
         with self._shared.transaction() as db:
@@ -309,14 +310,14 @@ class OwnerBudget:
     def quote(
         self, source: TableIdentity, release: Release, submission: str | None = None
     ) -> "BudgetQuote":
-        """What ``charge`` would do, and nothing is entered. Raises StoreError as ``charge`` does."""
+        """Returns the effect of ``charge`` without a charge. Raises StoreError as ``charge`` does."""
         with self._shared.reading() as db:
             name = _find_dataset(db, source, self.path)
             dataset = None if name is None else _load(db, name)
         return BudgetQuote.of(dataset, source, release, submission)
 
     def require(self, source: TableIdentity, release: Release) -> None:
-        """Raises BudgetExceeded where ``charge`` would; nothing is entered. Raises StoreError as ``charge``."""
+        """Raises BudgetExceeded if ``charge`` would, without a charge. Raises StoreError as ``charge`` does."""
         with self._shared.reading() as db:
             name = _find_dataset(db, source, self.path)
             dataset = None if name is None else _load(db, name)
@@ -324,9 +325,9 @@ class OwnerBudget:
             self._require(dataset, release)
 
     def set_limit(self, name: str, epsilon: float, delta: float) -> tuple[Dataset, Dataset]:
-        """All releases of ``name`` together may come to (epsilon, delta) from now on; before, and after.
+        """Sets the limit on all releases of ``name`` together to (epsilon, delta); returns the old and new dataset.
 
-        Raises StoreError where there is no such dataset, ValueError for an epsilon or delta that is none.
+        Raises StoreError for an unknown dataset, ValueError for an invalid epsilon or delta.
         """
         rho = rho_from_epsilon_delta(epsilon, delta)
         with self._shared.transaction() as db:
@@ -341,7 +342,7 @@ class OwnerBudget:
         return before, Dataset(name, rho, epsilon, delta, before.runs)
 
     def datasets(self) -> list[Dataset]:
-        """All of them, by name."""
+        """Returns all datasets, by name."""
         with self._shared.transaction() as db:
             found = [_load(db, name) for name in _names(db)]
         return [dataset for dataset in found if dataset is not None]
@@ -349,9 +350,9 @@ class OwnerBudget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetQuote:
-    """What a release would cost ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 where it is charged already.
+    """Cost of a release for ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 if it is charged already.
 
-    ``new`` where the dataset is not known yet: its first release sets the limit.
+    ``new`` is true for an unknown dataset, whose first release sets the limit.
     """
 
     dataset: str
@@ -369,7 +370,7 @@ class BudgetQuote:
         release: Release,
         submission: str | None,
     ) -> "BudgetQuote":
-        """For a dataset, None where there is none yet."""
+        """Returns the quote for a dataset, None for an unknown one."""
         if dataset is None:
             name = source.name or _stem(source)
             return cls(name, release.rho, 0.0, release.rho, release.rho, True)
@@ -381,32 +382,32 @@ class BudgetQuote:
 
     @property
     def covered(self) -> bool:
-        """Whether the limit allows it."""
+        """True if the limit covers the cost."""
         return Fraction(self.spent) + Fraction(self.rho) <= Fraction(self.limit)
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the JSON form."""
         return {**asdict(self), "covered": self.covered}
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetAccount:
-    """What taking part in one run costs one table, and the budget that pays for it."""
+    """Account of one table for one run: the cost of participation and the budget that pays for it."""
 
     budget: OwnerBudget
     source: TableIdentity
     release: Release
 
     def spend(self, submission: str, replaces: Sequence[str] = ()) -> str:
-        """Charge it for ``submission``, which tells one taking part from another; see ``Budget.charge``."""
+        """Charges the release for ``submission``, which distinguishes participations; see ``OwnerBudget.charge``."""
         return self.budget.charge(self.source, self.release, submission, replaces=replaces)
 
     def require(self) -> None:
-        """See ``Budget.require``."""
+        """See ``OwnerBudget.require``."""
         self.budget.require(self.source, self.release)
 
     def quote(self, submission: str | None = None) -> BudgetQuote:
-        """What ``spend`` would cost; see ``Budget.quote``."""
+        """Returns the cost of ``spend``; see ``OwnerBudget.quote``."""
         return self.budget.quote(self.source, self.release, submission)
 
 
@@ -415,7 +416,7 @@ def _are_gaussian(releases: Sequence[Release]) -> bool:
 
 
 def _first_limit(release: Release) -> float:
-    """The limit in zCDP that a dataset's first release sets: what it costs, or what its epsilon and delta allow."""
+    """Returns the zCDP limit set by a dataset's first release: its cost, or less if its (epsilon, delta) allow less."""
     if release.accountant == ZCDP.name:
         return release.rho
     allowed = rho_from_epsilon_delta(release.epsilon, release.delta, distance=release.distance)
@@ -423,7 +424,7 @@ def _first_limit(release: Release) -> float:
 
 
 def _find_dataset(db: sqlite3.Connection, source: TableIdentity, where: Path) -> str | None:
-    """The dataset that a table belongs to, if it is a known one. Raises StoreError where that cannot be said."""
+    """Returns the name of a known dataset, None for an unknown one. Raises StoreError if the dataset is ambiguous."""
     found = {kind: _dataset_by_mark(db, kind, value) for kind, value in source.marks}
     of_path, of_content = found.get(_PATH, set()), found.get(_CONTENT, set())
     if source.name is not None:
@@ -455,7 +456,7 @@ def _dataset_by_mark(db: sqlite3.Connection, kind: str, value: str) -> set[str]:
 
 
 def _new_name(db: sqlite3.Connection, source: TableIdentity) -> str:
-    """What a new dataset is called: after its file, with a number where that is another dataset's."""
+    """Returns a new dataset's name: that of its file, with a number if the name is taken."""
     name = base = _stem(source)
     names, number = set(_names(db)), 1
     while name in names:
@@ -501,7 +502,7 @@ def _refund(
     proof: str = "",
     dataset: str | None = None,
 ) -> list[str]:
-    """Mark what was charged for a submission as not spent, in ``dataset`` or any; the datasets that have it."""
+    """Refunds the charges for a submission, of ``dataset`` or of any; returns the datasets concerned."""
     query = "SELECT entry, dataset FROM release WHERE config = ? AND submission = ?"
     rows = [row for row in db.execute(query, (config, submission)) if dataset in (None, row[1])]
     db.executemany(
@@ -513,7 +514,7 @@ def _refund(
 
 
 def _insert(db: sqlite3.Connection, name: str, release: Release, submission: str) -> None:
-    # What was given back and is sent again all the same is spent again.
+    # A refunded submission that is sent again is spent again.
     again = "SELECT entry FROM release WHERE dataset = ? AND config = ? AND submission = ?"
     if (row := db.execute(again, (name, release.config, submission)).fetchone()) is not None:
         db.execute("DELETE FROM returned WHERE entry = ?", row)

@@ -1,12 +1,12 @@
-"""The privacy ledger that survives its process: what was charged stays spent, whatever became of it.
+"""Durable privacy ledger: a charge stays spent after the process has ended, whatever became of the release.
 
-Provides ``DurableLedger``, a `mechanisms.accounting.Ledger` in a `parties.storage.database.Database`: a charge is on
-the disk before it counts, and everybody who keeps one (a compute server, FLAIM's server, each of its clients) asks this
-class what is spent. A transcript says the same as the ledger beside it, in an order that each run chooses: ``first`` is
-called before a charge is entered (FLAIM; ``adopt_charges`` enters what a kill kept out), ``then`` after it is durable
-(DistAIM, which brings its transcript up to the ledger when it starts). Public: all of it; a client's ledger says how
-often it was asked, never what for. Known limits: a charge that a crash left without a release stays spent; who deletes
-the folder forgets the budget.
+``DurableLedger`` is a `mechanisms.accounting.Ledger` in a `parties.storage.database.Database`: a charge is on the disk
+before it counts. Compute servers, FLAIM's server and its clients use it for their spending. A transcript has the same
+charges as the ledger beside it, in an order that each run chooses: ``first`` is called before a charge is entered
+(FLAIM; ``adopt_charges`` enters charges that a kill kept out), ``then`` after it is durable (DistAIM, which brings its
+transcript up to the ledger at its start). All values here are public; a client's ledger shows the number of requests,
+never their content. Known limits: a charge that a crash left without a release stays spent; without the folder, the
+budget is forgotten.
 """
 
 import json
@@ -32,8 +32,7 @@ LEDGER = (
     """CREATE TABLE IF NOT EXISTS paid (
     entry INTEGER PRIMARY KEY, opening TEXT NOT NULL UNIQUE) STRICT""",
 )
-"""The tables that a database needs for a ledger; ``paid`` has the openings that have a name, each of which is paid for
-once."""
+"""Tables of a ledger; ``paid`` has the openings with a name, each of which is paid for once."""
 
 
 def _ignore(_: LedgerEntry) -> None:
@@ -41,10 +40,10 @@ def _ignore(_: LedgerEntry) -> None:
 
 
 class DurableLedger(Ledger):
-    """The charges in ``database``, and new ones within ``budget``: with 0, one to be read and to adopt into.
+    """Charges in ``database``, and new ones within ``budget``; with budget 0, a ledger to read and to adopt into.
 
-    All ledgers of a database are one: what is charged to one is spent in the others. All methods may be called from
-    any thread; all may raise StoreError.
+    All ledgers of a database are one: a charge to one is spent in the others. All methods may be called from any
+    thread; all may raise StoreError.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class DurableLedger(Ledger):
     @property
     def entries(self) -> list[LedgerEntry]:
         """See ``Ledger.entries``; those of earlier processes come first."""
-        # Rows are only ever added, and this is asked before every charge: each is parsed once.
+        # Rows are only added, and this is called before every charge: each row is parsed once.
         with self._database.held():
             rows = self._database.rows(
                 "SELECT entry, round, step, event, rho, coalesce(opening, '') FROM ledger LEFT JOIN paid USING (entry) "
@@ -85,8 +84,8 @@ class DurableLedger(Ledger):
     def charge_all(
         self, round: int, charges: Sequence[tuple[str, Event]], *, opening: str = ""
     ) -> Sequence[LedgerEntry]:
-        """See ``Ledger.charge_all``: one write to the disk, which is over when this returns."""
-        # Nobody else charges between the question what is spent and the entry.
+        """See ``Ledger.charge_all``; the entries are durable on return, in one write to the disk."""
+        # The lock excludes other charges between the check of the budget and the entry.
         with self._database.held():
             entries = super().charge_all(round, charges, opening=opening)
         for entry in entries:
@@ -94,14 +93,14 @@ class DurableLedger(Ledger):
         return entries
 
     def paid(self, opening: str) -> LedgerEntry | None:
-        """The charge that has paid for the opening of this name, None where there is none."""
+        """Returns the charge for the opening of this name, None if there is none."""
         return next((entry for entry in self.entries if entry.opening == opening), None)
 
     def adopt(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Enter the charges that another ledger has and this one lacks; durable on return. Returns what was entered.
+        """Enters the charges that another ledger has and this one lacks; durable on return. Returns those entered.
 
-        Equal charges are told apart by number: one that was made three times elsewhere is raised to three here. The
-        budget does not limit this: what may have been opened is spent.
+        Equal charges are compared by number: one that was made three times elsewhere is raised to three here. The
+        budget does not limit this: a release that may have been opened is spent.
         """
         with self._database.held():
             have, missing = Counter(self.entries), []
@@ -118,7 +117,7 @@ class DurableLedger(Ledger):
         self._write(entries)
 
     def _write(self, entries: Sequence[LedgerEntry]) -> None:
-        """Durable on return, all or none."""
+        """Enters all or none, durably."""
         now = time.time()
         with self._database.transaction():
             for e in entries:
@@ -141,9 +140,9 @@ def _from_row(row: Sequence[Any]) -> LedgerEntry:
 
 
 def adopt_charges(ledger: DurableLedger, transcript: Path, config_digest: str) -> None:
-    """Enter the charge that a process which was killed had written in its transcript but not in the ledger.
+    """Enters the charge that a killed process had written in its transcript but not in the ledger.
 
-    Raises StoreError, also where the transcript is another run's, and CheckFailed where the file is no transcript.
+    Raises StoreError, also if the transcript belongs to another run, and CheckFailed if the file is no transcript.
     """
     if not transcript.exists():
         return

@@ -1,15 +1,14 @@
-"""A server's studies, outside their folders: what was released once is not released again from another folder.
+"""Registry of a server's releases, outside the studies' folders: prevents a second release from another folder.
 
-Provides ``ReleaseRegistry``, a file of the operator's that outlives every run, ``RegisteredFolder``, one folder's part
-in a run, and ``StudyRegistration``, the two together, which a server asks before it starts, before it takes an owner
-in, and before its first release. Studies are told apart by configuration and server, and their folders by a random
-number kept in each: a folder that was moved is still the same, and an old copy of it lacks charges that the register
-knows of. A configuration's second release would have fresh noise, and nobody has paid for it; it needs a new
-configuration, which owners charge anew.
+``ReleaseRegistry`` is a file of the operator that outlives every run, ``RegisteredFolder`` one folder of a run, and
+``StudyRegistration`` the two together, which a server consults before it starts, before it admits an owner, and before
+its first release. Studies are identified by configuration and server, and their folders by a random number in each: a
+moved folder keeps its identity, and an old copy lacks charges that the registry has. A second release of a
+configuration would have fresh noise that no owner has paid for; it needs a new configuration, which owners charge anew.
 
-Public: all of it; paths are for the operator alone. What a transaction entered is durable when it ends. Known limits:
-who deletes the file, or begins anew on another host, forgets what was released there; the owners' budgets
-(`parties.storage.owner_budget`) and the two other servers' registers do not.
+All values here are public; paths are for the operator only. A transaction is durable at its end. Known limits: without
+the file, or on another host, earlier releases are unknown; the owners' budgets (`parties.storage.owner_budget`) and the
+two other servers' registries still have them.
 """
 
 import hashlib
@@ -37,9 +36,9 @@ _SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFolder:
-    """One ``folder``, whose store is called ``store``, of ``server`` in the run of configuration ``config``.
+    """A ``folder`` with a store of identity ``store``, of ``server`` in the run of configuration ``config``.
 
-    ``seal`` is the hash of the public half of its sealing key, "" where there is none.
+    ``seal`` is the hash of the public half of its sealing key, "" without one.
     """
 
     config: str
@@ -51,35 +50,35 @@ class RegisteredFolder:
 
     @classmethod
     def of_server(cls, config: Config, pid: int, store: str, folder: Path) -> "RegisteredFolder":
-        """Of compute server ``pid``."""
+        """Returns the folder of compute server ``pid``."""
         party = config.require_parties()[pid]
         seal = hashlib.sha256(party.seal_to.public).hexdigest()
         return cls(config.digest(), party.name, config.run.id, store, folder, seal)
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from others."""
+        """Primary key of the folder."""
         return self.config, self.server, self.store
 
 
 @dataclass(frozen=True, slots=True)
 class FolderRecord:
-    """What a register knows of a folder: how much was charged in it, and whether its run has ended."""
+    """A registry's record of a folder: its number of charges, and ``ended`` if its run has ended."""
 
     charges: int
     ended: bool
 
 
 class ReleaseRegistry:
-    """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
+    """Registry file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make it. Raises StoreError: unwritable, damaged."""
+        """Opens or makes the file. Raises StoreError: unwritable, damaged."""
         self.path = path
         self._shared = SharedDatabase(path, _KIND, _SCHEMA)
 
     def begin(self, study: RegisteredFolder) -> None:
-        """Enter a folder at its start. Raises StudyReleased where another one has released this configuration."""
+        """Registers a folder at its start. Raises StudyReleased if another one has released this configuration."""
         with self._shared.transaction() as db:
             self._require_first(db, study)
             db.execute(
@@ -89,7 +88,7 @@ class ReleaseRegistry:
             )
 
     def release(self, study: RegisteredFolder, clients: Iterable[str], charges: int = 0) -> None:
-        """Something is about to be released of ``clients``, from this folder, whose ledger has so many ``charges``.
+        """Records, before it happens, a release of ``clients`` from this folder, whose ledger has ``charges`` entries.
 
         Raises as ``begin``.
         """
@@ -106,7 +105,7 @@ class ReleaseRegistry:
             )
 
     def record(self, config: str, store: str) -> FolderRecord | None:
-        """Of the folder whose store has this name, in the run of ``config``; None where nothing is known."""
+        """Returns the record of the folder with this store in the run of ``config``; None for an unknown one."""
         with self._shared.reading() as db:
             row = db.execute(
                 "SELECT max(charges), max(ended_at) FROM study WHERE config = ? AND store = ?",
@@ -115,7 +114,7 @@ class ReleaseRegistry:
         return None if row[0] is None else FolderRecord(int(row[0]), row[1] is not None)
 
     def check_charges(self, study: RegisteredFolder, charges: int) -> None:
-        """Raises StudyReleased where this folder had more than so many ``charges`` before: it is an old copy."""
+        """Raises StudyReleased if this folder had more than ``charges`` before: it is an old copy."""
         with self._shared.reading() as db:
             row = db.execute(
                 "SELECT charges FROM study WHERE config = ? AND server = ? AND store = ?", study.key
@@ -129,7 +128,7 @@ class ReleaseRegistry:
             )
 
     def end(self, study: RegisteredFolder) -> None:
-        """This folder needs its sealing key no longer."""
+        """Records the end of this folder's run, after which its sealing key is no longer needed."""
         with self._shared.transaction() as db:
             db.execute(
                 "UPDATE study SET ended_at = coalesce(ended_at, ?) WHERE config = ? AND server = ? AND store = ?",
@@ -137,7 +136,7 @@ class ReleaseRegistry:
             )
 
     def check_client(self, study: RegisteredFolder, client: str) -> None:
-        """Raises StudyReleased where ``client`` is in a release of this configuration from another folder."""
+        """Raises StudyReleased if ``client`` is in a release of this configuration from another folder."""
         with self._shared.reading() as db:
             row = db.execute(
                 "SELECT released_at FROM owner JOIN study USING (config, server, store) "
@@ -151,7 +150,7 @@ class ReleaseRegistry:
             )
 
     def released_elsewhere(self, study: RegisteredFolder) -> bool:
-        """Whether anything was released of this configuration from another folder."""
+        """Returns true if this configuration has a release from another folder."""
         with self._shared.reading() as db:
             row = db.execute(
                 "SELECT 1 FROM study WHERE config = ? AND server = ? AND store <> ? "
@@ -161,7 +160,7 @@ class ReleaseRegistry:
         return row is not None
 
     def sharing_seal(self, study: RegisteredFolder) -> Sequence[str]:
-        """Folders of other studies that are not over and have the same sealing key."""
+        """Returns the folders of other open studies with the same sealing key."""
         with self._shared.reading() as db:
             rows = db.execute(
                 "SELECT folder FROM study WHERE seal = ? AND ended_at IS NULL "
@@ -194,33 +193,33 @@ _SOLE_USE_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class StudyRegistration:
-    """A study in its register."""
+    """A study in its registry."""
 
     register: ReleaseRegistry
     study: RegisteredFolder
     _released: str = ""
-    """The digest of the clients that the register has been told last."""
+    """Digest of the clients last recorded in the registry."""
     _charges: int = -1
     _alone_until: float = 0.0
-    """As long as that, nobody was released from another folder a moment ago."""
+    """Monotonic time until which a recent check, without releases from another folder, is valid."""
 
     @classmethod
     def begin(cls, path: Path, study: RegisteredFolder) -> "StudyRegistration":
-        """Enter ``study`` in the file at ``path``. Raises as ``Register.begin``."""
+        """Registers ``study`` in the file at ``path``. Raises as ``ReleaseRegistry.begin``."""
         register = ReleaseRegistry(path)
         register.begin(study)
         return cls(register, study)
 
     def resume(self, charges: int) -> None:
-        """This folder goes on after so many ``charges``, all that any server knows of. Raises StudyReleased."""
+        """Continues this folder after ``charges``, the number known to all servers together. Raises StudyReleased."""
         self.register.check_charges(self.study, charges)
         if charges:
             self.release((), charges)
 
     def release(self, clients: Collection[str], charges: int = 0) -> None:
-        """See ``Register.release``; nothing is done where this process has said so already.
+        """See ``ReleaseRegistry.release``; does nothing if this process has recorded the same already.
 
-        ``clients`` may be as many as there are, and are gone through without being kept.
+        ``clients`` may be very many, and are iterated without being stored.
         """
         digest = hashlib.sha256()
         for client in clients:
@@ -231,9 +230,9 @@ class StudyRegistration:
             self._released, self._charges = digest.hexdigest(), charges
 
     def check_client(self, client: str) -> None:
-        """See ``Register.check_client``; the register is asked anew after a second.
+        """See ``ReleaseRegistry.check_client``; a clean result is valid for a second.
 
-        It spares an owner a vain upload: what is released is judged by ``release``, within a transaction.
+        It saves an owner a vain upload: ``release`` makes the binding check, within a transaction.
         """
         now = time.monotonic()
         if now < self._alone_until:
@@ -244,9 +243,9 @@ class StudyRegistration:
         self.register.check_client(self.study, client)
 
     def end(self) -> None:
-        """See ``Register.end``."""
+        """See ``ReleaseRegistry.end``."""
         self.register.end(self.study)
 
     def sharing_seal(self) -> Sequence[str]:
-        """See ``Register.sharing_seal``."""
+        """See ``ReleaseRegistry.sharing_seal``."""
         return self.register.sharing_seal(self.study)

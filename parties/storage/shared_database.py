@@ -1,10 +1,10 @@
-"""An SQLite database in one file, which any number of this user's processes may use at once.
+"""SQLite database in one file, which any number of this user's processes may use at once.
 
-Provides ``SharedDatabase``, for what outlives every run (`parties.storage.owner_budget`, `parties.mpc.register`). What
-a transaction entered is on the disk when it ends, all or nothing; transactions of all processes come one after the
-other. The file has mode 0600. It is made whole or not at all, so that one that is empty, cut off or another program's
-is damage, and is refused: it is never quietly begun anew. Source: https://www.sqlite.org/lockingv3.html. Known limits:
-a file that was deleted is not missed; file systems whose locks do nothing.
+``SharedDatabase`` is for state that outlives every run (`parties.storage.owner_budget`,
+`parties.storage.release_registry`). A transaction is durable at its end, all or nothing; transactions of all processes
+are serialized. The file has mode 0600. It is created atomically, so that a file that is empty, cut off or another
+program's is damaged, and is refused: it is never silently replaced. Source: https://www.sqlite.org/lockingv3.html.
+Known limits: a deleted file is not noticed; file systems with ineffective locks.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _BUSY_TIMEOUT_S = 30.0
 
 
 class SharedDatabase:
-    """The database at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
+    """Database at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class SharedDatabase:
         version: int = 1,
         steps: Mapping[int, Step] = {},
     ) -> None:
-        """Open or make it, with the tables of ``schema``; ``kind`` (4 bytes) tells it from other databases.
+        """Opens or makes the database with the tables of ``schema``; ``kind`` (4 bytes) identifies its purpose.
 
-        An older ``version`` is brought forward by ``steps`` (`parties.storage.database`). Raises StoreError:
-        unwritable, damaged, of another kind, newer, or too old.
+        ``steps`` migrate an older ``version`` (`parties.storage.database`). Raises StoreError: unwritable, damaged, of
+        another kind, newer, or too old.
         """
         self.path = path
-        # Threads of one process wait here rather than by looking again and again.
+        # Threads of one process wait for this lock, instead of polling SQLite's.
         self._turn = threading.Lock()
         self._kind = int.from_bytes(kind, "big")
         if not path.exists():
@@ -50,7 +50,7 @@ class SharedDatabase:
         self._check(version, steps)
 
     def _make(self, schema: Sequence[str], version: int) -> None:
-        """Beside its place first, and there only if no other process was faster."""
+        """Makes the file beside its path, and renames it unless another process was faster."""
         folder = self.path.parent
         with disk_errors(self.path, "made"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -84,13 +84,13 @@ class SharedDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection to ask one question on."""
+        """Yields a connection for a single query."""
         with self._connected() as db:
             yield db
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection on which nothing changes but by what is done within; durable at the end, or undone."""
+        """Yields a connection within a transaction, which excludes all others; durable at the end, or rolled back."""
         with self._turn, self._connected() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -105,19 +105,19 @@ class SharedDatabase:
     def _connected(self) -> Iterator[sqlite3.Connection]:
         with disk_errors(self.path):
             try:
-                # A file that has gone meanwhile is not made anew.
+                # A file deleted meanwhile is not created anew.
                 uri = f"{self.path.absolute().as_uri()}?mode=rw"
                 connection = sqlite3.connect(
                     uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
                 )
                 with contextlib.closing(connection) as db:
-                    # The journal's end is the transaction's: EXTRA has that on the disk as well.
+                    # The end of the journal commits a transaction: EXTRA makes that durable as well.
                     db.execute("PRAGMA synchronous=EXTRA")
                     yield db
             except sqlite3.OperationalError:
                 raise
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                # SQLite may quote bytes of what is damaged, which are no text.
+                # SQLite may quote bytes of damaged content, which are no text.
                 why = "it cannot be read" if isinstance(error, UnicodeDecodeError) else str(error)
                 raise self._damaged(why) from error
 
@@ -131,7 +131,7 @@ class SharedDatabase:
 
 @contextlib.contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
-    """No other process is within this for the same folder."""
+    """Excludes other processes for the same folder while the block runs."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
-"""Where this user's own records lie that outlive every run: the budget of its data, the register of its studies.
+"""Paths of this user's files that outlive every run: the budget of its data, the registry of its releases.
 
-Provides ``budget_path`` and ``registry_path``: a file that was named, or the one that the environment names
-(SYNCRET_BUDGET, SYNCRET_REGISTER), or one in the places of the XDG base directories. Both say what was released, so
-that neither belongs in a run's folder, and neither may be deleted: a copy of them belongs in the backup. Public: paths.
-Source: https://specifications.freedesktop.org/basedir-spec/latest/.
+``budget_path`` and ``registry_path`` return an explicit path, the one in the environment (SYNCRET_BUDGET,
+SYNCRET_REGISTER), or one in the XDG base directories. Both files record releases, so that neither belongs in a run's
+folder, neither may be deleted, and both belong in backups. Source:
+https://specifications.freedesktop.org/basedir-spec/latest/.
 """
 
 import os
@@ -16,21 +16,21 @@ _FOLDER = "syncret"
 
 
 def budget_path(named: Path | None = None) -> Path:
-    """The budgets of a data owner's tables. Raises ConfigError where this user has no home."""
+    """Returns the path of the budgets of a data owner's tables. Raises ConfigError if this user has no home."""
     return _data_path(
         named, BUDGET_VARIABLE, "XDG_DATA_HOME", Path(".local") / "share", "budget.sqlite"
     )
 
 
 def registry_path(named: Path | None = None) -> Path:
-    """The register of a server's studies. Raises ConfigError where this user has no home."""
+    """Returns the path of a server's release registry. Raises ConfigError if this user has no home."""
     return _data_path(
         named, REGISTRY_VARIABLE, "XDG_STATE_HOME", Path(".local") / "state", "register.sqlite"
     )
 
 
 def _data_path(named: Path | None, variable: str, base: str, below_home: Path, name: str) -> Path:
-    """Relative paths in XDG's variables are to be ignored, the specification says."""
+    """Returns the path; relative paths in XDG's variables are ignored, as the specification demands."""
     chosen = named or (Path(value) if (value := os.environ.get(variable)) else None)
     if chosen is not None:
         return chosen.absolute()
@@ -39,7 +39,10 @@ def _data_path(named: Path | None, variable: str, base: str, below_home: Path, n
 
 
 def _home(variable: str) -> Path:
-    """This user's. One that depends on where a command is called would begin a budget in every folder."""
+    """Returns this user's home, which must be absolute: a relative one would begin a budget in every folder.
+
+    Raises ConfigError.
+    """
     cause = None
     try:
         home = Path.home()

@@ -1,1 +1,1 @@
-"""What an operator opens in a browser: pages over a server's admin API."""
+"""Web console for operators: pages over a server's admin API."""

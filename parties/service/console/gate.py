@@ -1,12 +1,12 @@
-"""Who may open the console, and what a browser may do with its pages.
+"""Access to the console, and the browser policy of its pages.
 
-On this host (``Loopback``): whoever has the address that `syncret console` prints, once; it is exchanged for a cookie
-that no script sees and no other site's page can have sent. A page of another name that is made to point here (DNS
-rebinding) is refused by the Host header. Behind the admin port it is TLS that has let the browser in.
+On this host (``Loopback``), the address that `syncret console` prints gives access once. Its token is exchanged for a
+cookie that scripts cannot read and that requests from other sites do not carry. The Host header check refuses a page of
+another name that is made to point here (DNS rebinding). Behind the admin port, TLS authorizes the browser.
 
-Everything that changes something carries ``Gate.csrf``, which only a page of this console shows. Secret: tokens, the
-cookie. Source: OWASP's cheat sheets on CSRF and session management. Known limits: whoever can read this user's memory
-or browser profile is this user.
+Every request with an effect carries ``Gate.csrf``, which only pages of this console contain. Secret: tokens and the
+cookie. Source: OWASP's cheat sheets on CSRF and session management. Known limit: access to this user's memory or
+browser profile is access to the console.
 """
 
 import hmac
@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 _TOKEN_BYTES = 32
 CSRF = "csrf"
-"""The field of a form that carries ``Gate.csrf``."""
+"""Name of the form field with ``Gate.csrf``."""
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -27,7 +27,7 @@ REPORT_POLICY = (
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'self'"
 )
-"""Of a report: no scripts, no origin, nothing from elsewhere."""
+"""Content security policy of a report: no scripts, no origin, nothing from elsewhere."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": PAGE_POLICY,
@@ -39,30 +39,30 @@ _HEADERS = {
 
 
 class Gate:
-    """Lets everybody in whom the layer below has let in: TLS with client certificates."""
+    """Admits every request: the layer below (TLS with client certificates) has authorized it."""
 
     def __init__(self) -> None:
         self.csrf = secrets.token_urlsafe(_TOKEN_BYTES)
 
     def refuses(self, request: web.Request) -> web.Response | None:
-        """What to answer instead, where the request may not pass."""
+        """Returns a refusal if the request may not pass, otherwise None."""
         return None
 
     async def accepts(self, request: web.Request) -> bool:
-        """Whether a form comes from a page of this console."""
+        """Returns true if the form comes from a page of this console."""
         said = (await request.post()).get(CSRF)
         return isinstance(said, str) and _same(said, self.csrf)
 
 
 class Loopback(Gate):
-    """Lets in who has used the one-time ``token``; ``port`` is the console's on this host."""
+    """Admits the browser that has used the one-time ``token``; ``port`` is the console's port on this host."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
         self.token: str | None = secrets.token_urlsafe(_TOKEN_BYTES)
         self._session = secrets.token_urlsafe(_TOKEN_BYTES)
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-        # Cookies do not know ports: two consoles must not take one another's.
+        # Cookies are not bound to a port: two consoles need cookies of different names.
         self._cookie = f"syncret-console-{port}"
 
     def refuses(self, request: web.Request) -> web.Response | None:
@@ -82,7 +82,7 @@ class Loopback(Gate):
         return jar[self._cookie].value if self._cookie in jar else ""
 
     async def enter(self, request: web.Request) -> web.StreamResponse:
-        """Exchange the token, which is used up with that, for the cookie."""
+        """Exchanges the token for the cookie; the token is then used up."""
         said = request.query.get("token", "")
         if self.token is None or not _same(said, self.token):
             text = "this address is used already, or is not the one; start `syncret console` again"
@@ -105,7 +105,7 @@ def _plain(status: int, text: str) -> web.Response:
 
 
 def guarded(gate: Gate) -> Middleware:
-    """The middleware that asks ``gate`` first and says in every answer what a browser may do with it."""
+    """Returns the middleware that applies ``gate`` first and sets the browser policy in every answer."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

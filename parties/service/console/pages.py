@@ -1,13 +1,13 @@
-"""The console: pages for a browser over a server's admin API, to be added to any aiohttp application.
+"""Pages of the console over a server's admin API, as routes for an aiohttp application.
 
-    GET  /console/                        the studies of this server; with one alone, that one
+    GET  /console/                        the studies of this server; redirects to the study if there is only one
     GET  /console/studies/KEY             a study: progress, owners, budget, actions, result
     GET  /console/studies/KEY/events      its changing part, as server-sent events ``show``; ``over`` at the end
     GET  /console/studies/KEY/report      its report, without scripts and in an origin of its own
     GET  /console/studies/KEY/files/NAME  a file that is public by the protocol
-    GET, POST /console/studies/KEY/ORDER  ask once more, and tell the server
+    GET, POST /console/studies/KEY/ORDER  confirmation of a command, and the command itself
 
-Provides ``add_console``. Secret: nothing is shown that is. Known limits: a page shows 500 owners at most.
+No secret value is shown. Known limit: a page shows at most 500 owners.
 """
 
 import asyncio
@@ -47,18 +47,18 @@ _FILES = {
     "transcript.jsonl": "what this server sent, received, opened and spent, for an audit",
     "result.json": "who was counted, and what it cost",
 }
-"""What is public of a server's folder when its run is over; nothing else of it is ever shown."""
+"""Public files of a server's folder after a run, with descriptions. No other file is ever shown."""
 _BUSY = 503
-"""What may be otherwise in a moment."""
+"""HTTP status of a temporary problem."""
 _TICK_S = 2.0
-"""How often a page is brought up to date at least: time passes also where nothing happens."""
+"""Maximum interval between updates of a page, in seconds: durations change without events."""
 _RETRY_S = 5.0
 _MAX_LISTENERS = 32
 _BODY_BYTES = 1 << 14
 
 
 def add_console(app: web.Application, upstream: Upstream, gate: Gate) -> None:
-    """Add the pages under /console to ``app``; whom they let in is the ``gate``'s."""
+    """Adds the pages under /console to ``app``; ``gate`` controls access."""
     console = web.Application(
         middlewares=[guarded(gate), _error_pages], client_max_size=_BODY_BYTES
     )
@@ -117,7 +117,7 @@ class _Pages:
         return await self._stream(request, None, show)
 
     async def _shown(self, request: web.Request) -> DisplayedStudy:
-        """Raises HTTPNotFound for a study that is not here."""
+        """Returns the study of the request. Raises HTTPNotFound for an unknown study."""
         shown = await self._upstream.find(request.match_info["key"])
         if shown is None:
             raise web.HTTPNotFound(text="There is no such study here.")
@@ -169,7 +169,7 @@ class _Pages:
         raise web.HTTPSeeOther(f"{_study_path(shown.key)}?did={order.name}")
 
     def _order(self, request: web.Request, shown: DisplayedStudy) -> CommandText:
-        """Raises HTTPConflict for what cannot be told now."""
+        """Returns the command of the request. Raises HTTPConflict for a command that is not available now."""
         for order in self._orders(shown):
             if order.name == request.match_info["order"]:
                 return order
@@ -215,7 +215,7 @@ class _Pages:
         key: str | None,
         show: Callable[[web.StreamResponse], Awaitable[bool]],
     ) -> web.StreamResponse:
-        """Events for one page, as often as something changes, until ``show`` says that it is to be loaded anew."""
+        """Sends events for one page after every change, until ``show`` returns False: the page has to be reloaded."""
         if self._listeners >= _MAX_LISTENERS:
             raise web.HTTPServiceUnavailable(text="Too many pages are open.")
         response, news = await event_stream(request), asyncio.Event()
@@ -235,7 +235,7 @@ class _Pages:
 
 
 async def _watch_changes(upstream: Upstream, key: str | None, news: asyncio.Event) -> None:
-    """Set ``news`` at every change of the server, also when it is started again."""
+    """Sets ``news`` at every change of the server, and after its restart."""
     while True:
         async for _ in upstream.changes(key):
             news.set()
@@ -244,7 +244,7 @@ async def _watch_changes(upstream: Upstream, key: str | None, news: asyncio.Even
 
 
 def _fixed_part_digest(shown: DisplayedStudy, files: Sequence[_File]) -> str:
-    """What the fixed part of a page hangs on, in short: when it changes, the page is loaded anew."""
+    """Returns a short digest of the inputs of a page's fixed part; after a change the page has to be reloaded."""
     parts = repr((shown.orders, [file.name for file in files]))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
@@ -254,7 +254,7 @@ def _study_path(key: str) -> str:
 
 
 def _files_of(shown: DisplayedStudy) -> list[_File]:
-    """What of a study may be shown: nothing before it is over."""
+    """Returns a study's public files; none before the study is over."""
     paths = {name: shown.folder / name for name in _FILES} if shown.over else {}
     return [
         _File(name, _FILES[name], path.stat().st_size)
@@ -266,7 +266,7 @@ def _files_of(shown: DisplayedStudy) -> list[_File]:
 async def _file_response(
     shown: DisplayedStudy, name: str, headers: dict[str, str]
 ) -> web.StreamResponse:
-    """A public file of a study that is over. Raises HTTPNotFound."""
+    """Returns a public file of a study that is over. Raises HTTPNotFound."""
     found = await asyncio.to_thread(_files_of, shown)
     if not any(file.name == name for file in found):
         text = "It is not there, or not yet: files are here when a study is over."
@@ -280,7 +280,7 @@ def _page(template: str, **values: object) -> web.Response:
 
 @web.middleware
 async def _error_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What goes wrong, as a page."""
+    """Answers errors with a page."""
     try:
         return await handler(request)
     except web.HTTPException as error:

@@ -1,9 +1,9 @@
-"""The admin APIs that the console shows, as seen from the console: one server's, or a service's with many studies.
+"""Clients of the admin APIs that the console shows: one server's, or a service's with many studies.
 
-Provides ``RunUpstream`` and ``ServiceUpstream``, both an ``Upstream``, and ``upstream_of``, which tells a folder's
-kind. They ask the Unix socket in the folder, the same whether the console is a process of its own or lives in the
-server's; where nobody answers there, a party's folder still says what it has of the last run. Public: all that is
-passed on. Raises StoreError where an answer is not understood, NotRunning where nobody is there to answer.
+``RunUpstream`` and ``ServiceUpstream`` implement ``Upstream``; ``upstream_of`` selects one by the folder's kind. Both
+use the Unix socket in the folder, in a console process of its own as well as within the server's. If no process answers
+in a server's folder, the files of the last run give its status. All data passed on is public. Raises StoreError for an
+answer of unknown form, NotRunning if no process answers.
 """
 
 import asyncio
@@ -27,23 +27,23 @@ from parties.service.study_intake import StudyFolder
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
-"""Silence that is borne between events; a comment comes four times as often."""
+"""Timeouts of an event stream; comments come four times as often as the maximum silence."""
 _LONGEST = 1 << 24
 _LINE = 1 << 22
 APPROVE, CANCEL = "approve", "cancel"
 _ORDERS = {StudyState.PROPOSED: (APPROVE,), StudyState.FAILED: (APPROVE,)}
-"""What a service can be told of a study in this state, besides ``cancel``, which ends one that is not over."""
+"""Commands that a service accepts in a state, besides ``cancel``, which it accepts for every study that is not over."""
 _FORWARDED_COMMANDS = ("close", "finish", "revoke")
-"""What a study's process is told through its service. Were it told to stop, it would be started again."""
+"""Commands that a service forwards to the study's process, without ``cancel``, after which it would restart it."""
 _SERVERS = "servers"
-"""The folder in a service's that has the public files of the servers that it knows."""
+"""Name of the subfolder of a service with the public files of the servers that it knows."""
 
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """Whether an order was taken, and the server's sentence where not."""
+    """Result of a command: ``taken``, or the server's error ``text``."""
 
     taken: bool
     text: str = ""
@@ -51,10 +51,14 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DisplayedStudy:
-    """A study as a page shows it.
+    """Study as a page shows it.
 
-    ``status`` is the document of its process, or of its last run; ``study`` what a service knows of it. ``orders`` are
-    the names of what can be told now, ``folder`` has its public files, ``over`` says that they may be shown.
+    Attributes:
+        status: Status document of its process, or of its last run.
+        study: The service's document of the study.
+        orders: Names of the commands available now.
+        folder: Folder with its public files.
+        over: True if the files may be shown.
     """
 
     key: str
@@ -67,30 +71,30 @@ class DisplayedStudy:
 
 
 class Upstream(Protocol):
-    """Whom the console asks. ``in_service`` says which orders' words are meant."""
+    """Source of the console's data. ``in_service`` selects the texts of the commands."""
 
     in_service: bool
 
     async def overview(self) -> Document | None:
-        """All studies, of a service; None where there is one study alone."""
+        """Returns the overview of a service's studies; None for a single run."""
 
     async def find(self, key: str | None) -> DisplayedStudy | None:
-        """The study ``key``, or the only one; None where there is none such."""
+        """Returns the study ``key``, or the only one; None if it is unknown."""
 
     async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
-        """Tell it to do something."""
+        """Sends the command ``name`` to the server."""
 
     def changes(self, key: str | None) -> AsyncIterator[None]:
-        """Something has changed, as often as the server says so, until it ends."""
+        """Yields after every change that the server reports, until the stream ends."""
 
 
 def upstream_of(folder: Path) -> Upstream:
-    """Of the folder of `syncret serve`, or of one server's."""
+    """Returns the upstream for the folder of `syncret serve` or of a single server."""
     return ServiceUpstream(folder) if (folder / _SERVERS).is_dir() else RunUpstream(folder)
 
 
 class RunUpstream:
-    """The server whose folder is ``folder``."""
+    """Upstream for the single server in ``folder``."""
 
     in_service = False
 
@@ -125,7 +129,7 @@ class RunUpstream:
 
 
 class ServiceUpstream:
-    """The service whose folder is ``folder``."""
+    """Upstream for the service in ``folder``."""
 
     in_service = True
 
@@ -141,7 +145,7 @@ class ServiceUpstream:
         study = await _get(self.folder, f"/studies/{_quoted(key or '')}")
         if "digest" not in study:
             return None
-        # Its own word for the folder is another one where it runs in a container.
+        # The service's own path of the folder differs if the service runs in a container.
         work = StudyFolder(self.folder, study["run"], study["digest"]).work
         status = await self._status(study["digest"], work)
         state = StudyState(study["state"])
@@ -158,7 +162,7 @@ class ServiceUpstream:
         return DisplayedStudy(study["digest"], study["run"], work, orders, over, status, study)
 
     async def _status(self, digest: str, work: Path) -> Document | None:
-        """What its process says; what its folder has where none runs; None where it was never started."""
+        """Returns the status from the study's process, or from its folder if none runs; None if it never started."""
         answer = await _get(self.folder, f"/studies/{digest}/status")
         if "phase" in answer:
             return answer
@@ -174,7 +178,7 @@ class ServiceUpstream:
         return await _post(self.folder, f"/studies/{_quoted(key)}/{_quoted(name)}", fields)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
-        """See ``Upstream``. Of a study that runs, what its process says as well."""
+        """See ``Upstream``. For a study that runs, changes of its process are included."""
         if key is None:
             async for _ in _events(self.folder, "/events"):
                 yield None
@@ -184,7 +188,7 @@ class ServiceUpstream:
 
 
 def _available_commands(status: Document) -> tuple[str, ...]:
-    """What a server takes, but for what its operator has asked already."""
+    """Returns the commands that a server accepts, without those that its operator has given already."""
     here = (status.get("asked") or {}).get("here", {})
     return tuple(name for name in status.get("orders", ()) if not here.get(name))
 
@@ -194,7 +198,7 @@ def _quoted(text: str) -> str:
 
 
 async def _get(folder: Path, path: str) -> Document:
-    """The JSON object that is answered, whatever its status."""
+    """Returns the JSON object of the answer, for every HTTP status."""
     async with _request(folder, "GET", path) as response:
         return _document(await response.content.read(_LONGEST))
 

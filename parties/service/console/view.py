@@ -1,8 +1,4 @@
-"""How a status document becomes a page: templates, with everything from outside escaped, and a few words and units.
-
-Provides ``render``, ``overview_values``, ``page_values``, ``command_texts_of``, ``COMMAND_TEXTS`` and
-``SERVICE_COMMAND_TEXTS``. Public: all that it shows.
-"""
+"""Rendering of status documents as HTML pages: templates with escaped values, texts of commands, and units."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +17,7 @@ from parties.service.console.upstream import DisplayedStudy
 _FOLDER = Path(__file__).resolve().parent
 STATIC = _FOLDER / "static"
 MAX_SHOWN_OWNERS = 500
-"""Owners on the page at most; those with something wrong come first."""
+"""Maximum number of owners on a page; those with problems come first."""
 _FIRST = (
     ParticipantState.EXCLUDED,
     ParticipantState.INCOMPLETE,
@@ -45,7 +41,7 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 @dataclass(frozen=True, slots=True)
 class CommandText:
-    """What a server can be told: on the page, and on the page that asks once more."""
+    """Texts of a command: on the study's page and on the page that asks for confirmation."""
 
     name: str
     button: str
@@ -133,18 +129,18 @@ SERVICE_COMMAND_TEXTS = {
 
 
 def render(template: str, **values: object) -> str:
-    """A page, or a part of one."""
+    """Returns a page, or a part of one, as HTML."""
     return _environment().get_template(template).render(**values)
 
 
 def command_texts_of(shown: DisplayedStudy, *, in_service: bool) -> list[CommandText]:
-    """What can be told now."""
+    """Returns the texts of the commands available now."""
     words = SERVICE_COMMAND_TEXTS if in_service else COMMAND_TEXTS
     return [words[name] for name in shown.orders if name in words]
 
 
 def overview_values(overview: Mapping[str, Any]) -> dict[str, object]:
-    """What the list of studies is made of: those that go on, the latest first, then those that are over."""
+    """Returns the template values of the list of studies: open ones first, then ended ones, each latest first."""
     studies = sorted(
         overview.get("studies", []), key=lambda study: study["proposed_at"], reverse=True
     )
@@ -153,7 +149,7 @@ def overview_values(overview: Mapping[str, Any]) -> dict[str, object]:
 
 
 def page_values(shown: DisplayedStudy) -> dict[str, object]:
-    """What the changing part of a study's page is made of."""
+    """Returns the template values of the changing part of a study's page."""
     study = shown.study
     digest = study["digest"] if study else (shown.status or {})["study"]["config"]
     values = {
@@ -186,7 +182,7 @@ def _status_values(status: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _requested_commands(status: Mapping[str, Any]) -> Iterator[str]:
-    """Who asks for what, and who does not yet."""
+    """Yields a sentence for each command that operators have given: by which servers, and by which not yet."""
     asked, own = status.get("asked"), status["party"]["name"]
     if asked is None:
         return
@@ -217,7 +213,7 @@ def _owner_rank(owner: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _summary_sentence(status: Mapping[str, Any]) -> str:
-    """One sentence for who does not see the page, the same until something of weight changes."""
+    """Returns a one-sentence summary for screen readers, which stays the same until an important value changes."""
     rounds, owners = status["rounds"], status["owners"]
     text = f"{status['phase']}: {owners['here']} of {owners['expected']} owners"
     return text if not rounds["done"] else f"{text}, {rounds['done']} of {rounds['of']} rounds done"
@@ -249,7 +245,7 @@ def _tone(state: str) -> str:
 
 
 def bytes_in_words(number: float) -> str:
-    """Such as 12.3 MB."""
+    """Returns a size in words, such as 12.3 MB."""
     value, unit = float(number), 0
     while value >= 1000 and unit + 1 < len(_UNITS):
         value, unit = value / 1000, unit + 1
@@ -257,7 +253,7 @@ def bytes_in_words(number: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Such as 3 min 20 s."""
+    """Returns a duration in words, such as 3 min 20 s."""
     if seconds is None:
         return ""
     whole = round(seconds)

@@ -1,1 +1,1 @@
-"""Migrations of a service's database, by Alembic: one module of `versions` for each step, from the first on."""
+"""Migrations of a service's database by Alembic: one module of `versions` for each step."""

@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate: on the connection that `parties.service.database` gives it."""
+"""Alembic environment: migrates on the connection that `parties.service.database` provides."""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""The steps; a new one is a new module, and a step that was released is never changed."""
+"""Migration steps. A new step is a new module; a released step never changes."""

@@ -1,4 +1,4 @@
-"""Studies, approvals and events."""
+"""Migration 1: studies, approvals and events."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _MOMENT = sa.DateTime(timezone=True)
 
 
 def upgrade() -> None:
-    """Make the first tables."""
+    """Creates the first tables."""
     op.create_table(
         "service",
         sa.Column("key", sa.String(40), primary_key=True),
