@@ -148,10 +148,10 @@ def test_disk_errors_names_the_file_that_was_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from parties.storage.files import write_whole
+from parties.storage.files import write_atomic
 
 for number in range(10**9):
-    write_whole(Path(sys.argv[1]), str(number % 10) * 10**6)
+    write_atomic(Path(sys.argv[1]), str(number % 10) * 10**6)
     print(number, flush=True)
 """
 

@@ -93,7 +93,7 @@ async def test_nothing_secret_is_left_when_all_three_are_done(
 ) -> None:
     with monkeypatch.context() as patch:
         # The control: what would be found.
-        patch.setattr(parties.mpc.server, "discard", lambda *_, **__: None)
+        patch.setattr(parties.mpc.server, "discard_secrets", lambda *_, **__: None)
         assert await cluster.run(owners=EVERYONE) == [None] * 3
         assert found_in(cluster.folder, secrets_seen) == {"body", "total", "key", "seal"}
     texts = Recording()
@@ -126,7 +126,7 @@ async def test_servers_that_have_ended_meet_again_and_the_audit_passes(cluster: 
 async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_have_ended(
     cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = parties.mpc.server.discard
+    real = parties.mpc.server.discard_secrets
 
     def all_but_one(store: Store, *args: object, **kwargs: object) -> None:
         if store.directory.parent == cluster.directory(1):
@@ -135,7 +135,7 @@ async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_h
             real(store, *args, **kwargs)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(parties.mpc.server, "discard", all_but_one)
+        patch.setattr(parties.mpc.server, "discard_secrets", all_but_one)
         assert await cluster.run(owners=EVERYONE) == [None] * 3
     assert "total" in found_in(cluster.directory(1), secrets_seen)
     assert await cluster.run() == [None] * 3
@@ -219,7 +219,7 @@ async def test_nothing_is_computed_with_a_server_that_offers_another_sealing_key
         return replace(seals, own=BoxKey.generate()) if server.pid == 1 else seals
 
     with monkeypatch.context() as patch:
-        patch.setattr(parties.mpc.server, "_seals", another)
+        patch.setattr(parties.mpc.server, "_sealing_keys", another)
         ended = await cluster.run(owners=EVERYONE)
     for pid in (0, 2):
         assert isinstance(ended[pid], ProtocolError)

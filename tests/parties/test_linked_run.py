@@ -310,7 +310,7 @@ async def test_run_ends_where_a_source_has_no_owner(
 ) -> None:
     """Nothing would join, nothing is charged for that, and owners may still come."""
     closed = list[object]()
-    monkeypatch.setattr(computation, "close_enrolment", closed.append)
+    monkeypatch.setattr(computation, "close_enrollment", closed.append)
     config = make_config(LINKED | {"clients.minimum": 1, "clients.wait_s": 1.0})
     cluster = Cluster(config, tmp_path, certificates, tables(config))
     monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)

@@ -66,7 +66,7 @@ def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 
                 return inner
             return DeviatingTransport(inner, step, number, counts)
 
-    monkeypatch.setattr(parties.mpc.server, "Circumstances", Deviating)
+    monkeypatch.setattr(parties.mpc.server, "Effects", Deviating)
 
 
 def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:

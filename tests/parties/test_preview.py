@@ -160,12 +160,12 @@ def test_command_replaces_and_withdraws(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ingest alone, so that the servers never meet: everything waits for that, and is said so."""
-    take_back = resubmit.take_back
+    take_back = resubmit.await_withdrawal
 
     async def hasty(*given: Any, **named: Any) -> WithdrawalProgress:
         return await take_back(*given, **{**named, "limit_s": 0.0})
 
-    monkeypatch.setattr(resubmit, "take_back", hasty)
+    monkeypatch.setattr(resubmit, "await_withdrawal", hasty)
     assert place.submit() == Status.DONE
     assert place.submit("--replace", "--withdraw") == Status.USAGE
     assert place.submit("--status", "--check") == Status.USAGE

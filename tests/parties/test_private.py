@@ -77,11 +77,11 @@ def test_private_keys_that_others_can_read_are_refused(tmp_path: Path, mode: int
 ATTEMPT = """
 import ctypes, resource, sys
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
+from parties.cli.runtime import run_command_line
 
 _, hard = resource.getrlimit(resource.RLIMIT_CORE)
 resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-status = guarded(cli, sys.argv[1:])
+status = run_command_line(cli, sys.argv[1:])
 dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) if sys.platform.startswith("linux") else 0
 print(status, resource.getrlimit(resource.RLIMIT_CORE)[0], dumpable)
 """

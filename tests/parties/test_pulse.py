@@ -119,7 +119,7 @@ def test_look_makes_no_guess_without_two_rounds_or_with_none_left() -> None:
 async def test_beating_looks_at_intervals_and_leaves_no_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parties.observability.heartbeat, "BEAT_S", 0.01)
+    monkeypatch.setattr(parties.observability.heartbeat, "HEARTBEAT_INTERVAL_S", 0.01)
     monkeypatch.setattr(parties.observability.heartbeat, "QUIET_S", 0.0)
     heard = Heard()
     pulse = Heartbeat(heard, rounds=3, activity=lambda: "at work")

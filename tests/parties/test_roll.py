@@ -314,7 +314,7 @@ async def test_memory_does_not_grow_with_the_owners_that_are_counted_or_held(
     An upload's record alone takes 700 bytes, as a test within this one sees.
     """
     monkeypatch.setattr(parties.storage.database, "sync_content", lambda path: None)
-    monkeypatch.setattr(parties.mpc.participants.admission, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(parties.mpc.participants.admission, "_FIRST_SYNC_PAUSE_S", 0.02)
     mesh, watch, grown = ForgetfulMesh(1), Watched(), []
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store(tmp_path / str(p), "c0" * 32)) for p in range(3)]

@@ -80,8 +80,8 @@ def totals(monkeypatch: pytest.MonkeyPatch) -> dict[str, RunningTotal]:
             kept[store.directory.parent.name] = store.load_total(max(rounds), pid)
         real(store, *args, **kwargs)
 
-    real = parties.mpc.server.discard
-    monkeypatch.setattr(parties.mpc.server, "discard", keep)
+    real = parties.mpc.server.discard_secrets
+    monkeypatch.setattr(parties.mpc.server, "discard_secrets", keep)
     return kept
 
 

@@ -607,7 +607,7 @@ async def test_what_is_told_last_is_what_changed_last_whatever_the_clock_says(
     alpha = three.services[0]
     tomorrow = utc_now() + datetime.timedelta(days=1)
     with monkeypatch.context() as patch:
-        patch.setattr(service_module, "now", lambda: tomorrow)
+        patch.setattr(service_module, "utc_now", lambda: tomorrow)
         await alpha.cancel(digests[0], "operator")
     await three.until_states(digests[0], "cancelled")
     await alpha.cancel(digests[1], "operator")
@@ -625,7 +625,7 @@ async def test_secrets_of_a_cancelled_study_that_could_not_be_deleted_go_later(
     seal = alpha.place(alpha.studies[digest]).seal
     with monkeypatch.context() as patch:
         patch.setattr(
-            service_module, "drop_seal", Mock(side_effect=StoreError(seal, "cannot be deleted"))
+            service_module, "delete_sealing_key", Mock(side_effect=StoreError(seal, "cannot be deleted"))
         )
         with pytest.raises(StoreError, match="cannot be deleted"):
             await alpha.cancel(digest, "operator")
@@ -638,7 +638,7 @@ async def test_secrets_of_a_cancelled_study_go_at_the_next_start(
     tmp_path: Path, processes: dict[tuple[str, str], Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(service_module, "drop_seal", Mock(side_effect=StoreError(tmp_path, "broken")))
+        patch.setattr(service_module, "delete_sealing_key", Mock(side_effect=StoreError(tmp_path, "broken")))
         async with three_services(tmp_path) as three:
             alpha = three.services[0]
             digest = await three.propose("stays")
@@ -995,7 +995,7 @@ async def test_a_peer_that_talks_nonsense_is_away(
         def to_dict(self) -> object:
             return {
                 "exchange": statement_module.EXCHANGE_VERSION,
-                "program": statement_module.spoken(),
+                "program": statement_module.version_line(),
             }
 
     monkeypatch.setattr(three.services[1], "statement", Nonsense)

@@ -239,7 +239,7 @@ def test_answer_is_kept_before_it_is_given(
     def full(*_: object, **__: object) -> None:
         raise StoreError(tmp_path, "is full")
 
-    monkeypatch.setattr("parties.methods.mtl.write_whole", full)
+    monkeypatch.setattr("parties.methods.mtl.write_atomic", full)
     with pytest.raises(StoreError, match="full"):
         silo.answer(request)
 

@@ -121,8 +121,8 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
     async def known_status(*_: object) -> Submitted:
         return Submitted(config.run.id, OWNER, None, "seeded", 100, 56)
 
-    monkeypatch.setattr("parties.cli.submit.status", known_status)
-    monkeypatch.setattr("parties.cli.submit.ask_standings", nothing)
+    monkeypatch.setattr("parties.cli.submit.refresh_receipts", known_status)
+    monkeypatch.setattr("parties.cli.submit.ask_submission_status", nothing)
     arguments = ["submit", str(path), "--data", str(table), "--state", str(state), "--status"]
     assert run_command_line(cli, [*arguments, *(["--json"] if as_json else [])]) == Status.DONE
     output = capsys.readouterr().out

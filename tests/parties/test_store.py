@@ -496,8 +496,8 @@ import numpy as np
 from pathlib import Path
 from parties.mpc.records import Checkpoint
 from parties.mpc.storage.outbox import Outbox
-from parties.mpc.submission.sealed_upload import Receipt
-from parties.mpc.storage.incoming import Outgoing
+from parties.mpc.submission.sealed_upload import ServerReceipt
+from parties.mpc.storage.incoming import OutgoingUpload
 from parties.mpc.storage.store import Store
 from parties.storage.privacy_ledger import DurableLedger
 from mechanisms.events import ExponentialEvent
@@ -517,11 +517,11 @@ with Store(Path(sys.argv[1]), "c0" * 32) as store:
             copies = 10000 if number % 3 else 500
             body.write(name.encode() * copies)
             whole.write(b"sealed: " + name.encode() * copies)
-            kept = Outgoing(whole, (1, 2))
+            kept = OutgoingUpload(whole, (1, 2))
             store.accept(upload, body, ("a", "b"), limit=10**6, outgoing=kept)
         if number % 2:
             for pid in (1, 2):
-                receipt = Receipt(f"party-{pid}", b"key", b"signature")
+                receipt = ServerReceipt(f"party-{pid}", b"key", b"signature")
                 Outbox(store).delivered(
                     name, pid, receipt, upload=upload.upload.digest(), sent=1, received=1
                 )

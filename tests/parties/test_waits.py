@@ -60,7 +60,7 @@ async def test_saying_is_silent_where_the_wait_is_short() -> None:
 async def test_server_without_peers_says_which_and_where(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parties.mpc.progress_text, "_FIRST_S", 0.3)
+    monkeypatch.setattr(parties.mpc.progress_text, "_FIRST_NOTICE_S", 0.3)
     cluster = Cluster(make_config(), tmp_path, certificates)
     record = Recording()
     (ended,) = await cluster.run(pids=(0,), records={0: record})

@@ -123,7 +123,7 @@ def _burn(kind: str, mode: str) -> Got:
         lying = AtAgreement(partial(_claims, kind, accountant), leaves=True)
         # It believes itself.
         believing = changed(
-            agreement, "read_held", lambda read, *where, rounds, **_: read(*where, rounds=rounds)
+            agreement, "parse_reported_state", lambda read, *where, rounds, **_: read(*where, rounds=rounds)
         )
         with believing:
             ended = study.start(lying, DEVIATING)
@@ -195,7 +195,7 @@ def _forgetful_lead() -> AbstractContextManager[object]:
     stack = ExitStack()
     for name in ("everywhere", "own"):
         stack.enter_context(changed(ModelCache, name, lambda *_: None))
-    stack.enter_context(changed(aim_backend, "commit", committed))
+    stack.enter_context(changed(aim_backend, "commit_inputs", committed))
     return stack
 
 

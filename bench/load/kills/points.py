@@ -50,7 +50,7 @@ OF_SERVICES = {
 _CLOCK_S = 3 * 3600.0
 _CLOCKS: Sequence[tuple[Any, str]] = (
     (parties.identity.tls, "_now"),
-    (parties.session.enrollment, "now"),
+    (parties.session.enrollment, "utc_now"),
 )
 
 

@@ -25,8 +25,8 @@ from parties.service.workers import Worker
 
 _CLOCKS = (
     (parties.identity.tls, "_now"),
-    (parties.session.enrollment, "now"),
-    (parties.service.service, "now"),
+    (parties.session.enrollment, "utc_now"),
+    (parties.service.service, "utc_now"),
 )
 
 
