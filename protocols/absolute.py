@@ -73,8 +73,7 @@ async def grouped_absolute_error(
 
     async def terms(role: Context, cells: slice) -> Additive:
         x = summand(x_sh[cells].within(role.pid))
-        # d = 2^f x - y = a + b (README section 3, step 1); the sign v is plane bits - 1 of d, and the term (1 - 2 v) d
-        # = |d|.
+        # d = 2^f x - y = a + b; v is its sign, plane bits - 1, and (1 - 2 v) d = |d| (README section 3, steps 1 and 2).
         d = x.scaled_less(1 << fraction_bits, answers[cells])
         # Of d = a + b only party 0's a has bits below 2^f, so that nothing is carried out of them.
         sign, _ = await top_of_sum(role, d, bits, fraction_bits)

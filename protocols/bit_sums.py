@@ -121,7 +121,7 @@ async def weighted(
     """
     places, of_quad = _quads(groups)
     present = places < groups.size
-    # A column that is missing has weights of zero, whatever bits stand there.
+    # A missing column has weights of zero, for any bits that stand there.
     bits_of = [v_bsh[np.where(here, at, 0)] for here, at in zip(present, places, strict=True)]
     cells = weights.reshape(-1, _WORD)
     rows = [
@@ -179,8 +179,7 @@ def _coefficients(rows: Sequence[Planes]) -> dict[tuple[int, ...], Planes]:
         for members in combinations(range(len(rows)), size):
             last = rows[members[-1]]
             found[members] = last if size == 1 else _added(found[members[:-1]], last)
-    # The Möbius transform over subsets, one bit after the other: a sum for each subset becomes the XOR of those of its
-    # subsets.
+    # The Möbius transform, one bit after the other: each subset's sum becomes the XOR of its own subsets' sums.
     for bit in range(len(rows)):
         for members in found:
             rest = tuple(member for member in members if member != bit)

@@ -242,7 +242,6 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
     top, carries = await top_plane(ctx, x_sh, bits)
     planes = concatenate(carries, stack(top))
     in_ring = await bits_to_ring(ctx, planes, x_sh.size, ring)
-    # y = the components' lower planes, added up in the larger ring, less l for each carry; the magnitude is y - s (2 y
-    # - l).
+    # y = the components' lower planes, added up in the larger ring, less l for each carry; magnitude y - s (2 y - l).
     y_sh = sum_in_ring(x_sh, bits - 1, ring) - in_ring[:-1].sum(axis=0).times(half)
     return y_sh - await reshare(ctx, product(ctx, in_ring[-1], y_sh.times(2) - half))

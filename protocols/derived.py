@@ -280,7 +280,7 @@ async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ri
     half, count = 1 << (bits - 1), x_sh.size
 
     def derive(x: RingArray, c: RingArray) -> RingArray:
-        # Of the summands (a, u) or (b, c2): e = (1 - 2 (t ^ c)) is the sign's factor; the rows are e (a - l c), e and e
+        # Of the summands (a, u) or (b, c2): the sign's factor is e = 1 - 2 (t ^ c); the rows are e (a - l c), e and e
         # c.
         carried, top = to_bits(c, count), to_bits(to_planes(x_sh.ring, x, bits)[-1], count)
         sign = ring.sub(ring.encode(1), ring.mul(ring.encode(2), ring.encode(top ^ carried)))

@@ -92,7 +92,7 @@ async def truncation_pairs(
 
 
 async def _truncate_by_pair(ctx: Context, x_add: Additive, shift: int) -> Share:
-    """Computes ``truncate`` on nobody's word: c is shown to all, and with it public the wrap is linear.
+    """Computes ``truncate`` on no party's word: c is shown to all, and with c public the wrap is linear.
 
     Rounds: those of ``truncation_pairs``, 1. Communication: 2 n elements, and those.
     """

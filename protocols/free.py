@@ -1,4 +1,4 @@
-"""The three components of a value as three free sharings, and computations on them on nobody's word.
+"""The three components of a value as three free sharings, and computations on them on no single party's word.
 
 Each component is known to two parties, who share it among the three without a message: x becomes three sharings that no
 party alone can lie about, and everything else is ANDs, products and inner products of sharings, which can be checked.

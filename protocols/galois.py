@@ -95,8 +95,7 @@ def fold(factor: Elements, x: Elements) -> Elements:
 
 def _diagonals(table: Floats) -> NDArray[np.int64]:
     """Adds up (..., DEGREE, DEGREE) where the axes' places have the same sum: (..., 2 DEGREE - 1)."""
-    # Rows of length 2 DEGREE, cut anew at 2 DEGREE - 1: each row begins one place further, so that columns are
-    # diagonals.
+    # Rows of length 2 DEGREE, cut anew at 2 DEGREE - 1: each begins one place further, so that columns are diagonals.
     wide = np.zeros((*table.shape[:-1], _PRODUCT + 1))
     wide[..., :DEGREE] = table
     flat = wide.reshape(*table.shape[:-2], -1)[..., : DEGREE * _PRODUCT]
@@ -110,8 +109,7 @@ def _reduced(coefficients: NDArray[np.int64]) -> Elements:
     # x^(47 + j) = -x^j - x^(5 + j).
     low[..., : DEGREE - 1] -= high
     low[..., _MIDDLE:] -= high[..., : DEGREE - _MIDDLE]
-    # For j >= 42 the power 5 + j is 47 or more, and is reduced once more: x^(47 + i) = -x^i - x^(5 + i), with i = j -
-    # 42.
+    # For j >= 42 the power 5 + j is reduced once more: with i = j - 42, -x^(47 + i) = x^i + x^(5 + i).
     beyond = high[..., DEGREE - _MIDDLE :]
     low[..., : beyond.shape[-1]] += beyond
     low[..., _MIDDLE : _MIDDLE + beyond.shape[-1]] += beyond

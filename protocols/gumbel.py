@@ -91,8 +91,7 @@ def _weights() -> list[Decimal]:
         ]
         rest = above[high] + (mass[high] - mass[high - 1]) / 8
         weights.insert(0, 1 - rest - sum(weights))
-        # The tail: weights that fall by e^-w each and add up to ``rest`` over the last nat; J continues them nat by
-        # nat.
+        # The tail: weights that fall by e^-w each and add up to ``rest`` over one nat; J repeats them nat by nat.
         ratio = (-w).exp()
         scale = rest * (1 - ratio) / (1 - ratio**STEPS_A_NAT)
         return weights + [scale * ratio**k for k in range(STEPS_A_NAT)]
@@ -106,7 +105,7 @@ def table() -> GumbelTable:
     thresholds, first, second = alias(units, INDEX_BITS, COIN_BITS)
     with localcontext() as context:
         context.prec = DIGITS
-        # J's bits are independent: bit i is one with odds e^(-2^i), since J is geometric with ratio e^-1, a nat.
+        # J is geometric with ratio e^-1, so its bits are independent: bit i is one with odds e^(-2^i).
         coins = [Decimal(1) / (1 + Decimal(1 << bit).exp()) for bit in range(TAIL_BITS)]
         tail = tuple(int(coin * (1 << COIN_BITS)) for coin in coins)
     count, flag = len(weights), 1 << INDEX_BITS

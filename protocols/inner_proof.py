@@ -152,8 +152,8 @@ async def fold_claim(
         part = field.from_wire(received)
     corners = np.zeros((len(claims), 1), object)
     tables = np.hstack((corners, part.reshape(-1, each))).reshape(-1, blocks, blocks)
-    # G_00 = claim - G_11 - ... - G_(L-1)(L-1), in parts of left and right. Were G_00 sent, the sum of the diagonal
-    # would have to be checked.
+    # G_00 = claim - the rest of the summed diagonal, in parts of left and right. Were G_00 sent, the sum of the
+    # diagonal would have to be checked.
     for table, claim in zip(tables, claims, strict=True):
         table[0, 0] = claim - sum(int(table[i, i]) for i in range(1, summed))
     # This party's part of the new claim <u', v'> = alpha^T G beta.

@@ -109,8 +109,8 @@ def count_minus(left: Words, right: Words, blocks: int) -> NDArray[np.int64]:
             first = i // blocks * blocks
             for b in range(blocks):
                 j = first + b
-                # (-1)^sign is the product of left's and right's signs for one pair of blocks: e of README section 7,
-                # ANDs.
+                # (-1)^sign is half the sum of the four products of signs; on the diagonal, sign is a gate's error e
+                # (README section 7, ANDs).
                 sign = (x & planes[4, j]) ^ (y & planes[3, j]) ^ planes[5, j] ^ constant
                 found[i - first, b] += np.int64(_ones(sign))
     return found
@@ -125,8 +125,8 @@ def _column_sums(
     Sums are below 2^61 + 8.
     """
     octets = len(tables)
-    # Kind k of left is h + k v with h = terms + x y; kind k of right is g + q(k + w): ``ones`` with x y more, of which
-    # the last one is the other way round.
+    # Kind k of left is h + k v, that of right g + q(k + w), with h and g the last bits (``sign_tables``). So right's
+    # kinds are those of left with x y more, and for k = (1, 1) with 1 more.
     right = np.uint64(0) if of_left else ~np.uint64(0)
     for i in range(count):
         x, y = gates[0, start + i], gates[1, start + i]

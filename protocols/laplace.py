@@ -92,7 +92,7 @@ class LaplaceSampler:
                 (p - Decimal(t) / (1 << coin_bits) for p, t in zip(exact, thresholds, strict=True)),
                 Decimal(0),
             )
-            # Twice, for G and H; digits that decimals lack are far below what the last term adds.
+            # Twice, for G and H; the digits missing in decimals are far below the last summand.
             distance = float(2 * rounded + 2 * (rate * (1 << bits)).exp()) + 2.0**-150
         return cls(scale, coin_bits, thresholds, distance)
 

@@ -167,8 +167,8 @@ async def _joined(ctx: Context, rows_bsh: Share, link: Linking) -> Share:
     jumps = list(link.jumps())
     for jump in jumps:
         far = concatenate(values, run) if jump != jumps[-1] else values
-        # v_i += E_i v_{i-t}, where E_i is the AND of e over the t rows up to i, and E_i E_{i-t} that over 2 t (README
-        # section 8).
+        # v_i += E_i v_{i-t}, with E_i the AND of e over t rows; E_i E_{i-t} is that over 2 t (README section 8, step
+        # 4).
         came = await multiply(ctx, shifted(far, jump), run)
         count = values.shape[0]
         values, run = values ^ came[:count], came[count:]
@@ -200,10 +200,11 @@ async def _counting(ctx: Context, rows_bsh: Share, link: Linking) -> tuple[Share
 
 
 async def _few(ctx: Context, twice: Share, most: int) -> Share:
-    """Returns the rows whose key has at most so many rows in their source; ``twice`` has d_i of the caller.
+    """Returns the rows whose key has at most ``most`` rows in their source.
 
-    A key has more exactly where ``most`` rows on end are ``twice``, and the last of them is one of its rows or of the
-    ``most`` rows after any. Shapes: (1, words). Rounds and communication: a plane for each of ``doublings``.
+    ``twice`` are the rows whose predecessor has both their key and source. A key has more rows exactly where ``most``
+    rows on end are ``twice``, and the last of them is one of its rows or of the ``most`` rows after any. Shapes: (1,
+    words). Rounds and communication: a plane for each of ``doublings``.
     """
     many = twice
     for step in doublings(most):

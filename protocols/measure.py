@@ -143,7 +143,7 @@ async def box_muller_noise(ctx: Context, count: int, sigma: float, max_rows: int
 
 
 def noise_of(kind: str, security_bits: int = SECURITY_BITS) -> Noise:
-    """The noise of this kind; exact noise within 2^-security_bits. Raises ValueError for another kind."""
+    """Returns the noise of this kind; exact noise within 2^-security_bits. Raises ValueError for another kind."""
     if kind == BOX_MULLER:
         return Noise(
             box_muller_noise, FRACTION_BITS, lambda count, sigma: costs.box_muller_noise(count)

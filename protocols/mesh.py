@@ -177,7 +177,7 @@ class _Port:
         self._socket.setblocking(False)
 
     async def accept(self) -> socket.socket:
-        """See ``Inlet``."""
+        """Accepts a connection; see ``Inlet``."""
         while True:
             await _ready(self._socket)
             try:
@@ -189,7 +189,7 @@ class _Port:
             return raw
 
     def close(self) -> None:
-        """See ``Inlet``."""
+        """Closes the port; see ``Inlet``."""
         self._socket.close()
 
 

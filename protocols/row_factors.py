@@ -22,8 +22,7 @@ Multiplying and adding so many cells for a row takes as long as multiplying, mas
 on machines and networks of today.
 """
 
-# Number of columns up to which all ways to split a query are tried; beyond, a prefix in one factor and the rest in the
-# other.
+# Most columns for which all ways to split a query are tried; beyond, a prefix is one factor and the rest the other.
 _ALL_WAYS = 6
 _KEPT_SPLITS = 128
 _PASSES = 20

@@ -76,7 +76,7 @@ class Cells:
     columns: tuple[int, ...]
 
     def arranged(self, sums: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Returns the cells (cells,) in C order of all products' sums (|left|, |right|), without those of no code."""
+        """Returns the cells (cells,) in C order of all products' sums (|left|, |right|), less those of no category."""
         # Axes of digits, left's then right's, are put into the query's order; then a column's digits become one axis.
         turned = sums.reshape(self.digits).transpose(self.order).reshape(self.padded)
         return turned[tuple(slice(size) for size in self.columns)].reshape(-1)

@@ -211,8 +211,7 @@ async def _doubled_tables(
     parts = await ctx.gather(*((lambda c, part=part: block(c, part)) for part in blocks))
     tables = np.concatenate([table.reshape(-1) for table in await sums.result()])
     known = tuple(origin for part in parts for origin in part or ())
-    # 2 x y = (2 x0 + x1)(2 y0 + y1) + (x1 + 2 x2)(y1 + 2 y2) - 2 (x2 - x0)(y2 - y0): this role's term has factor
-    # ``SCALES``.
+    # This role's term of 2 x y has factor ``SCALES`` (`doubled`).
     scale = np.uint16(SCALES[ctx.pid] % (1 << R16.bits))
     return await reshare(
         ctx, Additive(R16, tables * scale, None if ctx.verifier is None else known)

@@ -294,7 +294,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         others = (party for party in self.parties if party.pid != self.pid)
         return [party.protocol for party in others if party.protocol is not None]
 
-    # What contexts use.
+    # The interface of contexts (``context.Transport``).
 
     def component_key(self, component: int) -> bytes:
         """Returns the key of a component's two holders, one of whom is this party."""

@@ -154,7 +154,7 @@ class Parts:
         within[inside] = _counted(self.sizes)
         pivots = self._pivots
         is_pivot = within < pivots[part]
-        # ``below`` counts the pivots below a row; a pivot stands between the rows with as many below and those with one
+        # ``below`` counts the pivots below a row. A pivot stands between rows with as many below and rows with one
         # more.
         below = np.bincount(b[less], minlength=part.size)
         above = ~less & is_pivot[b]

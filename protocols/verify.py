@@ -49,14 +49,14 @@ class ProductVerifier:
         return f"ProductVerifier({values} values, {len(self._shown)} shown)"
 
     def reshared(self, place: bytes, origins: Origins, masks_sh: Share, z_sh: Share) -> None:
-        """See ``context.Verifier``."""
+        """Records a reshared value; see ``context.Verifier``."""
         records = self._records.setdefault(z_sh.ring, {})
         if place in records:
             raise ValueError("two values were sent from one place")
         records[place] = Record(origins, masks_sh, z_sh)
 
     def shown(self, place: bytes, held: Payload, received: Payload) -> None:
-        """See ``context.Verifier``."""
+        """Records a shown value; see ``context.Verifier``."""
         self._shown[place] = held, received
 
     async def settle(self, ctx: Context) -> None:

@@ -55,7 +55,7 @@ def blocks_for(words: int) -> int:
 
 def columns_for(words: int) -> int:
     """Returns the columns of so many words: each of a vector's four parts has an element a column after step one."""
-    # A quarter has whole words; of many gates it also has whole squares of 64 words.
+    # A quarter has whole words; of many gates, all words together are whole squares of 64 words.
     unit = _WORD if words > _SMALL_WORDS else _QUARTERS
     return max(1, -(-words // unit)) * unit * (_WORD // blocks_for(words))
 

@@ -298,7 +298,7 @@ async def _share_quotients(
     mask = None if talk.ctx.pid == RIGHT else talk.with_left(ring, (count,))
     left, right = known
     if mask is not None and left is not None and right is not None:
-        # S of the module's description, over the integers modulo 2^K; q = S / 2^k, since S is 0 modulo 2^k.
+        # S of the module's description, modulo 2^K; q = S / 2^k, since S is 0 modulo 2^k.
         s = products.scheme.low(left + right + products.cross_parts())
         q = (s >> products.scheme.ring.bits).astype(ring.dtype)
         rest = ring.sub(q, mask)
@@ -348,8 +348,7 @@ async def _prove_sums(
     if left is not None and right is not None:
         blocks = blocks_of(field)
         grams = [field.gram(left, right, blocks)]
-        # 2^K W = <left, right> + F + G: the inner product is the trace of the blocks' matrix, F + G the prover's
-        # ``sums``.
+        # 2^K W = <left, right> + F + G: the trace of the blocks' matrix, and the prover's ``sums``.
         found = np.trace(grams[0].reshape(scheme.sums, blocks, blocks), axis1=1, axis2=2)
         carries = [(int(a) + b) >> scheme.bits for a, b in zip(found, sums, strict=True)]
     of_left, of_right = await _share_carries(talk, products, carries)

@@ -275,10 +275,7 @@ def _of_sums(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Claims:
-    """This party's parts of each row's claim (rows, DEGREE): of the next party's, as its left, and of the last's.
-
-    The last party is the one before, of whose claim this party is the right.
-    """
+    """This party's parts of claims (rows, DEGREE): ``left`` of the next party's, ``right`` of the one before's."""
 
     left: Elements
     right: Elements
@@ -386,8 +383,7 @@ async def _claims(
     )
     of_left, of_right = await talk.share(mine)
     theta = drawn(await talk.coin(), 1)[:, 0]
-    # Left of the next party's claim: the sent values, less their masks and less the products of the component that left
-    # knows.
+    # Left of the next party's claim: the sent values, less their masks and less the products that left knows.
     rows, total = tables.sent(weights, tables.without_masks(Side.NEXT))
     by_row = slice(0, k), slice(tables.terms, tables.terms + k)
     rows -= _squares(next_[1:], by_row)
