@@ -26,11 +26,11 @@ SecAggError
 
 
 class SecAggError(Exception):
-    """Base of the errors of `secagg`."""
+    """Base class of the errors of `secagg`."""
 
 
 class ParameterError(SecAggError):
-    """Parameters that no round can have; the message says which, and what would be right."""
+    """Parameters that no round can have; the message names them and the expected ones."""
 
 
 class ValueOutOfRange(SecAggError, ValueError):
@@ -111,8 +111,8 @@ class ReconstructionFailed(RoundAborted):
 
 
 class SumOutOfRange(RoundAborted):
-    """The sum lies outside what the survivors' declared ranges allow: somebody did not follow the protocol."""
+    """The sum is outside the range of the survivors' declared ranges: some client did not follow the protocol."""
 
 
 class PeerAborted(RoundAborted):
-    """The other side ended the round and said why."""
+    """The other side ended the round and gave a reason."""
