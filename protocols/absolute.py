@@ -1,8 +1,8 @@
 """Grouped absolute error on shares: sum of |2^f x - y| over the cells of each candidate, for a selection's scores.
 
 Secret: the counts x and the errors. Public: the model's answers y, the groups and the number of bits kept. Cells are
-    processed in blocks, several in flight. The parties' roles rotate from block to block, so that all parties send the
-    same.
+processed in blocks, several in flight. The parties' roles rotate from block to block, so that all parties send the
+same.
 """
 
 import asyncio

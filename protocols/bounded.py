@@ -1,7 +1,7 @@
 """Checks on shares that an owner's data is within its public bound: one bit for each owner is opened, nothing else.
 
 Secret: counts, their sums, differences, and the bits until they are opened. Public: bounds, sizes, an opened bit. An
-    honest owner's bit is 1 for any of its tables, so that it reveals nothing; README section 2 says what a 1 proves.
+honest owner's bit is 1 for any of its tables, so that it reveals nothing; README section 2 says what a 1 proves.
 
 All is modulo 2^32: "within" means that the element of Z_2^32, taken as a number from 0 to 2^32 - 1, is at most the
 bound, exactly, for any shares. Source: own, of signs and ANDs (README section 1).

@@ -4,9 +4,9 @@ A pair of samples is R (cos, sin) of a uniform angle, R = sqrt(-2 ln u). Secret:
 knows a sample. Source: Pereira et al. (arXiv 2210.07332), Protocol 3; README section 4.
 
 Representation: Z_2^64 with 26 fractional bits. Known limits: a sample has finite precision and range. |z| is at most
-    7.55 (radii beyond 7.539, a mass of 2^-41 a pair, come out smaller), and the error of a sample against exact
-    arithmetic on the same bits is below 2^-18 (both measured in tests/protocols/test_box_muller.py); the guarantee of
-    the Gaussian mechanism is therefore approximate.
+7.55 (radii beyond 7.539, a mass of 2^-41 a pair, come out smaller), and the error of a sample against exact arithmetic
+on the same bits is below 2^-18 (both measured in tests/protocols/test_box_muller.py); the guarantee of the Gaussian
+mechanism is therefore approximate.
 """
 
 from decimal import Decimal

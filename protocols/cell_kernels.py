@@ -107,8 +107,7 @@ def leaf_terms(
             found = propagated[g - start]
             for w in range(found.size):
                 x, y, z = b_0[w], b_1[w], b_2[w]
-                # ``derived._propagated`` for three planes: a_s meets b's subset 7 - s; ``ones`` stands for a's empty
-                # product.
+                # ``derived._propagated`` for three planes: a_s meets b's subset 7 - s; ``ones`` is a's empty product.
                 low = a_7[w] ^ (a_6[w] & x) ^ (y & (a_5[w] ^ (a_4[w] & x)))
                 found[w] = low ^ (z & (a_3[w] ^ (a_2[w] & x) ^ (y & (a_1[w] ^ (ones & x)))))
 

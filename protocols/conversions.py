@@ -1,7 +1,7 @@
 """Conversion of small counts to a larger ring, on no party's word: of `free` sharings, by products to be checked.
 
 Secret: components and all values derived from them. Leaks: none, in every function here. Raises: the channel's errors.
-    Source: README section 6.
+Source: README section 6.
 """
 
 import numpy as np

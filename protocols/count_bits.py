@@ -6,7 +6,7 @@ a plane are linear in it. For two neighbouring planes both are linear in the pla
 products are kept, too, and the tree has half the leaves.
 
 Secret: bits and products. Layout: planes (m, words), plane 0 the lowest, 64 cells to a word. Leaks: none, in every
-    function here. Raises: the channel's errors. Source: own; README section 3.
+function here. Raises: the channel's errors. Source: own; README section 3.
 """
 
 import asyncio

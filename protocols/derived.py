@@ -8,7 +8,7 @@ each neighbour (``base.reshare_from``), where it has that form, and else made of
 components (`free`). A party's own contribution, such as its part of distributed noise, is not derived.
 
 Secret: summands and masks. Leaks: none, in every function here. Raises: the channel's errors. Source: README sections 1
-    and 7.
+and 7.
 """
 
 from collections.abc import Callable, Sequence
@@ -280,8 +280,7 @@ async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ri
     half, count = 1 << (bits - 1), x_sh.size
 
     def derive(x: RingArray, c: RingArray) -> RingArray:
-        # Of the summands (a, u) or (b, c2): the sign's factor is e = 1 - 2 (t ^ c); the rows are e (a - l c), e and e
-        # c.
+        # Of the summands (a, u) or (b, c2): the sign's factor e = 1 - 2 (t ^ c); the rows e (a - l c), e and e c.
         carried, top = to_bits(c, count), to_bits(to_planes(x_sh.ring, x, bits)[-1], count)
         sign = ring.sub(ring.encode(1), ring.mul(ring.encode(2), ring.encode(top ^ carried)))
         wrapped = ring.mul(ring.encode(half), ring.encode(carried))

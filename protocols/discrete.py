@@ -1,7 +1,7 @@
 """Exact noise: the discrete Gaussian from shared random bits, by an alias table at a secret index.
 
 Public: a ``Sampler``, the tables for one sigma, and a bound on the statistical distance. Secret: all random bits and
-    samples; no party knows a sample.
+samples; no party knows a sample.
 
 The magnitude |z| has a distribution on fewer than 2^b values. Walker's alias method writes it as a uniform choice among
 2^b buckets, each of which holds two magnitudes and a threshold of c bits. b random bits pick the bucket: the one-hot of
@@ -10,8 +10,8 @@ probability threshold / 2^c and picks the magnitude; one more random bit is the 
 of two samples.
 
 Distance: probabilities are integers in units of 2^-(b+c), computed to 60 digits, so the sampled distribution is known
-    exactly; see ``Sampler.distance``. Source: Walker (1977); Canonne, Kamath, Steinke (NeurIPS 2020) for the mechanism;
-    Micciancio, Walter (CRYPTO 2017), section 4, for sums of discrete Gaussians.
+exactly; see ``Sampler.distance``. Source: Walker (1977); Canonne, Kamath, Steinke (NeurIPS 2020) for the mechanism;
+Micciancio, Walter (CRYPTO 2017), section 4, for sums of discrete Gaussians.
 """
 
 import math

@@ -5,7 +5,7 @@ party alone can lie about, and everything else is ANDs, products and inner produ
 `derived` has cheaper forms, in which one party vouches for an input.
 
 Secret: components and all values derived from them. Leaks: none, in every function here. Raises: the channel's errors.
-    Source: README sections 1 and 6; three known components as ABY3 (ePrint 2018/403), section 5.3.
+Source: README sections 1 and 6; three known components as ABY3 (ePrint 2018/403), section 5.3.
 """
 
 from collections.abc import Callable

@@ -7,9 +7,9 @@ except its corner, which follows from the claim. A challenge, which left and rig
 not have, combines rows, columns and blocks. In the end one product of two masked elements is left.
 
 Secret: everything but the challenges, which the prover and right get to know. Leaks: none. Soundness: a false claim
-    passes a step with probability at most 2 / p; README section 7 derives it. Source: Boneh, Boyle, Corrigan-Gibbs,
-    Gilboa, Ishai (CRYPTO 2019), section 5; Boyle et al. (CCS 2019) for three parties. The whole matrix of inner
-    products in place of a polynomial's values, and challenges of two independent vectors, are own.
+passes a step with probability at most 2 / p; README section 7 derives it. Source: Boneh, Boyle, Corrigan-Gibbs, Gilboa,
+Ishai (CRYPTO 2019), section 5; Boyle et al. (CCS 2019) for three parties. The whole matrix of inner products in place
+of a polynomial's values, and challenges of two independent vectors, are own.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Exact noise: the discrete Laplace distribution from shared random bits, as a difference of two geometric numbers.
 
 Public: a ``LaplaceSampler``, the coins for one scale, and a bound on the statistical distance. Secret: all random bits
-    and samples; no party knows a sample.
+and samples; no party knows a sample.
 
 With q = exp(-1 / scale), P(z) = (1 - q) / (1 + q) q^|z| is the distribution of G - H for independent geometric G and H,
 P(g) = (1 - q) q^g: sum over h of (1 - q)^2 q^(|z| + 2 h). The bits of a geometric number are independent coins, for q^g
@@ -9,8 +9,8 @@ is the product over its bits of q^(2^i g_i): bit i is one with odds q^(2^i). So 
 each coin a comparison of random bits with a public threshold.
 
 Distance: a coin's probability is rounded down to units of 2^-c, and geometric numbers of b bits lack those of 2^b and
-    more, which come with probability q^(2^b); see ``LaplaceSampler.distance``. Source: Ghosh, Roughgarden, Sundararajan
-    (STOC 2009) for the mechanism; the bits are known facts of the geometric distribution.
+more, which come with probability q^(2^b); see ``LaplaceSampler.distance``. Source: Ghosh, Roughgarden, Sundararajan
+(STOC 2009) for the mechanism; the bits are known facts of the geometric distribution.
 """
 
 import math

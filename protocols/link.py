@@ -167,8 +167,7 @@ async def _joined(ctx: Context, rows_bsh: Share, link: Linking) -> Share:
     jumps = list(link.jumps())
     for jump in jumps:
         far = concatenate(values, run) if jump != jumps[-1] else values
-        # v_i += E_i v_{i-t}, with E_i the AND of e over t rows; E_i E_{i-t} is that over 2 t (README section 8, step
-        # 4).
+        # v_i += E_i v_{i-t}, E_i the AND of e over t rows; E_i E_{i-t} is that over 2 t (README section 8, step 4).
         came = await multiply(ctx, shifted(far, jump), run)
         count = values.shape[0]
         values, run = values ^ came[:count], came[count:]

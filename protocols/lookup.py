@@ -1,10 +1,10 @@
 """Public tables at a secret index: the one-hot of shared bits, and table words as XORs of its planes.
 
 Secret: the index, and the words read. Public: the table. Reading is linear in the one-hot and therefore free; the
-    one-hot costs about one AND an entry. Of a large table only the one-hots of both parts of the index are made: the
-    one reads a word for each entry of the other, and an inner product chooses among these words. Source: Keller et al.
-    (ACISP 2017, "Faster secure multi-party computation of AES and DES using lookup tables") for the tables; the
-    products that rows and columns save are own.
+one-hot costs about one AND an entry. Of a large table only the one-hots of both parts of the index are made: the one
+reads a word for each entry of the other, and an inner product chooses among these words. Source: Keller et al. (ACISP
+2017, "Faster secure multi-party computation of AES and DES using lookup tables") for the tables; the products that rows
+and columns save are own.
 """
 
 from collections.abc import Sequence

@@ -165,7 +165,7 @@ class _Port:
     """``Inlet`` of this party's own: a port that it listens on."""
 
     def __init__(self, pid: int, address: tuple[str, int]) -> None:
-        """Raises ConfigurationError where this host cannot listen there."""
+        """Opens the port. Raises ConfigurationError where this host cannot listen there."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
             self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)

@@ -10,11 +10,11 @@ configuration: ends with different configurations have different keys, and can s
 TLS around it carries identity and integrity; messages under these keys stay secret when TLS's key agreement falls.
 
 Secret: shares and keys. Public: offers and boxes. Source: Blum's coin flipping by telephone (1981), with SHA-256 of 32
-    random bytes as the commitment, which hides them from a quantum computer too. Known limits: the end that goes second
-    may stop instead of revealing; the mesh then fails, and nothing was masked yet. Shares are fresh for each mesh, the
-    pinned sealing keys are not: an attacker who has recorded a mesh and breaks its TLS learns a pair's keys from the
-    private sealing keys of both its ends; those of one alone tell nothing. They are deleted at a run's end, and open
-    the owners' uploads as well.
+random bytes as the commitment, which hides them from a quantum computer too. Known limits: the end that goes second may
+stop instead of revealing; the mesh then fails, and nothing was masked yet. Shares are fresh for each mesh, the pinned
+sealing keys are not: an attacker who has recorded a mesh and breaks its TLS learns a pair's keys from the private
+sealing keys of both its ends; those of one alone tell nothing. They are deleted at a run's end, and open the owners'
+uploads as well.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Random bits that no party knows, as bits and as elements of a ring, for masks, signs and conversions.
 
 Secret: the bits. Their boolean form is common randomness, hence uniform whatever one party does, and free. Their ring
-    form is made of it by products, which a context's verifier checks like any others. Source: README section 1.
+form is made of it by products, which a context's verifier checks like any others. Source: README section 1.
 """
 
 from protocols.base import random

@@ -7,7 +7,7 @@ each tag right with probability 2^-64. Two parties that know a key make the tag 
 secrets: each summand of it is known to one of them.
 
 Secret: keys, tags, rows. Source: README section 8; a tag a row that goes through a shuffle is IPA's way (Case et al.,
-    2023), with one key, secret-shared, there; Carter and Wegman 1979 for the function.
+2023), with one key, secret-shared, there; Carter and Wegman 1979 for the function.
 """
 
 import hashlib

@@ -4,8 +4,8 @@ A row adds one to one cell of every query, if it is present and each of its code
 otherwise: for any bits that an owner sends, so that there is nothing to prove about them.
 
 Secret: rows and counts. Public: the plan (`row_plan`), the number of rows with the absent ones, and the progress of
-    counting. Rows are processed in segments, each in blocks of rows and then of cells, so that memory is bounded by the
-    counts and two blocks. Source: README section 6; own.
+counting. Rows are processed in segments, each in blocks of rows and then of cells, so that memory is bounded by the
+counts and two blocks. Source: README section 6; own.
 """
 
 import asyncio

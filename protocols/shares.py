@@ -40,7 +40,7 @@ class Share(_Secret):
     """Components ``own`` = x_pid and ``next`` = x_{pid+1} of a value shared as x0 + x1 + x2 in ``ring``.
 
     Shapes: both components have the value's shape. Arithmetic with another share, or with a public array or integer, is
-        local; a public value is added to component 0. For the ring of bits, + and - are XOR.
+    local; a public value is added to component 0. For the ring of bits, + and - are XOR.
     """
 
     __slots__ = ("next", "own", "pid", "ring")

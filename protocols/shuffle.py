@@ -6,8 +6,8 @@ them, permute them and share them afresh; the third party is sent nothing. With 
 (`row_tags`), so that any other change of the rows is found before they are used.
 
 Secret: rows and permutations. Public: the number of rows. Known limit: time and memory accesses of sorting and indexing
-    depend on permutations, which another user of the same machine might watch. Source: README section 8; passes by
-    pairs: Laur, Willemson, Zhang (ISC 2011) and Asharov et al. (CCS 2022).
+depend on permutations, which another user of the same machine might watch. Source: README section 8; passes by pairs:
+Laur, Willemson, Zhang (ISC 2011) and Asharov et al. (CCS 2022).
 """
 
 from collections.abc import Sequence

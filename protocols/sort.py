@@ -6,7 +6,7 @@ decide which rows are compared next. Several pivots a part cut the depth: each r
 time, and in parts of 16 rows or fewer with all: some 15 levels and 28 comparisons a row for 100,000 rows.
 
 Secret: keys. Public: the comparisons, and with them the order of the shuffled rows. Source: README section 8; Hamada et
-    al. (ICISC 2012) for opened comparisons after a shuffle.
+al. (ICISC 2012) for opened comparisons after a shuffle.
 """
 
 import asyncio
@@ -154,8 +154,7 @@ class Parts:
         within[inside] = _counted(self.sizes)
         pivots = self._pivots
         is_pivot = within < pivots[part]
-        # ``below`` counts the pivots below a row. A pivot stands between rows with as many below and rows with one
-        # more.
+        # ``below`` counts the pivots below a row. Pivots stand between rows with as many below and rows with one more.
         below = np.bincount(b[less], minlength=part.size)
         above = ~less & is_pivot[b]
         below += np.bincount(a[above], minlength=part.size)

@@ -129,7 +129,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """So many rows of a batch counted by a plan, absent ones included; after ``recoding`` them, where there is one."""
+    """So many rows of a batch, absent ones included, to count by a plan, after ``recoding`` where there is one."""
 
     plan: CountPlan
     rows: int
@@ -150,7 +150,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """So many sources of so many rows each that are in one order already."""
+    """Sources of so many rows each that are in one order already."""
 
     rows: int
     sources: int

@@ -24,8 +24,8 @@ holders of the common part, and addition or XOR of components. Functions take th
 cells of counts, bytes of packed rows.
 
 Secret: shared values, seeds, parts, bodies, components. Public: form, number of elements, sizes. Source: README section
-    2. Known limits: nothing checks that the counts are those of a real table; README section 3 says why the privacy of
-    the other clients does not depend on it.
+2. Known limits: nothing checks that the counts are those of a real table; README section 3 says why the privacy of the
+other clients does not depend on it.
 """
 
 import enum

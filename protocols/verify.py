@@ -135,7 +135,7 @@ class ProductVerifier:
         after, prior = (
             mine.decoded(answers[peer][: same.size]) for peer in (ctx.next_pid, ctx.prev_pid)
         )
-        # Each of three components is known to two parties: own to the party before, next to the one after, the third to
+        # Of three components each is known to two parties: own to the party before, next to the one after, third to
         # both.
         pairs = ((mine.own, prior.next), (mine.next, after.own), (after.next, prior.own))
         words = {ctx.next_pid: after, ctx.prev_pid: prior}

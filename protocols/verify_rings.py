@@ -12,7 +12,7 @@ residues. W, in bits that left and right share by XOR, sum of 2^t (l_t + r_t - 2
 equation holds over the integers if it holds modulo a prime above all of it: an inner product for ``inner_proof``.
 
 Secret: everything but the coefficients. Leaks: none. Source: README section 7; a sum modulo 2^K that misses an error
-    modulo 2^k with 2^-(s+1) as in SPDZ2k (Cramer et al., CRYPTO 2018).
+modulo 2^k with 2^-(s+1) as in SPDZ2k (Cramer et al., CRYPTO 2018).
 """
 
 import math

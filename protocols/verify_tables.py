@@ -12,8 +12,8 @@ after it knows. Each step makes one row of two, until one is left: its combined 
 are shown by the party before to the one after, who multiplies.
 
 Secret: everything but weights and factors, which are public coins, tossed when the values that they combine are fixed.
-    Leaks: none. Source: README section 7; own. Freivalds (1977) for weights of rows and columns; folding as in
-    `inner_proof`.
+Leaks: none. Source: README section 7; own. Freivalds (1977) for weights of rows and columns; folding as in
+`inner_proof`.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ _SINGLE = 1 << 9
 
 @dataclass(frozen=True, slots=True, order=True)
 class Operand:
-    """So many entries of a one-hot from ``first`` on, with the weights of a ``copy`` of it. Public."""
+    """Entries of a one-hot: ``size`` of them from ``first`` on, with the weights of a ``copy`` of it. Public."""
 
     node: int
     copy: int

@@ -403,7 +403,7 @@ class SecAggClient:
         return both[:32], both[32:]
 
     def _pair_mask_key(self, other: int, box: bytes | None) -> bytes:
-        """Returns s_uv with neighbour ``other``, from the pair secret in its ``box``; ``box`` is None for an own secret.
+        """Returns s_uv with neighbour ``other``, from the pair secret in its ``box``; None for an own secret.
 
         A box that does not open does not stop this client either, for the same reason. A random secret takes the place
         of the unknown one: the sum is spoilt, as the box's sealer could spoil it with its vector, and this client's

@@ -25,8 +25,8 @@ other's keys, and then they have no mask in common. Chance does not protect ther
 In a complete graph 2t - k or more corrupt clients are the bad event.
 
 Source: Bell et al. 2020, section 4; the union bound over the two cuts, and constants to compare with, in
-    google-parfait/federated-compute (semi-honest; its semi-malicious thresholds are below ours). Known limits: against
-    a semi-honest server dropouts are assumed not to depend on the graph.
+google-parfait/federated-compute (semi-honest; its semi-malicious thresholds are below ours). Known limits: against a
+semi-honest server dropouts are assumed not to depend on the graph.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ The privacy cost of either is not decided here: a sum of discrete Gaussians is n
 Proposition 14), though at ``MIN_CLIENT_DEVIATION`` and above it is charged for nearly as one.
 
 Secret: samples, and the random bytes behind them. Public: variances. Source: Canonne, Kamath, Steinke 2020, Algorithms
-    1 to 3. Known limits: the time a sample takes depends on the sample, as with every rejection sampler.
+1 to 3. Known limits: the time a sample takes depends on the sample, as with every rejection sampler.
 """
 
 from collections.abc import Callable
