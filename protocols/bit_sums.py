@@ -29,7 +29,7 @@ async def to_pairs(ctx: Context, x_bsh: Share, groups: Columns, count: int) -> S
     """Reduces columns to two for each of ``count`` groups, whose numbers add up to those of all the group's columns.
 
     Shapes: x (m, n); groups (n,), not decreasing, each of the groups' numbers in it; returns (m, 2, count).
-    Rounds: ``tree_rounds`` of the largest group.
+    Rounds: one for each time that three columns become two in the largest group (``costs.to_pairs``).
     Communication: m - 1 planes for each three columns that become two.
     """
     planes = x_bsh.shape[0]
@@ -81,7 +81,7 @@ async def total(ctx: Context, columns: Share) -> Share:
     """Adds up all numbers of each group's columns.
 
     Shapes: (m, k, groups), group g having columns [:, :, g]; returns (m, words_for(groups)), a number for each group.
-    Rounds: ``tree_rounds`` of 64 k, 1 + levels(m - 1).
+    Rounds: those of ``to_pairs`` for 64 k columns, 1 + levels(m - 1).
     Communication: m - 1 planes of as many cells as there are groups for each of the 64 k - 2 numbers; an adder.
     """
     planes, k, groups = columns.shape
