@@ -174,9 +174,9 @@ def noise_key(key: bytes) -> bytes:
 class Context:
     """Place for protocols to run in; see the module's description.
 
-    ``pid``, ``next_pid`` and ``prev_pid`` are roles: in a rotated context (``child``) party p plays role p - shift, so that
-    a protocol's work for one role can be spread over the parties. A ``verifier``, which the contexts below share, gets
-    the factors of every product; without one, no product remembers them.
+    ``pid``, ``next_pid`` and ``prev_pid`` are roles: in a rotated context (``child``) party p plays role p - shift, so
+    that a protocol's work for one role can be spread over the parties. A ``verifier``, which the contexts below share,
+    gets the factors of every product; without one, no product remembers them.
     """
 
     __slots__ = (
