@@ -1,7 +1,7 @@
-"""Grouped absolute error on shares: sum |2^f x - y| over the cells of each candidate, for a selection's scores.
+"""Grouped absolute error on shares: sum of |2^f x - y| over the cells of each candidate, for a selection's scores.
 
-Secret: the counts x and the errors. Public: the model's answers y, the groups and how many bits are kept. Works
-in blocks of cells, several in flight; the roles of the parties rotate from block to block, so that all send the
+Secret: the counts x and the errors. Public: the model's answers y, the groups and the number of bits kept. Cells are
+processed in blocks, several in flight. The parties' roles rotate from block to block, so that all parties send the
 same.
 """
 
@@ -26,9 +26,10 @@ _IN_FLIGHT = 3
 
 
 def block_cells(cells: int) -> int:
-    """How many of ``cells`` cells a block has: one block up to ``BLOCK_CELLS``, else a whole multiple of three blocks.
+    """Returns the number of cells in a block: ``BLOCK_CELLS`` for few cells, else that of a multiple of three blocks.
 
-    Those are of nearly one size, at most half above ``BLOCK_CELLS``, so that all three parties send nearly the same.
+    Those blocks have nearly one size, at most half above ``BLOCK_CELLS``, so that all three parties send nearly the
+    same.
     """
     if cells <= BLOCK_CELLS:
         return BLOCK_CELLS
@@ -45,21 +46,20 @@ async def grouped_absolute_error(
     fraction_bits: int,
     bits: int,
 ) -> Share:
-    """a_q = sum over the cells of group q of |2^f x - y|.
+    """Computes a_q = sum over the cells of group q of |2^f x - y|.
 
     Shapes: x (n,) in Z_2^32; answers (n,), in units of 2^-f; sizes (G,), positive, adding up to n; returns (G,) in
-        Z_2^32, of which ``bits`` bits count, f + 2 at least: that many are enough where a_q < 2^(bits - 1). Modulo
-        2^bits it is, for whatever x, a sum of distances of 2^f x - y from the next multiple of 2^bits: one more in a
-        cell of x changes it by at most 2^f.
+        Z_2^32, of which ``bits`` bits count, f + 2 at least. So many bits are enough where a_q < 2^(bits - 1). Modulo
+        2^bits, for any x, a_q is a sum of distances of 2^f x - y from the next multiple of 2^bits: one more in a cell
+        of x changes a_q by at most 2^f.
     Leaks: none.
     Rounds: 4 + levels(ceil((bits - f - 1) / 3)); blocks overlap.
     Communication: of each block, the planes of ``boolean.msb`` of bits - f bits and 8 bytes a cell by the block's party
         0; G elements. At bits = 23, f = 6 6.5 bytes a cell for the mean party. With a verifier ``count_bits`` and
         ``grouped_error_of_bits``.
     Raises: ValueError for shapes or bits that do not fit; ChannelError, ProtocolViolation.
-    Source: README section 3, step 2, with the sign as a product: |d| = (1 - 2 v01)(1 - 2 v2)(a + b), where party
-        0 knows v01 = v0 ^ v1 and a = d0 + d1, and parties 1 and 2 know v2 and b = d2, so that no product per cell
-        is reshared.
+    Source: README section 3, step 2, with the sign as a product: |d| = (1 - 2 v01)(1 - 2 v2)(a + b). Party 0 knows v01
+        = v0 ^ v1 and a = d0 + d1; parties 1 and 2 know v2 and b = d2. No product per cell is reshared.
     """
     require_fit(x_sh, answers, sizes)
     if bits < fraction_bits + 2:
@@ -73,6 +73,7 @@ async def grouped_absolute_error(
 
     async def terms(role: Context, cells: slice) -> Additive:
         x = summand(x_sh[cells].within(role.pid))
+        # d = 2^f x - y = a + b; v is its sign, plane bits - 1, and (1 - 2 v) d = |d| (README section 3, steps 1 and 2).
         d = x.scaled_less(1 << fraction_bits, answers[cells])
         # Of d = a + b only party 0's a has bits below 2^f, so that nothing is carried out of them.
         sign, _ = await top_of_sum(role, d, bits, fraction_bits)
@@ -91,7 +92,7 @@ async def grouped_error_of_bits(
     fraction_bits: int,
     bits: int,
 ) -> Share:
-    """``grouped_absolute_error``, with the same results to the bit, from bits of x that were kept.
+    """Computes ``grouped_absolute_error``, with the same results to the bit, from kept bits of x.
 
     The bits of 2^f x - y below 2^f do not matter to its sign: 2^f x - y = 2^f (x - y') + r with y' = ceil(y / 2^f) and
     0 <= r < 2^f, so its plane bits - 1 is plane bits - f - 1 of x - y', also modulo 2^bits.
@@ -103,7 +104,7 @@ async def grouped_error_of_bits(
         groups are rounded up to whole words; G elements. At bits = 23, f = 6 4.0 bytes a cell for the mean party. With
         a verifier see ``_by_trees``.
     Raises: ValueError for shapes that do not fit; ChannelError, ProtocolViolation.
-    Source: README section 3.
+    Source: README section 3, bits that are kept.
     """
     require_fit(x_sh, answers, sizes)
     padded = np.array([whole_words(int(size)) for size in sizes], np.int64)
@@ -118,6 +119,7 @@ async def grouped_error_of_bits(
     async def terms(role: Context, cells: slice) -> Additive:
         kept = x_bits.part(cells.start // WORD, cells.stop // WORD).within(role.pid)
         y = answers[cells]
+        # v = [x < y'] with y' = ceil(y / 2^f), which is the sign of 2^f x - y; then |d| = (1 - 2 v)(2^f x - y).
         sign = await below(role, kept, _rounded_up(y, fraction_bits), bits - fraction_bits)
         x = summand(x_sh[cells].within(role.pid))
         return await signed(role, sign, x.scaled_less(1 << fraction_bits, y))
@@ -133,11 +135,11 @@ async def _by_trees(
     fraction_bits: int,
     bits: int,
 ) -> Share:
-    """``grouped_error_of_bits`` by ANDs alone, added up by trees of adders.
+    """Computes ``grouped_error_of_bits`` by ANDs alone; trees of adders add up the results.
 
-    With m bits of x, x XOR v is x where v is 0, and 2^m - 1 - x where it is 1: modulo 2^m the sum of (1 - 2 v) x is
-    that of x XOR v, which is local, and of v. So modulo 2^bits the sum of (1 - 2 v)(2^f x - y) is 2^f times the sum of
-    x XOR v, and the sum of v (2^f + 2 y), whose factors are public, less that of y.
+    With m bits of x, x XOR v is x where v is 0, and 2^m - 1 - x where v is 1. So modulo 2^m the sum of (1 - 2 v) x is
+    that of x XOR v, which is local, and of v. Modulo 2^bits the sum of (1 - 2 v)(2^f x - y) is 2^f times the sum of x
+    XOR v, plus the sum of v (2^f + 2 y), whose factors are public, less the sum of y.
 
     Leaks: none.
     Rounds: ``count_bits.below``, 2, ``bit_sums.to_pairs`` and ``total``, 2: 51 for 10^6 cells in 64 groups.
@@ -147,25 +149,29 @@ async def _by_trees(
     """
     groups, whole = np.repeat(np.arange(sizes.size), sizes // WORD), bits - fraction_bits
     sign = await below(ctx, x_bits, _rounded_up(answers, fraction_bits), whole)
+    # x XOR v, the same v for all m planes.
     turned = x_bits.planes[:whole] ^ sign.reshape(1, -1)
 
     async def counted(c: Context) -> Share:
+        # 2^f times the sum of x XOR v.
         pairs = await to_pairs(c, turned, groups, sizes.size)
         return _shifted(pairs, fraction_bits)
 
     async def weighed(c: Context) -> Share:
+        # The sum of v (2^f + 2 y), as twice the sum of v (2^(f - 1) + y).
         half = answers + np.uint32(1 << (fraction_bits - 1))
         columns, of_quad = await weighted(c, sign, half, groups, bits - 1)
         return _shifted(await to_pairs(c, columns, of_quad, sizes.size), 1)
 
     columns = [column.transposed() for column in await ctx.both(counted, weighed)]
     sums = await total(ctx, concatenate(*columns).transposed())
+    # Less the sum of y of each group.
     answered = np.add.reduceat(answers, np.cumsum(sizes) - sizes, dtype=np.uint32)
     return await weighted_bits(ctx, sums, sizes.size, R32) - answered
 
 
 def _shifted(planes: Share, by: int) -> Share:
-    """Numbers in planes times 2^by. Local."""
+    """Returns numbers in planes times 2^by. Local."""
     nothing = (BITS.zeros((by, *planes.shape[1:])) for _ in range(2))
     return concatenate(Share(BITS, planes.pid, *nothing), planes)
 
@@ -176,7 +182,7 @@ def _rounded_up(answers: NDArray[np.uint32], fraction_bits: int) -> NDArray[np.u
 
 
 def require_fit(x_sh: Share, answers: NDArray[np.uint32], sizes: NDArray[np.int64]) -> None:
-    """Raise ValueError where counts (n,), answers (n,) and groups of ``sizes`` cells do not fit one another."""
+    """Raises ValueError where counts (n,), answers (n,) and groups of ``sizes`` cells do not fit one another."""
     if (
         x_sh.ring is not R32
         or x_sh.shape != answers.shape
@@ -194,7 +200,7 @@ async def _sums_by_group(
     sizes: NDArray[np.int64],
     terms: Callable[[Context, slice], Awaitable[Additive]],
 ) -> Share:
-    """The sums over groups of what ``terms`` makes of blocks of cells, (G,). Roles rotate from block to block."""
+    """Returns the sums over groups of the ``terms`` of blocks of cells, (G,). Roles rotate from block to block."""
     ends, size = np.cumsum(sizes), block_cells(cells)
     slots = asyncio.Semaphore(_IN_FLIGHT)
 

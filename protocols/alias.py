@@ -1,7 +1,7 @@
 """Walker's alias method in integers: a distribution as a uniform choice among buckets of two outcomes each.
 
-Provides ``to_units`` and ``alias``. Public, and the same on every machine: probabilities are decimals, tables integers.
-Source: Walker (1977).
+All values here are public, and the same on every machine: probabilities are decimals, tables are integers. Source:
+Walker (1977).
 """
 
 import heapq
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from decimal import Decimal, localcontext
 
 DIGITS = 60
-"""Of the decimals that tables are computed from."""
+"""Digits of the decimals from which tables are computed."""
 
 
 def to_units(weights: Sequence[Decimal], bits: int) -> list[int]:
-    """Probabilities in units of 2^-bits, each rounded down, what is missing given to the largest."""
+    """Returns probabilities in units of 2^-bits, each rounded down; the largest one gets the missing units."""
     with localcontext() as context:
         context.prec = DIGITS
         total = sum(weights)
@@ -25,7 +25,7 @@ def to_units(weights: Sequence[Decimal], bits: int) -> list[int]:
 def alias(
     units: Sequence[int], bits: int, coin_bits: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Tables of 2^bits buckets of 2^coin_bits units, each from one outcome and one other: thresholds, first, second.
+    """Returns tables of 2^bits buckets of 2^coin_bits units, of at most two outcomes each: thresholds, first, second.
 
     Bucket i gives ``first[i]`` with probability ``thresholds[i]`` / 2^coin_bits and ``second[i]`` otherwise.
     """
@@ -37,9 +37,9 @@ def alias(
     heapq.heapify(fullest)
     thresholds, first, second = [], [], []
     gone = [False] * count
-    # The emptiest outcome gets a bucket of its own, filled up from the fullest: what is left averages 2^c a bucket at
-    # any time, so that the fullest has enough, and after 2^b steps nothing is left. What a heap has of an outcome that
-    # is gone, or has changed, is passed over.
+    # The emptiest outcome gets a bucket of its own, filled up from the fullest one. The units that are left average 2^c
+    # a bucket at any time, so the fullest outcome has enough, and after 2^b steps no unit is left. Heap entries of an
+    # outcome that is gone or has changed are skipped.
     for _ in range(count):
         while gone[fullest[0][1]] or left[fullest[0][1]] != -fullest[0][0]:
             heapq.heappop(fullest)

@@ -1,8 +1,8 @@
-"""Polynomials that all parties compute alike, on every machine: interpolation in decimal arithmetic.
+"""Polynomials that are the same at all parties and on every machine: interpolation in decimal arithmetic.
 
 Parties multiply shares by public coefficients, so one unit of difference in one coefficient would make the result
-garbage. Floating-point functions differ between processors; ``decimal`` is exact to the last digit everywhere.
-Public.
+garbage. Floating-point functions differ between processors; ``decimal`` is exact to the last digit everywhere. All
+values here are public.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ Function = Callable[[Decimal], Decimal]
 
 
 def cosine(x: Decimal) -> Decimal:
-    """cos(x) for |x| <= 4, to 50 digits."""
+    """Returns cos(x) for |x| <= 4, to 50 digits."""
     return _series(x, Decimal(1), 1)
 
 
 def sine(x: Decimal) -> Decimal:
-    """sin(x) for |x| <= 4, to 50 digits."""
+    """Returns sin(x) for |x| <= 4, to 50 digits."""
     return _series(x, x, 2)
 
 
@@ -35,7 +35,7 @@ def _series(x: Decimal, first: Decimal, n: int) -> Decimal:
 
 
 def interpolate(function: Function, low: Fraction, high: Fraction, degree: int) -> list[Decimal]:
-    """Coefficients of 1, x, ..., x^degree of the polynomial through ``function`` at [low, high]'s Chebyshev nodes."""
+    """Interpolates ``function`` at [low, high]'s Chebyshev nodes: coefficients of 1, x, ..., x^degree."""
     with localcontext() as context:
         context.prec = _DIGITS
         middle, half = _decimal((low + high) / 2), _decimal((high - low) / 2)
@@ -57,7 +57,7 @@ def interpolate(function: Function, low: Fraction, high: Fraction, degree: int) 
 
 
 def to_units(value: Decimal, fraction_bits: int) -> int:
-    """``value`` in units of 2^-f, rounded to the nearest."""
+    """Returns ``value`` in units of 2^-f, rounded to the nearest."""
     with localcontext() as context:
         context.prec = _DIGITS
         return int((value * (1 << fraction_bits)).to_integral_value())

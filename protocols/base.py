@@ -1,7 +1,8 @@
-"""Zero shares, input, reshare, multiply, open: with ``fixed.truncate`` the only ones that send what secrets decide.
+"""Primitives: zero shares, input, reshare, multiply, open.
 
-Communication is counted in ring elements of the value's size n, sent per party. Leaks: nothing but what ``open_value``
-opens. Source: Araki et al. (CCS 2016), section 2; README section 1.
+With ``fixed.truncate`` they are the only functions that send bytes which depend on secrets. Communication is counted in
+ring elements of the value's size n, sent per party. Leaks: nothing but the values that ``open_value`` opens. Source:
+Araki et al. (CCS 2016), section 2; README section 1.
 """
 
 import hashlib
@@ -18,23 +19,23 @@ _DIGEST_BYTES = 32
 
 
 def zero(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> RingArray:
-    """This party's part alpha_i = F(k_i) - F(k_{i+1}) of a sharing of zero. Free; uniform to each of the others."""
+    """Returns this party's part alpha_i = F(k_i) - F(k_{i+1}) of a zero sharing. Free; uniform to both others."""
     own = ctx.common(ctx.pid, ring, shape)
     ctx.subtract_common(ctx.next_pid, ring, own)
     return own
 
 
 def random(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
-    """A uniform value that nobody knows. Free."""
+    """Returns a uniform value that no party knows. Free."""
     return Share(
         ring, ctx.pid, ctx.common(ctx.pid, ring, shape), ctx.common(ctx.next_pid, ring, shape)
     )
 
 
 def noise(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
-    """As ``random``, for values that decide what comes out: the same again for the same opening. Free.
+    """Returns a ``random`` value that decides a result: the same value again for the same opening. Free.
 
-    ``random`` is for masks, which nothing that is opened depends on. See ``Context.noise_of``.
+    ``random`` is for masks, on which no opened value depends. See ``Context.noise_of``.
     """
     return Share(
         ring, ctx.pid, ctx.noise(ctx.pid, ring, shape), ctx.noise(ctx.next_pid, ring, shape)
@@ -44,7 +45,7 @@ def noise(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
 def known(
     ctx: Context, ring: Ring, component: int, value: RingArray | None, shape: tuple[int, ...]
 ) -> Share:
-    """Share a value known to both holders of ``component`` as that component, the others zero. Free.
+    """Shares a value known to both holders of ``component`` as that component, the others zero. Free.
 
     ``value`` is None at the party that does not hold the component.
     """
@@ -64,7 +65,7 @@ def known(
 async def share_input(
     ctx: Context, ring: Ring, dealer: int, value: RingArray | None, shape: tuple[int, ...]
 ) -> Share:
-    """Share a value that ``dealer`` alone knows.
+    """Shares a value that ``dealer`` alone knows.
 
     Shapes: ``shape``, the same at all parties; ``value`` is None at the others.
     Leaks: none.
@@ -87,10 +88,10 @@ async def share_input(
 async def split_input(
     ctx: Context, ring: Ring, dealer: int, value: RingArray | None, shape: tuple[int, ...]
 ) -> RingArray:
-    """``share_input`` in fewer passes over memory, for a dealer who computes nothing with its share.
+    """Shares an input, in fewer passes over memory than ``share_input``, for a dealer that computes nothing with it.
 
-    Shapes: as there; ``value`` is contiguous. Returns the one component that is not zero of the two others, which the
-        party before also shares with the dealer, who gets it in the place of ``value``.
+    Shapes: as there; ``value`` is contiguous. Returns, at each of the two others, its one component that is not zero.
+        The party before the dealer shares that component with the dealer, who gets it in the place of ``value``.
     Leaks, Rounds, Communication, Raises, Source: as there.
     """
     if ctx.pid == dealer and value is not None:
@@ -101,7 +102,7 @@ async def split_input(
 async def _deal(
     ctx: Context, ring: Ring, dealer: int, masked: RingArray | None, shape: tuple[int, ...]
 ) -> RingArray:
-    """Hand the dealer's value, less its mask, to the party before it. Returns that there and here, else the mask."""
+    """Sends the dealer's value, less its mask, to the party before it. Returns that there and here, else the mask."""
     if ctx.verifier is not None:
         raise ValueError(f"what party {dealer} alone knows cannot be checked, and would be shared")
     after, before = (dealer + 1) % 3, (dealer - 1) % 3
@@ -119,7 +120,7 @@ async def _deal(
 
 
 async def reshare(ctx: Context, z_add: Additive) -> Share:
-    """Turn additive terms into a replicated share: mask with a zero share, send to the party before.
+    """Turns additive terms into a replicated share: masks them with a zero share and sends them to the party before.
 
     Shapes: any.
     Leaks: none; without the mask the term would show products of the receiver's unknown component.
@@ -131,6 +132,7 @@ async def reshare(ctx: Context, z_add: Additive) -> Share:
     ring, shape = z_add.ring, z_add.shape
     origins = masks_sh = None
     if ctx.verifier is None:
+        # z_i = the party's terms + alpha_i, with alpha_i = F(k_i) - F(k_{i+1}).
         own = z_add.masked(zero(ctx, ring, shape))
     else:
         origins, masks_sh = z_add.known_origins(), random(ctx, ring, shape)
@@ -145,10 +147,11 @@ async def reshare(ctx: Context, z_add: Additive) -> Share:
 
 
 async def reshare_from(ctx: Context, z_add: Additive, sender: int) -> Share:
-    """As ``reshare``, of terms that are zero at all parties but one: products of what ``sender`` alone knows both of.
+    """Reshares terms that are zero at all parties but ``sender``: products of two components known to it alone.
 
-    That is a component of one value times the next component of another one. So the sender shares it as its input; yet
-    it is a product of sharings that no party alone can lie about, and a verifier has it proved like any other.
+    Such a term is a component of one value times the next component of another one. So the sender shares it as its
+    input. Yet it is a product of sharings that no party alone can lie about, and a verifier has it proved like any
+    other.
 
     Shapes: any.
     Leaks: none; one component is common randomness, one zero.
@@ -177,17 +180,17 @@ async def reshare_from(ctx: Context, z_add: Additive, sender: int) -> Share:
 
 
 async def multiply(ctx: Context, x_sh: Share, y_sh: Share) -> Share:
-    """x * y element by element (AND for bits). Rounds and communication of ``reshare``."""
+    """Multiplies x * y element by element (AND for bits). Rounds and communication of ``reshare``."""
     return await reshare(ctx, product(ctx, x_sh, y_sh))
 
 
 async def inner_product(ctx: Context, x_sh: Share, y_sh: Share) -> Share:
-    """Sum of x * y along the last axis, at one element however long it is. Rounds and communication of ``reshare``."""
+    """Sums x * y along the last axis, at one element however long it is. Rounds and communication of ``reshare``."""
     return await reshare(ctx, product(ctx, x_sh, y_sh).sum())
 
 
 async def reveal_component(ctx: Context, x_sh: Share, component: int) -> RingArray | None:
-    """Give the two holders of ``component`` the value; the third party learns nothing and gets None.
+    """Gives the two holders of ``component`` the value; the third party learns nothing and gets None.
 
     Shapes: any.
     Leaks: the value, to the two holders; it has to be masked, since this is not an opening.
@@ -211,10 +214,10 @@ async def reveal_component(ctx: Context, x_sh: Share, component: int) -> RingArr
 
 
 async def open_masked(ctx: Context, x_sh: Share) -> RingArray:
-    """Show all three parties a value that carries a uniform mask which nobody knows and nothing else has.
+    """Shows all three parties a value under a uniform mask that no party knows and no other value has.
 
-    What it shows is uniform whatever was done to the value before, so that it needs no check of what was multiplied;
-    that all were shown the same is compared before the next opening. Only for a context with a verifier.
+    The shown value is uniform whatever was done to the value before, so that it needs no check of earlier products. The
+    verifier compares before the next opening that all parties were shown the same. Only for a context with a verifier.
 
     Shapes: any.
     Leaks: none, for such a value.
@@ -233,9 +236,9 @@ async def open_masked(ctx: Context, x_sh: Share) -> RingArray:
 
 
 async def open_value(ctx: Context, x_sh: Share, what: str) -> RingArray:
-    """Open a value to all three parties, with each missing component confirmed by its other holder.
+    """Opens a value to all three parties, with each missing component confirmed by its other holder.
 
-    A context's verifier has everything proved before that the value may rest on.
+    A context's verifier first has everything proved on which the value may rest.
 
     Shapes: any.
     Leaks: the value. It is recorded in the costs and the transcript under ``what``.

@@ -1,8 +1,8 @@
 """Sums of numbers in bits, group by group, by carry-save trees: ANDs alone, which are cheap to prove.
 
-A column is a word's 64 numbers, in planes (m, columns); all numbers of a column belong to one group. Everything is
-modulo 2^m. Secret: the numbers. Public: which column is of which group, and weights. Leaks: none, in every function
-here. Raises: the channel's errors. Source: Wallace's tree (1964), groups side by side; README section 7.
+A column is a word's 64 numbers, in planes (m, columns); all numbers of a column belong to one group. All sums are
+modulo 2^m. Secret: the numbers. Public: each column's group, and weights. Leaks: none, in every function here. Raises:
+the channel's errors. Source: Wallace's tree (1964), groups side by side; README section 7.
 """
 
 from collections.abc import Sequence
@@ -26,20 +26,21 @@ Planes = NDArray[np.uint64]
 
 
 async def to_pairs(ctx: Context, x_bsh: Share, groups: Columns, count: int) -> Share:
-    """Two columns for each of ``count`` groups, whose numbers add up to those of all its columns.
+    """Reduces columns to two for each of ``count`` groups, whose numbers add up to those of all the group's columns.
 
     Shapes: x (m, n); groups (n,), not decreasing, each of the groups' numbers in it; returns (m, 2, count).
-    Rounds: ``tree_rounds`` of the largest group.
+    Rounds: one for each time that three columns become two in the largest group (``costs.to_pairs``).
     Communication: m - 1 planes for each three columns that become two.
     """
     planes = x_bsh.shape[0]
     while (triples := _triples(groups))[0].size:
         first, second, third, rest = triples
         a, b, c = x_bsh[:, first], x_bsh[:, second], x_bsh[:, third]
+        # An adder of three: sum a ^ b ^ c, and majority (a ^ c)(b ^ c) ^ c, which counts twice.
         low = c[: planes - 1]
         both = product(ctx, a[: planes - 1] ^ low, b[: planes - 1] ^ low)
         majority = await reshare(ctx, both + low.additive(ctx))
-        # What three bits carry belongs to the next plane; from the highest one it is gone.
+        # The carry of three bits belongs to the next plane; the highest plane's carry is dropped, modulo 2^m.
         nothing = Share(BITS, ctx.pid, *(BITS.zeros((1, first.size)) for _ in range(2)))
         carried = concatenate(nothing, majority)
         groups = np.concatenate((groups[first], groups[first], groups[rest]))
@@ -49,7 +50,7 @@ async def to_pairs(ctx: Context, x_bsh: Share, groups: Columns, count: int) -> S
 
 
 def _triples(groups: Columns) -> tuple[Columns, Columns, Columns, Columns]:
-    """Of each group's columns as many threes as there are, first, second and third ones, and what is left."""
+    """Returns each group's columns in threes, as first, second and third ones, and the columns that are left."""
     starts = np.searchsorted(groups, groups, "left")
     sizes = np.searchsorted(groups, groups, "right") - starts
     place = np.arange(groups.size) - starts
@@ -59,7 +60,7 @@ def _triples(groups: Columns) -> tuple[Columns, Columns, Columns, Columns]:
 
 
 def _paired(x_bsh: Share, groups: Columns, count: int) -> Share:
-    """At most two columns of each group as exactly two, with zeros where one is missing."""
+    """Returns at most two columns of each group as exactly two, with zeros where one is missing."""
     starts = np.searchsorted(groups, np.arange(count), "left")
     sizes = np.searchsorted(groups, np.arange(count), "right") - starts
     nothing = groups.size
@@ -77,10 +78,10 @@ def _beside(*parts: Share) -> Share:
 
 
 async def total(ctx: Context, columns: Share) -> Share:
-    """The sum of all numbers of a group's columns.
+    """Adds up all numbers of each group's columns.
 
     Shapes: (m, k, groups), group g having columns [:, :, g]; returns (m, words_for(groups)), a number for each group.
-    Rounds: ``tree_rounds`` of 64 k, 1 + levels(m - 1).
+    Rounds: those of ``to_pairs`` for 64 k columns, 1 + levels(m - 1).
     Communication: m - 1 planes of as many cells as there are groups for each of the 64 k - 2 numbers; an adder.
     """
     planes, k, groups = columns.shape
@@ -101,6 +102,7 @@ async def total(ctx: Context, columns: Share) -> Share:
     of_word = np.repeat(np.arange(words), k * _WORD)
     both = await to_pairs(ctx, flat, of_word, words)
     a, b = both[:, 0], both[:, 1]
+    # The last two numbers of each group: a full adder with G = a AND b and P = a XOR b.
     carries = await add_carries(ctx, await multiply(ctx, a[:-1], b[:-1]), a[:-1] ^ b[:-1])
     return concatenate(a[:1] ^ b[:1], a[1:] ^ b[1:] ^ carries)
 
@@ -108,18 +110,18 @@ async def total(ctx: Context, columns: Share) -> Share:
 async def weighted(
     ctx: Context, v_bsh: Share, weights: NDArray[np.uint32], groups: Columns, bits: int
 ) -> tuple[Share, Columns]:
-    """For each four columns of bits of a group the sums of bit times public weight, modulo 2^bits.
+    """Returns, for each four columns of bits of a group, the sums of bit times public weight, modulo 2^bits.
 
     A sum of four is one of sixteen public numbers: its bits are XORs of the products of the four bits.
 
-    Shapes: v (n,), a bit for each of 64 n cells; weights (64 n,); groups (n,), not decreasing; returns columns
-        (bits, quads) and their groups.
+    Shapes: v (n,), a bit for each of 64 n cells; weights (64 n,); groups (n,), not decreasing; returns columns (bits,
+        quads) and their groups.
     Rounds: 2.
     Communication: 11 planes of 64 cells for each four columns.
     """
     places, of_quad = _quads(groups)
     present = places < groups.size
-    # A column that is missing has weights of zero, whatever bits stand there.
+    # A missing column has weights of zero, for any bits that stand there.
     bits_of = [v_bsh[np.where(here, at, 0)] for here, at in zip(present, places, strict=True)]
     cells = weights.reshape(-1, _WORD)
     rows = [
@@ -127,6 +129,7 @@ async def weighted(
         for here, at in zip(present, places, strict=True)
     ]
     products = await _products_of_four(ctx, bits_of)
+    # Each bit of the sum is the XOR over subsets of (product of the subset's bits) times its public coefficient.
     chosen: Share | None = None
     for members, planes in _coefficients([to_planes(R32, row, bits) for row in rows]).items():
         term = products[members].reshape(1, -1).times(planes)
@@ -137,7 +140,7 @@ async def weighted(
 
 
 def _quads(groups: Columns) -> tuple[NDArray[np.intp], Columns]:
-    """The columns of each four of a group, (4, quads), n where one is missing; and the quads' groups."""
+    """Returns the columns of each four of a group, (4, quads), n where one is missing; and the quads' groups."""
     starts = np.searchsorted(groups, groups, "left")
     place = np.arange(groups.size) - starts
     heads = np.flatnonzero(place % QUAD == 0)
@@ -147,7 +150,7 @@ def _quads(groups: Columns) -> tuple[NDArray[np.intp], Columns]:
 
 
 async def _products_of_four(ctx: Context, bits: Sequence[Share]) -> dict[tuple[int, ...], Share]:
-    """The products of all subsets of four planes (q,), by their members. Rounds: 2. Communication: 11 planes."""
+    """Returns products of all subsets of four planes (q,), by their members. Rounds: 2. Communication: 11 planes."""
     pairs = list(combinations(range(QUAD), 2))
     twos = await multiply(
         ctx, stack(*(bits[i] for i, _ in pairs)), stack(*(bits[j] for _, j in pairs))
@@ -167,7 +170,7 @@ async def _products_of_four(ctx: Context, bits: Sequence[Share]) -> dict[tuple[i
 
 
 def _coefficients(rows: Sequence[Planes]) -> dict[tuple[int, ...], Planes]:
-    """What each product of bits is multiplied with: the XOR of the sums of all subsets of its members' weights.
+    """Returns each product's public factor: the XOR of the sums of all subsets of its members' weights.
 
     Shapes: weights in planes (m, words), public, one of each bit.
     """
@@ -176,7 +179,7 @@ def _coefficients(rows: Sequence[Planes]) -> dict[tuple[int, ...], Planes]:
         for members in combinations(range(len(rows)), size):
             last = rows[members[-1]]
             found[members] = last if size == 1 else _added(found[members[:-1]], last)
-    # Sums become XORs over subsets, one bit after the other.
+    # The Möbius transform, one bit after the other: each subset's sum becomes the XOR of its own subsets' sums.
     for bit in range(len(rows)):
         for members in found:
             rest = tuple(member for member in members if member != bit)
@@ -186,7 +189,7 @@ def _coefficients(rows: Sequence[Planes]) -> dict[tuple[int, ...], Planes]:
 
 
 def _added(a: Planes, b: Planes) -> Planes:
-    """a + b modulo 2^m, of public planes (m, words)."""
+    """Returns a + b modulo 2^m, of public planes (m, words)."""
     total, carry = np.empty_like(a), np.zeros_like(a[0])
     for bit in range(a.shape[0]):
         different = a[bit] ^ b[bit]

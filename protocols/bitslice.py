@@ -14,12 +14,12 @@ _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0
 
 
 def words_for(cells: int) -> int:
-    """Number of 64-bit words in a plane of ``cells`` cells."""
+    """Returns the number of 64-bit words in a plane of ``cells`` cells."""
     return -(-cells // 64)
 
 
 def transpose_8x8(x: NDArray[np.uint64]) -> None:
-    """Transpose the 8 x 8 bit matrix in each word, in place."""
+    """Transposes the 8 x 8 bit matrix in each word, in place."""
     for shift, mask in _SWAPS:
         swap = x >> np.uint64(shift)
         swap ^= x
@@ -30,7 +30,7 @@ def transpose_8x8(x: NDArray[np.uint64]) -> None:
 
 
 def to_planes(ring: Ring, cells: RingArray, bits: int, low: int = 0) -> NDArray[np.uint64]:
-    """The lowest ``bits`` bits of ``cells`` (n,), but for the lowest ``low``, as planes (bits - low, words_for(n))."""
+    """Returns bits ``low``, ..., ``bits`` - 1 of ``cells`` (n,) as planes (bits - low, words_for(n))."""
     count = cells.size
     words = words_for(count)
     planes = np.zeros((bits - low, words), dtype=np.uint64)
@@ -44,9 +44,9 @@ def to_planes(ring: Ring, cells: RingArray, bits: int, low: int = 0) -> NDArray[
     words_of = ring.to_wire(cells).view("<u8").reshape(shape).T if ring.wide else [cells]
     filled = planes.view(np.uint8)[:, : -(-count // 8)]
     column = np.empty(count, np.uint8)
-    # packbits takes whatever is not 0 for a one, so that a bit of an octet need not be moved to its lowest place.
+    # packbits takes any non-zero octet for a one, so that a bit of an octet need not be moved to its lowest place.
     for octet in range(low // 8, -(-bits // 8)):
-        # A cast to octets is several times as fast as every so many octets of an array.
+        # A cast to octets is several times as fast as strided access to an array of octets.
         word, shift = words_of[octet // 8], 8 * (octet % 8)
         if shift:
             np.right_shift(word, shift, out=column, casting="unsafe")
@@ -58,7 +58,7 @@ def to_planes(ring: Ring, cells: RingArray, bits: int, low: int = 0) -> NDArray[
 
 
 def from_planes(planes: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:
-    """Planes (bits <= 64, words) as unsigned integers (count,)."""
+    """Returns planes (bits <= 64, words) as unsigned integers (count,)."""
     bits, words = planes.shape
     cells = np.zeros((words * 64, 8), dtype=np.uint8)
     # The way back: 8 planes give each 8 cells their octet, with rows of zeros where there are fewer than 8.
@@ -73,13 +73,13 @@ def from_planes(planes: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:
 
 
 def to_bits(plane: NDArray[np.uint64], count: int) -> NDArray[np.uint8]:
-    """Planes (..., words) as zeros and ones (..., count)."""
+    """Returns planes (..., words) as zeros and ones (..., count)."""
     octets = np.ascontiguousarray(plane).view(np.uint8)
     return np.unpackbits(octets, axis=-1, count=count, bitorder="little")
 
 
 def from_bits(bits: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Zeros and ones (..., n) as planes (..., words_for(n))."""
+    """Returns zeros and ones (..., n) as planes (..., words_for(n))."""
     count = bits.shape[-1]
     packed = np.zeros((*bits.shape[:-1], words_for(count) * 8), dtype=np.uint8)
     packed[..., : -(-count // 8)] = np.packbits(bits, axis=-1, bitorder="little")

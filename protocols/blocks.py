@@ -13,9 +13,9 @@ PROVED_AT_ONCE = 4
 async def in_blocks(
     ctx: Context, count: int, block: int, protocol: Callable[[Context, int], Awaitable[Share]]
 ) -> Share:
-    """``protocol(context, size)`` for blocks of at most ``block``, flattened and joined.
+    """Runs ``protocol(context, size)`` for blocks of at most ``block``; returns the results, flattened and joined.
 
-    With a verifier what every few blocks have multiplied is proved before the next ones, so that it need not be kept.
+    With a verifier, the products of every few blocks are proved before the next blocks, so that they need not be kept.
 
     Rounds: those of one block; blocks overlap.
     Communication: the sum of the blocks', with roles rotated, so that all parties send the same in the long run.
@@ -26,7 +26,7 @@ async def in_blocks(
 async def of_blocks(
     ctx: Context, x_sh: Share, block: int, protocol: Callable[[Context, Share], Awaitable[Share]]
 ) -> Share:
-    """``protocol(context, part)`` for blocks of x (n,), as ``in_blocks``."""
+    """Runs ``protocol(context, part)`` for blocks of x (n,), as ``in_blocks``."""
     return await _joined(
         ctx,
         x_sh.size,

@@ -28,12 +28,12 @@ from protocols.shares import Share, concatenate, joined, product, stack
 
 
 def levels(count: int) -> int:
-    """ceil(log2(count)): the depth of a binary tree over ``count`` leaves."""
+    """Returns ceil(log2(count)): the depth of a binary tree over ``count`` leaves."""
     return max(0, (count - 1).bit_length())
 
 
 async def carry_out(ctx: Context, generate: Share, propagate: Share) -> Share:
-    """The carry out of the highest plane, by a binary tree of (G, P) o (G', P') = (G + P G', P P').
+    """Computes the carry out of the highest plane, by a binary tree of (G, P) o (G', P') = (G + P G', P P').
 
     Shapes: (k, words) both; returns (words,).
     Leaks: none.
@@ -46,7 +46,7 @@ async def carry_out(ctx: Context, generate: Share, propagate: Share) -> Share:
 
 
 async def _carry(ctx: Context, generate: Share, propagate: Share) -> Share:
-    """``carry_out``, where the lowest group, which has nothing to propagate, has no row in ``propagate``."""
+    """Computes ``carry_out`` where the lowest group, which has nothing to propagate, has no row in ``propagate``."""
     while (count := generate.shape[0]) > 1:
         # Groups 2 i and 2 i + 1 become group i, with G = G[2 i + 1] + P[2 i + 1] G[2 i], and P = P[2 i + 1] P[2 i] for
         # i > 0. In the shifted rows P[2 i + 1] is row 2 i, and P[2 i] row 2 i - 1.
@@ -65,13 +65,13 @@ async def _carry(ctx: Context, generate: Share, propagate: Share) -> Share:
 
 
 async def _first_level(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
-    """G = a AND b for all planes but the highest, and P = a XOR b for all."""
+    """Returns G = a AND b for all planes but the highest, and P = a XOR b for all."""
     operands = await addends(ctx, x_sh, bits)
     return await operands.generate(ctx, bits - 1), operands.propagate
 
 
 async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
-    """Plane bits - 1 of x (words,), and the carries into it (1 or 2, words) of the sum that ``sum_in_ring`` is.
+    """Returns plane bits - 1 of x (words,), and the carries into it (1 or 2, words) of the sum of ``sum_in_ring``.
 
     Rounds: 2 + levels(ceil((bits - 1) / 3)), with a verifier 2 + levels(bits - 1).
     Communication: ``carry_leaves``, then ``carry_out`` of a plane for each three; with a verifier ``addends``, a plane
@@ -83,7 +83,7 @@ async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]
     operands = await addends(ctx, x_sh, bits)
     generate, propagate = await operands.generate(ctx, bits - 1), operands.propagate
     carry = await carry_out(ctx, generate, propagate[: bits - 1])
-    # Of three components, what the second number has in this plane is a carry of their lower planes, too.
+    # Of three components, the second number's bit in this plane is a carry of their lower planes, too.
     more = [operands.second[bits - 1]] if operands.even else []
     return propagate[bits - 1] ^ carry, stack(carry, *more)
 
@@ -91,7 +91,7 @@ async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]
 async def top_of_sum(
     ctx: Context, x: Summand, bits: int, low: int = 0, leaf: int = LEAF
 ) -> tuple[Share, Share]:
-    """``top_plane`` of what parties know of x, both (words,), in planes from ``low`` on; not with a verifier.
+    """Computes ``top_plane`` from the summands of x, both (words,), in planes from ``low`` on; not with a verifier.
 
     Rounds: 2 + levels(ceil((bits - low - 1) / leaf)). Communication: as ``carry_leaves``, then ``carry_out``.
     """
@@ -101,7 +101,7 @@ async def top_of_sum(
 
 
 async def msb(ctx: Context, x_sh: Share, bits: int | None = None) -> Share:
-    """Sign bit of x (n,) as a boolean share (words,).
+    """Returns the sign bit of x (n,) as a boolean share (words,).
 
     With a public bound |x| < 2^(bits-1), the sign is plane bits - 1 of the sum modulo 2^bits, and only that many planes
     are needed; ``bits`` defaults to the ring's.
@@ -112,7 +112,7 @@ async def msb(ctx: Context, x_sh: Share, bits: int | None = None) -> Share:
 
 
 async def add_carries(ctx: Context, generate: Share, propagate: Share) -> Share:
-    """The carry out of every plane, by Sklansky's prefix tree.
+    """Computes the carry out of every plane, by Sklansky's prefix tree.
 
     Shapes: (k, words) both and returned.
     Leaks: none.
@@ -150,7 +150,7 @@ def _replace(
 
 
 async def to_boolean(ctx: Context, x_sh: Share, bits: int) -> Share:
-    """The lowest ``bits`` planes of x (n,) as a boolean share (bits, words): bit decomposition by a full adder.
+    """Returns the lowest ``bits`` planes of x (n,) as a boolean share (bits, words), by a full adder.
 
     Rounds: 2 + levels(bits - 1).
     Communication: bits planes by party 0; bits - 1 planes, then ``add_carries`` of bits - 1 planes.
@@ -161,7 +161,7 @@ async def to_boolean(ctx: Context, x_sh: Share, bits: int) -> Share:
 
 
 async def and_all(ctx: Context, x_bsh: Share) -> Share:
-    """AND of all planes (k, words) -> (words,). Rounds: levels(k). Communication: k - 1 planes."""
+    """ANDs all planes (k, words) -> (words,). Rounds: levels(k). Communication: k - 1 planes."""
     while (count := x_bsh.shape[0]) > 1:
         pairs = count // 2
         both = await multiply(ctx, x_bsh[: 2 * pairs : 2], x_bsh[1 : 2 * pairs : 2])
@@ -170,16 +170,16 @@ async def and_all(ctx: Context, x_bsh: Share) -> Share:
 
 
 async def or_all(ctx: Context, x_bsh: Share) -> Share:
-    """OR of all planes, as NOT of the AND of the NOTs. Rounds and communication of ``and_all``."""
+    """ORs all planes, as NOT of the AND of the NOTs. Rounds and communication of ``and_all``."""
     return ~(await and_all(ctx, ~x_bsh))
 
 
 async def prefix_or(ctx: Context, x_bsh: Share) -> Share:
-    """y_i = x_0 OR ... OR x_i along the planes (k, words), by Sklansky's prefix tree.
+    """Computes y_i = x_0 OR ... OR x_i along the planes (k, words), by Sklansky's prefix tree.
 
     Rounds: levels(k). Communication: at most floor(k/2) planes a level.
     """
-    # Sklansky's tree as in ``add_carries``, of ANDs: what is kept is the AND of the NOTs so far.
+    # Sklansky's tree as in ``add_carries``, of ANDs: kept is the AND of the NOTs so far.
     none_yet, count = ~x_bsh, x_bsh.shape[0]
     for level in range(levels(count)):
         nodes = np.array([i for i in range(count) if i & (1 << level)], dtype=np.intp)
@@ -191,9 +191,9 @@ async def prefix_or(ctx: Context, x_bsh: Share) -> Share:
 
 
 async def words_to_ring(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> Share:
-    """Unsigned integers of w <= 62 planes (w, words) as elements (count,) of a ring of more than w bits.
+    """Converts unsigned integers of w <= 62 planes (w, words) to elements (count,) of a ring of more than w bits.
 
-    Party 1 adds a mask r of w bits, the holders of component 0 learn x + r mod 2^w, and the carry puts the wrap right.
+    Party 1 adds a mask r of w bits, the holders of component 0 learn x + r mod 2^w, and the carry corrects the wrap.
     Leaks: none; x + r mod 2^w is uniform to parties 0 and 2.
     Rounds: 4 + levels(w).
     Communication: by all, the planes of one ``add_carries`` of w planes, w more, and n elements; by party 1 besides 3 w
@@ -220,9 +220,9 @@ async def words_to_ring(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> S
 
 
 async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
-    """How far x modulo 2^bits is from 0, as an element of a larger ring: min(x, 2^bits - x), at most 2^(bits - 1).
+    """Returns the distance of x modulo 2^bits from 0, in a larger ring: min(x, 2^bits - x), at most 2^(bits - 1).
 
-    That is |x| wherever |x| <= 2^(bits - 1); and it changes by at most 1 when x does, for whatever x.
+    The distance is |x| wherever |x| <= 2^(bits - 1). It changes by at most 1 when x does, for any x.
 
     Shapes: (n,); bits >= 2.
     Leaks: none.
@@ -231,8 +231,8 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
     Communication: the planes of ``top_of_sum``, n elements of the larger ring, and 3 n more by party 0; with a verifier
         of ``msb``, 4 n by all and 3 n more by party 0.
     Raises: ChannelError, ProtocolViolation.
-    Source: own; with c the carry into plane bits - 1, s that plane of x, and l = 2^(bits - 1): the lower planes are
-        y = a + b - l c of the summands' own, and the magnitude is y + s (l - 2 y).
+    Source: own; with c the carry into plane bits - 1, s that plane of x, and l = 2^(bits - 1): the lower planes are y =
+        a + b - l c of the summands' own, and the magnitude is y + s (l - 2 y).
     """
     if ctx.verifier is None:
         leaf = leaf_planes(x_sh.size, bits - 1)
@@ -242,5 +242,6 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
     top, carries = await top_plane(ctx, x_sh, bits)
     planes = concatenate(carries, stack(top))
     in_ring = await bits_to_ring(ctx, planes, x_sh.size, ring)
+    # y = the components' lower planes, added up in the larger ring, less l for each carry; magnitude y - s (2 y - l).
     y_sh = sum_in_ring(x_sh, bits - 1, ring) - in_ring[:-1].sum(axis=0).times(half)
     return y_sh - await reshare(ctx, product(ctx, in_ring[-1], y_sh.times(2) - half))

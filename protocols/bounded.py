@@ -1,10 +1,10 @@
-"""Whether what owners shared is within its public bound, on shares: a bit an owner is opened, and nothing else of it.
+"""Checks on shares that an owner's data is within its public bound: one bit for each owner is opened, nothing else.
 
 Secret: counts, their sums, differences, and the bits until they are opened. Public: bounds, sizes, an opened bit. An
-honest owner's bit is 1 whatever its table is, so that it says nothing; README section 2 has what a 1 proves.
+honest owner's bit is 1 for any of its tables, so that it reveals nothing; README section 2 says what a 1 proves.
 
 All is modulo 2^32: "within" means that the element of Z_2^32, taken as a number from 0 to 2^32 - 1, is at most the
-bound, exactly, whatever was shared. Source: own, of signs and ANDs (README section 1).
+bound, exactly, for any shares. Source: own, of signs and ANDs (README section 1).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ LARGEST_BOUND = (1 << 31) - 1
 
 
 async def check_totals(ctx: Context, sums_sh: Share, bound: int) -> Share:
-    """Whether all of an owner's sums are the same number, and that one is at most ``bound``: 1 or 0 for each owner.
+    """Returns 1 for each owner whose sums are all the same number, which is at most ``bound``; 0 for the others.
 
     Shapes: sums (m, n) in Z_2^32, m sums of each of n owners; returns bits (n,), one in a word.
     Leaks: none.
@@ -53,7 +53,7 @@ async def check_totals(ctx: Context, sums_sh: Share, bound: int) -> Share:
 
 
 async def check_cells(ctx: Context, x_sh: Share, bound: int) -> Share:
-    """Whether all of an owner's cells are at most ``bound``: 1 or 0 for each owner.
+    """Returns 1 for each owner whose cells are all at most ``bound``; 0 for the others.
 
     Shapes: x (n, cells) in Z_2^32; returns bits (n,), one in a word.
     Leaks: none.
@@ -74,13 +74,13 @@ async def check_cells(ctx: Context, x_sh: Share, bound: int) -> Share:
 
 
 def at_once(owners: int, cells: int) -> Iterator[range]:
-    """So many owners in the parts that go into one ``check_cells``: as many as have 2^21 cells, at least one."""
+    """Splits owners into the parts of one ``check_cells`` each: owners of 2^21 cells together, at least one owner."""
     size = max(1, CELLS_AT_ONCE // cells)
     return (range(start, min(start + size, owners)) for start in range(0, owners, size))
 
 
 async def in_range(ctx: Context, x_sh: Share, bound: int) -> Share:
-    """Whether 0 <= x <= bound: two signs, of x and of bound - x, and the AND of their NOTs.
+    """Returns [0 <= x <= bound]: two signs, of x and of bound - x, and the AND of their NOTs.
 
     With no sign bit x is below 2^31, so that bound - x does not wrap, and its sign bit is the comparison.
 
@@ -108,12 +108,13 @@ async def in_range(ctx: Context, x_sh: Share, bound: int) -> Share:
 
 
 async def _all_zero(ctx: Context, x_sh: Share) -> Share:
-    """Whether all of x (m, n) are 0, for each of the n: (words,).
+    """Returns, for each of the n columns, 1 if all of x (m, n) in it are 0: (words,).
 
     x is 0 where x - 1 = a + b is all ones, and the sum of two numbers is that where they differ in every bit.
 
     Rounds: 6 + levels(m). Communication: 32 planes of m n cells by party 0 and 31 by all; m - 1 planes of n cells.
     """
+    # x - 1 = a + b is all ones exactly where every plane of a XOR b is one.
     operands = await addends(ctx, (x_sh - 1).reshape(-1), R32.bits)
     zero = await and_all(ctx, operands.propagate)
     # The cells lie row after row: each row becomes a plane of its own.
@@ -121,13 +122,13 @@ async def _all_zero(ctx: Context, x_sh: Share) -> Share:
 
 
 async def open_verdicts(ctx: Context, verdicts: Share, what: str) -> NDArray[np.bool_]:
-    """Open a bit for each owner.
+    """Opens a bit for each owner.
 
     Shapes: verdicts (n,), one in a word; returns (n,).
     Leaks: the bits, recorded under ``what``: one number, 0 or 1, an owner.
     Rounds: 1.
     Communication: ``base.open_value`` of 8 bytes an owner.
-    Raises: CheckFailed where holders of a component disagree, or something else than a bit comes out; ChannelError,
+    Raises: CheckFailed where holders of a component disagree, or an opened number is no bit; ChannelError,
         ProtocolViolation.
     Source: as ``select.select``.
     """
@@ -145,7 +146,7 @@ def _require_bound(bound: int) -> None:
 
 
 def _whole_words(x_sh: Share) -> Share:
-    """x (..., n) with zeros up to a multiple of 64 along its last axis. Local."""
+    """Pads x (..., n) with zeros up to a multiple of 64 along its last axis. Local."""
     missing = -x_sh.shape[-1] % _WORD
     if not missing:
         return x_sh
@@ -154,13 +155,16 @@ def _whole_words(x_sh: Share) -> Share:
 
 
 def _one_a_word(plane: Share, count: int) -> Share:
-    """The first bits of a plane (words,) as words (count,) of 0 or 1: what else is in a plane is not opened. Local."""
+    """Returns the first bits of a plane (words,) as words (count,) of 0 or 1; its other bits are dropped. Local."""
     own, next_ = (to_bits(part, count).astype(np.uint64) for part in (plane.own, plane.next))
     return Share(BITS, plane.pid, own, next_)
 
 
 def _as_planes(bits: Share, rows: int, columns: int, *, turned: bool = False) -> Share:
-    """The first rows x columns bits of a plane, each row a plane (rows, words); ``turned``, each column. Local."""
+    """Returns the first rows x columns bits of a plane as planes (rows, words), one a row or, ``turned``, a column.
+
+    Local.
+    """
 
     def planes(component: NDArray[np.uint64]) -> NDArray[np.uint64]:
         square = to_bits(component, rows * columns).reshape(rows, columns)

@@ -1,12 +1,12 @@
 """Secure Gaussian noise by Box-Muller.
 
-A pair of samples is R (cos, sin) of a uniform angle, R = sqrt(-2 ln u). Secret: all random bits and samples; nobody
+A pair of samples is R (cos, sin) of a uniform angle, R = sqrt(-2 ln u). Secret: all random bits and samples; no party
 knows a sample. Source: Pereira et al. (arXiv 2210.07332), Protocol 3; README section 4.
 
-Representation: Z_2^64 with 26 fractional bits. Known limits: a sample has finite precision and range. |z| is at
-most 7.55 (radii beyond 7.539, a mass of 2^-41 a pair, come out smaller), and the error of a sample against exact
-arithmetic on the same bits is below 2^-18 (both measured in tests/protocols/test_box_muller.py); the guarantee of the
-Gaussian mechanism is therefore approximate.
+Representation: Z_2^64 with 26 fractional bits. Known limits: a sample has finite precision and range. |z| is at most
+7.55 (radii beyond 7.539, a mass of 2^-41 a pair, come out smaller), and the error of a sample against exact arithmetic
+on the same bits is below 2^-18 (both measured in tests/protocols/test_box_muller.py); the guarantee of the Gaussian
+mechanism is therefore approximate.
 """
 
 from decimal import Decimal
@@ -39,7 +39,7 @@ BLOCK_PAIRS = 1 << 14
 
 
 async def gaussian(ctx: Context, count: int) -> Share:
-    """Standard Gaussian samples (count,) in Z_2^64 with 26 fractional bits, in blocks of 2^14 pairs.
+    """Draws standard Gaussian samples (count,) in Z_2^64 with 26 fractional bits, in blocks of 2^14 pairs.
 
     Leaks: none.
     Rounds: 22; blocks overlap.
@@ -53,12 +53,12 @@ async def gaussian(ctx: Context, count: int) -> Share:
 
 
 async def box_muller(ctx: Context, pairs: int) -> Share:
-    """Pairs of independent standard Gaussian samples, (2, pairs): R cos(angle) and R sin(angle).
+    """Draws pairs of independent standard Gaussian samples, (2, pairs): R cos(angle) and R sin(angle).
 
-    R = sqrt(-2 ln u) with u = m 2^-(e+1), or 1 minus that, by one more bit. e is the position of the first one in a
-    run of random bits and m = 1.5 + t is uniform on [1, 2), so nothing has to be normalised. The angle is pi/4
-    times a uniform x, with three more bits for the octant. R is a polynomial in t whose coefficients depend on e
-    and the bit; cosine and sine are polynomials in x.
+    R = sqrt(-2 ln u) with u = m 2^-(e+1), or 1 minus that, by one more bit. e is the position of the first one in a run
+    of random bits and m = 1.5 + t is uniform on [1, 2), so nothing has to be normalised. The angle is pi/4 times a
+    uniform x, with three more bits for the octant. R is a polynomial in t whose coefficients depend on e and the bit;
+    cosine and sine are polynomials in x.
     """
     words = words_for(pairs)
     uniform = noise(ctx, BITS, (SAMPLE_BITS, 2 * words))
@@ -66,6 +66,7 @@ async def box_muller(ctx: Context, pairs: int) -> Share:
         lambda c: _uniform_powers(c, uniform, pairs), lambda c: _coefficients(c, pairs)
     )
     constant, slopes = coefficients[0].times(1 << SAMPLE_BITS), coefficients[1:]
+    # R = c_0 + sum of c_j t^j, with the coefficients of the pair's own e and side.
     radius_add = product(ctx, slopes, powers_sh[:RADIUS_DEGREE, 0]).sum(axis=0)
     radius_add += constant.additive(ctx)
     trig_sh = stack(*(polynomial(powers_sh[:, 1], c, SAMPLE_BITS) for c in octant_polynomials()))
@@ -75,6 +76,7 @@ async def box_muller(ctx: Context, pairs: int) -> Share:
         lambda c: bits_to_ring(c, noise(c, BITS, (3, words)), pairs, R64),
     )
     swap, signs = in_ring[0], -in_ring[1:].times(2) + 1
+    # The octant: one bit swaps cosine and sine, two bits are their signs.
     difference = await multiply(ctx, swap, trig[1] - trig[0])
     directed = stack(trig[0] + difference, trig[1] - difference)
     scaled = await multiply_fixed(ctx, stack(radius, radius), directed, SAMPLE_BITS)
@@ -82,7 +84,7 @@ async def box_muller(ctx: Context, pairs: int) -> Share:
 
 
 async def _uniform_powers(ctx: Context, uniform: Share, pairs: int) -> Share:
-    """Powers 1 to 7 of t in [-1/2, 1/2) and x in [0, 1), from 26 random bits each: (7, 2, pairs)."""
+    """Returns powers 1 to 7 of t in [-1/2, 1/2) and x in [0, 1), from 26 random bits each: (7, 2, pairs)."""
     in_ring = await words_to_ring(ctx, uniform, uniform.shape[-1] * 64, R64)
     both = in_ring.reshape(2, -1)[:, :pairs]
     half = R64.encode(np.array([[1 << (SAMPLE_BITS - 1)], [0]]))
@@ -90,10 +92,10 @@ async def _uniform_powers(ctx: Context, uniform: Share, pairs: int) -> Share:
 
 
 async def _coefficients(ctx: Context, pairs: int) -> Share:
-    """The coefficients of R for each pair's own e and side bit, (7, pairs), at 26 fractional bits.
+    """Returns the coefficients of R for each pair's own e and side bit, (7, pairs), at 26 fractional bits.
 
-    Every bit of a coefficient is the XOR of those positions of the one-hot of (e, side) at which the table has a
-    one: free.
+    Every bit of a coefficient is the XOR of those positions of the one-hot of (e, side) at which the table has a one:
+    free.
     """
     words = words_for(pairs)
     seen = await prefix_or(ctx, noise(ctx, BITS, (RUN_BITS, words)))
@@ -123,7 +125,7 @@ def _radius_words() -> PublicTable:
 
 @cache
 def radius_table() -> tuple[tuple[int, ...], ...]:
-    """Coefficients of R in t = m - 1.5, (80, 7) at 26 fractional bits: u = m 2^-(e+1), then u = 1 - m 2^-(e+1)."""
+    """Returns coefficients of R in t = m - 1.5, (80, 7), 26 fractional bits: u = m 2^-(e+1), then 1 - m 2^-(e+1)."""
     half = Fraction(1, 2)
     rows = []
     for near_one in (False, True):
@@ -144,7 +146,7 @@ def radius_table() -> tuple[tuple[int, ...], ...]:
 
 @cache
 def octant_polynomials() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Cosine and sine of pi/4 x for x in [0, 1), as coefficients of 1, x, ..., x^7 at 26 fractional bits."""
+    """Returns cosine and sine of pi/4 x for x in [0, 1), as coefficients of 1, x, ..., x^7 at 26 fractional bits."""
     half, quarter_pi = OCTANT_DEGREE // 2, PI / 4
     even = interpolate(lambda y: cosine(quarter_pi * y.sqrt()), Fraction(0), Fraction(1), half)
     odd = interpolate(

@@ -1,8 +1,8 @@
-"""Loops over cells that are compiled: what an absolute error spends its time on, beside messages (``derived``).
+"""Compiled loops over cells, on which an absolute error spends its time beside messages (``derived``).
 
 Each word is read once where NumPy passes over memory again and makes arrays in between. Importing this module compiles
-what is not in Numba's cache: see ``cells``. Cells are elements of Z_2^32; bit i of word w of a plane is of cell 64 w +
-i. Secret: whatever is computed with; no branch and no address depends on it.
+the loops that are not in Numba's cache: see ``cells``. Cells are elements of Z_2^32; bit i of word w of a plane is of
+cell 64 w + i. Secret: all arrays; no branch and no address depends on their values.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _LINE = 8
 
 
 def _read(of: Any, axes: int) -> Any:
-    """An array that is not written to: those that others may not write to do, too."""
+    """Returns the type of a read-only array, which read-only and writeable arrays both fit."""
     return types.Array(of, axes, "C", readonly=True)
 
 
@@ -36,7 +36,7 @@ _TO_CELLS, _TO_TABLE, _TO_PLANES = types.uint32[::1], types.uint32[:, ::1], type
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _bits_of(typing: Any, octets: Any, start: Any, bit: Any) -> Any:
-    """Bit ``bit`` of the 64 octets from ``start`` on, as a word: one comparison of vectors."""
+    """Returns bit ``bit`` of the 64 octets from ``start`` on, as a word: one comparison of vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, at, number = arguments
@@ -56,7 +56,7 @@ def _bits_of(typing: Any, octets: Any, start: Any, bit: Any) -> Any:
 
 @compiled(types.void(_CELLS, types.int64, _TO_PLANES))
 def slice_planes(x: Cells, low: int, planes: Words) -> None:
-    """Bits ``low``... of x (n,) into planes (bits, words), whose words have zeros beyond the last cell."""
+    """Writes bits ``low``... of x (n,) into planes (bits, words), whose words have zeros beyond the last cell."""
     bits = low + len(planes)
     octets = np.zeros(_LINE * _WORD, np.uint8)
     for start in range(0, x.size, octets.size):
@@ -73,7 +73,7 @@ def slice_planes(x: Cells, low: int, planes: Words) -> None:
 
 @compiled(types.void(_CELLS, types.uint32, _CELLS, _TO_CELLS))
 def scale_less(x: Cells, factor: np.uint32, less: Cells, found: Cells) -> None:
-    """factor x - less into ``found`` (n,); ``less`` (n,), or (0,) for nothing."""
+    """Writes factor x - less into ``found`` (n,); ``less`` (n,), or (0,) for nothing."""
     if less.size == 0:
         for i in range(found.size):
             found[i] = factor * x[i]
@@ -86,9 +86,10 @@ def scale_less(x: Cells, factor: np.uint32, less: Cells, found: Cells) -> None:
 def leaf_terms(
     a: Words, b: Words, mine: bool, start: int, generated: Words, propagated: Words
 ) -> None:
-    """What groups of three planes generate, and from group ``start`` on propagate: ``derived.carry_leaves``.
+    """Writes the generate bits of groups of three planes, and the propagate bits from group ``start`` on.
 
-    Of a's products (7 groups, words), group by group for each subset, and of b's planes (3 groups, words).
+    The arguments are a's products (7 groups, words), group by group for each subset, and b's planes (3 groups, words).
+    The equations are those of ``derived.carry_leaves``.
     """
     groups, ones = len(generated), ~np.uint64(0) if mine else np.uint64(0)
     for g in range(groups):
@@ -98,19 +99,22 @@ def leaf_terms(
         found = generated[g]
         for w in range(found.size):
             x, y, z = b_0[w], b_1[w], b_2[w]
+            # ``derived._generated`` for three planes, by Horner's rule: a_s with subset s of a's planes meets b's
+            # subset 8 - s.
             low = (a_7[w] & x) ^ (y & (a_6[w] ^ (a_5[w] & x)))
             found[w] = low ^ (z & (a_4[w] ^ (a_3[w] & x) ^ (y & (a_2[w] ^ (a_1[w] & x)))))
         if g >= start:
             found = propagated[g - start]
             for w in range(found.size):
                 x, y, z = b_0[w], b_1[w], b_2[w]
+                # ``derived._propagated`` for three planes: a_s meets b's subset 7 - s; ``ones`` is a's empty product.
                 low = a_7[w] ^ (a_6[w] & x) ^ (y & (a_5[w] ^ (a_4[w] & x)))
                 found[w] = low ^ (z & (a_3[w] ^ (a_2[w] & x) ^ (y & (a_1[w] ^ (ones & x)))))
 
 
 @compiled(types.void(_WORDS, types.int64, _TO_CELLS))
 def _negative(plane: Words, word: int, found: Cells) -> None:
-    """2^32 - 1 for each bit of a word that is set, else 0: what turns x into -x, as (x ^ it) - it."""
+    """Writes 2^32 - 1 for each set bit of a word, else 0: this mask turns x into -x, as (x ^ mask) - mask."""
     bits = plane[word]
     for i in range(_WORD):
         found[i] = np.uint32(0) - np.uint32((bits >> np.uint64(i)) & np.uint64(1))
@@ -118,7 +122,7 @@ def _negative(plane: Words, word: int, found: Cells) -> None:
 
 @compiled(types.void(_WORDS, _CELLS, _TO_TABLE))
 def sign_pairs(plane: Words, x: Cells, found: Cells) -> None:
-    """s x and s into ``found`` (2, n), of the signs s = 1 - 2 v of bits v (words,)."""
+    """Writes s x and s into ``found`` (2, n), of the signs s = 1 - 2 v of bits v (words,)."""
     negative = np.empty(_WORD, np.uint32)
     for word in range(plane.size):
         _negative(plane, word, negative)
@@ -130,7 +134,7 @@ def sign_pairs(plane: Words, x: Cells, found: Cells) -> None:
 
 @compiled(types.void(_WORDS, _CELLS, _TABLE, _TO_CELLS))
 def sign_terms(plane: Words, x: Cells, held: Cells, found: Cells) -> None:
-    """s (h + t x) into ``found`` (n,), of the signs s of bits (words,), and of h and t, which are ``held`` (2, n)."""
+    """Writes s (h + t x) into ``found`` (n,), of the signs s of bits (words,), and of h and t, ``held`` (2, n)."""
     negative = np.empty(_WORD, np.uint32)
     for word in range(plane.size):
         _negative(plane, word, negative)

@@ -1,7 +1,7 @@
-"""Whether loops over cells are compiled in this process: ``cell_kernels``, with NumPy's results to the bit.
+"""Choice of compiled loops over cells for this process: ``cell_kernels``, with NumPy's results to the bit.
 
-Provides ``load_for`` and ``kernels``. A compiler takes half a second and 60 MB, and seconds where Numba's cache has
-nothing yet, so that it is loaded where a selection has many cells. Nothing here is secret.
+A compiler takes half a second and 60 MB, and seconds where Numba's cache has nothing yet, so that it is loaded where a
+selection has many cells. Nothing here is secret.
 """
 
 from types import ModuleType
@@ -14,7 +14,7 @@ _kernels: ModuleType | None = None
 
 
 def load_for(cells: int) -> None:
-    """Have loops compiled from now on, if selections have ``MANY`` cells and this process may run what it compiles."""
+    """Loads the compiled loops if selections have ``MANY`` cells and this process may run compiled code."""
     global _kernels
     if cells < MANY or _kernels is not None:
         return
@@ -26,5 +26,5 @@ def load_for(cells: int) -> None:
 
 
 def kernels() -> ModuleType | None:
-    """The compiled loops, where they have been loaded."""
+    """Returns the compiled loops, where they have been loaded."""
     return _kernels

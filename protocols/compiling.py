@@ -1,8 +1,8 @@
-"""How loops are compiled: by Numba, when the module that has them is imported, or taken from its cache.
+"""Compilation of loops by Numba, when the module that has them is imported, or loading from Numba's cache.
 
-Provides ``compiled``. Importing this module loads the compiler: so only modules of loops import it, and who needs those
-imports them then (``verify``, ``cells``). Nothing here is secret. Known limit: a process needs memory that is both
-written to and executed.
+Importing this module loads the compiler. So only modules of loops import it, and their users import those modules when
+they need them (``verify``, ``cells``). Nothing here is secret. Known limit: a process needs memory that is both written
+to and executed.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(*signatures: object) -> Callable[[F], F]:
-    """Compile for these types, now; or load that, from where Numba may keep it (NUMBA_CACHE_DIR) if anywhere."""
+    """Compiles for these types, now; or loads the compiled form from Numba's cache (NUMBA_CACHE_DIR), if any."""
 
     def compile_(function: F) -> F:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
         try:
             made = njit(list(signatures), cache=True, **options)(function)
         except Exception:  # noqa: BLE001  # Whatever its reader finds in a damaged file.
-            # Nowhere may or can anything be kept, or what is cannot be read: compiled in each process.
+            # The cache cannot be written or read: each process compiles for itself.
             made = njit(list(signatures), **options)(function)
         return cast(F, made)
 

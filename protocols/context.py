@@ -1,4 +1,4 @@
-"""Where a protocol runs: a party's place in the mesh, its keystreams, its message labels and its counters.
+"""Context of a protocol: a party's place in the mesh, its keystreams, its message labels and its counters.
 
 A context is addressed by a path that all parties derive in the same way. The path labels its messages and separates its
 keystreams, so that protocols may run side by side without meeting. Secret: keystreams. Public: paths, labels, sizes.
@@ -30,22 +30,22 @@ Payload = NDArray[np.uint8]
 
 _NOISE = b"syncret-noise-1\0"
 MAGIC = b"syncret-mesh-2\n"
-"""What the paths of a mesh's contexts begin with."""
+"""Prefix of the paths of a mesh's contexts."""
 MAX_PUBLIC_BYTES = 1 << 28
-"""Of public bytes whose size nobody has worked out: lists of names and the like."""
+"""Limit for public bytes of no computed size, such as lists of names."""
 
 _CHUNK = 1 << 14
-"""Elements that are drawn at once where each is used up at once: they stay in the processor's cache."""
+"""Number of elements drawn at once where each is used up at once: they stay in the processor's cache."""
 
 
 def root_path(session: str) -> bytes:
-    """The path of a session's root context."""
+    """Returns the path of a session's root context."""
     return f"{MAGIC!r}/{session}".encode()
 
 
 @dataclass(slots=True)
 class StepCost:
-    """What one step cost this party: rounds, payload bytes, messages and seconds."""
+    """Cost of one step for this party: rounds, payload bytes, messages and seconds."""
 
     step: str
     round: int | None
@@ -60,7 +60,7 @@ class StepCost:
 
 @dataclass(slots=True)
 class Opening:
-    """An opened value: where it happened, what it was and how many numbers."""
+    """An opened value: its step and round, its name and its number of elements."""
 
     step: str
     round: int | None
@@ -76,7 +76,7 @@ def _unwatched(step: StepCost) -> AbstractContextManager[object]:
 class Costs:
     """Costs and openings of a party, in the order in which they happened.
 
-    ``watch`` is entered for as long as a step lasts, by whoever traces a run; it sees what the costs say and no more.
+    ``watch`` is entered for as long as a step lasts, by a tracer of runs; it gets the step's costs and nothing else.
     """
 
     steps: list[StepCost] = field(default_factory=list)
@@ -87,54 +87,58 @@ class Costs:
 
 
 class Transport(Protocol):
-    """What a context needs of a party's runtime."""
+    """Interface of a party's runtime, as a context uses it."""
 
     pid: int
     costs: Costs
 
     def component_key(self, component: int) -> bytes:
-        """The 16-byte key shared by the two holders of a component."""
+        """Returns the 16-byte key shared by the two holders of a component."""
 
     def private_key(self) -> bytes:
-        """This party's own 16-byte key, known to nobody else."""
+        """Returns this party's own 16-byte key, which no other party knows."""
 
     def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
-        """Hand a message to the channel; does not wait."""
+        """Hands a message to the channel; does not wait."""
 
     async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
-        """Wait for the message with this label, within a deadline; what is announced larger is not taken in."""
+        """Waits for the message with this label, within a deadline; refuses one announced larger than ``limit``."""
 
     def opened(self, opening: Opening, value: bytes) -> None:
-        """Record an opened value in the transcript."""
+        """Records an opened value in the transcript."""
 
 
 class Verifier(Protocol):
-    """Who is told, in a context that has one, what every value is made of that was no party's input.
+    """Interface of a verifier: a context with one reports every value that is a product, with its origins.
 
-    ``place`` is the same at all three parties, in whatever order they come by, and nowhere else. A verifier serves
-    steps that come one after the other; steps beside one another have one each, and settle at their ends.
+    ``place`` is the same at all three parties, in any order of their calls, and used once. A verifier serves steps that
+    come one after the other; concurrent steps have one each, and settle at their ends.
     """
 
     def reshared(self, place: bytes, origins: Origins, masks_sh: Share, z_sh: Share) -> None:
-        """``z_sh`` was sent as the sum of these, with the difference of ``masks_sh``'s components for a mask."""
+        """Records that ``z_sh`` is the sum of ``origins``, sent under the difference of ``masks_sh``'s components."""
 
     def shown(self, place: bytes, held: Payload, received: Payload) -> None:
-        """A masked value was shown: the party before was sent what this one has as ``held``; the party after has
-        what was ``received`` here."""
+        """Records that a masked value was shown.
+
+        The party before was sent the component that this party has as ``held``; the party after has the component that
+        this party has ``received``.
+        """
 
     async def settle(self, ctx: "Context") -> None:
-        """Check all that was told since the last time; returns only if all three parties found it right.
+        """Checks all records since the last check; returns only if all three parties found them right.
 
-        Raises CheckFailed where it is not.
+        Raises CheckFailed where they are not.
         """
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoiseKeys:
-    """What a party draws an opening's noise from: the two components' keys, each of two parties, and its own.
+    """Keys from which a party draws an opening's noise: the two components' keys, each of two parties, and its own.
 
-    They live as long as a study, over restarts, while the keys of masks are new with each mesh. So the noise of an
-    opening is a function of these and of a path that names the opening, and comes out again as it was. Secret.
+    Noise keys live as long as a study, over restarts, while the keys of masks are new with each mesh. So the noise of
+    an opening is a function of these keys and of a path that names the opening, and is the same after a restart.
+    Secret.
     """
 
     own: bytes
@@ -151,7 +155,7 @@ class NoiseKeys:
 
 @dataclass(frozen=True, slots=True)
 class NoiseSource:
-    """Where the noise of one opening comes from: ``keys``, and the ``opening``'s name.
+    """Source of the noise of one opening: ``keys``, and the ``opening``'s name.
 
     The name is a digest of all that decides the opened value but its noise. Where all three parties run a protocol
     again with the same source, it draws the same noise, under fresh masks. Noise of one name must never be added to two
@@ -163,16 +167,16 @@ class NoiseSource:
 
 
 def noise_key(key: bytes) -> bytes:
-    """A noise key made of a mesh's ``key``, from which neither that nor its masks can be told. Secret."""
+    """Derives a noise key from a mesh's ``key``; neither the key nor its masks can be told from it. Secret."""
     return hashlib.blake2b(b"noise", key=key, digest_size=KEY_BYTES, person=_NOISE).digest()
 
 
 class Context:
-    """A place for protocols to run in; see the module's description.
+    """Place for protocols to run in; see the module's description.
 
-    ``pid``, ``next_pid`` and ``prev_pid`` are roles: in a ``rotated`` context party p plays role p - shift, so that
-    work which a protocol gives to one role can be spread over the parties. A ``verifier``, which the contexts below
-    share, is told what every product is a product of; without one, no product remembers it.
+    ``pid``, ``next_pid`` and ``prev_pid`` are roles: in a rotated context (``child``) party p plays role p - shift, so
+    that a protocol's work for one role can be spread over the parties. A ``verifier``, which the contexts below share,
+    gets the factors of every product; without one, no product remembers them.
     """
 
     __slots__ = (
@@ -221,19 +225,19 @@ class Context:
 
     @property
     def next_pid(self) -> int:
-        """The party after this one."""
+        """Role of the party after this one."""
         return (self.pid + 1) % 3
 
     @property
     def prev_pid(self) -> int:
-        """The party before this one."""
+        """Role of the party before this one."""
         return (self.pid - 1) % 3
 
     def _derive(self, name: bytes) -> bytes:
         return _derived(self._path, name)
 
     def child(self, *, rotate: int = 0) -> "Context":
-        """The next context below this one, with its own labels and keystreams."""
+        """Returns the next context below this one, with its own labels and keystreams."""
         self._children += 1
         path = self._derive(b"child:%d" % self._children)
         shift = (self._shift + rotate) % 3
@@ -246,7 +250,7 @@ class Context:
 
     @contextmanager
     def noise_of(self, source: NoiseSource | None) -> Iterator["Context"]:
-        """A child context whose noise (``noise``, ``private``) is a function of ``source`` alone; without one, this."""
+        """Yields a child context whose ``noise`` and ``private`` are functions of ``source``; without one, this."""
         if source is None:
             yield self
             return
@@ -257,7 +261,7 @@ class Context:
 
     @contextmanager
     def step(self, name: str, *, round: int | None = None) -> Iterator["Context"]:
-        """A named step: a child context whose rounds, bytes and time are recorded when it ends."""
+        """Yields a named step: a child context whose rounds, bytes and time are recorded when it ends."""
         child = self.child()
         child.cost = StepCost(name, round)
         depth, started = self.depth, time.perf_counter()
@@ -272,7 +276,7 @@ class Context:
             self.depth = max(self.depth, child.depth)
 
     async def gather(self, *steps: Callable[["Context"], Awaitable[T]]) -> list[T]:
-        """Run independent protocols side by side, each in a child context: their rounds overlap."""
+        """Runs independent protocols side by side, each in a child context: their rounds overlap."""
         children = [self.child() for _ in steps]
         tasks = [
             asyncio.ensure_future(step(child)) for step, child in zip(steps, children, strict=True)
@@ -280,7 +284,7 @@ class Context:
         try:
             results = await asyncio.gather(*tasks)
         except BaseException:
-            # Leave no half of a protocol waiting for messages that will not come.
+            # No half of a protocol is left waiting for messages that will not come.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -293,26 +297,26 @@ class Context:
         first: Callable[["Context"], Awaitable[T]],
         second: Callable[["Context"], Awaitable[U]],
     ) -> tuple[T, U]:
-        """Two independent protocols of different results, side by side."""
+        """Runs two independent protocols of different results side by side."""
         results: list[object] = await self.gather(first, second)
         return results[0], results[1]  # type: ignore[return-value]
 
     def party(self, role: int) -> int:
-        """The party that plays a role here: for what people are told."""
+        """Returns the party that plays a role here, for messages to people."""
         return self._real(role)
 
     def place(self) -> bytes:
-        """A name of the last round here that no other round of the run has; the same at all parties."""
+        """Returns a name of the last round here that no other round of the run has; the same at all parties."""
         return self._derive(b"place:%d" % self._labels)
 
     # Keystreams.
 
     def common(self, component: int, ring: Ring, shape: tuple[int, ...]) -> RingArray:
-        """Uniform elements that the two holders of ``component`` draw alike. Free."""
+        """Draws uniform elements, the same at both holders of ``component``. Free."""
         return _elements(self._stream(component), ring, shape)
 
     def subtract_common(self, component: int, ring: Ring, x: RingArray) -> None:
-        """Subtract from x, in its place and in one pass, what ``common`` would give of its shape.
+        """Subtracts from x, in its place and in one pass, what ``common`` would give of its shape.
 
         Raises ValueError where x is not contiguous: a copy of it would be masked, and x be sent as it is.
         """
@@ -340,7 +344,7 @@ class Context:
         return stream
 
     def noise(self, component: int, ring: Ring, shape: tuple[int, ...]) -> RingArray:
-        """As ``common``, for what an opened value's noise is made of: within ``noise_of``, from its keys. Free."""
+        """Draws as ``common``, for the noise of an opened value: within ``noise_of``, from its keys. Free."""
         if self._noise is None:
             return self.common(component, ring, shape)
         if component not in (self.pid, self.next_pid):
@@ -352,7 +356,7 @@ class Context:
         return _elements(stream, ring, shape)
 
     def private(self, ring: Ring, shape: tuple[int, ...]) -> RingArray:
-        """Uniform elements that only this party knows: within ``noise_of``, from its keys."""
+        """Draws uniform elements that only this party knows: within ``noise_of``, from its keys."""
         if self._private is None:
             key, path = self._transport.private_key(), self._path
             if self._noise is not None:
@@ -361,7 +365,7 @@ class Context:
         return _elements(self._private, ring, shape)
 
     def fresh_noise_keys(self) -> NoiseKeys:
-        """Noise keys of this mesh's own: each component's two holders make the same one."""
+        """Derives noise keys of this mesh's own: each component's two holders derive the same one."""
         components = ((c + self._shift) % 3 for c in (self.pid, self.next_pid))
         own, next_ = (noise_key(self._transport.component_key(c)) for c in components)
         return NoiseKeys(own, next_, noise_key(self._transport.private_key()))
@@ -373,7 +377,7 @@ class Context:
         sends: Mapping[int, Payload],
         expects: Mapping[int, int],
     ) -> dict[int, Payload]:
-        """One round: send a payload to each of some roles, wait for payloads of known sizes from others.
+        """Runs one round: sends a payload to each of some roles, waits for payloads of known sizes from others.
 
         Raises ProtocolViolation for a payload of another size, ChannelError for a peer that is lost or late.
         """
@@ -394,7 +398,7 @@ class Context:
         return received
 
     async def exchange(self, payload: bytes, *, max_bytes: int = MAX_PUBLIC_BYTES) -> list[bytes]:
-        """Everyone's public bytes, by role: each party sends its own to both others. One round."""
+        """Returns everyone's public bytes, by role: each party sends its own to both others. One round."""
         label = self._next_label()
         for role in (self.next_pid, self.prev_pid):
             self._post_public(role, label, payload)
@@ -411,7 +415,7 @@ class Context:
         *,
         max_bytes: int = MAX_PUBLIC_BYTES,
     ) -> bytes:
-        """``root``'s public bytes at every party; the others pass None. One round."""
+        """Returns ``root``'s public bytes at every party; the others pass None. One round."""
         label = self._next_label()
         self.depth += 1
         if self.pid != root:
@@ -430,7 +434,7 @@ class Context:
         *,
         max_bytes: int = MAX_PUBLIC_BYTES,
     ) -> bytes | None:
-        """Bytes that ``receiver`` may know, from ``sender``; None at the others. Every party calls it. One round."""
+        """Sends ``sender``'s bytes, which ``receiver`` may know; None at the others. All parties call it. One round."""
         label = self._next_label()
         self.depth += 1
         if self.pid == sender:
@@ -453,7 +457,7 @@ class Context:
         return payload.tobytes()
 
     def record_opening(self, what: str, value: RingArray, ring: Ring) -> None:
-        """Note an opened value in the costs and the transcript."""
+        """Records an opened value in the costs and the transcript."""
         opening = Opening(self.cost.step, self.cost.round, what, value.size)
         self._transport.opened(opening, ring.to_wire(value).tobytes())
 

@@ -1,7 +1,7 @@
-"""Small counts as elements of a larger ring, on nobody's word: of `free` sharings, by products to be checked.
+"""Conversion of small counts to a larger ring, on no party's word: of `free` sharings, by products to be checked.
 
-Secret: components and what is made of them. Leaks: none, in every function here. Raises: the channel's errors. Source:
-README section 6.
+Secret: components and all values derived from them. Leaks: none, in every function here. Raises: the channel's errors.
+Source: README section 6.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from protocols.shares import Share, product, stack
 
 
 async def lift_half(ctx: Context, t_sh: Share) -> Share:
-    """x of t = 2 x in Z_2^16, with x < 2^15, as an element of Z_2^32.
+    """Returns x of t = 2 x in Z_2^16, with x < 2^15, as an element of Z_2^32.
 
     Shapes: (n,) in Z_2^16; returns (n,).
     Leaks: none.
@@ -23,8 +23,8 @@ async def lift_half(ctx: Context, t_sh: Share) -> Share:
     Communication: 31 planes and those of ``boolean.carry_out`` of 15; n elements of 4 bytes, 3 n more by party 0: on
         average 14.9 bytes a value.
     Raises: ChannelError, ProtocolViolation.
-    Source: own. With t0 + t1 + t2 = t + 2^16 w and l the sum of the components' lowest bits, which is 0 or 2:
-        x = sum of floor(t_c / 2) + l / 2 - 2^15 w, where l / 2 is the majority of the lowest bits.
+    Source: own. With t0 + t1 + t2 = t + 2^16 w and l the sum of the components' lowest bits, which is 0 or 2: x = sum
+        of floor(t_c / 2) + l / 2 - 2^15 w, where l / 2 is the majority of the lowest bits.
     """
     bits, count = R16.bits, t_sh.size
     # Three numbers become two, s and 2 c.
@@ -33,10 +33,11 @@ async def lift_half(ctx: Context, t_sh: Share) -> Share:
     above, below = parity[1:], majority[:-1]
     carry = await carry_out(ctx, await multiply(ctx, above, below), above ^ below)
     planes = stack(majority[0], majority[bits - 1], carry)
-    # The three bits v in Z_2^32, each times what it counts: v = u + v2 - 2 u v2, of which one sum is sent.
+    # The three bits v in Z_2^32, each times its weight 1, -2^15, -2^15: v = u + v2 - 2 u v2, of which one sum is sent.
     half = 1 << (bits - 1)
     weights = R32.encode(np.array([[1], [-half], [-half]]))
     u_sh, v2_sh = await two_bits(ctx, planes, count, R32)
     both = await reshare(ctx, product(ctx, u_sh.times(weights), v2_sh).sum(axis=0))
+    # x = sum of floor(t_c / 2) + the weighted bits.
     halves = Share(R32, t_sh.pid, R32.encode(t_sh.own >> 1), R32.encode(t_sh.next >> 1))
     return halves + (u_sh + v2_sh).times(weights).sum(axis=0) - both.times(2)

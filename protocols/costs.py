@@ -1,10 +1,11 @@
-"""What every protocol costs, as formulas: rounds, and payload bytes sent by each role. Public.
+"""Cost formulas of every protocol: rounds, and payload bytes sent by each role.
 
-Each function has the name of the protocol it describes. A test compares all with the counters of real runs, and an
-auditor can compare them with a transcript. ``+`` is one after the other, ``|`` side by side.
+All values here are public. Each function has the name of the protocol it describes. A test compares all formulas with
+the counters of real runs, and an auditor can compare them with a transcript. ``+`` is one after the other, ``|`` side
+by side.
 
-In a context with a verifier some protocols have other forms: within ``with_verifier`` formulas are those, without the
-proofs, which are a step of their own (``settle``).
+In a context with a verifier some protocols have other forms: within ``with_verifier`` the formulas are of those forms,
+without the proofs, which are a step of their own (``settle``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,14 +45,14 @@ from protocols.verify_rings import SCHEMES, padded_terms
 
 _DIGEST = 32
 _SCALED_BITS = SAMPLE_BITS + 6
-"""What Box-Muller noise is cut by: it is multiplied by sigma at 12 fractional bits, and counts have 6."""
-# Which form it is concerns the innermost formulas alone, and all others would have to hand it down to them.
+"""Bits by which Box-Muller noise is cut: it is multiplied by sigma at 12 fractional bits, and counts have 6."""
+# The form matters to the innermost formulas alone; all others would have to hand it down to them.
 _VERIFIED = ContextVar("verified", default=False)
 
 
 @contextmanager
 def with_verifier(verified: bool = True) -> Iterator[None]:
-    """Formulas within are those of contexts with a verifier, or without one."""
+    """Makes formulas within those of contexts with a verifier, or without one."""
     before = _VERIFIED.set(verified)
     try:
         yield
@@ -60,7 +61,7 @@ def with_verifier(verified: bool = True) -> Iterator[None]:
 
 
 def is_verified() -> bool:
-    """Whether formulas are those of contexts with a verifier here."""
+    """Returns True where formulas are those of contexts with a verifier."""
     return _VERIFIED.get()
 
 
@@ -68,7 +69,7 @@ def is_verified() -> bool:
 class Cost:
     """Rounds, and bytes sent by roles 0, 1 and 2.
 
-    ``gates``: words of 64 ANDs among what is sent, as they wait for their proof where there is a verifier.
+    ``gates``: words of 64 ANDs among the sent bytes, as they wait for their proof where there is a verifier.
     """
 
     rounds: int = 0
@@ -86,7 +87,7 @@ class Cost:
         return replace(self + other, rounds=max(self.rounds, other.rounds))
 
     def rotated(self, shift: int) -> "Cost":
-        """The cost by party when role r is played by party r + shift."""
+        """Returns the cost by party when role r is played by party r + shift."""
         by_party = [self.sent[(party - shift) % 3] for party in range(3)]
         return replace(self, sent=(by_party[0], by_party[1], by_party[2]))
 
@@ -96,7 +97,7 @@ def _everyone(size: int) -> Cost:
 
 
 def ands(size: int) -> Cost:
-    """So many bytes of ANDs, reshared by all."""
+    """Cost of so many bytes of ANDs, reshared by all."""
     return Cost(1, (size, size, size), gates=size // 8)
 
 
@@ -349,7 +350,7 @@ def open_value(elements: int, itemsize: int) -> Cost:
 
 
 def fold_claim(blocks: int, words: int, claims: int = 1) -> Cost:
-    """``inner_proof.fold_claim`` with elements of so many words: of the prover, and of right."""
+    """``inner_proof.fold_claim`` with elements of so many words: the prover's bytes, and right's."""
     matrices = claims * (blocks * blocks - 1)
     return Cost(1, (8 * words * matrices, 0, 0)) + Cost(1, (0, 16, 0))
 
@@ -373,7 +374,7 @@ def verify_gates(words: int) -> Cost:
 def verify_rings(ring: Ring, elements: int, terms: int) -> Cost:
     """``verify_rings.prove_ring_products`` of so many values, made of so many terms: one for each factor of a product.
 
-    Terms of what everybody knows to be zero, and values of which a party sent its keystream alone, do not count.
+    Not counted are terms that are zero by the protocol, and values of which a party sent its keystream alone.
     """
     scheme, terms = SCHEMES[ring], padded_terms(ring, terms)
     bits = scheme.carry_bits(terms)
@@ -394,7 +395,7 @@ def verify_tables(rows: int, terms: int) -> Cost:
 
 
 def settle(*proofs: Cost, flags: int = 0) -> Cost:
-    """``verify.ProductVerifier.settle``, with what a prover and its two verifiers send for each kind of product.
+    """``verify.ProductVerifier.settle``, with the bytes of a prover and its two verifiers for each kind of product.
 
     ``flags`` are ``records.flags`` of all values in rings: two a value, and two for each of its origins.
     """
@@ -413,7 +414,7 @@ def select(
 ) -> Cost:
     """``select.select``, with the bits of ``select.bounds``: scores and noise, then the choice.
 
-    ``samples`` are what it makes of noise, where that is not one for each candidate.
+    ``samples`` is the number of noise samples it makes, where that is not one for each candidate.
     """
     made = len(sizes) if samples is None else samples
     scores = select_scores(sizes, error_bits, made, kept=kept)
@@ -421,9 +422,9 @@ def select(
 
 
 def dearest_counts(most: int) -> list[int]:
-    """Up to ``most`` candidates: among which numbers of them, the largest first, a selection may send the most.
+    """Returns the candidate counts, at most ``most``, of which one costs a selection the most; the largest first.
 
-    Up to ``ALL_PAIRS`` they are compared in a form that sends more, and up to ``FEW_CELLS`` lifted in one.
+    Up to ``ALL_PAIRS`` candidates are compared in a form that sends more, and up to ``FEW_CELLS`` lifted in one.
     """
     return [most, *(count for count in (FEW_CELLS, ALL_PAIRS) if count < most)]
 
@@ -431,7 +432,7 @@ def dearest_counts(most: int) -> list[int]:
 def select_scores(
     sizes: Sequence[int], error_bits: int, samples: int, *, kept: bool = False
 ) -> Cost:
-    """The scores of ``select.select``, from bits that were kept or not, and beside them so many samples of noise."""
+    """Cost of ``select.select``'s scores, from bits that were kept or not, beside so many samples of noise."""
     errors = (
         grouped_error_of_bits(sizes, error_bits, FRACTION_BITS)
         if kept
@@ -624,7 +625,10 @@ def recode(recoding: Recoding | None, rows: int) -> Cost:
 
 
 def doubled_counts(plan: CountPlan, rows: int) -> Cost:
-    """Factors of so many rows, and sums of their products in Z_2^16; with a verifier of some blocks after others."""
+    """Cost of the factors of so many rows, and sums of their products in Z_2^16; with a verifier in blocks.
+
+    With a verifier some blocks come after others: those of one proof together.
+    """
     blocks, cost = list(plan.blocks(range(rows))), Cost()
     for some in plan.proved_at_once(blocks) if _VERIFIED.get() else [blocks]:
         count = sum(map(len, some))
@@ -646,7 +650,7 @@ def count_rows(plan: CountPlan, rows: int) -> Cost:
 
 
 def count_proofs(plan: CountPlan, rows: int) -> Cost:
-    """About what proofs of ``rows.count_rows`` cost, on average of the parties: all that grows with rows and cells."""
+    """Estimates the cost of proofs of ``rows.count_rows``, a party's average: all that grows with rows and cells."""
     bits = 1 + len(plan.leaves)
     levels = range(1, plan.levels + 1)
     alone = sum(plan.level_entries(level) for level in levels if not plan.tabled(level))
@@ -655,7 +659,7 @@ def count_proofs(plan: CountPlan, rows: int) -> Cost:
     for segment in plan.segments(rows):
         for some in plan.proved_at_once(list(plan.blocks(segment))):
             count = sum(map(len, some))
-            # Of each bit party 0 has a product more.
+            # Party 0 has one product more for each bit.
             elements = (4 * bits // 3 + alone) * count
             cost += settle(verify_gates(1), verify_rings(R16, elements, 2 * elements))
             cost += verify_tables(count, tables)

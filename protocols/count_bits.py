@@ -1,8 +1,8 @@
 """The bits of shared counts, kept from one selection to the next, and comparisons of them with public numbers.
 
-Between two selections counts change only when owners were counted in. Their bits are therefore made once; a comparison
-with the model's answers, which are public, then needs a carry tree and nothing else: what a plane generates and
-propagates is linear in it. For two neighbouring planes both are linear in the planes and their product, so that these
+Between two selections counts change only when owners were counted in. Their bits are therefore made once. A comparison
+with the model's answers, which are public, then needs a carry tree and nothing else: the generate and propagate bits of
+a plane are linear in it. For two neighbouring planes both are linear in the planes and their product, so that these
 products are kept, too, and the tree has half the leaves.
 
 Secret: bits and products. Layout: planes (m, words), plane 0 the lowest, 64 cells to a word. Leaks: none, in every
@@ -31,36 +31,36 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CountBits:
-    """The lowest m bits of counts: ``planes`` (m, words); ``pairs`` ((m - 1) // 2, words), planes 2 i AND 2 i + 1."""
+    """Lowest m bits of counts: ``planes`` (m, words); ``pairs`` ((m - 1) // 2, words), planes 2 i AND 2 i + 1."""
 
     planes: Share
     pairs: Share
 
     @property
     def bits(self) -> int:
-        """How many bits of a count there are."""
+        """Number of bits of a count."""
         return self.planes.shape[0]
 
     @property
     def words(self) -> int:
-        """The length of a plane."""
+        """Length of a plane in words."""
         return self.planes.shape[1]
 
     def part(self, start: int, stop: int) -> "CountBits":
-        """Some of the words. Local."""
+        """Returns some of the words. Local."""
         return CountBits(self.planes[:, start:stop], self.pairs[:, start:stop])
 
     def within(self, pid: int) -> "CountBits":
-        """The same seen from a rotated context. Local."""
+        """Returns the same bits seen from a rotated context. Local."""
         return CountBits(self.planes.within(pid), self.pairs.within(pid))
 
     def lowest(self, bits: int) -> "CountBits":
-        """So many of the bits. Local."""
+        """Returns so many of the lowest bits. Local."""
         return CountBits(self.planes[:bits], self.pairs[: (bits - 1) // 2])
 
     @staticmethod
     def joined(parts: Sequence["CountBits"]) -> "CountBits":
-        """The cells of several, of as many bits, one after the other. Local."""
+        """Returns the cells of several parts, of as many bits, one after the other. Local."""
         return CountBits(_beside([p.planes for p in parts]), _beside([p.pairs for p in parts]))
 
 
@@ -73,12 +73,12 @@ def _beside(planes: Sequence[Share]) -> Share:
 
 
 def whole_words(cells: int) -> int:
-    """So many cells, rounded up to whole words."""
+    """Returns so many cells, rounded up to whole words."""
     return words_for(cells) * WORD
 
 
 def apart(cells: RingArray, sizes: Sequence[int]) -> RingArray:
-    """Groups of ``sizes`` cells, each from a new word on: with zeros at their ends. Local."""
+    """Returns groups of ``sizes`` cells, each from a new word on: with zeros at their ends. Local."""
     if not any(size % WORD for size in sizes):
         return cells
     padded = np.zeros(sum(map(whole_words, sizes)), cells.dtype)
@@ -90,7 +90,7 @@ def apart(cells: RingArray, sizes: Sequence[int]) -> RingArray:
 
 
 async def count_bits(ctx: Context, x_sh: Share, bits: int) -> CountBits:
-    """The lowest ``bits`` bits of counts, in blocks of 2^18 cells whose roles rotate.
+    """Computes the lowest ``bits`` bits of counts, in blocks of 2^18 cells whose roles rotate.
 
     Shapes: x (n,).
     Leaks: none.
@@ -117,7 +117,7 @@ async def count_bits(ctx: Context, x_sh: Share, bits: int) -> CountBits:
 
 
 async def _rippled(ctx: Context, x_sh: Share, bits: int) -> Share:
-    """As ``boolean.to_boolean``, with as few ANDs as there can be, since each has to be proved: two a bit.
+    """Computes ``boolean.to_boolean`` with the fewest ANDs, two a bit, since each has to be proved.
 
     Rounds: bits - 1. Communication: 2 bits - 3 planes.
     """
@@ -127,13 +127,14 @@ async def _rippled(ctx: Context, x_sh: Share, bits: int) -> Share:
     carries = [second[:1]] * 2
     for plane in range(1, bits - 1):
         carry, a, b = carries[-1], first[plane : plane + 1], second[plane : plane + 1]
+        # The next carry is the majority of a, b and carry: (a ^ carry)(b ^ carry) ^ carry.
         both = product(ctx, a ^ carry, b ^ carry)
         carries.append(await reshare(ctx, both + carry.additive(ctx)))
     return operands.propagate ^ concatenate(*carries[:bits])
 
 
 async def below(ctx: Context, x: CountBits, y: NDArray[np.uint32], bits: int) -> Share:
-    """Plane bits - 1 of x - y modulo 2^bits: whether x < y, where they are less than 2^(bits - 1) apart.
+    """Computes plane bits - 1 of x - y modulo 2^bits: [x < y], where they are less than 2^(bits - 1) apart.
 
     Shapes: x of at least ``bits`` bits, 2 or more; y (n,) public, n cells in x's words; returns (words,).
     Leaks: none.
@@ -153,7 +154,7 @@ async def below(ctx: Context, x: CountBits, y: NDArray[np.uint32], bits: int) ->
 
 
 def _leaves(x: CountBits, w: NDArray[np.uint64]) -> tuple[Share, Share]:
-    """What pairs of planes of x + w, and a last single one, generate and propagate. Local.
+    """Returns the generate and propagate bits of pairs of planes of x + w, and of a last single plane. Local.
 
     With g = x w and p = x ^ w of a plane, a pair generates g1 ^ p1 g0 = x1 w1 ^ w0 (x0 x1) ^ w0 w1 x0, and propagates
     p0 p1 = x0 x1 ^ w0 x1 ^ w1 x0 ^ w0 w1.
@@ -162,6 +163,7 @@ def _leaves(x: CountBits, w: NDArray[np.uint64]) -> tuple[Share, Share]:
     pairs = count // 2
     x0, x1 = x.planes[: 2 * pairs : 2], x.planes[1 : 2 * pairs : 2]
     w0, w1, both = w[: 2 * pairs : 2], w[1 : 2 * pairs : 2], x.pairs[:pairs]
+    # ``both`` is x0 x1.
     generate = x1.times(w1) ^ both.times(w0) ^ x0.times(w0 & w1)
     propagate = both ^ x1.times(w0) ^ x0.times(w1) ^ (w0 & w1)
     if count == 2 * pairs:

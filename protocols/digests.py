@@ -1,9 +1,8 @@
 """Digests of messages, for the transcripts of the two ends.
 
-Provides ``message_digest``, keyed BLAKE3, and ``digest_key``. The key is one that the two ends of a link have in
-common, since a plain digest of a short message could be inverted by trying all; the function resists collisions even
-for who knows the key, so that a digest commits its writer to the message. Source: O'Connor, Aumasson, Neves,
-Wilcox-O'Hearn, BLAKE3 (2020).
+Digests are keyed BLAKE3. The key is one that the two ends of a link have in common, since a plain digest of a short
+message could be inverted by trying all; the function resists collisions even for a party that knows the key, so that a
+digest commits its writer to the message. Source: O'Connor, Aumasson, Neves, Wilcox-O'Hearn, BLAKE3 (2020).
 """
 
 import hashlib
@@ -18,10 +17,10 @@ _DIGESTS = b"syncret-message-digests"
 
 
 def digest_key(component_key: bytes) -> bytes:
-    """The key of the digests of a link's messages, from the key that its two ends have in common."""
+    """Derives the key of the digests of a link's messages from the key that its two ends have in common."""
     return hashlib.blake2b(_DIGESTS, key=component_key, digest_size=32).digest()
 
 
 def message_digest(key: bytes, payload: NDArray[np.uint8]) -> bytes:
-    """The 32-byte digest of ``payload`` (n,) under a key of 32 bytes. Raises ValueError for another key."""
+    """Returns the 32-byte digest of ``payload`` (n,) under a key of 32 bytes. Raises ValueError for another key."""
     return blake3(payload.data, key=key).digest()

@@ -1,18 +1,17 @@
 """Exact noise: the discrete Gaussian from shared random bits, by an alias table at a secret index.
 
-Provides ``Sampler`` (public: the tables for one sigma, and a bound on the statistical distance) and
-``discrete_gaussian``.
-Secret: all random bits and samples; nobody knows a sample.
+Public: a ``Sampler``, the tables for one sigma, and a bound on the statistical distance. Secret: all random bits and
+samples; no party knows a sample.
 
-The magnitude |z| has a distribution on fewer than 2^b values. Walker's alias method writes it as a uniform choice
-among 2^b buckets, each of which holds two magnitudes and a threshold of c bits. b random bits pick the bucket: the
-one-hot of the index makes reading thresholds and magnitudes free. The carry out of threshold + c random bits is one
-with probability threshold / 2^c and picks the magnitude; one more random bit is the sign. A larger sigma is a sum
-z1 + k z2 of two samples.
+The magnitude |z| has a distribution on fewer than 2^b values. Walker's alias method writes it as a uniform choice among
+2^b buckets, each of which holds two magnitudes and a threshold of c bits. b random bits pick the bucket: the one-hot of
+the index makes reading thresholds and magnitudes free. The carry out of threshold + c random bits is one with
+probability threshold / 2^c and picks the magnitude; one more random bit is the sign. A larger sigma is a sum z1 + k z2
+of two samples.
 
-Distance: probabilities are integers in units of 2^-(b+c), computed to 60 digits, so the sampled distribution is
-known exactly; see ``Sampler.distance``. Source: Walker (1977); Canonne, Kamath, Steinke (NeurIPS 2020) for the
-mechanism; Micciancio, Walter (CRYPTO 2017), section 4, for sums of discrete Gaussians.
+Distance: probabilities are integers in units of 2^-(b+c), computed to 60 digits, so the sampled distribution is known
+exactly; see ``Sampler.distance``. Source: Walker (1977); Canonne, Kamath, Steinke (NeurIPS 2020) for the mechanism;
+Micciancio, Walter (CRYPTO 2017), section 4, for sums of discrete Gaussians.
 """
 
 import math
@@ -39,8 +38,8 @@ SECURITY_BITS = 64
 SMALLEST_SECURITY, LARGEST_SECURITY = 16, 128
 _LARGEST_INDEX_BITS = 9
 BLOCK_SAMPLES = 1 << 15
-# What tables of 2^8 and of 2^9 buckets reach at 2^-64, and what sums of two samples from either reach. At 2^-n the
-# tails are longer, and a table reaches sqrt(68 / (n + 4)) of it; a sum has to be smoother, too: the fourth power of it.
+# Largest sigma of tables of 2^8 and of 2^9 buckets at 2^-64, and of sums of two samples from either. At 2^-n the tails
+# are longer, and a table reaches sqrt(68 / (n + 4)) of it; a sum has to be smoother, too: the fourth power of it.
 _SMALL_TABLE_SIGMA = 26.0
 _ONE_TABLE_SIGMA = 53.0
 _SMALL_SUM_SIGMA = 400.0
@@ -64,7 +63,7 @@ class AliasTable:
 
     @classmethod
     def of(cls, sigma: Fraction, coin_bits: int) -> "AliasTable":
-        """The table for ``sigma``. Raises ValueError where it would need more than 2^9 buckets."""
+        """Returns the table for ``sigma``. Raises ValueError where it would need more than 2^9 buckets."""
         weights = _weights(sigma, coin_bits)
         bits = max(1, (len(weights) - 1).bit_length())
         if bits > _LARGEST_INDEX_BITS:
@@ -75,7 +74,7 @@ class AliasTable:
         return cls(sigma, bits, coin_bits, thresholds, first, second)
 
     def probabilities(self) -> list[Fraction]:
-        """The exact probability with which each magnitude 0, 1, ... is sampled."""
+        """Returns the exact probability with which each magnitude 0, 1, ... is sampled."""
         units = [0] * (1 << self.index_bits)
         for threshold, first, second in zip(self.thresholds, self.first, self.second, strict=True):
             units[first] += threshold
@@ -84,7 +83,7 @@ class AliasTable:
 
 
 def _weights(sigma: Fraction, coin_bits: int) -> list[Decimal]:
-    """exp(-m^2 / 2 sigma^2) for m = 0, 1, ..., doubled above 0, until the rest is below 2^-(c + 2) of the whole."""
+    """Returns exp(-m^2 / 2 sigma^2) for m = 0, 1, ..., doubled above 0, until the rest is below 2^-(c + 2) of all."""
     with localcontext() as context:
         context.prec = DIGITS
         scale = -Decimal(sigma.denominator**2) / Decimal(2 * sigma.numerator**2)
@@ -102,7 +101,7 @@ def _weights(sigma: Fraction, coin_bits: int) -> list[Decimal]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampler:
-    """How z = z1 + ``factor`` z2 (z1 alone where the factor is 0) is sampled for a given sigma.
+    """Public sampling plan of z = z1 + ``factor`` z2 (z1 alone where the factor is 0) for a given sigma.
 
     ``distance`` bounds the statistical distance of z from the discrete Gaussian with deviation parameter ``sigma`` (for
     a sum sigma1 sqrt(1 + factor^2), of which ``sigma`` is the rounded value): rounding and cut tails of the table,
@@ -119,17 +118,18 @@ class Sampler:
 
     @property
     def largest(self) -> int:
-        """The largest |z| that can come out."""
+        """Largest possible |z|."""
         reachable = [m for m, p in enumerate(self.table.probabilities()) if p]
         return reachable[-1] * (1 + self.factor)
 
     @classmethod
     @cache
     def of(cls, sigma: float, security_bits: int = SECURITY_BITS) -> "Sampler":
-        """The cheapest sampler for ``sigma``, rounded up by at most one part in 10^12, within distance 2^-security.
+        """Returns the cheapest sampler for ``sigma``, within distance 2^-security_bits.
 
-        Raises ValueError for a sigma outside [0.3, 1,500], at 2^-128 [0.3, 398], or security outside 16 .. 128 bits; at
-        2^-65 also for 388.02 < sigma < 388.49, where a sum of two would be too rough.
+        ``sigma`` is rounded up by at most one part in 10^12. Raises ValueError for a sigma outside [0.3, 1,500], at
+        2^-128 [0.3, 398], or security outside 16 .. 128 bits; at 2^-65 also for 388.02 < sigma < 388.49, where a sum of
+        two would be too rough.
         """
         if not SMALLEST_SECURITY <= security_bits <= LARGEST_SECURITY:
             raise ValueError(
@@ -160,12 +160,12 @@ class Sampler:
 
 
 def _reach(security_bits: int) -> float:
-    """What a table reaches at this security, relative to 2^-64; no more than there, where there is room for more."""
+    """Returns the reach of a table at this security, relative to 2^-64; 1 for less security."""
     return math.sqrt((SECURITY_BITS + 4) / (max(security_bits, SECURITY_BITS) + 4))
 
 
 def _factor(sigma: float, reach: float) -> int:
-    """0 where one table does; otherwise the least k for which sigma / sqrt(1 + k^2) fits one."""
+    """Returns 0 where one table does; otherwise the least k for which sigma / sqrt(1 + k^2) fits one."""
     if sigma <= _ONE_TABLE_SIGMA * reach:
         return 0
     small = sigma <= _SMALL_SUM_SIGMA * reach**4
@@ -174,7 +174,7 @@ def _factor(sigma: float, reach: float) -> int:
 
 
 def table_distance(table: AliasTable) -> float:
-    """A bound on the statistical distance of a table's magnitudes from those of the discrete Gaussian."""
+    """Returns a bound on the statistical distance of a table's magnitudes from those of the discrete Gaussian."""
     weights = _weights(table.sigma, table.coin_bits + 16)
     with localcontext() as context:
         context.prec = DIGITS
@@ -189,7 +189,7 @@ def table_distance(table: AliasTable) -> float:
 
 
 async def discrete_gaussian(ctx: Context, count: int, sampler: Sampler) -> Share:
-    """Samples (count,) of the sampler's distribution, in Z_2^32, in blocks of 2^15.
+    """Draws samples (count,) of the sampler's distribution, in Z_2^32, in blocks of 2^15.
 
     Leaks: none.
     Rounds: 6 + 2 levels(b) + levels(c); blocks overlap.
@@ -209,7 +209,7 @@ async def _block(ctx: Context, count: int, sampler: Sampler) -> Share:
         lambda c: words_to_ring(c, magnitude, parts * padded, R32),
         lambda c: bits_to_ring(c, sign, parts * padded, R32),
     )
-    # W = m where the sign is 0, and 2^b - 1 - m where it is 1.
+    # W = m XOR sign in planes is m where the sign is 0, and 2^b - 1 - m where it is 1; so W - sign (2^b - 1) = +-m.
     z_sh = (w_sh - s_sh.times((1 << sampler.table.index_bits) - 1)).reshape(parts, padded)[
         :, :count
     ]
@@ -217,7 +217,7 @@ async def _block(ctx: Context, count: int, sampler: Sampler) -> Share:
 
 
 async def _signed_magnitudes(ctx: Context, words: int, sampler: Sampler) -> tuple[Share, Share]:
-    """Planes (b, words) of m XOR sign, and the sign (words,)."""
+    """Returns planes (b, words) of m XOR sign, and the sign (words,)."""
     table = sampler.table
     # threshold + coins carries out of c bits where coins >= 2^c - threshold: with probability threshold / 2^c. Its
     # generate and propagate bits are threshold AND coins and threshold XOR coins; the carry picks ``first``.
@@ -234,7 +234,7 @@ async def _signed_magnitudes(ctx: Context, words: int, sampler: Sampler) -> tupl
 
 
 def local_samples(ctx: Context, count: int, sampler: Sampler) -> NDArray[np.int64]:
-    """Samples (count,) of the same distribution, drawn and known by this party alone. No message."""
+    """Draws samples (count,) of the same distribution, known to this party alone. No message."""
     first = _local_table(ctx, count, sampler.table)
     return (
         first + sampler.factor * _local_table(ctx, count, sampler.table)
@@ -261,7 +261,7 @@ def _local_table(ctx: Context, count: int, table: AliasTable) -> NDArray[np.int6
 
 
 def _words(table: AliasTable) -> list[NDArray[np.uint64]]:
-    """The thresholds (buckets,) in words of 64 bits, the highest first."""
+    """Returns the thresholds (buckets,) in words of 64 bits, the highest first."""
     shifts = range((table.coin_bits - 1) // 64 * 64, -1, -64)
     return [
         np.array([t >> shift & ((1 << 64) - 1) for t in table.thresholds], np.uint64)

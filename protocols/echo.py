@@ -1,9 +1,9 @@
-"""Echoing public messages: those who were told compare digests of what they heard, before anybody uses it.
+"""Echo of public messages: the receivers compare digests of a message before any party uses it.
 
-Provides ``echo``. Without it, a party can tell each of the two others something else, and both go on. Secret: nothing;
-digests are plain SHA-256, of public messages alone. Source: the echo of reliable broadcast (Goldwasser and Lindell,
-2005: secure computation with abort). Known limit: of two parties whose words differ, the third cannot tell who lies
-about the other one; the error names the author of the message, whose record of it the auditor compares.
+Without it, a party can send each of the two others something else, and both go on. Secret: nothing; digests are plain
+SHA-256, of public messages alone. Source: the echo of reliable broadcast (Goldwasser and Lindell, 2005: secure
+computation with abort). Known limit: of two parties whose words differ, the third cannot tell which one lies about the
+other; the error names the author of the message, whose record of it the auditor compares.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 async def echo(ctx: Context, messages: Mapping[int, bytes]) -> None:
-    """Tell both others the digests of public ``messages``, by their authors, and compare with what they tell.
+    """Sends both others the digests of public ``messages``, by their authors, and compares them with theirs.
 
-    Shapes: the same authors at all three. An author's own message is what it sent.
+    Shapes: the same authors at all three. An author's own message is the one it sent.
     Leaks: nothing; the messages are public.
     Rounds: 1.
     Communication: 32 bytes a message to each of the two others.
-    Raises: ProtocolViolation, naming the author who told two parties different things, or the party whose words about
-    this party's own message are wrong; ChannelError.
+    Raises: ProtocolViolation, naming the author that sent two parties different messages, or the party whose digest of
+        this party's own message is wrong; ChannelError.
     Source: Goldwasser and Lindell (2005).
     """
     authors = sorted(messages)

@@ -12,7 +12,7 @@ ProtocolError
 
 
 class ProtocolError(Exception):
-    """Base of the engine's errors."""
+    """Base class of the engine's errors."""
 
 
 class ConfigurationError(ProtocolError):

@@ -2,16 +2,16 @@
 
 Messages travel in parts (``frames``). The farewell's payload is the reason of an early end. OpenSSL releases the
 interpreter lock and a TLS object must not be read and written by two threads at once, hence two connections. Each has a
-keystream of its own: payloads, in the order in which their bytes are on the connection, are XORed with it, so that what
-is recorded stays closed when TLS's key agreement falls; headers are not, since sizes and labels show anyway. Payloads
-are received into their arrays and opened there, piece by piece while they are near; they are sent through a buffer, for
-whoever posts one may use it elsewhere. They are hashed in the same threads (``digests``).
+keystream of its own: payloads, in the order in which their bytes are on the connection, are XORed with it, so that a
+recorded connection stays secret when TLS's key agreement falls; headers are not, since sizes and labels show anyway.
+Payloads are received into their arrays and decrypted there, piece by piece while they are in the cache; they are sent
+through a buffer, since the sender may use a payload elsewhere. They are hashed in the same threads (``digests``).
 Secret: payloads are shares; they are never logged.
 
-What a peer may make this party hold: of a message that is asked for, as many bytes as are due, by what the receiver
-says; of messages that are not asked for yet, ``MAX_BUFFERED_BYTES`` in all, empty ones counted as ``_HELD_BYTES`` each.
-A larger one waits in the connection until it is asked for. A deadline is for silence: it counts from the wait for a
-message, and anew from each part of a message that has several.
+Limits on the memory that a peer may make this party hold: of a message that is asked for, as many bytes as are due by
+the receiver's word; of messages that are not asked for yet, ``MAX_BUFFERED_BYTES`` in all, empty ones counted as
+``_HELD_BYTES`` each. A larger one waits in the connection until it is asked for. A deadline is for silence: it counts
+from the wait for a message, and anew from each part of a message that has several.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from protocols.round_trip import round_trip_s
 FAREWELL = 0
 MAX_BUFFERED_BYTES = 1 << 31
 MAX_REASON_BYTES = 500
-# What a message takes that waits to be asked for, beside its payload.
+# Memory of a message that waits to be asked for, beside its payload.
 _HELD_BYTES = 512
 # With its header the beginning of a part fills a record of TLS; the rest goes in pieces that a near cache holds.
 _FIRST = (1 << 14) - HEADER.size
 _PIECE = 1 << 18
-# How long a broken sending side leaves the last word to the receiving side, which may find a farewell.
+# Time for which a broken sending side leaves the last word to the receiving side, which may find a farewell.
 _GRACE_S = 1.0
-# How long a closed exchanger waits for its threads, which a shut socket wakes at once.
+# Time for which a closed exchanger waits for its threads, which a shut socket wakes at once.
 _JOIN_S = 2.0
 
 
@@ -62,7 +62,7 @@ class Received(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Waiting:
-    """Somebody who waits for a message, of at most ``limit`` bytes; ``alarm`` is the deadline's."""
+    """A receiver that waits for a message of at most ``limit`` bytes; ``alarm`` is its deadline's timer."""
 
     future: "asyncio.Future[Received]"
     timeout_s: float
@@ -71,18 +71,18 @@ class _Waiting:
 
 
 class Owner(Protocol):
-    """Whom an exchanger works for: the party's runtime."""
+    """Interface of an exchanger's owner: the party's runtime."""
 
     def fail(self, error: Exception) -> None:
-        """The peer is lost or broke the protocol: nothing that waits for any peer can end well."""
+        """Ends all that waits for any peer: the peer is lost or broke the protocol."""
 
 
 class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
     """Messages to and from one peer.
 
-    ``send`` never waits; ``receive`` waits until its deadline. Once the peer is lost, every pending and later
-    receive and send raises the same error, which names the peer. ``nbytes_sent`` and ``nbytes_received`` count
-    frames, without the farewell and what TLS adds. ``streams``, of what is said to the peer and of what it says, serve
+    ``send`` never waits; ``receive`` waits until its deadline. Once the peer is lost, every pending and later receive
+    and send raises the same error, which names the peer. ``nbytes_sent`` and ``nbytes_received`` count frames, without
+    the farewell and without the bytes that TLS adds. ``streams``, of the bytes to the peer and of those from it, serve
     these connections only. ``sent(peer, label, size, digest)`` is called in the writing thread after each message.
     """
 
@@ -128,7 +128,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         self._buffer = memoryview(bytearray(_PIECE + SLACK_BYTES))
         self._sent = sent
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        # What the reading thread looks at before it takes a message in: under _turn's lock, with buffered_bytes.
+        # State that the reading thread checks before it takes a message in: under _turn's lock, with buffered_bytes.
         self._turn = threading.Condition()
         self._pending: dict[int, _Waiting] = {}
         self._unasked: dict[int, int] = {}
@@ -145,16 +145,17 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
     # The loop's side.
 
     def send(self, pc: int, payload: Payload) -> None:
-        """Queue a payload under label ``pc``; the array must not change afterwards."""
+        """Queues a payload under label ``pc``; the array must not change afterwards."""
         if self._error is not None:
             raise self._error
         self.nbytes_sent += frame_bytes(payload.size)
         self._outbox.put(Message(pc, payload))
 
     async def receive(self, pc: int, timeout_s: float, limit: int) -> Received:
-        """The payload with label ``pc``, of at most ``limit`` bytes; ``timeout_s`` is how long its peer may be silent.
+        """Returns the payload with label ``pc``, of at most ``limit`` bytes; waits through ``timeout_s`` of silence.
 
-        What is larger ends as a violation before it is taken in; it is the caller's to judge what was here already.
+        A larger message ends as a violation before it is taken in; one that had arrived before is the caller's to
+        judge.
         """
         arrived: Received | None = self.buffers.pop(pc, None)
         if arrived is not None:
@@ -178,7 +179,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
                 self._pending.pop(pc, None)
 
     def fail(self, error: Exception) -> None:
-        """End all pending and later receives with ``error``; the first error stays."""
+        """Ends all pending and later receives with ``error``; the first error stays."""
         with self._turn:
             if self._error is None:
                 self._error = error
@@ -189,7 +190,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
                 waiting.future.set_exception(self._error)
 
     async def farewell(self, reason: str, timeout_s: float) -> None:
-        """Say farewell in at most ``timeout_s``; with an empty reason, also wait that long for the peer's."""
+        """Sends a farewell in at most ``timeout_s``; with an empty reason, also waits that long for the peer's."""
         text = np.frombuffer(reason.encode()[:MAX_REASON_BYTES], np.uint8)
         self._outbox.put(Message(FAREWELL, text))
         try:
@@ -206,11 +207,11 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             )
 
     def round_trip_s(self) -> float | None:
-        """How long a message takes to the peer and back, where the system knows; from any thread."""
+        """Returns the time in seconds of a message to the peer and back, where the system knows it; from any thread."""
         return round_trip_s(self._outgoing)
 
     def end(self) -> None:
-        """End the threads and close the sockets."""
+        """Ends the threads and closes the sockets."""
         self.fail(ChannelError("this party has left the mesh"))
         self._outbox.put(None)
         for connection in (self._outgoing, self._incoming):
@@ -231,7 +232,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             )
 
     def _heard(self) -> None:
-        """A part has come of a message that has more: the peer is at work."""
+        """Restarts the deadlines: a part of a longer message has come, so the peer is at work."""
         for pc, waiting in self._pending.items():
             waiting.alarm.cancel()
             waiting.alarm = self._loop.call_later(waiting.timeout_s, self._late, pc)
@@ -251,7 +252,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         self.buffers[label] = received
 
     def _is_asked_for(self, label: int) -> None:
-        """A message counts no more towards what was not asked for, if it did."""
+        """Takes a message out of the count of those not asked for, if it was there."""
         with self._turn:
             size = self._unasked.pop(label, None)
             if size is not None:
@@ -259,7 +260,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
                 self._turn.notify()
 
     def _left(self, reason: str) -> None:
-        """The peer's farewell. At the end of the work it only ends what still waits for this peer."""
+        """Handles the peer's farewell. At the end of the work it only ends receives that still wait for this peer."""
         text = f"party {self.peer_pid} has left" + (f": {reason}" if reason else "")
         error = PeerClosed(text, self.peer_pid)
         if reason:
@@ -268,7 +269,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             self.fail(error)
 
     def _lost(self, error: Exception) -> None:
-        """Nothing that waits for any peer can end well. What a thread finds after the end is no news."""
+        """Ends all that waits for any peer; an error that a thread finds after the end is ignored."""
         if self._error is None:
             self.runtime.fail(error)
 
@@ -299,7 +300,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             self._call(self._written.set)
 
     def _take(self, under_way: deque[Message]) -> bool:
-        """Add what is queued to what is ``under_way``, waiting where there is nothing; False at the end."""
+        """Adds queued messages to those ``under_way``, waiting where there is none; returns False at the end."""
         while not under_way or not self._outbox.empty():
             message = self._outbox.get()
             if message is None:
@@ -356,15 +357,15 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             self._call(self._deliver, label, Received(message.payload, digest))
 
     def _begin(self, label: int, size: int) -> Message:
-        """Room for a message that its first frame announces. Raises ProtocolViolation where it is too large.
+        """Allocates a message that its first frame announces. Raises ProtocolViolation where it is too large.
 
-        Blocks while it is larger than what may be held and nobody has asked for it.
+        Blocks while the message is larger than the buffer's room and no receiver has asked for it.
         """
         with self._turn:
             limit = MAX_REASON_BYTES if label == FAREWELL else self._room(label, size)
             if size > limit:
                 raise self._too_large(size, limit)
-        # The system gives memory as it is written to: what is announced and does not come takes none.
+        # The system gives memory as it is written to: bytes that are announced and do not come take none.
         return Message(label, np.empty(size, dtype=np.uint8))
 
     def _too_large(self, size: int, limit: int) -> ProtocolViolation:
@@ -374,7 +375,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         )
 
     def _room(self, label: int, size: int) -> int:
-        """How large a message may be: what is due of it, or what is left for those that are not asked for."""
+        """Returns the largest size a message may have: its due size, or the room left for messages not asked for."""
         while label not in self._pending:
             if self._error is not None:
                 raise EOFError
@@ -421,7 +422,7 @@ def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
 
 
 def _shut(connection: ssl.SSLSocket) -> None:
-    """Wake a thread that is blocked on the connection."""
+    """Wakes a thread that is blocked on the connection."""
     try:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
     except OSError:

@@ -1,8 +1,7 @@
-"""What the fields of a transcript's records hold: base64 for binary values, and the form of every field by its name.
+"""Fields of a transcript's records: base64 for binary values, and the form of every field by its name.
 
-Provides ``encode`` and ``decode``; the kinds of fields (``natural``, ``text``, ``digest`` and others), each of which
-says whether a value is one; and ``Schema``, which judges whole records. Who writes a record declares its ``Fields``
-beside it. Public: everything.
+Each kind of field (``natural``, ``text``, ``digest`` and others) is a function that is True for its values; ``Schema``
+judges whole records. Each module that writes a record declares its ``Fields`` beside it. All values here are public.
 """
 
 import base64
@@ -17,16 +16,16 @@ _HEX64 = re.compile(r"[0-9a-f]{64}")
 _HEX_BYTES = re.compile(r"(?:[0-9a-f]{2})+")
 
 Fields: TypeAlias = Mapping[str, Callable[[object], bool]]
-"""A record's fields in their order, each with its kind."""
+"""Fields of a record in their order, each with its kind."""
 
 
 def encode(data: bytes) -> str:
-    """Bytes as records hold them: base64 without padding."""
+    """Returns bytes in the form of records: base64 without padding."""
     return base64.b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def decode(text: object) -> bytes:
-    """The inverse of ``encode``. Raises ValueError for anything else."""
+    """Returns the bytes of an encoded text: the inverse of ``encode``. Raises ValueError for anything else."""
     if not isinstance(text, str):
         raise ValueError("not base64")
     try:
@@ -39,67 +38,67 @@ def decode(text: object) -> bytes:
 
 
 def natural(value: object) -> bool:
-    """A whole number from 0."""
+    """Accepts a whole number from 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def optional_natural(value: object) -> bool:
-    """A whole number from 0, or null."""
+    """Accepts a whole number from 0, or null."""
     return value is None or natural(value)
 
 
 def number(value: object) -> bool:
-    """A finite number."""
+    """Accepts a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def numbers(value: object) -> bool:
-    """A list of finite numbers."""
+    """Accepts a list of finite numbers."""
     return isinstance(value, list) and all(number(item) for item in value)
 
 
 def flag(value: object) -> bool:
-    """True or false."""
+    """Accepts true or false."""
     return isinstance(value, bool)
 
 
 def text(value: object) -> bool:
-    """A text."""
+    """Accepts a text."""
     return isinstance(value, str)
 
 
 def texts(value: object) -> bool:
-    """A list of texts."""
+    """Accepts a list of texts."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def one_of(*texts: str) -> Callable[[object], bool]:
-    """One of these texts."""
+    """Returns a kind that accepts one of these texts."""
     return lambda value: isinstance(value, str) and value in texts
 
 
 def table(value: object) -> bool:
-    """An object."""
+    """Accepts an object."""
     return isinstance(value, dict)
 
 
 def label(value: object) -> bool:
-    """A message's label: 16 hexadecimal digits."""
+    """Accepts a message's label: 16 hexadecimal digits."""
     return isinstance(value, str) and _HEX16.fullmatch(value) is not None
 
 
 def hex64(value: object) -> bool:
-    """A SHA-256 in hexadecimal."""
+    """Accepts a SHA-256 in hexadecimal."""
     return isinstance(value, str) and _HEX64.fullmatch(value) is not None
 
 
 def hex_bytes(value: object) -> bool:
-    """One byte or more in hexadecimal."""
+    """Accepts one byte or more in hexadecimal."""
     return isinstance(value, str) and _HEX_BYTES.fullmatch(value) is not None
 
 
 def binary(value: object) -> bool:
-    """A binary value as ``encode`` writes it."""
+    """Accepts a binary value as ``encode`` writes it."""
     try:
         decode(value)
     except ValueError:
@@ -108,19 +107,19 @@ def binary(value: object) -> bool:
 
 
 def digest(value: object) -> bool:
-    """A digest of 32 bytes as ``encode`` writes it."""
+    """Accepts a digest of 32 bytes as ``encode`` writes it."""
     return binary(value) and len(decode(value)) == 32
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The records of one kind of transcript: ``records`` by kind but for notes, ``notes`` by what they say."""
+    """Records of one kind of transcript: ``records`` by kind but for notes, ``notes`` by their field ``what``."""
 
     records: Mapping[str, Fields]
     notes: Mapping[str, Fields]
 
     def problem(self, record: Mapping[str, object]) -> str | None:
-        """What is wrong with a record's fields, or None."""
+        """Returns a description of the error in a record's fields, or None."""
         kind = str(record["kind"])
         fields, known = self.records.get(kind), ["kind", "t"]
         if kind == "note":

@@ -24,16 +24,16 @@ from protocols.shares import Additive, Share, concatenate, joined, product, stac
 
 
 async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
-    """x / 2^shift, rounded down or up, for |x| < 2^(k-2): up with the probability of the fraction that is cut off.
+    """Computes x / 2^shift, rounded down or up, for |x| < 2^(k-2): up with the probability of the cut fraction.
 
-    With x' = x + 2^(k-2) and r uniform, known to party 2 alone, parties 0 and 1 learn c = x' + r. Then
-    x' = (c mod 2^(k-1)) - (r mod 2^(k-1)) + w 2^(k-1), where w = top(c) XOR top(r), so no carry is ever guessed.
+    With x' = x + 2^(k-2) and r uniform, known to party 2 alone, parties 0 and 1 learn c = x' + r. Then x' = (c mod
+    2^(k-1)) - (r mod 2^(k-1)) + w 2^(k-1), where w = top(c) XOR top(r), so no carry is ever guessed.
 
     Shapes: any.
     Leaks: none; c is uniform to parties 0 and 1, and party 2 receives nothing in the first round.
     Rounds: 2.
-    Communication: n elements in each round; party 2 sends 4 n in the first (c to both, two inputs to party 1).
-        With a verifier see ``_truncate_by_pair``.
+    Communication: n elements in each round; party 2 sends 4 n in the first (c to both, two inputs to party 1). With a
+        verifier see ``_truncate_by_pair``.
     Raises: ValueError for a shift outside [0, k - 2); ChannelError, ProtocolViolation.
     Source: README sections 1 and 7.
     """
@@ -50,18 +50,20 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     )
     floor_c, top_c = (None, None) if c is None else cut(ring, c, shift)
     top_c_sh = known(ctx, ring, 1, top_c, shape)
+    # w = top(c) XOR top(r).
     wrap = top_c_sh + top_r - (await multiply(ctx, top_c_sh, top_r)).times(2)
     floor_x = known(ctx, ring, 1, floor_c, shape) - floor_r + wrap.times(1 << (top - shift))
+    # Less 2^(k-2) / 2^shift, which x' has more than x.
     return floor_x - (1 << (top - 1 - shift))
 
 
 async def truncation_pairs(
     ctx: Context, ring: Ring, count: int, shift: int
 ) -> tuple[Share, Share, Share]:
-    """Masks r (count,) that nobody knows, (r mod 2^(k-1)) / 2^shift, rounded down, and r's top bits.
+    """Makes masks r (count,) that no party knows, (r mod 2^(k-1)) / 2^shift, rounded down, and r's top bits.
 
-    Each component of r is known to two parties. What is missing in the sum of what they make of theirs is what their
-    lowest ``shift`` bits carry, what the lowest k - 1 bits carry, and the top bit: five bits of a carry-save adder.
+    Each component of r is known to two parties. Missing in the sum of the components' floors are the carry of their
+    lowest ``shift`` bits, the carry of the lowest k - 1 bits, and the top bit: five bits of a carry-save adder.
 
     Rounds: 4 + levels(k - 1).
     Communication: 2 k - 3 planes, ``boolean.carry_out`` of k - 1 and of shift; 2 n elements, 5 n more by party 0.
@@ -81,6 +83,7 @@ async def truncation_pairs(
     wrap = -(1 << (top - shift))
     weights = ring.encode(np.array([[1], [1], [wrap], [wrap]], dtype=object))
     sums = product(ctx, u_sh[:4].times(weights), v_sh[:4]).sum(axis=0)
+    # v = u + v2 - 2 u v2 of each bit, weighted by 1 for the lower carries and -2^(k-1-shift) for the upper ones.
     both = await reshare(ctx, joined(sums, product(ctx, u_sh[4], v_sh[4])))
     carried = (u_sh[:4] + v_sh[:4]).times(weights).sum(axis=0) - both[:count].times(2)
     top_r = u_sh[4] + v_sh[4] - both[count:].times(2)
@@ -89,7 +92,7 @@ async def truncation_pairs(
 
 
 async def _truncate_by_pair(ctx: Context, x_add: Additive, shift: int) -> Share:
-    """``truncate`` on nobody's word: c is shown to all, and with it public the wrap is linear.
+    """Computes ``truncate`` on no party's word: c is shown to all, and with c public the wrap is linear.
 
     Rounds: those of ``truncation_pairs``, 1. Communication: 2 n elements, and those.
     """
@@ -109,7 +112,7 @@ async def _truncate_by_pair(ctx: Context, x_add: Additive, shift: int) -> Share:
 
 
 async def _reveal_masked(ctx: Context, x_add: Additive, r: RingArray | None) -> RingArray | None:
-    """c = x + 2^(k-2) + r at parties 0 and 1, None at party 2. A zero share masks the terms, r party 2's too."""
+    """Returns c = x + 2^(k-2) + r at parties 0 and 1, None at party 2. A zero share masks the terms, r party 2's."""
     ring, shape = x_add.ring, x_add.shape
     mine = x_add.masked(zero(ctx, ring, shape))
     if r is not None:
@@ -128,7 +131,7 @@ async def multiply_fixed(
     y_sh: Share,
     fraction_bits: int,
 ) -> Share:
-    """x * y, both with f fractional bits, back at f. Needs |x y| 2^(2f) < 2^(k-2). Cost of ``truncate``."""
+    """Computes x * y, both with f fractional bits, back at f. Needs |x y| 2^(2f) < 2^(k-2). Cost of ``truncate``."""
     return await truncate(ctx, product(ctx, x_sh, y_sh), fraction_bits)
 
 
@@ -138,7 +141,7 @@ async def powers(
     degree: int,
     fraction_bits: int,
 ) -> Share:
-    """x, x^2, ..., x^degree along a new first axis, in ceil(log2(degree)) levels of ``multiply_fixed``."""
+    """Computes x, x^2, ..., x^degree along a new first axis, in ceil(log2(degree)) levels of ``multiply_fixed``."""
     known_powers = x_sh.reshape(1, *x_sh.shape)
     while (have := known_powers.shape[0]) < degree:
         more = min(have, degree - have)
@@ -150,7 +153,7 @@ async def powers(
 
 
 def polynomial(powers_sh: Share, coefficients: Sequence[int], fraction_bits: int) -> Share:
-    """c_0 + c_1 x + ... with 2 f fractional bits, from ``powers`` of x and public coefficients, all at f. Local."""
+    """Computes c_0 + c_1 x + ... at 2 f fractional bits, from ``powers`` of x and public coefficients at f. Local."""
     ring = powers_sh.ring
     slopes = np.array(coefficients[1:], dtype=object)
     column = ring.encode(slopes.reshape(-1, *([1] * (len(powers_sh.shape) - 1))))

@@ -1,9 +1,9 @@
-"""A party proves to the two others an inner product of what each of them knows: nothing is revealed, little is sent.
+"""Proof to the two other parties of an inner product of two vectors, of which each of them knows one.
 
 In the role context of a proof, role 0 is the prover and knows the vectors u and v; role 2 (left) knows u, and role 1
 (right) v; u and v are vectors of a field. Proved is <u, v> = l + r for an l that left and an r that right knows. Each
-step cuts the vectors into blocks; the prover shares the matrix of inner products of blocks between left and right, but
-for its corner, which the claim itself decides; a challenge, which left and right draw from a key that the prover does
+step cuts the vectors into blocks. The prover shares the matrix of inner products of blocks between left and right,
+except its corner, which follows from the claim. A challenge, which left and right draw from a key that the prover does
 not have, combines rows, columns and blocks. In the end one product of two masked elements is left.
 
 Secret: everything but the challenges, which the prover and right get to know. Leaks: none. Soundness: a false claim
@@ -28,7 +28,7 @@ from protocols.mersenne import Field, Integers, Vector
 from protocols.ring import R64, Ring, RingArray
 
 PROVER, RIGHT, LEFT = 0, 1, 2
-# The components whose keys two of them have: prover and left, prover and right, right and left.
+# Components whose keys two of them have: prover and left, prover and right, right and left.
 WITH_LEFT, WITH_RIGHT, CHALLENGES = 0, 1, 2
 
 _SEED_WORDS = 2
@@ -37,18 +37,18 @@ _EXPANDED = b"syncret-challenge"
 
 
 def blocks_of(field: Field) -> int:
-    """Into how many blocks a step cuts: what is sent grows with the square, the number of steps with the logarithm."""
+    """Returns the number of blocks in a step: bytes grow with its square, the number of steps with the logarithm."""
     return 16 if field.words <= 2 else 8
 
 
 def last_size(field: Field) -> int:
-    """From this length down one step is the last one, with an element to a block."""
+    """Returns the length from which down one step is the last one, with an element to a block."""
     return blocks_of(field) * 3 // 2
 
 
 @dataclass(slots=True, eq=False)
 class Conversation:
-    """One proof's role context, and the challenges so far: what left and the prover compare in the end."""
+    """Role context of one proof, and the challenges so far, which left and the prover compare in the end."""
 
     ctx: Context
     _seeds: list[bytes] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Conversation:
         return f"Conversation(role={self.ctx.pid})"
 
     async def tell(self, payload: NDArray[np.uint8] | None, size: int) -> NDArray[np.uint8] | None:
-        """``size`` bytes of the prover to right; None at the others. One round."""
+        """Sends ``size`` bytes of the prover to right, which returns them; None at the others. One round."""
         ctx = self.ctx
         if ctx.pid == PROVER:
             if payload is None or payload.size != size:
@@ -68,7 +68,7 @@ class Conversation:
         return received.get(PROVER)
 
     async def challenge(self) -> Keystream:
-        """A stream that left and right draw, and right shows to the prover, whose message has come. One round."""
+        """Returns a stream that left and right draw; right shows it to the prover, whose message is in. One round."""
         ctx = self.ctx
         if ctx.pid == PROVER:
             seed = (await ctx.round({}, {RIGHT: 8 * _SEED_WORDS}))[RIGHT].tobytes()
@@ -80,15 +80,15 @@ class Conversation:
         return Keystream(seed, _EXPANDED)
 
     def with_left(self, ring: Ring, shape: tuple[int, ...]) -> RingArray:
-        """What the prover and left draw alike, and right does not know. At these two alone."""
+        """Draws elements that the prover and left share and right does not know. At these two alone."""
         return self.ctx.common(WITH_LEFT, ring, shape)
 
     def shared_mask(self, field: Field, count: int) -> Integers:
-        """Left's parts of ``count`` elements, which the prover draws alike. At these two alone."""
+        """Draws left's parts of ``count`` elements, the same at the prover. At these two alone."""
         return field.uniform(lambda n: self.with_left(R64, (n, field.words)), count)
 
     async def same_challenges(self) -> None:
-        """Left hears from the prover which challenges right has shown it, and ends where they are others. One round."""
+        """Sends left the prover's digest of the challenges; left ends where it has seen others. One round."""
         digest = hashlib.sha256(b"".join(self._seeds)).digest()
         if self.ctx.pid == PROVER:
             await self.ctx.round({LEFT: np.frombuffer(digest, np.uint8)}, {})
@@ -104,7 +104,7 @@ class Conversation:
 
 
 def uniform(stream: Keystream, field: Field, count: int) -> Integers:
-    """The stream's next ``count`` elements of the field (count,)."""
+    """Returns the stream's next ``count`` elements of the field (count,)."""
 
     def read(n: int) -> Vector:
         return stream.read(8 * field.words * n).view(np.uint64).reshape(n, field.words)
@@ -122,17 +122,17 @@ async def fold_claim(
     claims: Sequence[int],
     drawn: Callable[[Keystream, Field, int], Integers] = uniform,
 ) -> tuple[Integers, Integers, int]:
-    """One step: the claims that ``summed`` blocks' own products add up to them become one about combined blocks.
+    """Runs one step: claims about the sum of ``summed`` blocks' own products become one claim about combined blocks.
 
     Shapes: g claims about g left vectors and one right one: gram (g blocks, blocks) at the prover, None at the others;
-        ``claims`` are left's and right's parts, and whatever else at the prover. Factors are what ``drawn`` makes of
-        the challenge. Returns those of left's and of right's blocks, (g blocks,) and (blocks,), and the part of the
+        ``claims`` are left's and right's parts, of any value at the prover. ``drawn`` makes the factors from the
+        challenge. Returns the factors of left's and of right's blocks, (g blocks,) and (blocks,), and the part of the
         new claim.
     Leaks: none; right receives the matrix masked with left's keystream.
     Rounds: 2.
     Communication: g (blocks^2 - 1) elements by the prover, a seed by right.
     Raises: ChannelError, ProtocolViolation.
-    Source: README section 7.
+    Source: README section 7, An inner product, steps 1 and 2.
     """
     each = blocks * blocks - 1
     count = len(claims) * each
@@ -152,9 +152,11 @@ async def fold_claim(
         part = field.from_wire(received)
     corners = np.zeros((len(claims), 1), object)
     tables = np.hstack((corners, part.reshape(-1, each))).reshape(-1, blocks, blocks)
-    # The corner is what the claim leaves for it; were it sent, its sum with the others had to be checked.
+    # G_00 = claim - the rest of the summed diagonal, in parts of left and right. Were G_00 sent, the sum of the
+    # diagonal would have to be checked.
     for table, claim in zip(tables, claims, strict=True):
         table[0, 0] = claim - sum(int(table[i, i]) for i in range(1, summed))
+    # This party's part of the new claim <u', v'> = alpha^T G beta.
     return alpha, beta, int(alpha @ tables.reshape(-1, blocks) @ beta) % field.modulus
 
 
@@ -168,15 +170,15 @@ async def prove_inner_products(
     counts: Sequence[int],
     first_grams: Sequence[Integers] = (),
 ) -> None:
-    """<left_j, right> = the sum of left's and right's ``claims[j]`` for each of g left vectors, modulo the prime.
+    """Proves <left_j, right> = left's + right's ``claims[j]`` for each of g left vectors, modulo the prime.
 
     Shapes: vectors come in parts, of fewer words where they need no more: (g counts[i], words) of left, one vector's
-        after the other's, and (counts[i], words) of right. ``left`` is None at right and ``right`` at left. A
-        prover may have the first parts' inner products of blocks.
+        after the other's, and (counts[i], words) of right. ``left`` is None at right and ``right`` at left. A prover
+        may have the first parts' inner products of blocks.
     Leaks: none. The element that left shows right in the end is masked by one that only the prover and left know.
     Rounds: 2 for each factor of ``blocks_of`` in the counts' sum, and 4.
     Communication: ``costs.inner_proof``: some 8 KB a step by the prover, a few bytes by the others.
-    Raises: CheckFailed where it does not hold; ChannelError, ProtocolViolation.
+    Raises: CheckFailed where the equation does not hold; ChannelError, ProtocolViolation.
     Source: README section 7.
     """
     g, blocks = len(claims), blocks_of(field)
@@ -190,6 +192,7 @@ async def prove_inner_products(
             talk, field, gram, blocks, summed=blocks, claims=claims
         )
         del gram
+        # u' = sum of alpha_a u_a and v' = sum of beta_b v_b.
         left = None if left is None else [np.concatenate([field.fold(alpha, u) for u in left])]
         right = None if right is None else [np.concatenate([field.fold(beta, v) for v in right])]
         first_grams = ()
@@ -205,7 +208,7 @@ async def _last_step(
     claims: Sequence[int],
     counts: Sequence[int],
 ) -> None:
-    """An element more on either side, random and not part of the claim, hides what left shows to right."""
+    """Runs the last step; one more element on either side, random and no part of the claim, hides left's element."""
     count, g = sum(counts), len(claims)
     u = _with_mask(talk, field, left, g, WITH_LEFT)
     v = _with_mask(talk, field, right, 1, WITH_RIGHT)
@@ -232,6 +235,7 @@ async def _compare(
     received = await ctx.round({}, {LEFT: size} if ctx.pid == RIGHT else {})
     if ctx.pid == RIGHT and right is not None:
         other, rest = field.from_wire(received[LEFT])
+        # u' v' = left's part + right's part of the claim, for one element each.
         if (other * right[0] - rest - claim) % field.modulus:
             raise CheckFailed(
                 f"party {ctx.party(RIGHT)} finds in step {ctx.cost.step!r} that the proof of what party"
@@ -242,7 +246,7 @@ async def _compare(
 def _padded(
     parts: Sequence[Vector] | None, g: int, counts: Sequence[int], blocks: int
 ) -> list[Vector] | None:
-    """Each of g vectors' parts with zeros up to a multiple of ``blocks``."""
+    """Returns each of g vectors' parts with zeros up to a multiple of ``blocks``."""
     if parts is None:
         return None
     padded = []
@@ -256,7 +260,7 @@ def _padded(
 def _with_mask(
     talk: Conversation, field: Field, parts: Sequence[Vector] | None, g: int, component: int
 ) -> Vector | None:
-    """The parts of each of g vectors side by side, and one element more, which is random for the first of them."""
+    """Returns the parts of each of g vectors side by side, and one more element, random for the first vector."""
     if parts is None:
         return None
     mask = field.uniform(lambda n: talk.ctx.common(component, R64, (n, field.words)), 1)

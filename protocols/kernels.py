@@ -1,10 +1,10 @@
-"""Loops that are compiled: what proofs spend their time on, each word read once where NumPy passes over memory again.
+"""Compiled loops of proofs: each word is read once where NumPy passes over memory again.
 
-Importing this module loads Numba's compiler, and compiles what is not in its cache yet: so only what makes a proof
-imports it, and then. Gates are (3, words): x, y, and what left or right has besides (``verify_bits``). Arithmetic is
-modulo p = 2^61 - 1, in words, with products of 128 bits. Constants are here and not imported, since Numba's cache goes
-by this file. Secret: whatever is computed with. Public: tables and weights. Known limit: look-ups are at secret places,
-as NumPy's were. Source: README section 7; for the transposition Warren, Hacker's Delight, section 7-3.
+Importing this module loads Numba's compiler, and compiles the loops that are not in its cache yet: so modules import it
+only when they make a proof. Gates are (3, words): x, y, and left's or right's further bits (``verify_bits``).
+Arithmetic is modulo p = 2^61 - 1, in words, with products of 128 bits. Constants are here and not imported, since
+Numba's cache goes by this file. Secret: all operands. Public: tables and weights. Known limit: look-ups are at secret
+places, as NumPy's were. Source: README section 7; for the transposition Warren, Hacker's Delight, section 7-3.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# First, since it says what is wrong where a compiler may not run.
+# First, since its error is clear where a compiler may not run.
 from protocols.compiling import compiled  # isort: skip
 
 from llvmlite import ir
@@ -34,7 +34,7 @@ _CACHED = 1 << 9
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _multiply_add(typing: Any, low: Any, high: Any, x: Any, y: Any) -> Any:
-    """low + 2^64 high + x y modulo 2^128, in two words."""
+    """Returns low + 2^64 high + x y modulo 2^128, in two words."""
     word, pair = types.uint64, types.UniTuple(types.uint64, 2)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -50,7 +50,7 @@ def _multiply_add(typing: Any, low: Any, high: Any, x: Any, y: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _ones(typing: Any, x: Any) -> Any:
-    """How many bits of a word are set."""
+    """Returns the number of set bits of a word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -60,7 +60,8 @@ def _ones(typing: Any, x: Any) -> Any:
 
 @compiled("uint64(uint64, uint64)")
 def _reduced(low: np.uint64, high: np.uint64) -> np.uint64:
-    """low + 2^64 high modulo p, below p."""
+    """Returns low + 2^64 high modulo p, below p."""
+    # 2^61 = 1 modulo p: bits 0 to 60, 61 to 121, and 122 to 127 are added up.
     middle = (low >> _EXPONENT) | (high << np.uint64(64 - 61))
     found = (low & _P) + (middle & _P) + (high >> np.uint64(2 * 61 - 64))
     found = (found & _P) + (found >> _EXPONENT)
@@ -69,7 +70,7 @@ def _reduced(low: np.uint64, high: np.uint64) -> np.uint64:
 
 @compiled("void(uint64[::1])")
 def _transpose(rows: Words) -> None:
-    """The 64 x 64 bit matrix of 64 words in place: bit j of row i comes to bit i of row j."""
+    """Transposes the 64 x 64 bit matrix of 64 words in place: bit j of row i comes to bit i of row j."""
     half, mask = _WORD // 2, np.uint64(0xFFFFFFFF)
     while half:
         shift = np.uint64(half)
@@ -85,7 +86,7 @@ def _transpose(rows: Words) -> None:
 
 @compiled("int64[:, ::1](uint64[:, ::1], uint64[:, ::1], int64)")
 def count_minus(left: Words, right: Words, blocks: int) -> NDArray[np.int64]:
-    """How often left's gates and right's make a minus: (blocks, blocks), each block of left with each of right.
+    """Counts the minuses of each block of left's gates with each block of right's: (blocks, blocks).
 
     A minus is an odd terms + x y of left + masks of right + x of left y of right + y of left x of right. Bit i of a
     word is of block i modulo ``blocks``.
@@ -108,6 +109,8 @@ def count_minus(left: Words, right: Words, blocks: int) -> NDArray[np.int64]:
             first = i // blocks * blocks
             for b in range(blocks):
                 j = first + b
+                # (-1)^sign is half the sum of the four products of signs; on the diagonal, sign is a gate's error e
+                # (README section 7, ANDs).
                 sign = (x & planes[4, j]) ^ (y & planes[3, j]) ^ planes[5, j] ^ constant
                 found[i - first, b] += np.int64(_ones(sign))
     return found
@@ -117,12 +120,13 @@ def count_minus(left: Words, right: Words, blocks: int) -> NDArray[np.int64]:
 def _column_sums(
     gates: Words, of_left: bool, start: int, count: int, tables: Words, found: Words
 ) -> None:
-    """All four kinds of signs of the columns of ``count`` words, each times its block's factor: (4, columns).
+    """Sums all four kinds of signs of the columns of ``count`` words, each times its block's factor: (4, columns).
 
-    Below 2^61 + 8.
+    Sums are below 2^61 + 8.
     """
     octets = len(tables)
-    # Right's kinds are those of left with x y more, of which the last one is the other way round.
+    # Kind k of left is h + k v, that of right g + q(k + w), with h and g the last bits (``sign_tables``). So right's
+    # kinds are those of left with x y more, and for k = (1, 1) with 1 more.
     right = np.uint64(0) if of_left else ~np.uint64(0)
     for i in range(count):
         x, y = gates[0, start + i], gates[1, start + i]
@@ -149,9 +153,9 @@ def _column_sums(
 
 @compiled("uint64[:, ::1](uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def sum_products(left: Words, right: Words, left_tables: Words, right_tables: Words) -> Words:
-    """Inner products modulo p of left's columns with right's, by quarter and kind of sign: (16, 16).
+    """Sums the products modulo p of left's columns with right's, by quarter and kind of sign: (16, 16).
 
-    ``tables`` are ``sign_tables``: (bytes of a column, 256).
+    ``left_tables`` and ``right_tables`` are of ``sign_tables``: (bytes of a column, 256).
     """
     rows, quarter = QUARTERS * KINDS, left.shape[1] // QUARTERS
     of_left = np.empty((QUARTERS, KINDS, _COLUMNS), np.uint64)
@@ -178,7 +182,7 @@ def sum_products(left: Words, right: Words, left_tables: Words, right_tables: Wo
 
 @compiled("uint64[::1](uint64[:, ::1], boolean, uint64[:, ::1], uint64[::1])")
 def fold_sums(gates: Words, of_left: bool, tables: Words, weights: Words) -> Words:
-    """The columns of four quarters and kinds, each times its weight, added up modulo p: (columns / 4,)."""
+    """Adds up the columns of four quarters and kinds, each times its weight, modulo p: (columns / 4,)."""
     quarter, lanes = gates.shape[1] // QUARTERS, _BYTE // len(tables)
     found = np.empty(quarter * lanes, np.uint64)
     columns = np.empty((QUARTERS, KINDS, _COLUMNS), np.uint64)
@@ -197,7 +201,7 @@ def fold_sums(gates: Words, of_left: bool, tables: Words, weights: Words) -> Wor
 
 @compiled("void(uint64[::1], int64, uint64[:], uint64[:])")
 def _add_products(total: Words, at: int, x: Words, y: Words) -> None:
-    """Add the inner product of words x and y, times 2^(64 ``at``), to the words of ``total``."""
+    """Adds the inner product of words x and y, times 2^(64 ``at``), to the words of ``total``."""
     low = high = over = np.uint64(0)
     for i in range(x.size):
         before = high
@@ -215,7 +219,7 @@ def _add_products(total: Words, at: int, x: Words, y: Words) -> None:
 
 @compiled("void(uint64[::1], int64, uint64[::1])")
 def _residue(total: Words, exponent: int, found: Words) -> None:
-    """What ``total`` is modulo 2^exponent - 1, in ``found``, which has as many words as that has; below 2^exponent."""
+    """Reduces ``total`` modulo 2^exponent - 1 into ``found``, which has that modulus' words; below 2^exponent."""
     top, shift = exponent // _WORD, np.uint64(exponent % _WORD)
     rest = np.uint64(_WORD) - shift
     while True:
@@ -224,7 +228,7 @@ def _residue(total: Words, exponent: int, found: Words) -> None:
             more |= word
         if not more:
             break
-        # What is above takes its place below as it is: 2^exponent is 1.
+        # The bits above 2^exponent are added at the bottom as they are: 2^exponent is 1.
         carry = np.uint64(0)
         for place in range(total.size):
             above = top + place
@@ -242,7 +246,7 @@ def _residue(total: Words, exponent: int, found: Words) -> None:
 
 @compiled("uint64[:, :, ::1](uint64[:, ::1], uint64[:, ::1], int64)")
 def multiply_blocks(left: Words, right: Words, blocks: int) -> Words:
-    """All inner products of left's blocks with right's, exact: (left's blocks, blocks, words).
+    """Returns all inner products of left's blocks with right's, exact: (left's blocks, blocks, words).
 
     Shapes: numbers (g n, words) and (n, words'), n a multiple of ``blocks``.
     """
@@ -263,7 +267,7 @@ def multiply_blocks(left: Words, right: Words, blocks: int) -> Words:
 
 @compiled("uint64[:, ::1](uint64[:, ::1], uint64[:, ::1], int64)")
 def fold_blocks(factors: Words, vector: Words, exponent: int) -> Words:
-    """The sum of a vector's blocks, each times its factor, modulo 2^exponent - 1: (n / blocks, words).
+    """Sums a vector's blocks, each times its factor, modulo 2^exponent - 1: (n / blocks, words).
 
     Shapes: numbers (blocks, words) and (n, words').
     """

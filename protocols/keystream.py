@@ -15,11 +15,11 @@ KEY_BYTES = 16
 _PERSON = b"syncret-stream-1"
 _BLOCK = 16
 SLACK_BYTES = _BLOCK - 1
-"""Room that OpenSSL wants behind what it writes."""
-# Few enough that they stay in the nearest cache.
+"""Bytes of room that OpenSSL wants behind its output."""
+# Few enough to stay in the nearest cache.
 _ZEROS = memoryview(bytes(1 << 16))
 _STEP = 1 << 20
-"""What one call is given where nothing else has to stay near."""
+"""Bytes of one call where nothing else has to stay in the cache."""
 
 
 class Keystream:
@@ -37,7 +37,7 @@ class Keystream:
         return "Keystream(...)"
 
     def read(self, size: int) -> NDArray[np.uint8]:
-        """The next ``size`` bytes of the stream, in a fresh writable array."""
+        """Returns the next ``size`` bytes of the stream, in a fresh writable array."""
         buffer = np.empty(size + SLACK_BYTES, dtype=np.uint8)
         view = buffer.data
         for start in range(0, size, len(_ZEROS)):
@@ -46,17 +46,17 @@ class Keystream:
         return buffer[:size]
 
     def over(self, octets: memoryview) -> bytes:
-        """``octets`` XOR the next bytes of the stream; for few."""
+        """Returns ``octets`` XOR the next bytes of the stream; for few."""
         return self._encryptor.update(octets)
 
     def over_into(self, octets: memoryview, room: memoryview) -> memoryview:
-        """The same in ``room``, which has ``SLACK_BYTES`` more; what of it is filled."""
+        """Writes ``octets`` XOR the stream to ``room``, which has ``SLACK_BYTES`` more; returns the filled part."""
         return room[: self._encryptor.update_into(octets, room)]
 
     def add_to(self, octets: NDArray[np.uint8]) -> None:
-        """XOR the next bytes of the stream into ``octets`` (size,), contiguous: as ``read`` and XOR, in one pass."""
+        """XORs the next bytes of the stream into ``octets`` (size,), contiguous: as ``read`` and XOR, in one pass."""
         view = octets.data
-        # OpenSSL wants room behind what it writes, and leaves that as it is.
+        # OpenSSL wants room behind its output, and leaves that as it is.
         whole = max(0, len(view) - SLACK_BYTES)
         for start in range(0, whole, _STEP):
             step = min(_STEP, whole - start)

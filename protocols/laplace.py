@@ -1,7 +1,7 @@
 """Exact noise: the discrete Laplace distribution from shared random bits, as a difference of two geometric numbers.
 
-Provides ``LaplaceSampler`` (public: the coins for one scale, and a bound on the statistical distance) and
-``discrete_laplace``. Secret: all random bits and samples; nobody knows a sample.
+Public: a ``LaplaceSampler``, the coins for one scale, and a bound on the statistical distance. Secret: all random bits
+and samples; no party knows a sample.
 
 With q = exp(-1 / scale), P(z) = (1 - q) / (1 + q) q^|z| is the distribution of G - H for independent geometric G and H,
 P(g) = (1 - q) q^g: sum over h of (1 - q)^2 q^(|z| + 2 h). The bits of a geometric number are independent coins, for q^g
@@ -38,7 +38,7 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 0.1, 1e5
 
 @dataclass(frozen=True, slots=True)
 class LaplaceSampler:
-    """The coins of one ``scale``: bit i of a geometric number is one with probability ``thresholds[i]`` / 2^coin_bits.
+    """Coins of one ``scale``: bit i of a geometric number is one with probability ``thresholds[i]`` / 2^coin_bits.
 
     ``distance`` bounds the statistical distance of a sample from the discrete Laplace distribution.
     """
@@ -50,16 +50,16 @@ class LaplaceSampler:
 
     @property
     def bits(self) -> int:
-        """Of each geometric number."""
+        """Number of bits of each geometric number."""
         return len(self.thresholds)
 
     @property
     def largest(self) -> int:
-        """The largest |z| that can come out."""
+        """Largest possible |z|."""
         return (1 << self.bits) - 1
 
     def probabilities(self) -> list[Fraction]:
-        """The exact probability with which a geometric number 0, 1, ... is sampled; for few bits."""
+        """Returns the exact probability with which a geometric number 0, 1, ... is sampled; for few bits."""
         found = [Fraction(1)]
         for threshold in self.thresholds:
             one = Fraction(threshold, 1 << self.coin_bits)
@@ -69,7 +69,7 @@ class LaplaceSampler:
     @classmethod
     @cache
     def of(cls, scale: float, security_bits: int = SECURITY_BITS) -> "LaplaceSampler":
-        """The sampler for ``scale``, within distance 2^-security.
+        """Returns the sampler for ``scale``, within distance 2^-security_bits.
 
         Raises ValueError for a scale outside [0.1, 10^5], or security outside 16 .. 128 bits.
         """
@@ -92,13 +92,13 @@ class LaplaceSampler:
                 (p - Decimal(t) / (1 << coin_bits) for p, t in zip(exact, thresholds, strict=True)),
                 Decimal(0),
             )
-            # Twice, for G and H; digits that decimals lack are far below what the last term adds.
+            # Twice, for G and H; the digits missing in decimals are far below the last summand.
             distance = float(2 * rounded + 2 * (rate * (1 << bits)).exp()) + 2.0**-150
         return cls(scale, coin_bits, thresholds, distance)
 
 
 async def discrete_laplace(ctx: Context, count: int, sampler: LaplaceSampler) -> Share:
-    """Samples (count,) of the sampler's distribution, in Z_2^32, in blocks of 2^12.
+    """Draws samples (count,) of the sampler's distribution, in Z_2^32, in blocks of 2^12.
 
     Leaks: none.
     Rounds: levels(c) + 2; blocks overlap.
@@ -122,6 +122,7 @@ async def _block(ctx: Context, count: int, sampler: LaplaceSampler) -> Share:
     public = np.repeat(-np.array(planes, np.int64), words, axis=1).astype(np.uint64)
     coins = noise(ctx, BITS, public.shape)
     shown = await carry_out(ctx, coins.times(public), coins ^ public)
+    # z = G - H.
     weights = [sign * (1 << i) for sign in (1, -1) for i in range(bits)]
     return await weighted_bits(ctx, shown.reshape(2 * bits, words), count, R32, weights)
 
@@ -129,7 +130,7 @@ async def _block(ctx: Context, count: int, sampler: LaplaceSampler) -> Share:
 async def laplace_noise(
     ctx: Context, count: int, scale: float, max_rows: int, *, security_bits: int = SECURITY_BITS
 ) -> Share:
-    """Discrete Laplace noise that nobody knows, in whole counts: x + z is (1 / scale)-differentially private.
+    """Draws discrete Laplace noise that no party knows, in whole counts: x + z is (1 / scale)-differentially private.
 
     Shapes: returns (count,) in Z_2^32.
     Leaks: none. Rounds, Communication: ``discrete_laplace``.

@@ -1,18 +1,17 @@
 """Joins on shares: rows of several sources that have one key become rows of the columns of all of them.
 
-Provides ``join``, for sources linked by a key, and ``align``, for sources whose rows are in one order already. All
-rows go into one list, which is shuffled in secret (`shuffle`) and sorted by presence, key and number (`sort`); a run
-of equal keys then has the rows of a person, source after source. Values travel within a run to the rows of the *main*
-source; these go back to their own places, so that exactly they come out: a candidate for each row of the main source,
-present or not.
+``join`` is for sources linked by a key, ``align`` for sources whose rows are in one order already. All rows go into one
+list, which is shuffled in secret (`shuffle`) and sorted by presence, key and number (`sort`); a run of equal keys then
+has the rows of a person, source after source. Values travel within a run to the rows of the *main* source; these go
+back to their own places, so that exactly they come out: a candidate for each row of the main source, present or not.
 
-What is joined (README section 8). A source has a public number m of rows that a key may have there, 1 in all sources
+Rule of the join (README section 8). A source has a public number m of rows that a key may have there, 1 in all sources
 but one at most. A row counts if its key has no more rows than that in its source; of a key that has more, none does. A
 row of the main source is joined if it counts and every other source has a row of its key that counts. So of two tables
 of which one has some more rows of one key, the joined rows of the one are among those of the other, or one has none: at
 most m joined rows change, whatever owners send. Keys of absent rows match nothing.
 
-Secret: rows, which of them match and how many. Public: sizes, and the order of the shuffled rows.
+Secret: rows, their matches and the number of matches. Public: sizes, and the order of the shuffled rows.
 """
 
 from collections.abc import Sequence
@@ -35,7 +34,7 @@ from protocols.steps import LINK_ALIGN, LINK_JOIN, LINK_RETURN, LINK_SHUFFLE, LI
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SourceRows:
-    """The rows of one source, of all its owners: presence, the key's planes, the columns' as ``RowLayout`` has them.
+    """Rows of one source, of all its owners: presence, the key's planes, the columns' as ``RowLayout`` has them.
 
     ``rows_bsh`` has shape (1 + key_bits + columns' bits, words_for(rows)) with zeros beyond ``rows``; absent ones count
     among these. ``per_person`` is m of the module's description.
@@ -47,7 +46,7 @@ class SourceRows:
 
 
 def linking_of(sources: Sequence[SourceRows], key_bits: int) -> Linking:
-    """The public facts of a join. Raises ValueError for what cannot be joined."""
+    """Returns the public facts of a join. Raises ValueError for sources that cannot be joined."""
     for number, source in enumerate(sources):
         shape = source.rows_bsh.shape
         if (
@@ -68,11 +67,11 @@ def linking_of(sources: Sequence[SourceRows], key_bits: int) -> Linking:
 
 
 async def join(ctx: Context, sources: Sequence[SourceRows], *, key_bits: int) -> tuple[Share, int]:
-    """The inner join of 1 to 5 sources, and how many candidate rows it has; see the module's description.
+    """Joins 1 to 5 sources, an inner join; returns its candidate rows and their number. See the module's description.
 
     Shapes: returns (1 + all columns' bits, words_for(candidates)): presence, then the columns of the sources in the
         order given; candidates are the rows of ``Linking.main``, in their order.
-    Leaks: none; opened is the order of rows that nobody knows the order of.
+    Leaks: none; opened is the order of shuffled rows, and no party knows the shuffle.
     Rounds: those of ``link_costs``: two shuffles, the sort's levels, and some 10 + 2 log2(reach).
     Communication: that of ``link_costs``; see README section 8.
     Raises: ValueError for sources that cannot be joined; CheckFailed, with a verifier, where a party deviated;
@@ -100,7 +99,7 @@ async def join(ctx: Context, sources: Sequence[SourceRows], *, key_bits: int) ->
 
 
 async def align(ctx: Context, sources: Sequence[SourceRows]) -> tuple[Share, int]:
-    """Sources whose rows are in one order already, without keys: row i of all of them is one row, present if all are.
+    """Aligns sources whose rows are in one order, without keys: row i of all of them is one row, present if all are.
 
     Shapes: sources (1 + columns' bits, words) of as many rows; returns as ``join``.
     Leaks: none.
@@ -123,7 +122,7 @@ def _nothing(ctx: Context, bits: int) -> Share:
 
 
 def _listed(sources: Sequence[SourceRows], link: Linking) -> Share:
-    """All rows in one list (total, row_words), of the bits that ``Linking`` says. Local."""
+    """Returns all rows in one list (total, row_words), of the bits that ``Linking`` says. Local."""
     parts = []
     for place, source in enumerate(link.order):
         planes_bsh, rows = sources[source].rows_bsh, link.rows[source]
@@ -137,7 +136,7 @@ def _listed(sources: Sequence[SourceRows], link: Linking) -> Share:
         flags = concatenate(zeros(place), present, zeros(link.flags - place - 1))
         row = concatenate(zeros(link.number_bits), key, present, flags, columns)
         across = to_words(concatenate(row, zeros(link.row_bits - row.shape[0])), rows)
-        # The number is public here, and as a constant in component 0 nobody's any more once rows have been shuffled.
+        # The number is public here, a constant in component 0; once rows have been shuffled no party knows it any more.
         numbers = np.zeros((rows, link.row_words), np.uint64)
         numbers[:, 0] = np.arange(rows, dtype=np.uint64) | np.uint64(place << link.index_bits)
         parts.append(across ^ numbers)
@@ -145,9 +144,9 @@ def _listed(sources: Sequence[SourceRows], link: Linking) -> Share:
 
 
 async def _joined(ctx: Context, rows_bsh: Share, link: Linking) -> Share:
-    """Of sorted rows (row_bits, words), those that go back: (back_bits, words).
+    """Returns the rows that go back, (back_bits, words), of sorted rows (row_bits, words).
 
-    Only rows of the main source mean anything there: whether they are joined, and with which columns.
+    Only rows of the main source are meaningful: their presence in the join, and the columns of the others.
     """
     counting_bsh, run = await _counting(ctx, rows_bsh, link)
     main = counting_bsh[-1:]
@@ -168,6 +167,7 @@ async def _joined(ctx: Context, rows_bsh: Share, link: Linking) -> Share:
     jumps = list(link.jumps())
     for jump in jumps:
         far = concatenate(values, run) if jump != jumps[-1] else values
+        # v_i += E_i v_{i-t}, E_i the AND of e over t rows; E_i E_{i-t} is that over 2 t (README section 8, step 4).
         came = await multiply(ctx, shifted(far, jump), run)
         count = values.shape[0]
         values, run = values ^ came[:count], came[count:]
@@ -177,19 +177,21 @@ async def _joined(ctx: Context, rows_bsh: Share, link: Linking) -> Share:
 
 
 async def _counting(ctx: Context, rows_bsh: Share, link: Linking) -> tuple[Share, Share]:
-    """Which sorted rows count, a plane for each source in ``order``; and which have their predecessor's key.
+    """Returns the sorted rows that count, a plane for each source in ``order``; and those with their predecessor's key.
 
-    Returns (sources, words) and (1, words).
+    Shapes: (sources, words) and (1, words).
     """
     number, top = link.number_bits, link.sort_bits
     flags = rows_bsh[top : top + link.flags]
     before = shifted(rows_bsh[link.index_bits : top], 1)
     same = ~(rows_bsh[link.index_bits : top] ^ before)
-    # Of two rows with the same presence one is enough to know that both are there; beyond the rows nobody is.
+    # Of two rows with the same presence one is enough to know that both are present; beyond the last row none is.
     key = concatenate(rows_bsh[top - 1 : top], same[number - link.index_bits :])
+    # e_i: row i has its predecessor's key, and both are present.
     run = (await and_all(ctx, key)).reshape(1, -1)
     twice = run
     if link.source_bits:
+        # d_i: and its predecessor's source, whose bits lie lowest.
         twice = (await and_all(ctx, concatenate(run, same[: link.source_bits]))).reshape(1, -1)
     few = {most: await _few(ctx, twice, most) for most in link.limits}
     rules = (few[link.per_person[source]] for source in link.order)
@@ -197,22 +199,23 @@ async def _counting(ctx: Context, rows_bsh: Share, link: Linking) -> tuple[Share
 
 
 async def _few(ctx: Context, twice: Share, most: int) -> Share:
-    """Rows whose key has at most so many rows in their source; ``twice`` are those whose predecessor has both.
+    """Returns the rows whose key has at most ``most`` rows in their source.
 
-    A key has more exactly where ``most`` rows on end are ``twice``, and the last of them is one of its rows or of the
-    ``most`` rows after any. Shapes: (1, words). Rounds and communication: a plane for each of ``doublings``.
+    ``twice`` are the rows whose predecessor has both their key and source. A key has more rows exactly where ``most``
+    rows on end are ``twice``, and the last of them is one of its rows or of the ``most`` rows after any. Shapes: (1,
+    words). Rounds and communication: a plane for each of ``doublings``.
     """
     many = twice
     for step in doublings(most):
         many = await multiply(ctx, many, shifted(many, step))
-    # What is shifted in from beyond the rows are zeros, hence an OR.
+    # Zeros are shifted in from beyond the rows, hence an OR.
     for step in doublings(most + 1):
         many = ~(await multiply(ctx, ~many, ~shifted(many, -step)))
     return ~many
 
 
 def _in_order(brought: Share, main_columns: Share, link: Linking) -> Share:
-    """Presence and all columns in the order of the sources. Local."""
+    """Returns presence and all columns in the order of the sources. Local."""
     columns, start = dict[int, Share](), 1
     for source in link.others:
         columns[source] = brought[start : start + link.widths[source]]

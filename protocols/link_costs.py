@@ -1,8 +1,8 @@
-"""What joining costs, as formulas: rounds, and payload bytes sent by each role, as in `costs`. Public.
+"""Cost formulas of joins: rounds, and payload bytes sent by each role, as in `costs`.
 
-How many levels a sort has, and how many comparisons each, is decided by the order of the shuffled rows, which is
-opened and independent of the rows: formulas take it as it was. Within ``costs.with_verifier`` they are those of
-contexts with one.
+All values here are public. The number of a sort's levels, and of the comparisons in each, is decided by the order of
+the shuffled rows, which is opened and independent of the rows: formulas take it as an argument. Within
+``costs.with_verifier`` they are those of contexts with one.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def sort(bits: int, levels: Sequence[int]) -> Cost:
 
 
 def runs(link: Linking) -> Cost:
-    """What is between the sort and the way back."""
+    """Cost of the runs: all between the sort and the way back."""
     rows, others = link.total, len(link.others)
 
     def planes(count: int) -> Cost:

@@ -1,6 +1,6 @@
-"""What everybody knows of a join: how its rows lie in bits, whose rows come out, how far values have to travel.
+"""Public facts of a join: the layout of its rows in bits, the main source, the distance that values travel.
 
-Provides ``Linking``, which the join and its formulas go by. Public: everything. Source: README section 8.
+The join and its cost formulas go by ``Linking``. All values here are public. Source: README section 8.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ MAX_SOURCES = 5
 class Linking:
     """Sources of so many ``rows``, of columns of so many ``widths`` bits together, linked by keys of ``key_bits``.
 
-    ``per_person`` are how many rows a key may have in each source; one that has more counts nowhere. Raises ValueError
-    for what cannot be joined.
+    ``per_person`` is the number of rows that a key may have in each source; a key that has more counts nowhere. Raises
+    ValueError for sources that cannot be joined.
     """
 
     rows: tuple[int, ...]
@@ -43,29 +43,29 @@ class Linking:
 
     @property
     def main(self) -> int:
-        """The source whose rows the joined ones are: that of several rows of a key, or the one of fewest rows."""
+        """Source of the joined rows: that of several rows of a key, or the one of fewest rows."""
         several = [s for s, most in enumerate(self.per_person) if most > 1]
         return several[0] if several else self.rows.index(min(self.rows))
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The sources as their rows stand in the list, and in a run of equal keys: the main one last."""
+        """Sources in the order of their rows in the list, and in a run of equal keys: the main one last."""
         others = tuple(s for s in range(len(self.rows)) if s != self.main)
         return (*others, self.main)
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The sources whose columns come to the main one's rows."""
+        """Sources whose columns come to the main one's rows."""
         return self.order[:-1]
 
     @property
     def total(self) -> int:
-        """How many rows there are of all sources, absent ones included."""
+        """Number of rows of all sources, absent ones included."""
         return sum(self.rows)
 
     @property
     def candidates(self) -> int:
-        """How many joined rows there are, absent ones included."""
+        """Number of joined rows, absent ones included."""
         return self.rows[self.main]
 
     # A row of the list, from its lowest bit: number, key, presence; a flag for each source; columns.
@@ -87,12 +87,12 @@ class Linking:
 
     @property
     def sort_bits(self) -> int:
-        """Bits that rows are sorted by."""
+        """Bits of the sort key."""
         return self.number_bits + self.key_bits + 1
 
     @property
     def flags(self) -> int:
-        """Flags of a row: whether it is present and of this source, in ``order``."""
+        """Flags of a row, one for each source in ``order``: 1 if the row is present and of that source."""
         return len(self.rows)
 
     @property
@@ -119,11 +119,11 @@ class Linking:
 
     @property
     def limits(self) -> tuple[int, ...]:
-        """The different numbers of rows that a key may have in a source."""
+        """Distinct numbers of rows that a key may have in a source."""
         return tuple(sorted(set(self.per_person)))
 
     def jumps(self) -> Iterator[int]:
-        """1, 2, 4, ...: how far values travel in each step, from their row to any of the main source in a run.
+        """Yields 1, 2, 4, ...: the distances of steps in which values travel to any row of the main source in a run.
 
         A run that counts has a row of each source but the main one, and up to ``per_person`` of that.
         """
@@ -132,7 +132,7 @@ class Linking:
 
 
 def doublings(size: int) -> Iterator[int]:
-    """How far apart windows of rows are that are put together, two at a time, to one of ``size`` rows."""
+    """Yields the distances of windows of rows that are combined, two at a time, into one of ``size`` rows."""
     have = 1
     while have < size:
         step = min(have, size - have)

@@ -1,10 +1,10 @@
 """Public tables at a secret index: the one-hot of shared bits, and table words as XORs of its planes.
 
-Secret: the index, and what is read. Public: the table. Reading is linear in the one-hot and therefore free; the one-hot
-costs about one AND an entry. Of a large table only the one-hots of both parts of the index are made: what one of them
-reads, a word for each entry of the other, is chosen from by an inner product. Source: Keller et al. (ACISP 2017,
-"Faster secure multi-party computation of AES and DES using lookup tables") for the tables; the products that rows and
-columns save are own.
+Secret: the index, and the words read. Public: the table. Reading is linear in the one-hot and therefore free; the
+one-hot costs about one AND an entry. Of a large table only the one-hots of both parts of the index are made: the one
+reads a word for each entry of the other, and an inner product chooses among these words. Source: Keller et al. (ACISP
+2017, "Faster secure multi-party computation of AES and DES using lookup tables") for the tables; the products that rows
+and columns save are own.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from protocols.context import Context
 from protocols.ring import BITS
 from protocols.shares import Share, concatenate, product
 
-# Entries whose sums are made beforehand, where planes have few words: at most so many.
+# Largest number of entries whose sums are made beforehand, where planes have few words.
 _TOGETHER = 8
 _FEW_WORDS = 64
 
@@ -27,7 +27,7 @@ _FEW_WORDS = 64
 class PublicTable:
     """Words of ``bits`` bits by entry and column: ``positions[bit][column]`` lists the entries with that bit set.
 
-    Which of eight neighbouring entries those are is a number below 256, ``sums[eight, bit * columns + column]``.
+    ``sums[eight, bit * columns + column]`` is a number below 256: the set of those entries among eight neighbours.
     """
 
     bits: int
@@ -37,7 +37,7 @@ class PublicTable:
 
     @classmethod
     def of(cls, words: Sequence[Sequence[int]], bits: int) -> "PublicTable":
-        """The table with ``words[entry][column]``. Raises ValueError for a word outside [0, 2^bits)."""
+        """Returns the table with ``words[entry][column]``. Raises ValueError for a word outside [0, 2^bits)."""
         columns = len(words[0])
         if any(
             len(row) != columns or not all(0 <= word < 1 << bits for word in row) for row in words
@@ -56,7 +56,7 @@ class PublicTable:
         return cls(bits, columns, positions, sums)
 
     def read(self, one_hot: Share) -> Share:
-        """The words at the index whose one-hot (entries, words) is given: (bits, columns, words). Local."""
+        """Reads the words at the index whose one-hot (entries, words) is given: (bits, columns, words). Local."""
         return Share(BITS, one_hot.pid, self._planes(one_hot.own), self._planes(one_hot.next))
 
     def _planes(self, component: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -64,8 +64,8 @@ class PublicTable:
         return self._by_eights(component) if few else self._by_columns(component)
 
     def _by_eights(self, component: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        # The 256 sums of each eight entries are made once, for all bits of all columns: what is below an entry,
-        # without and with it. Source: the method of four Russians (Arlazarov, Dinic, Kronrod, Faradzhev 1970).
+        # The 256 sums of each eight entries are made once, for all bits of all columns: the sums of the entries below
+        # one, without and with it. Source: the method of four Russians (Arlazarov, Dinic, Kronrod, Faradzhev 1970).
         (eights, wanted), words = self.sums.shape, component.shape[-1]
         sums = np.zeros((eights, 1 << _TOGETHER, words), np.uint64)
         for entry in range(_TOGETHER):
@@ -86,10 +86,10 @@ class PublicTable:
 
 
 async def look_up(ctx: Context, table: PublicTable, index_bsh: Share) -> Share:
-    """The words (bits, words) of a table at an index of b >= 2 bits (b, words).
+    """Returns the words (bits, words) of a table at an index of b >= 2 bits (b, words).
 
-    Entry l of the table and its column h are what is found at index l + 2^s h: the index has s = 2^(levels(b) - 1) bits
-    for the entry, and the others for the column.
+    Entry l of the table and its column h are found at index l + 2^s h: the index has s = 2^(levels(b) - 1) bits for the
+    entry, and the others for the column.
 
     Leaks: none.
     Rounds: levels(b).
@@ -107,7 +107,7 @@ async def look_up(ctx: Context, table: PublicTable, index_bsh: Share) -> Share:
 
 
 async def one_hot(ctx: Context, index_bsh: Share) -> Share:
-    """The one-hot (2^b, words) of an index of b bits (b, words).
+    """Returns the one-hot (2^b, words) of an index of b bits (b, words).
 
     Leaks: none.
     Rounds: levels(b).
@@ -120,7 +120,7 @@ async def one_hot(ctx: Context, index_bsh: Share) -> Share:
 
 
 async def _one_hots(ctx: Context, index_bsh: Share, most: int) -> list[Share]:
-    """One-hots of parts of the index, the lowest bits' first, as soon as there are at most ``most``."""
+    """Returns one-hots of parts of the index, the lowest bits' first, as soon as there are at most ``most``."""
     parts = [
         concatenate(~index_bsh[i : i + 1], index_bsh[i : i + 1]) for i in range(index_bsh.shape[0])
     ]
@@ -145,7 +145,7 @@ async def _one_hots(ctx: Context, index_bsh: Share, most: int) -> list[Share]:
 
 
 def _outer_factors(low: Share, high: Share) -> tuple[Share, Share]:
-    """Factors of all products of an entry above 0 of ``high`` with one of ``low``, ``low`` running faster."""
+    """Returns the factors of all products of entries above 0 of ``high`` and ``low``, ``low`` running faster."""
     # Product i of the list is low[1 + i % inner] * high[1 + i // inner].
     inner, outer = low.shape[0] - 1, high.shape[0] - 1
     return low[np.tile(np.arange(1, inner + 1), outer)], high[
@@ -154,7 +154,7 @@ def _outer_factors(low: Share, high: Share) -> tuple[Share, Share]:
 
 
 def _complete(low: Share, high: Share, products: Share) -> Share:
-    """All 2^(s+t) entries from those above 0 in both halves: the entries of a row add up to that of ``high``."""
+    """Returns all 2^(s+t) entries from those above 0 in both halves: the entries of a row add up to ``high``'s."""
     inner, outer, words = low.shape[0] - 1, high.shape[0] - 1, low.shape[-1]
     # A one-hot's entries add up to one: sum over j of low[j] high[i] is high[i], so low[0] high[i] is high[i] plus the
     # products of its row; likewise high[0] low[j] is low[j] plus its column. Entry i 2^s + j stands in row i, column j.

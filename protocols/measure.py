@@ -1,9 +1,8 @@
-"""The noisy measurement of a marginal: noise that no server knows all of is added on shares; the sum alone is opened.
+"""Noisy measurement of a marginal: adds noise that no single server knows on shares, and opens the sum alone.
 
-Provides ``measure`` and the kinds of noise that ``noise_of`` knows: exact discrete Gaussian, Box-Muller (Gaussian in
-finite precision) and distributed (each party adds its own). Noise may be made before the counts that it is for are
-there. Secret: counts and noise. Public: the noisy counts.
-Source: Pereira et al. (arXiv 2210.07332), Protocol 3; Canonne, Kamath, Steinke (NeurIPS 2020).
+Kinds of noise: exact discrete Gaussian, Box-Muller (Gaussian in finite precision) and distributed (each party adds its
+own). Noise may be made before its counts are there. Secret: counts and noise. Public: the noisy counts. Source: Pereira
+et al. (arXiv 2210.07332), Protocol 3; Canonne, Kamath, Steinke (NeurIPS 2020).
 """
 
 import math
@@ -30,7 +29,7 @@ DISCRETE, BOX_MULLER, DISTRIBUTED = "discrete-gaussian", "box-muller", "distribu
 NOISES = (DISCRETE, BOX_MULLER, DISTRIBUTED)
 
 _SIGMA_BITS = 12
-# A pair's u is below 2^-41, where the run of random bits ends, with this probability; R comes out too small then.
+# Probability that a pair's u is below 2^-41, where the run of random bits ends; R comes out too small then.
 _BOX_MULLER_TAIL = 2.0**-41
 
 
@@ -38,8 +37,8 @@ _BOX_MULLER_TAIL = 2.0**-41
 class Noise:
     """A kind of noise: ``samples(ctx, count, sigma, max_rows)`` makes it on shares.
 
-    It is (count,) in Z_2^32 and in units of 2^-fraction_bits counts, for tables of at most ``max_rows`` rows.
-    ``cost(count, sigma)`` is what it costs.
+    Samples are (count,) in Z_2^32 and in units of 2^-fraction_bits counts, for tables of at most ``max_rows`` rows.
+    ``cost(count, sigma)`` is their cost.
     """
 
     samples: Callable[[Context, int, float, int], Awaitable[Share]]
@@ -57,11 +56,11 @@ async def measure(
     prepared: Share | None = None,
     source: NoiseSource | None = None,
 ) -> NDArray[np.float64]:
-    """Open x + z for a marginal x and noise z of deviation ``sigma``, in counts.
+    """Opens x + z for a marginal x and noise z of deviation ``sigma``, in counts.
 
     Shapes: x (n,) in Z_2^32; returns (n,) multiples of 2^-fraction_bits. ``prepared`` is noise (n,) that
-        ``noise.samples`` made for the same sigma and ``max_rows``; it is used once. Else it is drawn from ``source``:
-        of the same source it comes out the same; without one it is fresh.
+        ``noise.samples`` made for the same sigma and ``max_rows``; it is used once. Else the noise is drawn from
+        ``source``, the same for the same source; without a source it is fresh.
     Leaks: the noisy counts.
     Rounds: those of ``noise.samples`` unless it is prepared, 1 to open.
     Communication: ``noise.samples`` of n; 4 bytes a cell to open.
@@ -81,7 +80,7 @@ async def measure(
 async def discrete_noise(
     ctx: Context, count: int, sigma: float, max_rows: int, *, security_bits: int = SECURITY_BITS
 ) -> Share:
-    """Discrete Gaussian noise of deviation parameter sigma that nobody knows, in whole counts.
+    """Draws discrete Gaussian noise of deviation parameter sigma that no party knows, in whole counts.
 
     Shapes: returns (count,) in Z_2^32. Sigma is rounded up by at most 10^-12 of it.
     Leaks: none.
@@ -99,15 +98,15 @@ async def discrete_noise(
 async def distributed_noise(
     ctx: Context, count: int, sigma: float, max_rows: int, *, security_bits: int = SECURITY_BITS
 ) -> Share:
-    """z0 + z1 + z2, z_i discrete Gaussian of variance sigma^2/2 that party i draws and knows.
+    """Draws z0 + z1 + z2, z_i discrete Gaussian of variance sigma^2/2 that party i draws and knows.
 
-    What one party does not know still has variance sigma^2; the sum has 1.5 sigma^2.
+    The part that one party does not know still has variance sigma^2; the sum has 1.5 sigma^2.
 
-    Shapes, Leaks: as ``discrete_noise``. Raises: as it, and ValueError where there is a verifier.
+    Shapes, Leaks: as ``discrete_noise``. Raises: as ``discrete_noise``, and ValueError where there is a verifier.
     Rounds: 1.
     Communication: 4 bytes a cell.
-    Source: README section 5. Sums of two discrete Gaussians are close to one only for sigma above about 2
-        (Kairouz et al. 2021); the accountant charges what the sum of two is worth.
+    Source: README section 5. Sums of two discrete Gaussians are close to one only for sigma above about 2 (Kairouz et
+        al. 2021); the accountant charges for the sum of two.
     """
     if ctx.verifier is not None:
         raise ValueError("noise that each server adds by itself cannot be checked; choose another")
@@ -125,7 +124,7 @@ async def _deal(ctx: Context, dealer: int, count: int, sampler: Sampler) -> Shar
 
 
 async def box_muller_noise(ctx: Context, count: int, sigma: float, max_rows: int) -> Share:
-    """Gaussian noise in finite precision that nobody knows, in units of 2^-6 counts.
+    """Draws Gaussian noise in finite precision that no party knows, in units of 2^-6 counts.
 
     Shapes: returns (count,) in Z_2^32. Sigma is rounded up to a multiple of 2^-12.
     Leaks: none.
@@ -144,7 +143,7 @@ async def box_muller_noise(ctx: Context, count: int, sigma: float, max_rows: int
 
 
 def noise_of(kind: str, security_bits: int = SECURITY_BITS) -> Noise:
-    """The noise of this kind; exact noise within 2^-security_bits. Raises ValueError for another kind."""
+    """Returns the noise of this kind; exact noise within 2^-security_bits. Raises ValueError for another kind."""
     if kind == BOX_MULLER:
         return Noise(
             box_muller_noise, FRACTION_BITS, lambda count, sigma: costs.box_muller_noise(count)
@@ -165,12 +164,12 @@ def noise_of(kind: str, security_bits: int = SECURITY_BITS) -> Noise:
 
 
 def release_distance(noise: str, security_bits: int = SECURITY_BITS, *, rows: int = 1) -> float:
-    """A bound on what one noisy marginal adds to delta because its noise is not exactly of the kind that is charged.
+    """Returns a bound on the delta of one noisy marginal, since its noise is not exactly of the kind charged for.
 
     A row changes one of the marginal's cells, a unit of so many ``rows`` no more cells than rows. The noise on the
     others is the same on both of two neighbouring tables, exact or not, so that one sample a row counts. Exact noise:
     the sampler's statistical distance, of two samplers where two parties' noise counts. Box-Muller: the mass of the
-    radii that cannot be reached of the pair that a cell's sample is of, the other cell's included; its finite precision
+    unreachable radii of the pair that a cell's sample belongs to, the other cell's included; its finite precision
     (below 2^-18 of sigma) comes on top and is not expressed in delta.
     """
     if noise == BOX_MULLER:
@@ -181,7 +180,7 @@ def release_distance(noise: str, security_bits: int = SECURITY_BITS, *, rows: in
 def check_measure(
     noise: str, sigma: float, max_rows: int, *, security_bits: int = SECURITY_BITS
 ) -> None:
-    """Raises ValueError where the measurement would: to know it before a charge is made."""
+    """Raises ValueError where the measurement would, so that the error comes before a charge is made."""
     if noise == BOX_MULLER:
         _check_box_muller(sigma, max_rows)
     else:

@@ -1,9 +1,8 @@
-"""The allocator of a party's process: memory that NumPy frees stays with the process.
+"""Allocator settings of a party's process: memory that NumPy frees stays with the process.
 
-Provides ``keep_freed_memory`` and ``share_freed_memory``. The engine allocates and frees arrays of the same few sizes
-all the time; glibc by default gives the top of its heap back to the kernel each time and asks for it again, page by
-page. Nothing here is secret. Limits: only glibc has these switches; elsewhere the calls do nothing, and say so by
-returning False.
+The engine allocates and frees arrays of the same few sizes all the time; glibc by default gives the top of its heap
+back to the kernel each time and asks for it again, page by page. Nothing here is secret. Limits: only glibc has these
+switches; elsewhere the functions do nothing and return False.
 """
 
 import ctypes
@@ -21,7 +20,7 @@ _MAPPED_BYTES = 1 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to 256 MB of freed memory in this process, and map only arrays above 32 MB; True where that worked."""
+    """Keeps up to 256 MB of freed memory in this process, and maps only arrays above 32 MB; returns True on success."""
     return _switched(
         (_TRIM_THRESHOLD, _KEEP_BYTES),
         (_TOP_PAD, _GROW_BYTES),
@@ -30,11 +29,12 @@ def keep_freed_memory() -> bool:
 
 
 def share_freed_memory() -> bool:
-    """What one thread frees is any other's, before there are any: each has an arena of its own else, as large as the
-    largest work that it was ever given. Blocks above 1 MB are mapped, and given back when they are freed: glibc by
-    default no longer does so with those of a size that was once freed, and they leave holes in its heap.
+    """Makes all threads allocate from one arena, and maps blocks above 1 MB; returns True on success.
 
-    For a process whose threads wait more than they work; True where that worked.
+    Call it before there are threads: otherwise each thread has an arena of its own, as large as the largest work that
+    it was ever given. Mapped blocks are given back when they are freed: glibc by default no longer does so with those
+    of a size that was once freed, and they leave holes in its heap. For a process whose threads wait more than they
+    work.
     """
     return _switched(
         (_ARENA_MAX, 1),

@@ -1,10 +1,10 @@
-"""Prime fields of 2^e - 1 elements less one: vectors of elements in words.
+"""Prime fields of 2^e - 1 elements: vectors of elements in words.
 
-Provides ``Field`` and the three of them that proofs use (``inner_proof``). A vector is (n, words) in ``uint64``, the
-lowest word first, so that 64-bit words are vectors as they are; its elements stand for their residues and need not be
-reduced. What is done to vectors is compiled (``kernels``). A few elements, such as a matrix of inner products, are
-Python integers in object arrays. Nothing here is secret or public by itself.
-Source: folding high bits back by 2^e = 1 is the usual reduction (Knuth, TAOCP 2, section 4.3.2).
+A vector is (n, words) in ``uint64``, the lowest word first, so that 64-bit words are vectors as they are; its elements
+stand for their residues and need not be reduced. Operations on vectors are compiled (``kernels``). A few elements, such
+as a matrix of inner products, are Python integers in object arrays. Proofs use three fields (``inner_proof``). Nothing
+here is secret or public by itself. Source: folding high bits back by 2^e = 1 is the usual reduction (Knuth, TAOCP 2,
+section 4.3.2).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _LOW_WORD = (1 << _WORD_BITS) - 1
 
 
 def words_of(values: Sequence[int] | Integers, words: int) -> Vector:
-    """Non-negative integers of at most 64 ``words`` bits as a vector (n, words)."""
+    """Returns non-negative integers of at most 64 ``words`` bits as a vector (n, words)."""
     rest = np.asarray(values, object).reshape(-1)
     found = np.empty((rest.size, words), np.uint64)
     for word in range(words - 1):
@@ -33,7 +33,7 @@ def words_of(values: Sequence[int] | Integers, words: int) -> Vector:
 
 
 def ints_of(words: Vector) -> Integers:
-    """The inverse of ``words_of``: (n, words) to (n,)."""
+    """Returns the integers (n,) of a vector (n, words): the inverse of ``words_of``."""
     found: Integers = words[:, -1].astype(object)
     for word in range(words.shape[1] - 2, -1, -1):
         found = (found << _WORD_BITS) + words[:, word].astype(object)
@@ -57,27 +57,27 @@ class Field:
         return -(-self.exponent // _WORD_BITS)
 
     def from_ints(self, values: Sequence[int] | Integers) -> Vector:
-        """Non-negative integers of at most as many bits as the words have, as a vector."""
+        """Returns non-negative integers of at most as many bits as the words have, as a vector."""
         return words_of(values, self.words)
 
     def to_ints(self, vector: Vector) -> Integers:
-        """A vector's elements as integers from 0 to p - 1 (n,)."""
+        """Returns a vector's elements as integers from 0 to p - 1 (n,)."""
         found: Integers = ints_of(vector) % self.modulus
         return found
 
     def to_wire(self, values: Integers) -> NDArray[np.uint8]:
-        """Integers from 0 to p - 1 in whole 64-bit words, little-endian."""
+        """Returns integers from 0 to p - 1 in whole 64-bit words, little-endian."""
         return self.from_ints(values).reshape(-1).view(np.uint8)
 
     def from_wire(self, raw: NDArray[np.uint8]) -> Integers:
-        """The inverse of ``to_wire``; what is p or more is reduced."""
+        """Returns the integers of their bytes: the inverse of ``to_wire``; numbers from p on are reduced."""
         return self.to_ints(np.frombuffer(raw.tobytes(), np.uint64).reshape(-1, self.words))
 
     def uniform(self, read: Callable[[int], Vector], count: int) -> Integers:
-        """Uniform elements (count,) of a stream of uniform words, of which ``read(n)`` gives the next (n, words).
+        """Draws uniform elements (count,) of a stream of uniform words, of which ``read(n)`` gives the next (n, words).
 
-        Of the 2^exponent numbers that come, the prime itself is left out, and what comes next takes its place: those
-        who read the same stream get the same elements, and go on at the same place.
+        Of the 2^exponent numbers the prime itself is rejected, and the next number takes its place: two parties that
+        read the same stream get the same elements, and go on at the same place.
         """
         found = self._below_prime(read(count))
         while lacking := count - len(found):
@@ -85,7 +85,7 @@ class Field:
         return ints_of(found)
 
     def _below_prime(self, words: Vector) -> Vector:
-        """As many bits of each (n, words) as the prime has, but where they are the prime's."""
+        """Returns as many bits of each (n, words) as the prime has, without those that are the prime."""
         top = np.uint64((1 << (self.exponent - _WORD_BITS * (self.words - 1))) - 1)
         cut = words.copy()
         cut[:, -1] &= top
@@ -97,7 +97,7 @@ class Field:
         return found
 
     def gram(self, left: Vector, right: Vector, blocks: int) -> Integers:
-        """All inner products of a block of ``left`` with one of ``right``: (g blocks, blocks), not reduced.
+        """Returns all inner products of a block of ``left`` with one of ``right``: (g blocks, blocks), not reduced.
 
         Shapes: (g n, words) and (n, words'), n a multiple of ``blocks``: g vectors on the left, one after the other.
         """
@@ -107,7 +107,7 @@ class Field:
         return ints_of(words.reshape(-1, words.shape[2])).reshape(-1, blocks)
 
     def fold(self, factors: Integers, vector: Vector) -> Vector:
-        """The sum of a vector's blocks, each times its factor.
+        """Sums a vector's blocks, each times its factor.
 
         Shapes: factors (blocks,), integers from 0 to p - 1; vector (n, words'); returns (n / blocks, words).
         """

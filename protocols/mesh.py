@@ -1,17 +1,17 @@
-"""Building the mesh: each party dials both peers and is dialled by both, over mutual TLS 1.3.
+"""Mesh of the three parties: each party dials both peers and is dialled by both, over mutual TLS 1.3.
 
 A connection carries one direction only (see ``exchanger``): the dialler sends. Identity is the certificate's common
-name together with its public key, which is pinned: both sides check it, so that whoever can issue certificates cannot
-pass for a party. A party that shares its port with other meshes takes its connections from an ``Inlet``; the dialler
-says by ``server_name`` (SNI) which mesh it means. Strangers, garbage and wrong certificates cost nothing but their own
-connection; a peer that restarts while the mesh waits for another one takes its old place. Its version is the first
-thing that a dialler says, in a form that stays: peers of different versions refuse one another at once. When all four
-connections are there, each end shows what its greeting had committed to, sealed to the peer's pinned post-quantum key
-(`pairing`). Everything runs on the event loop, so that a cancelled attempt leaves no task, thread or socket behind.
-Public: all that is said here. TLS carries identity and integrity, and no secret rests on its key agreement alone; its
-groups are those that the library offers, X25519MLKEM768 first where OpenSSL has it (from 3.5).
+name together with its public key, which is pinned: both sides check it, so that an issuer of certificates cannot pass
+for a party. A party that shares its port with other meshes takes its connections from an ``Inlet``; the dialler names
+the mesh by ``server_name`` (SNI). Unknown peers, garbage and wrong certificates cost nothing but their own connection;
+a peer that restarts while the mesh waits for another one takes its old place. A dialler sends its version first, in a
+form that stays: peers of different versions refuse one another at once. When all four connections are there, each end
+shows the share that its greeting had committed to, sealed to the peer's pinned post-quantum key (`pairing`). Everything
+runs on the event loop, so that a cancelled attempt leaves no task, thread or socket behind. All messages here are
+public. TLS carries identity and integrity, and no secret rests on its key agreement alone; its groups are those that
+the library offers, X25519MLKEM768 first where OpenSSL has it (from 3.5).
 
-Known limit: whoever floods the port with new connections can keep the peers out until the connect deadline.
+Known limit: a flood of new connections to the port can keep the peers out until the connect deadline.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ Connections = dict[int, ssl.SSLSocket]
 _HANDSHAKE_S = 10.0
 _RETRY_S = 0.1
 _BACKLOG = 16
-# Half-made connections that are kept at once; one more ends the oldest.
+# Largest number of half-made connections; one more ends the oldest.
 _MAX_WELCOMES = 64
 _ACCEPTED = b"\1"
 _OTHER_SESSION = b"\0"
 _STRANGER = b"\2"
 _OTHER_VERSION = b"\3"
-"""Followed by the version of who answers, as a dialler says its own."""
+"""Answer to another version; the answerer's version follows, in the form of a dialler's."""
 _GREETING = b"syncret-mesh-3\n"
 VERSION_BYTES = 64
-# Those of before said no version; their greetings are longer than what is read of one at first.
+# Greetings of older programs have no version, and are longer than the first read of a greeting.
 _OLDER = b"syncret-mesh-"
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def key_hash(certificate: x509.Certificate) -> str:
-    """Hex SHA-256 of a certificate's public key (SubjectPublicKeyInfo, DER): what a pin is."""
+    """Returns the pin of a certificate: hex SHA-256 of its public key (SubjectPublicKeyInfo, DER)."""
     key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(key).hexdigest()
 
@@ -78,7 +78,7 @@ class TlsFiles:
             )
 
     def other_than(self, peer: int, connection: ssl.SSLSocket) -> str | None:
-        """Why whoever is at the other end is not ``peer``; None where it is."""
+        """Returns the reason why the other end of the connection is not ``peer``; None where it is."""
         name, pin = common_name(connection), _pin(connection)
         if name != self.names[peer]:
             return f"its certificate is for {name!r}, not for {self.names[peer]!r}"
@@ -90,7 +90,7 @@ class TlsFiles:
         return None
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """A TLS 1.3 context that demands the peer's certificate; names are checked after the handshake."""
+        """Returns a TLS 1.3 context that demands the peer's certificate; names are checked after the handshake."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
@@ -114,7 +114,7 @@ class TlsFiles:
 
 
 class _RefusedError(ConnectionError):
-    """The other side is there and is not who it should be."""
+    """The other side is there and is not the expected peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class _Problem:
 
 
 class Greeter(Protocol):
-    """The first bytes of a connection, in both roles; ``PartyRuntime`` is one.
+    """Interface for the first bytes of a connection, in both roles; ``PartyRuntime`` is one.
 
     ``version`` is that of the messages and of the program, which all three have to have in common.
     """
@@ -133,39 +133,39 @@ class Greeter(Protocol):
     version: str
 
     def hello(self, peer: int) -> bytes:
-        """What the dialler sends to ``peer``."""
+        """Returns the dialler's first bytes to ``peer``."""
 
     def hello_size(self, peer: int) -> int:
-        """Length of what ``peer`` sends."""
+        """Returns the length of the hello of ``peer``."""
 
     def accept_hello(self, peer: int, hello: bytes) -> None:
-        """Check what ``peer`` sent; raises ProtocolViolation."""
+        """Checks the hello of ``peer``; raises ProtocolViolation."""
 
     def reveal(self, peer: int) -> bytes:
-        """What the dialler sends to ``peer`` when the mesh is there."""
+        """Returns the dialler's bytes to ``peer`` once the mesh is there."""
 
     def reveal_size(self, peer: int) -> int:
-        """Length of what ``peer`` sends then."""
+        """Returns the length of the reveal of ``peer``."""
 
     def accept_reveal(self, peer: int, data: bytes) -> None:
-        """Check what ``peer`` sent then; raises ProtocolViolation."""
+        """Checks the reveal of ``peer``; raises ProtocolViolation."""
 
 
 class Inlet(Protocol):
-    """Where connections to this party come in."""
+    """Interface of a source of incoming connections."""
 
     async def accept(self) -> socket.socket:
-        """The next connection, non-blocking, with nothing read from it."""
+        """Returns the next connection, non-blocking, with nothing read from it."""
 
     def close(self) -> None:
-        """Take no more, and drop those that nobody has accepted."""
+        """Stops taking connections, and drops those that were not accepted."""
 
 
 class _Port:
-    """An ``Inlet`` of this party's own: a port that it listens on."""
+    """``Inlet`` of this party's own: a port that it listens on."""
 
     def __init__(self, pid: int, address: tuple[str, int]) -> None:
-        """Raises ConfigurationError where this host cannot listen there."""
+        """Opens the port. Raises ConfigurationError where this host cannot listen there."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
             self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)
@@ -177,7 +177,7 @@ class _Port:
         self._socket.setblocking(False)
 
     async def accept(self) -> socket.socket:
-        """See ``Inlet``."""
+        """Accepts a connection; see ``Inlet``."""
         while True:
             await _ready(self._socket)
             try:
@@ -189,15 +189,15 @@ class _Port:
             return raw
 
     def close(self) -> None:
-        """See ``Inlet``."""
+        """Closes the port; see ``Inlet``."""
         self._socket.close()
 
 
 class Mesh:
     """One party's part in building the mesh; good for one ``connect``.
 
-    ``inlet`` opens what takes the place of the own address; ``server_name`` is said to whoever is dialled;
-    ``on_stranger`` is told why somebody was not let in who is no party.
+    ``inlet`` opens a replacement for the own address; ``server_name`` is sent to each dialled peer; ``on_stranger``
+    gets the reason why a connection of no party was refused.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Mesh:
         self._peers = [peer for peer in range(3) if peer != greeter.pid]
         self._outgoing: Connections = {}
         self._incoming: Connections = {}
-        # What went wrong last, by peer, while dialling it and while being dialled by it.
+        # Last problem by peer, while dialling it and while being dialled by it.
         self._dialling: dict[int, _Problem] = {}
         self._welcoming: dict[int, _Problem] = {}
         self._welcomes: dict[asyncio.Task[None], None] = {}
@@ -229,11 +229,11 @@ class Mesh:
         self._violation: ProtocolViolation | None = None
 
     async def connect(self) -> tuple[Connections, Connections]:
-        """Outgoing and incoming connections by peer, in blocking mode; the caller closes them.
+        """Returns outgoing and incoming connections by peer, in blocking mode; the caller closes them.
 
         Raises ConfigurationError for unusable certificates or names or an address in use, ProtocolViolation for an
-        authenticated peer of another session, ConnectTimeout with what went wrong with each missing peer,
-        PeerClosed for one that has greeted and gone.
+        authenticated peer of another session, ConnectTimeout with the last problem of each missing peer, PeerClosed for
+        one that has greeted and gone.
         """
         client, server = self._tls.context(server=False), self._tls.context(server=True)
         inlet = self._open()
@@ -255,7 +255,7 @@ class Mesh:
         return self._outgoing, self._incoming
 
     async def _wait(self, jobs: Sequence["asyncio.Future[Any]"]) -> None:
-        """Until the mesh is settled; afterwards no task is left."""
+        """Waits until the mesh is settled; afterwards no task is left."""
         try:
             finished, _ = await asyncio.wait(
                 jobs, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED
@@ -273,7 +273,7 @@ class Mesh:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _reveal_all(self) -> None:
-        """Tell every peer, and hear from it, what stands behind the greetings: all of those are in by now."""
+        """Exchanges with every peer the shares behind the greetings, all of which are there by now."""
         try:
             # A peer may still be waiting for the third party, as long as this one has waited.
             async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as group:
@@ -312,7 +312,7 @@ class Mesh:
         )
 
     def missing(self) -> dict[int, str]:
-        """The peers that are not connected in both directions, and what went wrong last with each."""
+        """Returns the peers that are not connected in both directions, and the last problem with each."""
         there = self._outgoing.keys() & self._incoming.keys()
         return {peer: self._problem(peer) for peer in self._peers if peer not in there}
 
@@ -322,7 +322,7 @@ class Mesh:
         return self._welcoming.get(peer, _Problem("it has not connected to this party")).text
 
     def _add(self, table: Connections, peer: int, connection: ssl.SSLSocket) -> None:
-        """Enter a connection in the place of an older one; the mesh is settled when all four are there and alive."""
+        """Enters a connection in the place of an older one; the mesh is settled when all four are there and alive."""
         self._drop(table, peer)
         table[peer] = connection
         (self._dialling if table is self._outgoing else self._welcoming).pop(peer, None)
@@ -340,7 +340,7 @@ class Mesh:
     # Dialling.
 
     async def _dial(self, peer: int, context: ssl.SSLContext) -> NoReturn:
-        """Keep a connection to ``peer``: dial until it is there, and again when the peer has gone away."""
+        """Keeps a connection to ``peer``: dials until it is there, and again when the peer has gone away."""
         while True:
             if peer in self._outgoing and _ended(self._outgoing[peer]):
                 self._drop(self._outgoing, peer)
@@ -407,7 +407,7 @@ class Mesh:
         raw.close()  # Only open where the task was cancelled before it began.
 
     async def _welcome(self, raw: socket.socket, context: ssl.SSLContext) -> None:
-        """Find out who dialled. Only a peer of another session ends the whole attempt."""
+        """Identifies the dialler. Only a peer of another session or version ends the whole attempt."""
         peer: int | None = None
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
@@ -439,7 +439,7 @@ class Mesh:
                 self._on_stranger(_describe(problem).text)
 
     async def _same_version(self, peer: int, connection: ssl.SSLSocket) -> bool:
-        """Whether the dialler has this party's version. If not, both are told, and that is the end of the attempt."""
+        """Returns True if the dialler has this party's version; else both sides learn it, and the attempt ends."""
         mine = _preamble(self._greeter.version)
         said = await _read_exactly(connection, len(mine))
         if said == mine:
@@ -460,20 +460,20 @@ class Mesh:
 
 
 def _preamble(version: str) -> bytes:
-    """What a dialler says first: it keeps its form and its length in all versions."""
+    """Returns the first bytes of a dialler: their form and length are the same in all versions."""
     return _GREETING + version.encode("ascii", "replace")[:VERSION_BYTES].ljust(
         VERSION_BYTES, b"\0"
     )
 
 
 def _shown(version: bytes) -> str:
-    """A peer's version, for people."""
+    """Returns a peer's version, for people."""
     text = version.rstrip(b"\0").decode("ascii", "replace")
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def common_name(connection: ssl.SSLSocket) -> str:
-    """The common name of the peer's verified certificate; an empty string where it has none."""
+    """Returns the common name of the peer's verified certificate; an empty string where it has none."""
     certificate = connection.getpeercert() or {}
     subject = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
     fields = dict(field for part in subject for field in part)
@@ -481,7 +481,7 @@ def common_name(connection: ssl.SSLSocket) -> str:
 
 
 def _pin(connection: ssl.SSLSocket) -> str:
-    """The ``key_hash`` of the peer's certificate; an empty string where it has none."""
+    """Returns the ``key_hash`` of the peer's certificate; an empty string where it has none."""
     certificate = connection.getpeercert(binary_form=True)
     return key_hash(x509.load_der_x509_certificate(certificate)) if certificate else ""
 
@@ -490,7 +490,7 @@ def _pin(connection: ssl.SSLSocket) -> str:
 
 
 async def _ready(connection: socket.socket, *, write: bool = False) -> None:
-    """Wait until the socket can be read or written."""
+    """Waits until the socket can be read or written."""
     loop = asyncio.get_running_loop()
     event, descriptor = asyncio.Event(), connection.fileno()
     (loop.add_writer if write else loop.add_reader)(descriptor, event.set)
@@ -501,7 +501,7 @@ async def _ready(connection: socket.socket, *, write: bool = False) -> None:
 
 
 async def _retried(connection: ssl.SSLSocket, operation: Callable[[], T]) -> T:
-    """A TLS operation, tried again whenever the socket lets it go on."""
+    """Runs a TLS operation, again whenever the socket lets it go on."""
     while True:
         try:
             return operation()
@@ -512,7 +512,7 @@ async def _retried(connection: ssl.SSLSocket, operation: Callable[[], T]) -> T:
 
 
 async def _connected(address: tuple[str, int], stack: contextlib.ExitStack) -> socket.socket:
-    """A TCP connection to the first address of a host that takes one; ``stack`` closes it."""
+    """Returns a TCP connection to the first address of a host that takes one; ``stack`` closes it."""
     loop = asyncio.get_running_loop()
     problem = OSError(f"the name {address[0]!r} has no address")
     for family, kind, number, _, resolved in await loop.getaddrinfo(
@@ -537,7 +537,7 @@ async def _secured(
     server: bool = False,
     name: str | None = None,
 ) -> ssl.SSLSocket:
-    """The TLS connection on ``raw``, after the handshake; ``stack`` closes it."""
+    """Returns the TLS connection on ``raw``, after the handshake; ``stack`` closes it."""
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     raw.getpeername()  # Raises where it is already reset; wrap_socket would then forget to close it.
@@ -561,7 +561,7 @@ async def _read_exactly(connection: ssl.SSLSocket, size: int) -> bytes:
 
 
 def _ended(connection: ssl.SSLSocket) -> bool:
-    """Whether the peer has closed the connection; looks beneath TLS and takes nothing from it."""
+    """Returns True if the peer has closed the connection; looks beneath TLS and takes nothing from it."""
     try:
         return socket.socket.recv(connection, 1, socket.MSG_PEEK) == b""
     except BlockingIOError:
@@ -576,7 +576,7 @@ def _show(address: tuple[str, int]) -> str:
 
 
 def _note(problems: dict[int, _Problem], peer: int, error: OSError) -> None:
-    """Keep what went wrong last; but a refusal says more than what follows when the peer has given up."""
+    """Keeps the last problem; but a refusal is kept over the errors that follow when the peer has given up."""
     problem = _describe(error)
     if problem.refusal or peer not in problems or not problems[peer].refusal:
         problems[peer] = problem

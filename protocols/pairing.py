@@ -1,19 +1,20 @@
-"""The keys of a pair of parties, by a coin flip of both ends: neither can choose them, and both have to take part.
+"""Keys of a pair of parties, by a coin flip of both ends: neither can choose them, and both have to take part.
 
-Provides ``Coin``, one end's part with one peer. Its ``offer`` goes first: a commitment to its share, and the key that
-the peer's share is sealed to. Its own share follows (``sealed``) after both offers are there; ``keys`` opens and checks
-what came and makes the pair's keys. Nothing of it is used twice. ``frames_stream`` is what messages are XORed with.
+A ``Coin`` is one end's part with one peer. Its ``offer`` goes first: a commitment to its share, and the key that the
+peer's share is sealed to. Its own share follows (``sealed``) after both offers are there; ``keys`` opens and checks the
+peer's share and makes the pair's keys. Nothing of it is used twice. Messages are XORed with ``frames_stream``.
 
 Each share is sealed to ML-KEM-768/X25519 for its sender, its receiver, the two identities, the session and both offers,
 and opens nowhere else. The keys are bound to the same, that of the components also to the third party and to the
-configuration: ends who mean different runs have different ones, and can still tell one another what differs. TLS around
-it carries identity and integrity; what is under these keys stays secret when TLS's key agreement falls.
+configuration: ends with different configurations have different keys, and can still tell one another the difference.
+TLS around it carries identity and integrity; messages under these keys stay secret when TLS's key agreement falls.
 
 Secret: shares and keys. Public: offers and boxes. Source: Blum's coin flipping by telephone (1981), with SHA-256 of 32
-random bytes as the commitment, which hides them from a quantum computer too. Known limits: who goes second may stop
-instead of revealing; the mesh then fails, and nothing was masked yet. Shares are fresh for each mesh, the pinned
-sealing keys are not: who has recorded a mesh and breaks its TLS learns a pair's keys from the private sealing keys of
-both its ends; those of one alone tell nothing. They are deleted at a run's end, and open the owners' uploads as well.
+random bytes as the commitment, which hides them from a quantum computer too. Known limits: the end that goes second may
+stop instead of revealing; the mesh then fails, and nothing was masked yet. Shares are fresh for each mesh, the pinned
+sealing keys are not: an attacker who has recorded a mesh and breaks its TLS learns a pair's keys from the private
+sealing keys of both its ends; those of one alone tell nothing. They are deleted at a run's end, and open the owners'
+uploads as well.
 """
 
 import hashlib
@@ -39,7 +40,7 @@ _FRAMES = b"syncret pairing frames 1\n"
 class Seals:
     """Keys that shares are sealed to: the three parties' pinned ones, and the private one of this party.
 
-    Where the latter is deleted, after a run's end, ``own`` is a fresh one, which peers have to put up with.
+    Where the latter is deleted, after a run's end, ``own`` is a fresh one, which peers have to accept.
     """
 
     pinned: tuple[SealTo, SealTo, SealTo]
@@ -58,8 +59,8 @@ class PairKeys:
 class Coin:
     """Party ``pid``'s part in the keys with ``peer``.
 
-    ``meeting`` is what both have to agree on to speak at all, ``binding`` what else to compute together; ``own`` opens
-    what the peer seals.
+    ``meeting`` is the text that both must have in common to connect, ``binding`` the rest that they must have in common
+    to compute together; ``own`` opens the peer's boxes.
     """
 
     pid: int
@@ -74,16 +75,16 @@ class Coin:
 
     @property
     def offer(self) -> bytes:
-        """What the peer is told first."""
+        """First bytes to the peer: the commitment, and the public key."""
         return _commitment(self.pid, self.peer, self.share) + self.own.public.public
 
     def sealed(self, offer: bytes) -> bytes:
-        """The share for the peer that has made ``offer``. Raises ProtocolViolation where there is no key in it."""
+        """Returns the share for the peer that has made ``offer``. Raises ProtocolViolation if there is no key in it."""
         info = self._info(offer, self.pid, self.peer)
         return seal_key(offer, self.peer).seal(self.share, info)
 
     def keys(self, offer: bytes, box: bytes) -> PairKeys:
-        """The pair's keys, when there is in the ``box`` what the peer's ``offer`` had committed to.
+        """Returns the pair's keys, if the ``box`` has the share that the peer's ``offer`` committed to.
 
         Raises ProtocolViolation, naming the peer, for a box that does not open here and now, and for another share.
         """
@@ -97,7 +98,7 @@ class Coin:
         )
 
     def _opened(self, offer: bytes, box: bytes) -> bytes:
-        """The peer's share."""
+        """Returns the peer's share."""
         try:
             share = self.own.open(box, self._info(offer, self.peer, self.pid))
         except ValueError as error:
@@ -118,7 +119,7 @@ class Coin:
         return _BOX + bytes((sender, receiver)) + self._greeting(offer)
 
     def _greeting(self, offer: bytes) -> bytes:
-        """All that the two have said and agreed on before shares are sent, the same at both ends."""
+        """Returns a digest of all that the two have sent and agreed on before the shares, the same at both ends."""
         mine = self.offer
         low, high = (mine, offer) if self.pid < self.peer else (offer, mine)
         pair = bytes(sorted((self.pid, self.peer)))
@@ -126,7 +127,7 @@ class Coin:
 
 
 def seal_key(offer: bytes, peer: int) -> SealTo:
-    """The key that ``peer`` offers to seal to. Raises ProtocolViolation."""
+    """Returns the key that ``peer`` offers to seal to. Raises ProtocolViolation."""
     try:
         return SealTo(offer[COMMITMENT_BYTES:])
     except ValueError as error:
@@ -134,7 +135,7 @@ def seal_key(offer: bytes, peer: int) -> SealTo:
 
 
 def frames_stream(key: bytes, sender: int, receiver: int) -> Keystream:
-    """The keystream of all that ``sender`` says to ``receiver``, of the pair's ``key`` for frames."""
+    """Returns the keystream of all messages from ``sender`` to ``receiver``, of the pair's ``key`` for frames."""
     return Keystream(key, bytes((sender, receiver)))
 
 

@@ -1,9 +1,9 @@
 """Sums over rows of products of a party's own numbers: the work of counting rows, without a message.
 
-Provides ``LocalProducts``, what counting needs of it, and ``NumpyProducts``, which does it on this machine. Numbers are
-of 16 bits with a sign, and sums are wanted modulo 2^16. A product is below 2^30 and a sum of at most 2^23 of them below
-2^53, so that float64 matrix products are exact, in whatever order they add up: every implementation has the same result
-to the bit. Secret: operands and sums, which are this party's alone. Source: own.
+``LocalProducts`` is the interface that counting needs; ``NumpyProducts`` implements it on this machine. Numbers are of
+16 bits with a sign, and sums are wanted modulo 2^16. A product is below 2^30 and a sum of at most 2^23 of them below
+2^53, so that float64 matrix products are exact in any order of summation: every implementation has the same result to
+the bit. Secret: operands and sums, which are this party's alone. Source: own.
 """
 
 import asyncio
@@ -20,51 +20,51 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 MAX_ROWS = 1 << 23
-"""Rows up to which a sum is exact."""
+"""Number of rows up to which a sum is exact."""
 _TILE_CELLS = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Which rows of an operand are multiplied with which: all of ``left`` with all of ``right``."""
+    """Rows of an operand to multiply: all of ``left`` with all of ``right``."""
 
     left: slice
     right: slice
 
 
 class Sums(Protocol):
-    """What has been added up so far, for each pair (left, right)."""
+    """Interface of running sums, one for each pair (left, right)."""
 
     async def add(self, operand: NDArray[np.int16]) -> None:
-        """Add the products of a block of rows: (entries, rows), rows contiguous."""
+        """Adds the products of a block of rows: (entries, rows), rows contiguous."""
 
     async def result(self) -> list[NDArray[np.uint16]]:
-        """The sums over all rows that were added, modulo 2^16, for each pair. Nothing is added afterwards."""
+        """Returns the sums over all rows that were added, modulo 2^16, for each pair. Nothing is added afterwards."""
 
 
 class LocalProducts(Protocol):
-    """Where sums of products are computed."""
+    """Interface of a calculator of sums of products."""
 
     def start(self, pairs: Sequence[Pair]) -> Sums:
-        """Sums of zero rows."""
+        """Returns sums of zero rows."""
 
 
 def sums_of(operand: NDArray[np.int16], left: slice, right: slice) -> NDArray[np.float64]:
-    """Exact sums over rows for one pair; both operands have rows along the axis that is summed."""
+    """Returns exact sums over rows for one pair; both operands have rows along the axis that is summed."""
     first = operand[left].astype(np.float64)
     return first @ (first if left == right else operand[right].astype(np.float64)).T
 
 
 def low_bits(sums: NDArray[np.float64]) -> NDArray[np.uint16]:
-    """Whole numbers modulo 2^16."""
+    """Returns whole numbers modulo 2^16."""
     return sums.astype(np.int64).astype(np.uint16)
 
 
 class NumpyProducts:
-    """On this machine: ``threads`` workers, each with matrix products of one thread, on tiles of pairs.
+    """Calculator on this machine: ``threads`` workers, each with matrix products of one thread, on tiles of pairs.
 
-    So all cores are busy whatever the shapes are. BLAS' own threads split one product, and come to a crawl where it is
-    tall and thin: they are switched off while a sum is under way. Use ``close`` at the end.
+    So all cores are busy for any shapes. BLAS' own threads split one product, and come to a crawl where it is tall and
+    thin: they are switched off while a sum is under way. Use ``close`` at the end.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -76,11 +76,11 @@ class NumpyProducts:
         self._blas = ThreadpoolController()
 
     def start(self, pairs: Sequence[Pair]) -> "NumpySums":
-        """Sums of zero rows."""
+        """Returns sums of zero rows."""
         return NumpySums(pairs, self)
 
     async def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Do all jobs in the workers, the next one where one is ready."""
+        """Runs all jobs in the workers, the next one where a worker is ready."""
         waiting = iter(jobs)
 
         def work() -> None:
@@ -95,7 +95,7 @@ class NumpyProducts:
             )
 
     def close(self) -> None:
-        """End the workers."""
+        """Ends the workers."""
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -109,7 +109,7 @@ class NumpySums:
         self._one_at_a_time = asyncio.Lock()
 
     async def add(self, operand: NDArray[np.int16]) -> None:
-        """Add the products of a block of rows: (entries, rows), rows contiguous."""
+        """Adds the products of a block of rows: (entries, rows), rows contiguous."""
         async with self._one_at_a_time:
             jobs = [
                 partial(_add_tile, operand, pair, tile, sums)
@@ -119,7 +119,7 @@ class NumpySums:
             await self._products.run(jobs)
 
     async def result(self) -> list[NDArray[np.uint16]]:
-        """The sums over all rows that were added, modulo 2^16, for each pair."""
+        """Returns the sums over all rows that were added, modulo 2^16, for each pair."""
         return [low_bits(sums) for sums in self._sums]
 
 
@@ -131,7 +131,7 @@ def _add_tile(
 
 
 def _tiles(rows: int, columns: int) -> list[slice]:
-    """A matrix's rows in parts of some 2^19 cells: enough for every worker, and large enough for BLAS."""
+    """Splits a matrix's rows into parts of some 2^19 cells: enough for every worker, and large enough for BLAS."""
     step = max(1, _TILE_CELLS // max(columns, 1))
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
@@ -141,7 +141,7 @@ def _length(part: slice) -> int:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:

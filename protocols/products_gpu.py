@@ -1,7 +1,7 @@
 """Sums over rows of products on a GPU, by CuPy: the same to the bit as on the processor, since both are exact.
 
-Provides ``gpu_products``, None where there is no CuPy or no GPU. CuPy is imported when somebody asks for it, and never
-needed. Secret: operands and sums, on a device of this party's own. Source: `products`.
+CuPy is imported on demand, and never required. Secret: operands and sums, on a device of this party's own. Source:
+`products`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _TRIED_ROWS = 1 << 12
 
 
 def gpu_products() -> "CupyProducts | None":
-    """Where sums of products are computed on this machine's GPU, if CuPy finds one.
+    """Returns a calculator of sums of products on this machine's GPU; None without CuPy or a GPU.
 
     Raises ArithmeticError for a GPU whose float64 products are not exact (some libraries emulate them).
     """
@@ -37,17 +37,17 @@ def gpu_products() -> "CupyProducts | None":
 
 
 class CupyProducts:
-    """On a GPU, by the given module of CuPy."""
+    """Calculator on a GPU, by the given module of CuPy."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
 
     def start(self, pairs: Sequence[Pair]) -> "CupySums":
-        """Sums of zero rows."""
+        """Returns sums of zero rows."""
         return CupySums(self._cupy, pairs)
 
     def try_out(self) -> None:
-        """Compare the largest products there can be with integers. Raises ArithmeticError where they differ."""
+        """Compares the largest possible products with integers. Raises ArithmeticError where they differ."""
         block = np.full((2, _TRIED_ROWS), -(1 << 15), np.int16)
         block[1] = np.arange(_TRIED_ROWS) - (1 << 15)
         sums = CupySums(self._cupy, [Pair(slice(0, 2), slice(0, 2))])
@@ -72,20 +72,20 @@ class CupySums:
         self._one_at_a_time = asyncio.Lock()
 
     async def add(self, operand: NDArray[np.int16]) -> None:
-        """Add the products of a block of rows: (entries, rows)."""
+        """Adds the products of a block of rows: (entries, rows)."""
         async with self._one_at_a_time:
             await asyncio.to_thread(self.add_now, operand)
 
     def add_now(self, operand: NDArray[np.int16]) -> None:
-        """The same, at once."""
+        """Adds as ``add``, at once."""
         numbers = self._cupy.asarray(operand).astype(self._cupy.float64)
         for pair, sums in zip(self._pairs, self._sums, strict=True):
             sums += numbers[pair.left] @ numbers[pair.right].T
 
     def exact(self) -> list[NDArray[np.float64]]:
-        """The sums as they are."""
+        """Returns the sums, not reduced."""
         return [self._cupy.asnumpy(sums) for sums in self._sums]
 
     async def result(self) -> list[NDArray[np.uint16]]:
-        """The sums over all rows that were added, modulo 2^16, for each pair."""
+        """Returns the sums over all rows that were added, modulo 2^16, for each pair."""
         return [low_bits(sums) for sums in await asyncio.to_thread(self.exact)]

@@ -1,12 +1,12 @@
-"""Which sizes the messages of a check may have, for whoever has nothing but sizes: an auditor.
+"""Allowed sizes of the messages of a check, for an auditor, who has nothing but sizes.
 
-Provides ``Told`` and ``problem_of``, which holds what three parties sent in one check (``verify``) to the formulas of
-``costs``; ``Tables``, a check's proof of tables, what messages say of it (``tables_of``) beside what counting rows asks
-for (``count_checks``); and ``most_gates``, for how many ANDs they can be a proof. Matrices, carries, challenges,
-digests and last elements have few possible sizes; how many there are of each is decided by how many proofs there were,
-and that by what the two others sent. Known limit: quotients, one message of each proof of products in a ring, have a
-size that goes by how much was multiplied, which no transcript says; where one has the size of a matrix, another message
-may pass for it. The receiver takes none but the right sizes. Public: everything. Source: README section 7.
+``problem_of`` compares the messages of three parties in one check (``verify``) with the formulas of ``costs``.
+``Tables`` is a check's proof of tables: by its messages (``tables_of``) beside the one that counting rows requires
+(``count_checks``). ``most_gates`` bounds the ANDs that messages can prove. Matrices, carries, challenges, digests and
+last elements have few possible sizes; the number of each follows from the number of proofs, and that from the messages
+of the two others. Known limit: quotients, one message of each proof of products in a ring, have a size that goes by the
+number of products, which no transcript says; where one has the size of a matrix, another message may pass for it. The
+receiver takes none but the right sizes. All values here are public. Source: README section 7.
 """
 
 from collections import Counter
@@ -26,19 +26,19 @@ _WORD, _DIGEST, _CHALLENGE = 8, 32, 16
 _FINE = 1
 _ELEMENT = 2 * DEGREE
 _UNIT = 4
-"""Of every number that is sent in a proof."""
+"""Divisor, in bytes, of the size of every number that is sent in a proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The sizes of what a party sent in one check, in their order: to the party before, and to the next one."""
+    """Sizes of a party's messages in one check, in their order: to the party before, and to the next one."""
 
     before: Sequence[int]
     next: Sequence[int]
 
 
 def most_gates(told: Told) -> int:
-    """How many words of ANDs a prover's messages in a check can be a proof of: within a factor of 16."""
+    """Returns the most words of ANDs that a prover's messages in a check can prove: within a factor of 16."""
     sizes, few, many = Counter(told.next), *(_matrix(F61, 1, blocks) for blocks in BLOCKS)
     blocks = BLOCKS[1] if sizes[many] else BLOCKS[0]
     # The first two steps work on bits; each of the others leaves a sixteenth of the terms.
@@ -49,32 +49,32 @@ def most_gates(told: Told) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A check's proof of tables: of so many rows, with so many combined entries in each; none where there are none."""
+    """A check's proof of tables: of so many rows, with so many combined entries in each; 0 rows for no proof."""
 
     rows: int = 0
     entries: int = 0
 
 
 def tables_of(told: Told) -> Tables:
-    """The proof of tables that a party's messages in a check end with."""
+    """Returns the proof of tables at the end of a party's messages in a check."""
     rows = _rows_of(told.next)
     return Tables(rows, told.before[-2] // _ELEMENT - 1) if rows else Tables()
 
 
 def count_checks(plan: CountPlan, rows: int) -> list[Tables]:
-    """The proofs of tables of the checks while so many rows are counted (``rows.count_rows``), in their order."""
+    """Returns the proofs of tables, check by check, while so many rows are counted (``rows.count_rows``)."""
     found, entries = list[Tables](), 2 * _terms(plan)
     lifts = -(-plan.cells // (LIFT_CELLS * PROVED_AT_ONCE))
     for segment in plan.segments(rows):
         blocks = list(plan.blocks(range(len(segment))))
         found += [Tables(sum(map(len, some)), entries) for some in plan.proved_at_once(blocks)]
-        # The last counts to be lifted wait for what comes next.
+        # The last counts to be lifted are proved in a later check.
         found += [Tables()] * (lifts - 1)
     return found
 
 
 def _terms(plan: CountPlan) -> int:
-    """Products of combined entries in a row: ``verify_tables.RowTables.terms``."""
+    """Returns the number of products of combined entries in a row: ``verify_tables.RowTables.terms``."""
     by_row = [
         (_operand(product.high, i), _operand(product.low, j))
         for level in range(1, plan.levels + 1)
@@ -96,7 +96,7 @@ def _operand(node: int, entries: range, copy: int = 0) -> Operand:
 
 
 def _claims() -> dict[Field, set[int]]:
-    """How many claims a step of each field may be about: several at the first alone."""
+    """Returns the numbers of claims that a step of each field may be about: several at the first alone."""
     found: dict[Field, set[int]] = {F61: {1}}
     for scheme in SCHEMES.values():
         found.setdefault(scheme.field, {1}).add(scheme.sums)
@@ -117,19 +117,19 @@ MATRICES = frozenset(
         for blocks in (blocks_of(field), *range(3, last_size(field) + 2))
     ]
 )
-"""Of a prover's matrices, in whatever step."""
+"""Sizes of a prover's matrices, in any step."""
 CARRIES = frozenset(
     _WORD * scheme.sums * -(-scheme.carry_bits(1 << bits) // 64)
     for scheme in SCHEMES.values()
     for bits in range(40)
 )
-"""Of the numbers W of a proof in a ring."""
+"""Sizes of the numbers W of a proof in a ring."""
 _LAST = {field: _CHALLENGE * field.words for field in _claims()}
 _TO_THE_ONE_BEFORE = {_CHALLENGE, _DIGEST, *_LAST.values()}
 
 
 def problem_of(told: Sequence[Told]) -> str | None:
-    """What is wrong with the sizes of what parties 0, 1 and 2 sent in one check; None where all is as it should be."""
+    """Returns the problem in the sizes of the messages of parties 0, 1 and 2 in one check; None if there is none."""
     sizes = [(list(each.before), list(each.next)) for each in told]
     for pid, (before, following) in enumerate(sizes):
         if min(len(before), len(following)) < 2 or (before[-1], following[-1]) != (_FINE, _FINE):
@@ -159,7 +159,7 @@ def problem_of(told: Sequence[Told]) -> str | None:
 
 
 def _take_tables(sizes: Sequence[tuple[list[int], list[int]]]) -> str | None:
-    """Take a proof of tables, which comes last, out of what each server sent; what is wrong with it, if anything."""
+    """Takes a proof of tables, which comes last, out of each server's messages; returns the problem, if any."""
     rows = [_rows_of(following) for _, following in sizes]
     if not any(rows):
         return None
@@ -181,7 +181,7 @@ def _take_tables(sizes: Sequence[tuple[list[int], list[int]]]) -> str | None:
 
 
 def _rows_of(following: Sequence[int]) -> int:
-    """Of how many rows tables are whose proof these messages end with; 0 where they do with none."""
+    """Returns the rows of the tables whose proof is at the end of these messages; 0 without such a proof."""
     for start, size in enumerate(following):
         rows, rest = divmod(size, _ELEMENT)
         if rest == 0 and list(following[start + 1 :]) == [*_folded(rows), _DIGEST, _FINE]:
@@ -190,7 +190,7 @@ def _rows_of(following: Sequence[int]) -> int:
 
 
 def _folded(rows: int) -> list[int]:
-    """What a prover of tables of so many rows sends whenever two of them become one."""
+    """Returns the sizes of a prover's messages for tables of so many rows, one each time two rows become one."""
     sizes, left = list[int](), 1 + rows
     while left > 1:
         sizes.append(left // 2 * _ELEMENT)
@@ -199,7 +199,7 @@ def _folded(rows: int) -> list[int]:
 
 
 def _gates(pid: int, heard: Sequence[Counter[int]], proving: Sequence[Sequence[int]]) -> int:
-    """Three times the proofs of gates of each party, by what the parties sent.
+    """Returns three times the number of each party's proofs of gates, by the parties' messages.
 
     Party p sends before it: a digest for each of its own proofs and, for each proof of the next one, its last element,
     of 32 bytes in F127 and 144 in F521; as the one right of the party before, a challenge for each of its messages but

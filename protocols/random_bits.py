@@ -1,7 +1,7 @@
-"""Random bits that nobody knows, as bits and as elements of a ring: what masks, signs and conversions draw.
+"""Random bits that no party knows, as bits and as elements of a ring, for masks, signs and conversions.
 
-Secret: the bits. Their boolean form is common randomness, hence uniform whatever one party does, and free; the form
-in a ring is made of it by products, which a context's verifier checks like any others. Source: README section 1.
+Secret: the bits. Their boolean form is common randomness, hence uniform whatever one party does, and free. Their ring
+form is made of it by products, which a context's verifier checks like any others. Source: README section 1.
 """
 
 from protocols.base import random
@@ -13,10 +13,10 @@ from protocols.shares import Share
 
 
 async def random_bits(ctx: Context, count: int, ring: Ring) -> tuple[Share, Share]:
-    """Uniform bits that nobody knows, in both forms.
+    """Draws uniform bits that no party knows, in both forms.
 
-    Shapes: returns a plane (words_for(count),) and the same bits as zeros and ones (count,) in ``ring``. What the plane
-        has beyond ``count`` are random bits, too, of no other form.
+    Shapes: returns a plane (words_for(count),) and the same bits as zeros and ones (count,) in ``ring``. Bits of the
+        plane beyond ``count`` are random, too, and have no ring form.
     Leaks: none.
     Rounds: 2.
     Communication: n elements, and n more by party 0.

@@ -1,7 +1,6 @@
-"""Rows on shares with other codes: a column's fine code becomes that of the coarse cell that it lies in.
+"""Recoding of rows on shares: a column's fine code becomes that of the coarse cell that it lies in.
 
-Provides ``recode``. Secret: rows. Public: the tables of ``Recoding``, and how many rows there are. Source: own;
-one-hots and tables of `lookup`.
+Secret: rows. Public: the tables of ``Recoding``, and the number of rows. Source: own; one-hots and tables of `lookup`.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ _WORD = 64
 
 
 async def recode(ctx: Context, rows_bsh: Share, rows: int, recoding: Recoding) -> Share:
-    """The same rows with coarse codes; a row whose fine code names no category is absent.
+    """Returns the same rows with coarse codes; a row whose fine code names no category is absent.
 
     Shapes: (fine.bits, words_for(rows)) -> (coarse.bits, words_for(rows)); cells beyond ``rows`` are zeros and stay so.
     Leaks: none.
@@ -37,7 +36,7 @@ async def recode(ctx: Context, rows_bsh: Share, rows: int, recoding: Recoding) -
 
 
 def _segments(rows: int) -> Iterator[slice]:
-    """The words of so many rows at once; one that is empty where there are none."""
+    """Yields the words of so many rows at once; an empty part where there are none."""
     step = SEGMENT_ROWS // _WORD
     return (slice(start, start + step) for start in range(0, max(1, words_for(rows)), step))
 
@@ -48,7 +47,7 @@ async def _recoded(ctx: Context, rows_bsh: Share, recoding: Recoding) -> Share:
     for column in recoding.columns:
         start, table = fine.starts[column], recoding.tables[column]
         hot_bsh = await one_hot(ctx, rows_bsh[start : start + fine.widths[column]])
-        # Entries of no category read 0, and have no part in whether one is named.
+        # Entries of no category read 0, in the code and in the bit that says that a category is named.
         words = [(code, 1) for code in table] + [(0, 0)] * (hot_bsh.shape[0] - len(table))
         read = PublicTable.of(words, max(1, coarse.widths[column])).read(hot_bsh)
         codes[column] = read[: coarse.widths[column], 0]

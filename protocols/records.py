@@ -1,7 +1,6 @@
-"""What a verifier was told, place by place: what was sent, how it was masked, and what it is the sum of.
+"""Records of a verifier, place by place: each sent value, its mask, and the terms that it is the sum of.
 
-Provides ``Record``, ``Side`` and ``operands``. Secret: everything. A record keeps the shares that it is about, and
-copies nothing.
+Secret: everything. A record keeps references to its shares, and copies nothing.
 """
 
 from collections.abc import Sequence
@@ -26,13 +25,13 @@ from protocols.shares import (
 
 
 class Side(Enum):
-    """Which of its two components a party looks at."""
+    """Choice of one of a party's two components."""
 
     OWN = "own"
     NEXT = "next"
 
     def of(self, x_sh: Share) -> RingArray:
-        """The component."""
+        """Returns the component."""
         return x_sh.own if self is Side.OWN else x_sh.next
 
 
@@ -47,9 +46,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class ValueStructure:
-    """What everybody knows of a value: whether a party has anything to prove of it, and what stands against what.
+    """Public facts of a value: whether a party has anything to prove of it, and which factors meet.
 
-    ``against`` says for each origin whether left's x and right's y are both something, and left's y and right's x.
+    ``against`` says for each origin whether left's x and right's y are both non-zero by the protocol, and left's y and
+    right's x.
     """
 
     active: bool
@@ -58,7 +58,7 @@ class ValueStructure:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What everybody knows of the values of one ring, of which one party has to prove its part."""
+    """Public facts of the values of one ring, of which one party has to prove its part."""
 
     values: tuple[ValueStructure, ...]
 
@@ -66,7 +66,7 @@ class Structure:
     def of(
         cls, records: Sequence[Record], left: NDArray[np.bool_], right: NDArray[np.bool_]
     ) -> "Structure":
-        """From ``flags`` of a party's component and of the next one."""
+        """Returns the structure from ``flags`` of a party's component and of the next one."""
         values, at = [], 0
         for record in records:
             count = 2 + 2 * len(record.origins)
@@ -76,10 +76,10 @@ class Structure:
 
 
 def flags(records: Sequence[Record], side: Side) -> NDArray[np.bool_]:
-    """What the holders of a component know of it, in the order of the records: public, since protocols are.
+    """Returns flags of a component, which its holders know, in the order of the records: public, since protocols are.
 
-    For each value whether what was sent is the mask alone, and whether there is a mask; for each of its origins whether
-    the factors are something.
+    For each value: the sent bytes are the mask alone, and there is a mask. For each of its origins: each factor is not
+    blank.
     """
     found = []
     for record in records:
@@ -102,7 +102,7 @@ def _structure(record: Record, left: NDArray[np.bool_], right: NDArray[np.bool_]
 
 
 def operands(record: Record, side: Side) -> tuple[RingArray, RingArray, RingArray | None]:
-    """A component of the factors of each gate of a record of bits, and what was added to the products, if anything.
+    """Returns a component of the factors of each gate of a record of bits, and the terms added to the products, if any.
 
     Shapes: those of the record's value. Raises ValueError where several products went into one bit.
     """
@@ -135,7 +135,7 @@ def _mapped(origin: Origin, record: Record, term: RingArray) -> RingArray:
 def _placed_factors(
     record: Record, products: list[Origin], side: Side
 ) -> tuple[RingArray, RingArray]:
-    """The factors of several products that went to different rows."""
+    """Returns the factors of several products that went to different rows."""
     ring, shape = record.z_sh.ring, record.z_sh.shape
     x, y, taken = ring.zeros(shape), ring.zeros(shape), np.zeros(shape[:1], np.bool_)
     for origin in products:
@@ -154,14 +154,14 @@ def _placed_factors(
 
 
 def shapes_of(origin: Origin) -> list[tuple[LinearMap, tuple[int, ...]]]:
-    """An origin's maps, each with the shape of what it is applied to."""
+    """Returns an origin's maps, each with the shape of its argument."""
     shape = origin.left.shape
     if origin.right is not None:
         shape = np.broadcast_shapes(shape, origin.right.shape)
     steps = []
     for step in origin.maps:
         steps.append((step, shape))
-        # Of shapes alone: a byte an element, and no element where that can be known otherwise.
+        # Computed on shapes alone: a byte an element, and no element where the shape follows otherwise.
         shape = _shape_after(step, shape)
     return steps
 
@@ -184,7 +184,7 @@ def _shape_after(step: LinearMap, shape: tuple[int, ...]) -> tuple[int, ...]:
 def adjoint(
     step: LinearMap, ring: Ring, shape: tuple[int, ...], coefficients: RingArray
 ) -> RingArray:
-    """The coefficients that a map's terms, of this ``shape``, have in a sum with these ones of its results."""
+    """Returns the coefficients of a map's terms, of this ``shape``, in a sum of its results with ``coefficients``."""
     match step:
         case Summed():
             return np.broadcast_to(np.expand_dims(coefficients, step.axis), shape)
@@ -202,7 +202,7 @@ def adjoint(
 def _scattered(
     step: Arranged, ring: Ring, shape: tuple[int, ...], coefficients: RingArray
 ) -> RingArray:
-    """Each term's coefficients, wherever it was copied to, added up. Places count from 1; 0 is where nothing came."""
+    """Adds up each term's coefficients over all its copies. Places count from 1; 0 is a place without a term."""
     count = int(np.prod(shape, dtype=np.int64))
     places = np.asarray(step.arrange(np.arange(1, count + 1).reshape(shape)))
     found = ring.zeros((count + 1,))

@@ -1,13 +1,13 @@
-"""Which factors queries are counted by: each query's cells as a product of two one-hots that others use, too. Public.
+"""Choice of the factors by which queries are counted: each query's cells as a product of two shared one-hots.
 
-Provides ``Digit``, ``Split`` and ``choose_splits``. A query over columns a, b, c is counted as the product of the
-one-hots of two *factors*, say (a, b's high bits) and (b's low bits, c): a secure product for each entry of a factor and
-row, and for each cell of their product nothing but one inner product over rows. So factors want to be small, nearly
-equal, and the same for many queries. A factor is a set of *digits*: a column's whole code or some of its bits.
+A query over columns a, b, c is counted as the product of the one-hots of two *factors*, say (a, b's high bits) and (b's
+low bits, c): a secure product for each entry of a factor and row, and for each cell of their product nothing but one
+inner product over rows. So factors should be small, nearly equal, and the same for many queries. A factor is a set of
+*digits*: a column's whole code or some of its bits.
 
 The search is local and deterministic: integers only, no clock, ties to the first, so that three servers that have
-agreed on the queries come to the same factors without a message; its effort is bounded by the number of queries.
-Source: own.
+agreed on the queries come to the same factors without a message; its effort is bounded by the number of queries. All
+values here are public. Source: own.
 """
 
 import math
@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 CELLS_PER_ENTRY = 128
-"""How many cells of an inner product weigh as much as an entry of a factor: multiplying and adding them for a row takes
-as long as multiplying, masking, sending and receiving that entry, on machines and networks of today."""
+"""Number of cells of an inner product that weigh as much as an entry of a factor.
 
-# Columns up to which all ways to split a query are looked at; beyond, a prefix in one factor and the rest in the other.
+Multiplying and adding so many cells for a row takes as long as multiplying, masking, sending and receiving that entry,
+on machines and networks of today.
+"""
+
+# Most columns for which all ways to split a query are tried; beyond, a prefix is one factor and the rest the other.
 _ALL_WAYS = 6
 _KEPT_SPLITS = 128
 _PASSES = 20
@@ -36,7 +39,7 @@ class Digit:
 
     @classmethod
     def of(cls, column: int, categories: int, low: int, high: int) -> "Digit":
-        """These bits of a code below ``categories``. With its highest bit, fewer than all their values may occur."""
+        """Returns these bits of a code below ``categories``; with its highest bit, some values may not occur."""
         top = high == (categories - 1).bit_length()
         return cls(column, low, high, -(-categories >> low) if top else 1 << (high - low))
 
@@ -45,7 +48,7 @@ Factor = tuple[Digit, ...]
 
 
 def entries(factor: Factor) -> int:
-    """How many entries a factor's one-hot has."""
+    """Returns the number of entries of a factor's one-hot."""
     return math.prod(digit.size for digit in factor)
 
 
@@ -63,7 +66,7 @@ class Split:
 
 
 def splits_of(sizes: Sequence[int], query: Sequence[int]) -> list[Split]:
-    """Ways to count a query over columns of these sizes, the smallest pairs of factors first, 128 at most."""
+    """Returns ways to count a query over columns of these sizes, the smallest pairs of factors first, 128 at most."""
     # A column of one category has no bits, and its one-hot is the row's presence.
     columns = [column for column in query if sizes[column] > 1]
     ways = _all_ways if len(columns) <= _ALL_WAYS else _prefixes
@@ -83,7 +86,7 @@ def _whole(sizes: Sequence[int], column: int) -> Digit:
 
 
 def _cuts(sizes: Sequence[int], column: int) -> Iterator[tuple[Digit, Digit]]:
-    """The column's high and low digit, for each place to cut its code."""
+    """Yields the column's high and low digit, for each place to cut its code."""
     width = (sizes[column] - 1).bit_length()
     for cut in range(1, width):
         yield Digit.of(column, sizes[column], cut, width), Digit.of(column, sizes[column], 0, cut)
@@ -92,7 +95,7 @@ def _cuts(sizes: Sequence[int], column: int) -> Iterator[tuple[Digit, Digit]]:
 def _all_ways(
     sizes: Sequence[int], columns: Sequence[int]
 ) -> Iterator[tuple[Iterable[Digit], Iterable[Digit]]]:
-    """Each set of columns against the others; and the same with one more column cut in two."""
+    """Yields each set of columns against the others; and the same with one more column cut in two."""
     digits = [_whole(sizes, column) for column in columns]
     for left, right in _parts(digits):
         yield left, right
@@ -112,7 +115,7 @@ def _parts(digits: Sequence[Digit]) -> Iterator[tuple[tuple[Digit, ...], tuple[D
 def _prefixes(
     sizes: Sequence[int], columns: Sequence[int]
 ) -> Iterator[tuple[Iterable[Digit], Iterable[Digit]]]:
-    """The first columns against the others, with the one between them in either or cut in two."""
+    """Yields the first columns against the others, with the one between them in either or cut in two."""
     digits = [_whole(sizes, column) for column in columns]
     for place, column in enumerate(columns):
         yield digits[:place], digits[place:]
@@ -122,10 +125,11 @@ def _prefixes(
 
 
 def choose_splits(sizes: Sequence[int], queries: Sequence[Sequence[int]]) -> list[Split]:
-    """A split for each query, with few entries of factors and few cells in all.
+    """Chooses a split for each query, with few entries of factors and few cells in all.
 
-    From the best split of each query by itself: move one query at a time to where it adds least; open a factor for all
-    queries that gain by it; take some queries out and put them back. No step makes it worse.
+    The search starts from the best split of each query by itself. It moves one query at a time to the split that adds
+    least; opens a factor for all queries that gain by it; takes some queries out and puts them back. No step makes it
+    worse.
     """
     options = [splits_of(sizes, query) for query in queries]
     search = _Search(options)
@@ -137,9 +141,9 @@ def choose_splits(sizes: Sequence[int], queries: Sequence[Sequence[int]]) -> lis
 
 @dataclass(slots=True)
 class _Search:
-    """The state of a search: for each query its choice, for each item (digit or factor) how many choices use it.
+    """State of a search: for each query its choice, for each item (digit or factor) the number of choices that use it.
 
-    An option of a query is (its cells, its items); what is minimised is the weight of all items in use, and all cells.
+    An option of a query is (its cells, its items); minimised is the weight of all items in use, and all cells.
     """
 
     splits: Sequence[Sequence[Split]]
@@ -163,7 +167,7 @@ class _Search:
             self._put(query, self._best(query))
 
     def _added(self, query: int, option: int) -> int:
-        """What an option of a query that has none would add."""
+        """Returns the weight that an option would add for a query that has none."""
         cells, items = self._options[query][option]
         return cells + sum(self._weights[item] for item in items if not self._uses[item])
 
@@ -171,7 +175,7 @@ class _Search:
         return min(range(len(self._options[query])), key=lambda option: self._added(query, option))
 
     def _put(self, query: int, option: int) -> int:
-        """Choose an option for a query that has none; what it adds."""
+        """Chooses an option for a query that has none; returns the weight that it adds."""
         added = self._added(query, option)
         self.choices[query] = option
         for item in self._options[query][option][1]:
@@ -179,13 +183,13 @@ class _Search:
         return added
 
     def _take(self, query: int) -> int:
-        """Leave a query without an option; what it saves."""
+        """Leaves a query without an option; returns the weight that it saves."""
         for item in self._options[query][self.choices[query]][1]:
             self._uses[item] -= 1
         return self._added(query, self.choices[query])
 
     def settle(self) -> None:
-        """Move one query at a time until none gains by it."""
+        """Moves one query at a time until none gains by it."""
         for _ in range(_PASSES):
             gained = 0
             for query in range(len(self.choices)):
@@ -198,13 +202,13 @@ class _Search:
                 return
 
     def open_factors(self) -> None:
-        """For each item, move all queries to it that gain if it is there, and keep that if it gains in all."""
+        """Tries for each item to move all queries to it that gain if it is there; keeps the move if it gains in all."""
         for item in range(len(self._weights)):
             if len(self._users[item]) > 1:
                 self._try(self._users[item], opened=item)
 
     def _try(self, queries: Sequence[int], opened: int | None = None) -> None:
-        """Take these queries out and put them back where they add least, as if ``opened`` were free; undo a loss."""
+        """Takes these queries out and puts them back at the least weight, as if ``opened`` were free; undoes a loss."""
         kept = [self.choices[query] for query in queries]
         gained = sum(self._take(query) for query in queries)
         if opened is not None:
@@ -212,7 +216,7 @@ class _Search:
         for query in queries:
             self._put(query, self._best(query))
         if opened is not None:
-            # What was put as if it were free is added up again as it is.
+            # Queries that were put as if it were free are counted again with its weight.
             self._uses[opened] -= 1
         for query in queries:
             self._take(query)
@@ -225,7 +229,7 @@ class _Search:
 
 
 def _option(split: Split, numbers: dict[Factor, int]) -> tuple[int, tuple[int, ...]]:
-    """The split's cells and its items: its factors, and their digits by themselves."""
+    """Returns the split's cells and its items: its factors, and their digits by themselves."""
     items = [factor for factor in (split.left, split.right) if factor]
     items += [(digit,) for factor in items for digit in factor]
     return split.cells, tuple(
@@ -234,6 +238,6 @@ def _option(split: Split, numbers: dict[Factor, int]) -> tuple[int, tuple[int, .
 
 
 def _weight(factor: Factor) -> int:
-    """Products for a factor's entries, once its largest digit and the product of the others are there."""
+    """Returns the products for a factor's entries, once its largest digit and the product of the others are there."""
     largest = max(digit.size for digit in factor)
     return largest if len(factor) == 1 else (largest - 1) * (entries(factor) // largest - 1)

@@ -1,12 +1,12 @@
-"""How rows lie in bits: an owner's coded table to the bytes that it shares, and the servers' bytes to planes.
+"""Layout of rows in bits: an owner's coded table to the bytes that it shares, and the servers' bytes to planes.
 
-Provides ``RowLayout``, and ``Recoding``, from one layout to another one with fewer codes. A row is a presence bit and,
-column after column in the domain's order, its code in ceil(log2 size) bits, the least significant first; a column of
-one category has none. Rows lie one after the other without gaps, bit i of a body in byte i // 8 at 2^(i % 8), and the
-last byte is filled up. An owner of a public *capacity* sends that many rows: those that it does not have are zeros, so
-that nothing tells how many they are.
+A row is a presence bit and, column after column in the domain's order, its code in ceil(log2 size) bits, the least
+significant first; a column of one category has none. Rows lie one after the other without gaps, bit i of a body in byte
+i // 8 at 2^(i % 8), and the last byte is filled up. An owner of a public *capacity* sends that many rows: those that it
+does not have are zeros, so that nothing tells their number. ``Recoding`` leads from one layout to another one with
+fewer codes.
 
-XOR-shares of these bytes are shares of the rows, whatever the bytes are. Secret: codes, bodies, planes. Public: sizes,
+XOR-shares of these bytes are shares of the rows, for any bytes. Secret: codes, bodies, planes. Public: sizes,
 capacities, lengths. No messages here. Source: own.
 """
 
@@ -24,9 +24,9 @@ _MAX_SIZE = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The bits of a row whose columns have ``sizes`` categories.
+    """Bits of a row whose columns have ``sizes`` categories.
 
-    ``widths`` are the columns' bits, ``starts`` where in a row they begin; bit 0 is presence. Raises ValueError for a
+    ``widths`` are the columns' bits, ``starts`` their first places in a row; bit 0 is presence. Raises ValueError for a
     size outside 1 to 2^31.
     """
 
@@ -48,13 +48,13 @@ class RowLayout:
         object.__setattr__(self, "bits", 1 + sum(widths))
 
     def body_size(self, capacity: int) -> int:
-        """The bytes of so many rows. Raises ValueError for a negative capacity."""
+        """Returns the bytes of so many rows. Raises ValueError for a negative capacity."""
         if capacity < 0:
             raise ValueError(f"a capacity of {capacity} rows; expected 0 or more")
         return -(-capacity * self.bits // 8)
 
     def pack(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.uint8]:
-        """A table's rows, and absent ones up to ``capacity``.
+        """Packs a table's rows, and absent ones up to ``capacity``.
 
         Shapes: codes (rows, columns) -> (body_size(capacity),).
         Raises: ValueError for more rows than that, another number of columns, or a code outside its column.
@@ -75,7 +75,7 @@ class RowLayout:
     def unpack(
         self, body: NDArray[np.uint8], capacity: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """What the bits of a body say: the codes (capacity, columns), categories or not, and who is present.
+        """Reads the bits of a body: the codes (capacity, columns), of categories or not, and each row's presence.
 
         Raises ValueError for another length.
         """
@@ -87,15 +87,15 @@ class RowLayout:
         return codes, rows[:, 0] == 1
 
     def planes(self, bodies: Sequence[tuple[int, NDArray[np.uint8]]]) -> NDArray[np.uint64]:
-        """The rows of many bodies, each with its capacity, bit by bit.
+        """Returns the rows of many bodies, each with its capacity, bit by bit.
 
         Shapes: capacities and (body_size(capacity),) -> (bits, words_for(sum of capacities)); owners' rows follow one
-        another in the order given, and cells beyond the last are zeros. Raises: ValueError for another length.
+            another in the order given, and cells beyond the last are zeros. Raises: ValueError for another length.
         """
         return from_bits(np.ascontiguousarray(self._rows(bodies).T))
 
     def _rows(self, bodies: Sequence[tuple[int, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
-        """Zeros and ones (rows, bits) of all bodies."""
+        """Returns zeros and ones (rows, bits) of all bodies."""
         parts = [np.zeros((0, self.bits), np.uint8)]
         # Bodies of one capacity that follow one another are one matrix: ten thousand small owners are as fast as a
         # large one.
@@ -112,9 +112,10 @@ class RowLayout:
 
 @dataclass(frozen=True, slots=True)
 class Recoding:
-    """``tables`` by column: the code among ``sizes`` categories of each code of ``fine``; other columns stay.
+    """``tables`` by column: the code in ``coarse`` of each code of ``fine``; other columns stay.
 
-    Raises ValueError for a table that is not one of its column's codes, or has others than ``coarse`` does.
+    Raises ValueError for a table of another length than its column's codes, or with codes that ``coarse`` does not
+    have.
     """
 
     fine: RowLayout
@@ -131,9 +132,9 @@ class Recoding:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The columns with other codes that have any bits, ascending."""
+        """Columns with other codes that have any bits, ascending."""
         return tuple(sorted(c for c in self.tables if self.fine.widths[c]))
 
     def is_partial(self, column: int) -> bool:
-        """Whether a column has codes that name no category."""
+        """Returns True if a column has codes that name no category."""
         return self.fine.sizes[column] < 1 << self.fine.widths[column]

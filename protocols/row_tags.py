@@ -1,14 +1,13 @@
-"""Tags of shared rows: what shows that rows were only moved, by whoever moved them.
+"""Tags of shared rows, which show that the rows were only moved, by any party.
 
 A tag is a linear function of a row's bits, 64 of them: tag = K row over GF(2), K a uniform matrix. Each row has three
-tags, one for each party, and that of party c + 1 has a key which the two others know, the holders of component c, and
-it does not. Whoever adds something to rows or tags after they were made leaves, for the key that it does not know,
-each tag right with probability 2^-64. Two who know a key make the tag of shared rows without a product of secrets:
-all that it is a sum of, one of them can work out.
+tags, one for each party. That of party c + 1 has a key which the two others know, the holders of component c, and it
+does not. A party that adds something to rows or tags after they were made leaves, for the key that it does not know,
+each tag right with probability 2^-64. Two parties that know a key make the tag of shared rows without a product of
+secrets: each summand of it is known to one of them.
 
-Provides ``tagged`` and ``check_tags``. Secret: keys, tags, rows. Source: README section 8; a tag a row that goes
-through a shuffle is IPA's way (Case et al., 2023), with one key, secret-shared, there; Carter and Wegman 1979 for the
-function.
+Secret: keys, tags, rows. Source: README section 8; a tag a row that goes through a shuffle is IPA's way (Case et al.,
+2023), with one key, secret-shared, there; Carter and Wegman 1979 for the function.
 """
 
 import hashlib
@@ -23,12 +22,12 @@ from protocols.ring import BITS
 from protocols.shares import Share
 
 TAGS = 3
-"""Words that a row gets: of the key that holders of component 0 have, then 1 and 2."""
+"""Number of words that a row gets: of the key of component 0's holders, then 1's and 2's."""
 _BYTE = 8
 
 
 class TagKeys:
-    """The two of three keys that this party knows, each as tables of what the 256 values of every byte of a row add."""
+    """The two of three keys that this party knows, each as tables of the summands of every byte's 256 values."""
 
     __slots__ = ("_tables", "words")
 
@@ -40,7 +39,7 @@ class TagKeys:
         return f"TagKeys({self.words} words)"
 
     def of(self, component: int, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """K rows, by the key that the holders of ``component`` have: (n, words) -> (n,). Local."""
+        """Returns K rows, by the key of the holders of ``component``: (n, words) -> (n,). Local."""
         found = np.zeros(len(rows), np.uint64)
         octets = np.ascontiguousarray(rows).view(np.uint8)
         for byte, table in enumerate(self._tables[component]):
@@ -53,7 +52,7 @@ def _drawn(ctx: Context, component: int, words: int) -> NDArray[np.uint64]:
 
 
 def _tables(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Of a tag for each bit of a row (64 words,), the sums for the values of each byte: (8 words, 256)."""
+    """Returns, of a tag for each bit of a row (64 words,), the sums for the values of each byte: (8 words, 256)."""
     columns = key.reshape(-1, _BYTE)
     tables = np.zeros((len(columns), 1), np.uint64)
     for bit in range(_BYTE):
@@ -62,11 +61,11 @@ def _tables(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 async def tagged(ctx: Context, keys: TagKeys, rows_bsh: Share) -> Share:
-    """The rows with their tags: (n, words) -> (n, words + 3).
+    """Returns the rows with their tags: (n, words) -> (n, words + 3).
 
-    The holders of component c, P_c and P_{c-1}, have key and x_c both; P_c alone has x_{c+1} beside it, P_{c-1} alone
-    x_{c-1}. Each masks what it alone can work out by the keystream that becomes the component, and sends it to the
-    other.
+    The holders of component c, P_c and P_{c-1}, both have the key and x_c; P_c alone has x_{c+1} beside it, P_{c-1}
+    alone x_{c-1}. Each masks the summand that it alone knows by the keystream that becomes the component, and sends it
+    to the other.
 
     Shapes: as above.
     Leaks: none.
@@ -83,6 +82,7 @@ async def tagged(ctx: Context, keys: TagKeys, rows_bsh: Share) -> Share:
         for tag in range(TAGS)
         if tag != component
     }
+    # Tag ``mine``: K x_{i+1} to the party before; tag ``theirs``: K x_i to the next party; each under its mask.
     back = keys.of(mine, rows_bsh.next) ^ masks[mine, theirs]
     on = keys.of(theirs, rows_bsh.own) ^ masks[theirs, mine]
     size = rows * BITS.itemsize
@@ -110,12 +110,12 @@ async def tagged(ctx: Context, keys: TagKeys, rows_bsh: Share) -> Share:
 
 
 async def check_tags(ctx: Context, keys: TagKeys, tagged_bsh: Share) -> Share:
-    """The rows without their tags, if all tags are right: (n, words + 3) -> (n, words).
+    """Returns the rows without their tags, if all tags are right: (n, words + 3) -> (n, words).
 
-    K x - tag, a sum of three components, is zero where P_c's two make what P_{c-1} has as the third. Both know the key,
-    so that each works out its own and they compare digests; the third party is told nothing.
+    K x - tag, a sum of three components, is zero where P_c's two add up to P_{c-1}'s third one. Both know the key, so
+    that each computes its own part and they compare digests; the third party learns nothing.
 
-    Leaks: none; to who knows that it changed rows, that it did.
+    Leaks: none; to a party that knows that it changed rows, that it did.
     Rounds: 1.
     Communication: two digests of 32 bytes.
     Raises: CheckFailed where a tag is wrong; ChannelError, ProtocolViolation.

@@ -1,8 +1,8 @@
-"""Rows as words: what is bit-sliced for circuits, turned so that a row's bits lie together and rows can be moved.
+"""Rows as words: bit-sliced planes, turned so that a row's bits lie together and rows can be moved.
 
-Provides ``to_words`` and ``to_planes_of``, both local and inverse to one another: planes (bits, words_for(n)) with 64
-rows to a word become (n, words_for(bits)) with 64 bits of one row to a word, bit i at 2^(i % 64) of word i // 64. Bits
-beyond the last are zeros in the sharing; what moves rows may leave any components there. Secret: components.
+``to_words`` and ``to_planes_of`` are both local and inverse to one another: planes (bits, words_for(n)) with 64 rows to
+a word become (n, words_for(bits)) with 64 bits of one row to a word, bit i at 2^(i % 64) of word i // 64. Bits beyond
+the last are zeros in the sharing; a shuffle may leave any components there. Secret: components.
 """
 
 import numpy as np
@@ -16,19 +16,19 @@ WORD = 64
 
 
 def to_words(planes_bsh: Share, rows: int) -> Share:
-    """Planes (bits, words_for(rows)) as rows (rows, words_for(bits)). Local."""
+    """Returns planes (bits, words_for(rows)) as rows (rows, words_for(bits)). Local."""
     own, next_ = (_rows(part, rows) for part in (planes_bsh.own, planes_bsh.next))
     return Share(planes_bsh.ring, planes_bsh.pid, own, next_)
 
 
 def to_planes_of(rows_bsh: Share, bits: int) -> Share:
-    """The first ``bits`` bits of rows (rows, words) as planes (bits, words_for(rows)), zeros beyond the rows. Local."""
+    """Returns the first ``bits`` bits of rows (rows, words) as planes (bits, words_for(rows)), zeros beyond. Local."""
     own, next_ = (_planes(part, bits) for part in (rows_bsh.own, rows_bsh.next))
     return Share(rows_bsh.ring, rows_bsh.pid, own, next_)
 
 
 def shifted(planes_bsh: Share, by: int) -> Share:
-    """Planes in which row i has what row i - by had, or i + |by| where ``by`` is negative; zeros come in. Local."""
+    """Shifts planes: row i gets that of row i - by, or i + |by| where ``by`` is negative; zeros come in. Local."""
     own, next_ = (_shifted(part, by) for part in (planes_bsh.own, planes_bsh.next))
     return Share(planes_bsh.ring, planes_bsh.pid, own, next_)
 

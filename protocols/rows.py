@@ -1,12 +1,11 @@
 """Counting on shares: rows that owners shared by XOR become shares of the counts of all queries.
 
-Provides ``shared_rows``, which makes the boolean share of a batch out of what owners sent, and ``count_rows``. A row
-adds one to one cell of every query, if it is present and each of its codes names a category, and nothing to any
-otherwise: whatever bits an owner sends, so that there is nothing to prove about them.
+A row adds one to one cell of every query, if it is present and each of its codes names a category, and nothing to any
+otherwise: for any bits that an owner sends, so that there is nothing to prove about them.
 
-Secret: rows and counts. Public: the plan (`row_plan`), how many rows there are with the absent ones, and where counting
-is. Works on segments of rows, and in each on blocks of rows and then of cells, so that memory is bounded by the counts
-and two blocks. Source: README section 6; own.
+Secret: rows and counts. Public: the plan (`row_plan`), the number of rows with the absent ones, and the progress of
+counting. Rows are processed in segments, each in blocks of rows and then of cells, so that memory is bounded by the
+counts and two blocks. Source: README section 6; own.
 """
 
 import asyncio
@@ -45,12 +44,12 @@ _IN_FLIGHT = 2
 _WORD = 64
 
 Progress = Callable[[int, int], None]
-"""Told how many blocks of rows are done, of how many."""
+"""Callback with the number of finished blocks of rows, and that of all blocks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SharedRows:
-    """What a server has of one owner's rows: the two components of its body (`row_layout`). Secret."""
+    """A server's part of one owner's rows: the two components of its body (`row_layout`). Secret."""
 
     capacity: int
     own: NDArray[np.uint8]
@@ -58,7 +57,7 @@ class SharedRows:
 
 
 def shared_rows(pid: int, layout: RowLayout, owners: Sequence[SharedRows]) -> Share:
-    """The rows of all owners, one after the other, as a boolean share (bits, words). Local.
+    """Returns the rows of all owners, one after the other, as a boolean share (bits, words). Local.
 
     Raises ValueError for a component of another length than its capacity has.
     """
@@ -78,7 +77,7 @@ async def count_rows(
     products: LocalProducts,
     progress: Progress | None = None,
 ) -> Share:
-    """How many rows fall into each cell of the plan's queries.
+    """Counts the rows in each cell of the plan's queries.
 
     Shapes: rows (plan.layout.bits, words_for(rows)), of which cells beyond ``rows`` are zeros; returns (plan.cells,) in
         Z_2^32, the queries one after the other.
@@ -112,12 +111,12 @@ async def count_rows(
 
 
 def _words(rows: range) -> slice:
-    """The words of a plane that have these rows; they begin with a word's first."""
+    """Returns the words of a plane that have these rows; they begin with a word's first."""
     return slice(rows.start // _WORD, words_for(rows.stop))
 
 
 async def valid_bits(ctx: Context, rows_bsh: Share, plan: CountPlan) -> Share:
-    """Whether a row counts, and the bits of its codes if it does: 0 everywhere in a row that does not.
+    """Computes v = [the row counts] and v times each bit of its codes: 0 everywhere in a row that does not count.
 
     A row counts if it is present and all its codes name categories: code + (2^width - size) does not carry.
 
@@ -142,11 +141,11 @@ async def valid_bits(ctx: Context, rows_bsh: Share, plan: CountPlan) -> Share:
 async def _beyond(
     ctx: Context, rows_bsh: Share, layout: RowLayout, columns: Sequence[int]
 ) -> Share:
-    """For each of the columns whether the code is its size or more: (columns, words)."""
+    """Computes for each of the columns [code >= size]: (columns, words)."""
     width = max(layout.widths[column] for column in columns)
     words = rows_bsh.shape[-1]
-    # The columns side by side, each with its highest bit in the highest plane; below a narrow one is nothing that could
-    # carry. What is added is public, so generate and propagate are local.
+    # The columns side by side, each with its highest bit in the highest plane; the planes below a narrow one are zero
+    # and carry nothing. The summand 2^width - size is public, so generate and propagate are local.
     added = np.zeros((width, len(columns), 1), np.uint64)
     codes = [np.zeros((width, len(columns), words), np.uint64) for _ in range(2)]
     for place, column in enumerate(columns):
@@ -169,10 +168,10 @@ async def _doubled_counts(
     products: LocalProducts,
     tell: Callable[[], None],
 ) -> Share:
-    """Twice the counts of a segment, in Z_2^16 (cells,): factors block by block, and sums of products over all rows.
+    """Computes twice the counts of a segment, in Z_2^16 (cells,): factors by block, and sums of products over all rows.
 
-    With a verifier it is the sum of some blocks at a time, proved before the next ones, so that their factors need not
-    be kept. What a party adds up: see `doubled`.
+    With a verifier, some blocks at a time are summed, and proved before the next ones, so that their factors need not
+    be kept. Each party's local sums are those of `doubled`.
     """
     found, blocks = None, list(plan.blocks(range(rows)))
     for some in plan.proved_at_once(blocks) if ctx.verifier is not None else [blocks]:
@@ -193,7 +192,7 @@ async def _doubled_tables(
     products: LocalProducts,
     tell: Callable[[], None],
 ) -> Share:
-    """Twice the sums of all products over the rows of these blocks, one table after the other: (plan.row_cells,)."""
+    """Computes twice the sums of all products over the rows of these blocks, table after table: (plan.row_cells,)."""
     places, first = _places(plan), blocks[0].start
     sums = products.start([Pair(places[c.left], places[c.right]) for c in plan.counts])
     slots = asyncio.Semaphore(_IN_FLIGHT)
@@ -212,6 +211,7 @@ async def _doubled_tables(
     parts = await ctx.gather(*((lambda c, part=part: block(c, part)) for part in blocks))
     tables = np.concatenate([table.reshape(-1) for table in await sums.result()])
     known = tuple(origin for part in parts for origin in part or ())
+    # This role's term of 2 x y has factor ``SCALES`` (`doubled`).
     scale = np.uint16(SCALES[ctx.pid] % (1 << R16.bits))
     return await reshare(
         ctx, Additive(R16, tables * scale, None if ctx.verifier is None else known)
@@ -219,7 +219,7 @@ async def _doubled_tables(
 
 
 def _places(plan: CountPlan) -> dict[int, slice]:
-    """Where each factor's entries are among those of all factors."""
+    """Returns the place of each factor's entries among those of all factors."""
     ends = np.cumsum([plan.size(node) for node in plan.factors])
     return {
         node: slice(int(end) - plan.size(node), int(end))
@@ -228,13 +228,13 @@ def _places(plan: CountPlan) -> dict[int, slice]:
 
 
 def _starts(plan: CountPlan) -> list[int]:
-    """Where each query's table begins among all tables, and where the last one ends."""
+    """Returns the start of each query's table among all tables, and the end of the last one."""
     sizes = (plan.size(count.left) * plan.size(count.right) for count in plan.counts)
     return [0, *accumulate(sizes)]
 
 
 def _arranged(plan: CountPlan, tables: RingArray) -> RingArray:
-    """The cells of all queries out of a component of their tables."""
+    """Returns the cells of all queries from a component of their tables."""
     starts = pairwise(_starts(plan))
     return np.concatenate(
         [count.arranged(tables[a:b]) for (a, b), count in zip(starts, plan.counts, strict=True)]
@@ -244,8 +244,8 @@ def _arranged(plan: CountPlan, tables: RingArray) -> RingArray:
 class _Nodes:
     """A block's one-hots, level by level: (entries, rows) in Z_2^16. Secret.
 
-    Of a node that others are made of, the whole is kept; of one that is only counted with, its secure products are,
-    and what is their sum comes in when both components have become one number.
+    A node that is an operand of others is kept whole. Of a node that is only counted with, the secure products are
+    kept; their sums are added when both components have become one number.
     """
 
     def __init__(self, plan: CountPlan, bits_sh: Share, row: int) -> None:
@@ -254,11 +254,12 @@ class _Nodes:
         self._whole = {0: valid}
         self._products: dict[int, Share] = {}
         for node in range(1, 1 + len(plan.leaves)):
+            # (v - b, b) is the one-hot of a bit b <= v.
             one = bits_sh[node : node + 1]
             self._whole[node] = concatenate(valid - one, one)
 
     async def multiply(self, ctx: Context, level: int) -> None:
-        """The nodes of a level, from those below. Rounds: 1, or none where all their entries are sums."""
+        """Computes the nodes of a level from those below. Rounds: 1, or none where all their entries are sums."""
         nodes, terms = self._plan.level(level), list[Additive]()
         tabled = self._plan.tabled(level)
         for _, product in nodes:
@@ -286,7 +287,10 @@ class _Nodes:
         self._whole[node] = Share(R16, z_sh.pid, own, next_)
 
     def operand(self, places: dict[int, slice]) -> NDArray[np.int16]:
-        """All factors as numbers whose products are this party's terms of twice theirs: (entries, rows). Local."""
+        """Returns all factors as numbers whose products are this party's terms of twice theirs: (entries, rows).
+
+        Local.
+        """
         own, next_ = (np.uint16(factor % (1 << R16.bits)) for factor in FACTORS[self._whole[0].pid])
 
         def mixed(x_sh: Share) -> RingArray:
@@ -306,7 +310,7 @@ class _Nodes:
         return operand.view(np.int16)
 
     def origins(self, ctx: Context) -> Origins | None:
-        """What this block's part of the tables is made of, where a verifier has to know."""
+        """Returns the origins of this block's part of the tables, for a verifier; None without one."""
         if ctx.verifier is None:
             return None
         whole = self._whole
@@ -325,10 +329,10 @@ class _Nodes:
 
 
 def _completed(product: Product, entries: RingArray, high: RingArray, low: RingArray) -> RingArray:
-    """A node's entries (size, rows) from its secure products: rows add up to ``high``'s, columns to ``low``'s."""
+    """Returns a node's entries (size, rows) from its secure products: rows sum to ``high``'s, columns to ``low``'s."""
     rows, columns, count = high.shape[0], low.shape[0], high.shape[1]
     table = np.zeros((rows, columns, count), np.uint16)
-    # In a last row of a part the rest names no category and is zero.
+    # Entries that a partial last row lacks name no category and are zero.
     flat = table[1:, 1:]
     whole, rest = divmod(product.size, columns)
     whole -= 1
@@ -336,6 +340,7 @@ def _completed(product: Product, entries: RingArray, high: RingArray, low: RingA
     flat[:whole] = entries[:used].reshape(whole, columns - 1, count)
     if rest > 1:
         flat[whole, : rest - 1] = entries[used:]
+    # Sum over j of table[i, j] = high[i], and over i of table[i, j] = low[j]: column 0, then row 0.
     table[1:, 0] = high[1:] - np.add.reduce(flat, axis=1, dtype=np.uint16)
     table[0] = low - np.add.reduce(table[1:], axis=0, dtype=np.uint16)
     return table.reshape(rows * columns, count)[: product.size]

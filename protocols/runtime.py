@@ -1,11 +1,11 @@
 """A party's runtime: MPyC's, on mutually authenticated TLS, with deadlines, size limits and counted bytes.
 
-What MPyC gives: the parties, the program counter that labels messages. What is different here: the pairwise keys come
-from a coin flip of both ends, sealed to their pinned post-quantum keys (`protocols.pairing`), and all payloads are
-XORed with a keystream of them; a peer is who its certificate says, not who its first bytes say;
-a lost peer fails every pending receive with an error that names it; every receive has a deadline and a maximum
-size; nothing is ever unpickled (MPyC's ``transfer`` and ``output`` refuse to run). Secret: the pairwise keys
-and this party's private key. Public: names, addresses, byte counts.
+MPyC provides the parties and the program counter that labels messages. Different here: the pairwise keys come from a
+coin flip of both ends, sealed to their pinned post-quantum keys (`protocols.pairing`), and all payloads are XORed with
+a keystream of them; a peer's identity comes from its certificate, not from its first bytes; a lost peer fails every
+pending receive with an error that names it; every receive has a deadline and a maximum size; nothing is ever unpickled
+(MPyC's ``transfer`` and ``output`` refuse to run). Secret: the pairwise keys and this party's private key. Public:
+names, addresses, byte counts.
 
 A runtime serves one mesh: its keys must never mask two different runs, so that it connects once and has one root
 context.
@@ -41,7 +41,7 @@ _POLL_S = 0.001
 
 
 class Recorder(Protocol):
-    """Where a party's transcript goes; calls come from several threads."""
+    """Interface of a party's transcript; calls come from several threads."""
 
     def message(
         self,
@@ -54,10 +54,10 @@ class Recorder(Protocol):
         size: int,
         digest: bytes,
     ) -> None:
-        """A message was sent or received."""
+        """Records that a message was sent or received."""
 
     def opened(self, *, step: str, round: int | None, what: str, count: int, value: bytes) -> None:
-        """A value was opened."""
+        """Records that a value was opened."""
 
 
 def _refused(violation: ProtocolViolation) -> NoReturn:
@@ -68,14 +68,13 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
     """One of the three parties, connected to the two others. Made inside the event loop that it is used in.
 
     ``addresses`` are the mesh's (host, port) by pid; the own one is listened on. ``timeout_s`` is the deadline of a
-    receive. ``session`` has to be the same at all parties; it separates the keystreams and labels of different runs.
-    So has ``version``, that of the messages and of the program, which is compared before anything else.
-    ``seals`` are what the pairs' keys are exchanged under. ``on_other_seal`` may put up with a peer that offers another
-    sealing key than the pinned one, as a party does whose run is over: what it is told of is raised otherwise.
-    ``inlet`` and ``server_name`` are for a port that meshes share, ``on_stranger`` hears of who is not let in
-    (`protocols.mesh`).
-    ``async with`` connects and closes; an error ends the peers' work with its text if it is one of the engine's, and
-    with its class alone otherwise, since other errors may quote data.
+    receive. ``session`` has to be the same at all parties; it separates the keystreams and labels of different runs. So
+    has ``version``, that of the messages and of the program, which is compared before anything else. ``seals`` are the
+    keys that protect the exchange of the pairs' keys. ``on_other_seal`` gets the violation of a peer that offers
+    another sealing key than the pinned one, as a party does whose run is over: it may accept the peer, and raises by
+    default. ``inlet`` and ``server_name`` are for a port that meshes share, ``on_stranger`` gets the reason of each
+    refused connection (`protocols.mesh`). ``async with`` connects and closes; an error ends the peers' work with its
+    text if it is one of the engine's, and with its class alone otherwise, since other errors may quote data.
     """
 
     def __init__(
@@ -140,17 +139,17 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         return f"PartyRuntime(pid={self.pid})"
 
     def context(self) -> Context:
-        """The root context of the session; its children are the protocols' places."""
+        """Returns the root context of the session; its children are the protocols' places."""
         return self._root
 
     # Connecting.
 
     async def connect(self) -> None:
-        """Connect to both peers in both directions and make the pairwise keys.
+        """Connects to both peers in both directions and makes the pairwise keys.
 
         Raises ConfigurationError for unusable files or an address in use, ProtocolViolation for a peer of another
-        session, with another sealing key, or that does not show what it had committed to, ConnectTimeout after
-        ``connect_timeout_s`` with the peers that are missing and the last thing that went wrong with each.
+        session, with another sealing key, or that does not show the share it had committed to, ConnectTimeout after
+        ``connect_timeout_s`` with the missing peers and the last problem of each.
         """
         if self._used:
             raise ValueError("a runtime connects once; make a new one, with new keys")
@@ -180,7 +179,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
             )
 
     def missing(self) -> dict[int, str]:
-        """While ``connect`` waits: the peers that are not there yet, and what went wrong last with each."""
+        """Returns, while ``connect`` waits, the peers that are not there yet, and the last problem with each."""
         return {} if self._mesh is None else self._mesh.missing()
 
     async def __aenter__(self) -> "PartyRuntime":
@@ -197,11 +196,11 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         await self.close("" if error is None else reason or type(error).__name__)
 
     def hello(self, peer: int) -> bytes:
-        """The first bytes to ``peer``: who speaks to whom, and this party's offer for the pair's key."""
+        """Returns the first bytes to ``peer``: sender and receiver, and this party's offer for the pair's key."""
         return self._greeting(self.pid, peer) + self._coins[peer].offer
 
     def accept_hello(self, peer: int, hello: bytes) -> None:
-        """Check the first bytes from ``peer``, whose certificate has been verified, and keep its offer."""
+        """Checks the first bytes from ``peer``, whose certificate has been verified, and keeps its offer."""
         expected = self._greeting(peer, self.pid)
         if hello[: len(expected)] != expected:
             raise ProtocolViolation(f"party {peer} runs another session", peer)
@@ -217,19 +216,19 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._offers[peer] = offer
 
     def hello_size(self, peer: int) -> int:
-        """Length of the hello from ``peer``."""
+        """Returns the length of the hello from ``peer``."""
         return len(self._greeting(peer, self.pid)) + OFFER_BYTES
 
     def reveal(self, peer: int) -> bytes:
-        """What was committed to in the hello to ``peer``, sealed to its key; for when both hellos are there."""
+        """Returns the share committed to in the hello to ``peer``, sealed to its key; needs both hellos."""
         return self._coins[peer].sealed(self._offers[peer])
 
     def reveal_size(self, peer: int) -> int:
-        """Length of what ``peer`` then sends."""
+        """Returns the length of the reveal from ``peer``."""
         return SEALED_BYTES
 
     def accept_reveal(self, peer: int, box: bytes) -> None:
-        """Check what ``peer`` had committed to, and make the pair's keys."""
+        """Checks the share that ``peer`` had committed to, and makes the pair's keys."""
         self._pair_keys[peer] = self._coins[peer].keys(self._offers[peer], box)
 
     def _greeting(self, sender: int, receiver: int) -> bytes:
@@ -237,25 +236,25 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         return bytes((sender, receiver)) + session
 
     def _meeting(self, peer: int) -> bytes:
-        """What both ends of a pair have to agree on to speak at all: the session and the two identities."""
+        """Returns the text that both ends of a pair must have in common to connect: session and two identities."""
         pair = sorted((self.pid, peer))
         identities = [text for p in pair for text in (self._tls.names[p], self._tls.pins[p])]
         return "\n".join((self._session, *identities)).encode()
 
     def _bound_to(self, binding: str) -> bytes:
-        """What all have to agree on to compute: the session, identities and sealing keys, and the ``binding``."""
+        """Returns a digest that all must share in order to compute: session, identities, sealing keys, ``binding``."""
         seals = map(str, self._seals.pinned)
         parts = (self._session, *self._tls.names, *self._tls.pins, *seals, binding)
         return hashlib.sha256("\n".join(parts).encode()).digest()
 
     async def close(self, reason: str = "") -> None:
-        """Leave the mesh and end its threads; safe to call twice, and when cancelled.
+        """Leaves the mesh and ends its threads; safe to call twice, and when cancelled.
 
         An empty reason means that the work is done: both peers have to say so too, within the deadline of a receive.
-        Any other reason ends the peers' work with it, and is said without waiting for an answer.
+        Any other reason ends the peers' work with it, and is sent without waiting for an answer.
 
-        Raises, where the reason is empty, what has gone wrong with the mesh and nobody has waited for: a peer that is
-        lost or left early, a silent peer, ProtocolViolation for messages that were not due.
+        Raises, where the reason is empty, an error of the mesh that no receive has raised: a peer that is lost or left
+        early, a silent peer, ProtocolViolation for messages that were not due.
         """
         peers = self._exchangers()
         try:
@@ -276,18 +275,18 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
             raise self._failure
 
     async def flush(self) -> None:
-        """Until all that was posted has left this process, or a peer is lost."""
+        """Waits until all posted messages have left this process, or a peer is lost."""
         while self._sending and self._failure is None:  # noqa: ASYNC110  # Threads that send set no event.
             await asyncio.sleep(_POLL_S)
 
     def fail(self, error: Exception) -> None:
-        """A peer is lost or broke the protocol: nothing that waits for any peer can end well."""
+        """Ends all that waits for any peer: a peer is lost or broke the protocol."""
         self._failure = self._failure or error
         for peer in self._exchangers():
             peer.fail(error)
 
     def round_trip_s(self, peer: int) -> float | None:
-        """How long a message takes to ``peer`` and back; None where that is unknown, or it is not connected."""
+        """Returns the round-trip time to ``peer`` in seconds; None where it is unknown, or without a connection."""
         exchanger: PeerExchanger | None = self.parties[peer].protocol
         return None if exchanger is None else exchanger.round_trip_s()
 
@@ -295,26 +294,26 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         others = (party for party in self.parties if party.pid != self.pid)
         return [party.protocol for party in others if party.protocol is not None]
 
-    # What contexts use.
+    # The interface of contexts (``context.Transport``).
 
     def component_key(self, component: int) -> bytes:
-        """The key of a component's two holders, one of whom is this party."""
+        """Returns the key of a component's two holders, one of whom is this party."""
         holders = {component, (component - 1) % 3}
         if self.pid not in holders:
             raise ValueError(f"party {self.pid} holds no component {component}")
         return self._pair_keys[(holders - {self.pid}).pop()].component
 
     def _digest_key(self, peer: int) -> bytes:
-        """What keys the digests of the messages with ``peer``: from the key that the two have in common."""
+        """Returns the key of the digests of messages with ``peer``, derived from the two's common key."""
         component = self.pid if peer == (self.pid - 1) % 3 else peer
         return digest_key(self.component_key(component))
 
     def private_key(self) -> bytes:
-        """This party's own key."""
+        """Returns this party's own key."""
         return self._own_key
 
     def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
-        """Send ``payload`` to ``peer`` under ``label``, counted for the step."""
+        """Sends ``payload`` to ``peer`` under ``label``, counted for the step."""
         self._sending[peer, label] = cost
         cost.sent_bytes += payload.size
         cost.messages += 1
@@ -322,7 +321,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._send_message(peer, payload)
 
     async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
-        """Wait for the message from ``peer`` with ``label``, of at most ``limit`` bytes."""
+        """Waits for the message from ``peer`` with ``label``, of at most ``limit`` bytes."""
         exchanger: PeerExchanger = self.parties[peer].protocol
         received: Received = await exchanger.receive(label, self._timeout_s, limit)
         size = received.payload.size
@@ -331,7 +330,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         return received.payload
 
     def opened(self, opening: Opening, value: bytes) -> None:
-        """Record an opened value."""
+        """Records an opened value."""
         self.costs.openings.append(opening)
         if self._recorder is not None:
             self._recorder.opened(
@@ -359,12 +358,12 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
                 digest=digest,
             )
 
-    # What MPyC offers and production paths must not use: both unpickle what a peer sent.
+    # MPyC's functions that production paths must not use: both unpickle a peer's bytes.
 
     def transfer(self, *_: object, **__: object) -> NoReturn:
-        """Refused: MPyC's transfer unpickles what a peer sent."""
+        """Refuses to run: MPyC's transfer unpickles a peer's bytes."""
         raise TypeError("transfer unpickles peers' bytes; use Context.exchange")
 
     def output(self, *_: object, **__: object) -> NoReturn:
-        """Refused: MPyC's output unpickles what a peer sent."""
+        """Refuses to run: MPyC's output unpickles a peer's bytes."""
         raise TypeError("output is for MPyC's own types; use base.open_value")

@@ -1,9 +1,9 @@
 """Boxes that one key opens: HPKE's single-shot encryption to a public key (RFC 9180), post-quantum and classical.
 
-Provides ``BoxKey``, a private key, and ``SealTo``, its public half. The KEM is ML-KEM-768/X25519 (both have to be
-broken, now or later), with HKDF-SHA256 and AES-256-GCM. ``info`` binds a box to what it is for: it opens with the same
-one only. Secret: private keys, what boxes contain. Public: keys' public halves, boxes, sizes. Known limits: boxes say
-nothing of who sealed them; that is for the connection to know.
+``BoxKey`` is a private key, ``SealTo`` its public half. The KEM is ML-KEM-768/X25519 (both have to be broken, now or
+later), with HKDF-SHA256 and AES-256-GCM. ``info`` binds a box to its purpose: the box opens with the same ``info``
+only. Secret: private keys, contents of boxes. Public: keys' public halves, boxes, sizes. Known limits: boxes do not
+name their sealer; the connection has to.
 """
 
 import base64
@@ -20,12 +20,12 @@ _SUITE = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AE
 _MLKEM_BYTES, _X25519_BYTES = 1184, 32
 PUBLIC_BYTES = _MLKEM_BYTES + _X25519_BYTES
 OVERHEAD_BYTES = 1136
-"""By which a box is larger than what it contains."""
+"""Bytes by which a box is larger than its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealTo:
-    """The public half of a key: 1,184 bytes of ML-KEM-768 and 32 of X25519. Raises ValueError on others."""
+    """Public half of a key: 1,184 bytes of ML-KEM-768 and 32 of X25519. Raises ValueError on others."""
 
     public: bytes
 
@@ -36,7 +36,7 @@ class SealTo:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From base64, spaces and line ends left out. Raises ValueError."""
+        """Reads a key from base64, spaces and line ends left out. Raises ValueError."""
         try:
             return cls(base64.b64decode("".join(text.split()), validate=True))
         except binascii.Error as error:
@@ -49,7 +49,7 @@ class SealTo:
         return f"SealTo({str(self)[:12]}...)"
 
     def seal(self, content: bytes, info: bytes) -> bytes:
-        """A box with ``content``, ``OVERHEAD_BYTES`` larger, which opens with the same ``info`` only."""
+        """Returns a box with ``content``, ``OVERHEAD_BYTES`` larger, which opens with the same ``info`` only."""
         return _SUITE.encrypt(content, self._key(), info=info)
 
     def _key(self) -> hpke.MLKEM768X25519PublicKey:
@@ -76,17 +76,17 @@ class BoxKey:
 
     @classmethod
     def generate(cls) -> Self:
-        """A fresh one."""
+        """Returns a fresh key."""
         return cls(MLKEM768PrivateKey.generate(), X25519PrivateKey.generate())
 
     @property
     def public(self) -> SealTo:
-        """The half that others seal to."""
+        """Public half, that others seal to."""
         mlkem = self._mlkem.public_key().public_bytes_raw()
         return SealTo(mlkem + self._x25519.public_key().public_bytes_raw())
 
     def open(self, box: bytes, info: bytes) -> bytes:
-        """The content of a box. Raises ValueError unless it was sealed to this key with this ``info``."""
+        """Returns the content of a box. Raises ValueError unless it was sealed to this key with this ``info``."""
         try:
             return _SUITE.decrypt(
                 box, hpke.MLKEM768X25519PrivateKey(self._mlkem, self._x25519), info=info

@@ -36,11 +36,11 @@ from protocols.steps import CHOICE, SELECT_BITS, SELECT_CHOOSE, SELECT_SCORES
 _ONES = np.uint64((1 << 64) - 1)
 
 Samples = Callable[[Context, int], Awaitable[Share]]
-"""Makes so many samples of noise, as ``gumbel`` does, or takes them from a ``supply.GumbelSupply``."""
+"""Maker of so many samples of noise: ``gumbel``, or a ``supply.GumbelSupply``'s."""
 
 
 async def keep_bits(ctx: Context, x_sh: Share, sizes: Sequence[int], bits: int) -> list[CountBits]:
-    """The lowest ``bits`` bits of candidates' counts, each candidate's by themselves, for ``select`` to use again.
+    """Computes the lowest ``bits`` bits of candidates' counts, each candidate's by themselves, for ``select``.
 
     Shapes: x (cells,) in Z_2^32, candidates of ``sizes`` cells one after the other.
     Leaks, Rounds, Raises: as ``count_bits``.
@@ -62,37 +62,37 @@ async def select(
     kept: CountBits | None = None,
     noise: Samples = gumbel,
 ) -> int:
-    """Choose a candidate with probability proportional to exp(t_q).
+    """Chooses a candidate with probability proportional to exp(t_q).
 
     Shapes: x (cells,) in Z_2^32, the candidates' counts one after the other; returns the chosen index in [0, G).
         ``kept``, where there is one, are bits of x, ``integer_bits`` at least, each candidate's from a new word on.
-        ``noise`` gives samples that nobody knows and nothing else uses.
-    Leaks: the index. One row changes every t_q by at most 2^6 gain_q, whatever x is modulo 2^32.
+        ``noise`` makes samples that no party knows and no other selection uses.
+    Leaks: the index. One row changes every t_q by at most 2^6 gain_q, for any x modulo 2^32.
     Rounds: 16 for scores and noise side by side (fewer where the noise is there), 8 for the choice among up to 256
         (exact: ``costs.select``).
-    Communication: ``grouped_absolute_error`` or ``grouped_error_of_bits`` for the cells, what ``noise`` costs,
-        ``msb`` for each pair of candidates.
+    Communication: ``grouped_absolute_error`` or ``grouped_error_of_bits`` for the cells, the cost of ``noise``, ``msb``
+        for each pair of candidates.
     Raises: ValueError for a specification whose sums could wrap; ChannelError, ProtocolViolation, CheckFailed.
     Source: own, after Pereira et al. (arXiv 2210.07332), Protocol 2; README section 3. Steps are numbered as there.
     """
     error_bits, score_bits = bounds(spec)
     with ctx.step(SELECT_SCORES.name, round=ctx.cost.round) as c:
-        # Before anything is sent.
+        # Shapes are checked before anything is sent.
         require_fit(x_sh, spec.answers, spec.sizes)
-        # 1 to 3. Scores, and beside them 4. noise.
+        # Steps 1 to 3, the scores, and beside them step 4, the noise.
         t_sh, noise_sh = await c.both(
             lambda c: _scores(c, x_sh, spec, kept, error_bits),
             lambda c: noise(c, len(spec.sizes)),
         )
     with ctx.step(SELECT_CHOOSE.name, round=ctx.cost.round) as c:
-        # 5, 6. The largest sum.
+        # Steps 5 and 6: the largest sum.
         return await _open_largest(c, t_sh + noise_sh, score_bits)
 
 
 async def _scores(
     ctx: Context, x_sh: Share, spec: SelectSpec, kept: CountBits | None, bits: int
 ) -> Share:
-    """t_q = gain_q |a_q| - offset_q (G,) in Z_2^64, a_q the absolute errors modulo 2^bits."""
+    """Computes t_q = gain_q |a_q| - offset_q (G,) in Z_2^64, a_q the absolute errors modulo 2^bits."""
     if kept is None:
         a_sh = await grouped_absolute_error(
             ctx, x_sh, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=bits
@@ -110,7 +110,7 @@ def _encoded(values: Sequence[int]) -> NDArray[np.uint64]:
 
 
 async def _open_largest(ctx: Context, t_sh: Share, bits: int) -> int:
-    """Open the index of the largest of t (n,), of equal ones the first: as words of which that one alone is 0."""
+    """Opens the index of the largest of t (n,), of equal ones the first: as words of which that one alone is 0."""
     count = t_sh.size
     if ctx.verifier is None and count <= ALL_PAIRS:
         marks = await _marked(ctx, t_sh, bits)
@@ -127,13 +127,13 @@ async def _open_largest(ctx: Context, t_sh: Share, bits: int) -> int:
 
 
 async def _marked(ctx: Context, t_sh: Share, bits: int) -> Share:
-    """Words (n,) that are 0 for the candidate that loses to nobody, and uniform for all that lose.
+    """Computes words (n,) that are 0 for the candidate that loses to none, and uniform for all that lose.
 
-    Each candidate has a random word that nobody knows, and is marked by the sum of those of the rivals that it loses
-    to. Rivals are in an order, of equal ones the first ahead: the second is marked by the word of the first, and each
-    one after it by what marks the one before and that one's own word. So the losers' marks are uniform together, and
-    may be opened; one is 0 once in 2^64. That takes comparisons that are those of an order, as all parties follow the
-    protocol: there is no verifier here.
+    Each candidate has a random word that no party knows, and is marked by the sum of the words of the rivals that it
+    loses to. Rivals are in an order, of equal ones the first ahead: the second is marked by the word of the first, and
+    each later one by the mark of the one before plus that one's own word. So the losers' marks are uniform together,
+    and may be opened; one is 0 once in 2^64. That requires comparisons that are those of an order, as all parties
+    follow the protocol: there is no verifier here.
 
     Leaks: none.
     Rounds: 1 after ``msb`` of all pairs. Communication: n words.
@@ -144,18 +144,19 @@ async def _marked(ctx: Context, t_sh: Share, bits: int) -> Share:
     rivals = _rivals(count, count)
     pairs, (pair_of, second) = rivals.left.size, _duels(count)
     less = await _less(ctx, t_sh, bits, rivals)
-    # A pair's sign bit says t_i < t_j: the first one loses where it is 1, the second one where it is 0.
+    # A pair's sign bit is [t_i < t_j]: the first candidate loses where it is 1, the second one where it is 0.
     bit_of = (np.append(to_bits(part, pairs), np.uint8(0)) for part in (less.own, less.next))
     loses = Share(BITS, pid, *(-bits[pair_of].astype(np.uint64) for bits in bit_of)) ^ second
     words = random(ctx, BITS, (count, 1))
+    # Mark of a candidate: the XOR of the words of the rivals that it loses to.
     return await reshare(ctx, product(ctx, loses, words).sum(axis=0))
 
 
 @lru_cache(maxsize=4)
 def _duels(count: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-    """Of a rival and a candidate, (count, count) both: which pair they are, and all ones where the candidate is second.
+    """Returns, for a rival and a candidate, (count, count) both: their pair, and all ones if the candidate is second.
 
-    One and itself are the pair after the last.
+    A candidate and itself are the pair after the last.
     """
     rivals = _rivals(count, count)
     pair_of = np.full((count, count), rivals.left.size, np.intp)
@@ -165,9 +166,10 @@ def _duels(count: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
 
 
 async def _largest(ctx: Context, t_sh: Share, bits: int) -> Share:
-    """A plane (words_for(n),) with the bit of the largest of t (n,) in Z_2^64 alone, for |t_i - t_j| < 2^(bits - 1).
+    """Computes a plane (words_for(n),) with the bit of the largest of t (n,) alone.
 
-    More than 256 are compared in groups of 16 first, all pairs of a group at once; the groups' largest go on.
+    t is in Z_2^64, with |t_i - t_j| < 2^(bits - 1). More than 256 are compared in groups of 16 first, all pairs of a
+    group at once; the groups' largest go on.
 
     Leaks: none.
     Rounds: ``msb`` and levels(n - 1) for up to 256; ``msb`` and levels(15), 4 for each level before.
@@ -182,7 +184,7 @@ async def _largest(ctx: Context, t_sh: Share, bits: int) -> Share:
     size = count if count <= ALL_PAIRS else GROUP
     rivals = _rivals(count, size)
     less = await _less(ctx, t_sh, bits, rivals)
-    # Who loses to no rival has won its group.
+    # A candidate that loses to no rival has won its group.
     unbeaten = await and_all(ctx, _arrange(less, rivals))
     if size == count:
         return unbeaten
@@ -196,7 +198,7 @@ async def _largest(ctx: Context, t_sh: Share, bits: int) -> Share:
 
 
 def _repeated(plane: Share, groups: int, count: int) -> Share:
-    """The bit of each group for all of its candidates. Local."""
+    """Returns the bit of each group for all of its candidates. Local."""
     parts = (
         from_bits(np.repeat(to_bits(part, groups), GROUP)[:count])
         for part in (plane.own, plane.next)
@@ -205,7 +207,7 @@ def _repeated(plane: Share, groups: int, count: int) -> Share:
 
 
 class _Rivals:
-    """All pairs i < j within groups: ``left``, ``right`` (pairs,); for (size - 1, n) rivals which pair each is.
+    """All pairs i < j within groups: ``left``, ``right`` (pairs,); ``source`` (size - 1, n) has the pair of each rival.
 
     ``negate`` is 1 where the candidate is the pair's first. A missing rival is pair -1, and ``negate`` 1.
     """
@@ -215,7 +217,7 @@ class _Rivals:
         sides = [np.triu_indices(min(size, count - start), 1) for start in first]
         self.left = np.concatenate([i + start for (i, _), start in zip(sides, first, strict=True)])
         self.right = np.concatenate([j + start for (_, j), start in zip(sides, first, strict=True)])
-        # Each pair is looked at from both its candidates. In their order, the n-th of a candidate is its n-th rival.
+        # Each pair belongs to both its candidates. In their order, a candidate's n-th pair is with its n-th rival.
         pairs = np.tile(np.arange(self.left.size), 2)
         whose = np.concatenate((self.left, self.right))
         order = np.argsort(whose, kind="stable")
@@ -232,7 +234,7 @@ def _rivals(count: int, size: int) -> _Rivals:
 
 
 async def _less(ctx: Context, t_sh: Share, bits: int, rivals: _Rivals) -> Share:
-    """For each pair whether the first is less than the second: ``msb`` of differences."""
+    """Computes [first < second] for each pair: ``msb`` of differences."""
     if ctx.verifier is not None:
         return await msb(ctx, t_sh[rivals.left] - t_sh[rivals.right], bits)
     less, _ = await top_of_sum(ctx, summand(t_sh).between(rivals.left, rivals.right), bits)
@@ -240,14 +242,14 @@ async def _less(ctx: Context, t_sh: Share, bits: int, rivals: _Rivals) -> Share:
 
 
 def _arrange(less: Share, rivals: _Rivals) -> Share:
-    """Planes (size - 1, words) whose bit of candidate q says, one plane for each rival, that q does not lose. Local.
+    """Returns planes (size - 1, words), one for each rival: candidate q's bit is 1 if q does not lose to it. Local.
 
     Of a pair (i, j), i < j, i wins unless t_i < t_j: ties go to the first. Missing rivals count as beaten.
     """
 
-    # A pair's sign bit is copied to both rivals: row r of bits[source] is what candidates 0, 1, ... had of rival r.
-    # That only moves bits, and is done to each component alike; the NOT for a pair's first is public. Index -1 reads
-    # the zero that is appended.
+    # A pair's sign bit is copied to both candidates: row r of bits[source] has the bits of candidates 0, 1, ... against
+    # rival r. This only moves bits, and is done to each component alike; the NOT for a pair's first is public. Index -1
+    # reads the zero that is appended.
     def planes(component: NDArray[np.uint64]) -> NDArray[np.uint64]:
         bits = np.append(to_bits(component, rivals.left.size), np.uint8(0))
         return from_bits(bits[rivals.source])

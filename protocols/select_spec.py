@@ -1,6 +1,6 @@
-"""A selection's public numbers: its format in fixed point, its specification and the bits that it needs.
+"""Public numbers of a selection: its format in fixed point, its specification and its widths in bits.
 
-Public: everything. ``select`` computes with it on shares, ``costs`` and an auditor without them.
+All values here are public. ``select`` computes with them on shares, ``costs`` and an auditor without them.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ SCORE_BITS = 28
 # Noise is in whole nats from the lowest to the highest, and beyond that a geometric number of them, below 2^7.
 NOISE_LOWEST, NOISE_HIGHEST = -3, 20
 NOISE_REACH = (NOISE_HIGHEST + 1 + (1 << 7) - NOISE_LOWEST) << SCORE_BITS
-"""How far two samples of noise may be apart, in units of scores."""
-# What the relative error of the probabilities adds to epsilon, generously: README section 3.
+"""Largest distance between two samples of noise, in units of scores."""
+# Epsilon for the relative error of the probabilities, rounded up generously: README section 3.
 SELECTION_SLACK = 2.0**-17
 SELECTION_DISTANCE = 2.0**-128
-"""How far a choice is at most, as a statistical distance, from one of probabilities within that error."""
+"""Largest statistical distance of a choice from one of probabilities within that error."""
 MAX_CANDIDATES = (1 << 13) - 1
-# So many are compared with one another all at once; more of them in groups of 16 before.
+# Largest number of candidates compared all at once; more are compared in groups of 16 first.
 ALL_PAIRS = 256
 GROUP = 16
 
 
 class SelectSpec(Protocol):
-    """The public integers of one selection: t_q = gain_q a_q - offset_q, in units of 2^-28 nats.
+    """Public integers of one selection: t_q = gain_q a_q - offset_q, in units of 2^-28 nats.
 
     ``sizes`` (G,) cells per candidate; ``answers`` (cells,) in units of 2^-6 counts; ``gains`` and ``offsets`` (G,);
     ``max_rows`` bounds the table's rows.
@@ -46,11 +46,11 @@ class SelectSpec(Protocol):
 
 
 def bounds(spec: SelectSpec) -> tuple[int, int]:
-    """Bits that are kept of the errors a_q, with a sign, and of a signed difference of two noisy scores.
+    """Returns the bits kept of the errors a_q, with a sign, and of a signed difference of two noisy scores.
 
-    A candidate's error is at most its counts and answers; its answers may be rounded up by one unit a cell. That
-    is below 2^(error bits - 1), and so is, modulo 2^(error bits), the error of counts that are no table's.
-    Raises ValueError where an error could reach 2^31, or a noisy score 2^62.
+    A candidate's error is at most its counts and answers; its answers may be rounded up by one unit a cell. That is
+    below 2^(error bits - 1), and so is, modulo 2^(error bits), the error of counts that are no table's. Raises
+    ValueError where an error could reach 2^31, or a noisy score 2^62.
     """
     if not len(spec.sizes):
         raise ValueError(f"0 candidates; a selection takes 1 to {MAX_CANDIDATES}")
@@ -66,17 +66,17 @@ def bounds(spec: SelectSpec) -> tuple[int, int]:
 
 
 def integer_bits(error_bits: int) -> int:
-    """Bits of the counts that decide the signs of errors of so many bits: those that are no fraction."""
+    """Returns the bits of the counts that decide the signs of errors of so many bits: all but the fraction."""
     return error_bits - FRACTION_BITS
 
 
 def widths(
     sizes: NDArray[np.int64], largest: int, gains: Sequence[int], offsets: Sequence[int]
 ) -> tuple[int, int]:
-    """As ``bounds``, whatever the answers are: no sum of a candidate's counts or answers is above ``largest``.
+    """Returns ``bounds`` for any answers: no sum of a candidate's counts or answers is above ``largest``.
 
-    ``largest`` is in units of 2^-6 counts, and answers may be rounded up. Of offsets only those above what a gain makes
-    of an error count, so that bits do not hang on answers where offsets do. Raises as ``bounds``.
+    ``largest`` is in units of 2^-6 counts, and answers may be rounded up. Only offsets above a gain times an error
+    count, so that bits do not depend on answers where offsets do. Raises as ``bounds``.
     """
     if not 1 <= len(sizes) <= MAX_CANDIDATES:
         raise ValueError(f"{len(sizes)} candidates; a selection takes 1 to {MAX_CANDIDATES}")
@@ -97,7 +97,7 @@ def widths(
 
 
 def chosen_index(words: NDArray[np.uint64]) -> int:
-    """The candidate that a selection has chosen, of the words (G,) that it opened: that of it alone is 0.
+    """Returns the chosen candidate, from the words (G,) that a selection opened: the chosen one's alone is 0.
 
     Raises ValueError where it is not so.
     """

@@ -17,7 +17,7 @@ from protocols.ring import BITS, Ring, RingArray, is_blank
 
 
 class _Secret:
-    """What shares and terms have in common: they do not show, compare or serialise what they hold."""
+    """Base class of shares and terms: they do not show, compare or serialise their content."""
 
     __slots__ = ()
 
@@ -29,11 +29,11 @@ class _Secret:
 
 
 class HasVerifier(Protocol):
-    """What products have to know of the context that they are made in."""
+    """Interface of the context in which products are made."""
 
     @property
     def verifier(self) -> object | None:
-        """Who has to be told what is multiplied, if anybody."""
+        """Verifier to which products are reported, or None."""
 
 
 class Share(_Secret):
@@ -94,7 +94,7 @@ class Share(_Secret):
     def _of_public(
         self, operation: Any, x: RingArray, public: RingArray | None, shape: tuple[int, ...]
     ) -> RingArray:
-        # Components are never written to, so that one which stays as it is need not be copied.
+        # Components are never written to, so that an unchanged one need not be copied.
         if public is None and x.shape == shape and not is_blank(x):
             return x
         zeros = np.broadcast_to(self.ring.zeros(()), shape)
@@ -102,7 +102,7 @@ class Share(_Secret):
         return result
 
     def _of_parts(self, operation: Any, x: RingArray, y: RingArray) -> RingArray:
-        # What is no component of either is none of the result.
+        # A component that is blank in both is blank in the result.
         if is_blank(x) and is_blank(y):
             return self.ring.blank(np.broadcast_shapes(x.shape, y.shape))
         result: RingArray = operation(x, y)
@@ -127,7 +127,7 @@ class Share(_Secret):
         return self._with(self.ring.sub(zero, self.own), self.ring.sub(zero, self.next))
 
     def times(self, factor: RingArray | int) -> "Share":
-        """The share times a public integer or array (a public mask for bits)."""
+        """Returns the share times a public integer or array (a public mask for bits)."""
         public = self.ring.encode(factor)
         return self._with(
             _scaled(self.ring, self.own, public), _scaled(self.ring, self.next, public)
@@ -140,15 +140,15 @@ class Share(_Secret):
         )
 
     def reshape(self, *shape: int) -> "Share":
-        """The same elements in another shape."""
+        """Returns the same elements in another shape."""
         return self._with(self.own.reshape(shape), self.next.reshape(shape))
 
     def transposed(self) -> "Share":
-        """The first two axes exchanged."""
+        """Returns the share with its first two axes exchanged."""
         return self._with(self.own.swapaxes(0, 1), self.next.swapaxes(0, 1))
 
     def sum(self, axis: int = -1) -> "Share":
-        """Sum along an axis (parity for bits)."""
+        """Sums along an axis (parity for bits)."""
         if self.ring.boolean:
             return self._with(
                 np.bitwise_xor.reduce(self.own, axis), np.bitwise_xor.reduce(self.next, axis)
@@ -159,17 +159,17 @@ class Share(_Secret):
         return self._with(self.ring.reduce(own), self.ring.reduce(next_))
 
     def within(self, pid: int) -> "Share":
-        """The same share seen from a rotated context, where this party plays role ``pid``. Local."""
+        """Returns the same share seen from a rotated context, where this party plays role ``pid``. Local."""
         return Share(self.ring, pid, self.own, self.next)
 
     def narrowed(self, ring: Ring) -> "Share":
-        """The value modulo the size of a smaller ring, as a share there. Local."""
+        """Returns the value modulo the size of a smaller ring, as a share there. Local."""
         if ring.boolean or self.ring.boolean or ring.bits > self.ring.bits:
             raise TypeError(f"{self.ring.name} cannot be narrowed to {ring.name}")
         return Share(ring, self.pid, _low_bits(ring, self.own), _low_bits(ring, self.next))
 
     def additive(self, ctx: HasVerifier) -> "Additive":
-        """The value as additive terms: every party takes the component it owns."""
+        """Returns the value as additive terms: every party takes the component it owns."""
         return Additive(self.ring, self.own, _origins(ctx, self, None))
 
 
@@ -180,7 +180,7 @@ class Summed:
     axis: int
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
-        """What becomes of the terms."""
+        """Applies the map to terms."""
         ufunc = np.bitwise_xor if ring.boolean else np.add
         reduced = np.asarray(ufunc.reduce(term, self.axis, dtype=ring.dtype), dtype=ring.dtype)
         return ring.reduce(reduced)
@@ -193,7 +193,7 @@ class Grouped:
     starts: NDArray[np.intp]
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
-        """What becomes of the terms."""
+        """Applies the map to terms."""
         if is_blank(term):
             return ring.blank((*term.shape[:-1], self.starts.size))
         return ring.reduce(np.add.reduceat(term, self.starts, axis=-1, dtype=ring.dtype))
@@ -207,7 +207,7 @@ class Placed:
     size: int
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
-        """What becomes of the terms."""
+        """Applies the map to terms."""
         placed = ring.zeros((self.size, *term.shape[1:]))
         placed[self.start : self.start + term.shape[0]] = term
         return placed
@@ -220,7 +220,7 @@ class Scaled:
     factor: int
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
-        """What becomes of the terms."""
+        """Applies the map to terms."""
         return ring.mul(term, ring.encode(self.factor))
 
 
@@ -231,7 +231,7 @@ class Arranged:
     arrange: Callable[[RingArray], RingArray]
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
-        """What becomes of the terms."""
+        """Applies the map to terms."""
         return np.asarray(self.arrange(term), dtype=ring.dtype)
 
 
@@ -240,7 +240,7 @@ LinearMap: TypeAlias = Summed | Grouped | Placed | Scaled | Arranged
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """What additive terms are made of: ``left`` times ``right``, or ``left`` alone, then the maps in their order.
+    """Origin of additive terms: ``left`` times ``right``, or ``left`` alone, then the maps in their order.
 
     It refers to the shares that were multiplied, and copies nothing. Secret, as they are.
     """
@@ -250,13 +250,13 @@ class Origin:
     maps: tuple[LinearMap, ...] = ()
 
     def then(self, step: LinearMap) -> "Origin":
-        """The same with one more map."""
+        """Returns the same origin with one more map."""
         return Origin(self.left, self.right, (*self.maps, step))
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Which of a one-hot's entries are multiplied: those of one-hot ``node`` from number ``first`` on. Public."""
+    """The multiplied entries of a one-hot: those of one-hot ``node`` from number ``first`` on. Public."""
 
     node: int
     first: int
@@ -266,9 +266,9 @@ class Entries:
 class Table(Origin):
     """All products of entries of two one-hots, row by row: of ``left`` (a, rows) and ``right`` (b, rows).
 
-    ``entries`` says of which; ``row`` is the number of the first row. They are places ``start``... of the value's first
-    axis, which has ``size``, those of left's first entry first; ``doubled`` ones are summed over the rows, twice
-    (`protocols.doubled`).
+    ``entries`` names the two operands; ``row`` is the number of the first row. The products are at places ``start``...
+    of the value's first axis, which has ``size``, those of left's first entry first; ``doubled`` ones are summed over
+    the rows, twice (`protocols.doubled`).
     """
 
     entries: tuple[Entries, Entries] = (Entries(0, 0), Entries(0, 0))
@@ -278,7 +278,7 @@ class Table(Origin):
     doubled: bool = False
 
     def then(self, step: LinearMap) -> "Table":
-        """The same at other places. Raises TypeError for what would make it no table any more."""
+        """Returns the same table at other places. Raises TypeError for maps after which it is no table any more."""
         if not isinstance(step, Placed):
             raise TypeError(f"a table of products is placed and nothing else, not {step!r}")
         return replace(self, start=self.start + step.start, size=step.size)
@@ -290,8 +290,8 @@ Origins: TypeAlias = tuple[Origin, ...]
 class Additive(_Secret):
     """One party's summand of a value: the three parties' terms add up to it. Not masked, so it must not be sent.
 
-    ``origins`` say what the value is made of, as a sum. They are kept only where a context has a verifier, and None
-    elsewhere: the operands of a million products would stay in memory until the one element is sent that they end in.
+    The value is the sum of the ``origins``. They are kept only where a context has a verifier, and None elsewhere: else
+    the operands of a million products would stay in memory until the one element that they end in is sent.
     """
 
     __slots__ = ("_term", "origins", "ring")
@@ -303,7 +303,7 @@ class Additive(_Secret):
 
     @classmethod
     def zeros(cls, ring: Ring, shape: tuple[int, ...]) -> "Additive":
-        """Terms of zeros, made of nothing."""
+        """Returns terms of zeros, with no origins."""
         return cls(ring, ring.zeros(shape), ())
 
     @property
@@ -323,25 +323,25 @@ class Additive(_Secret):
         return Additive(self.ring, self.ring.add(self._term, other._term), origins)
 
     def known_origins(self) -> Origins:
-        """What the value is made of. Raises ValueError where that was not kept."""
+        """Returns the value's origins. Raises ValueError where they were not kept."""
         if self.origins is None:
             raise ValueError(f"nobody knows what {self!r} is made of, and a verifier has to")
         return self.origins
 
     def sum(self, axis: int = -1) -> "Additive":
-        """Sum along an axis: an inner product of any length stays one element."""
+        """Sums along an axis: an inner product of any length stays one element."""
         return self._mapped(Summed(axis))
 
     def grouped(self, starts: NDArray[np.intp]) -> "Additive":
-        """Sums of the segments that begin at ``starts`` (strictly increasing, the first 0) of the last axis."""
+        """Sums the segments that begin at ``starts`` (strictly increasing, the first 0) of the last axis."""
         return self._mapped(Grouped(starts))
 
     def padded(self, start: int, size: int) -> "Additive":
-        """The terms (n,) at positions start... of a longer vector of zeros. Local."""
+        """Returns the terms (n,) at positions start... of a longer vector of zeros. Local."""
         return self._mapped(Placed(start, size))
 
     def of_table(self, entries: tuple[Entries, Entries], row: int) -> "Additive":
-        """The same terms, of an outer product of one-hots, known as a ``Table``."""
+        """Returns the same terms, of an outer product of one-hots, known as a ``Table``."""
         if self.origins is None:
             return self
         (origin,) = self.origins
@@ -353,7 +353,7 @@ class Additive(_Secret):
         return Additive(self.ring, self._term, (table,))
 
     def masked(self, mask: RingArray) -> RingArray:
-        """The term plus ``mask``, which it overwrites: for ``base.reshare`` and ``fixed.truncate`` alone."""
+        """Returns the term plus ``mask``, which it overwrites: for ``base.reshare`` and ``fixed.truncate`` alone."""
         return mask if is_blank(self._term) else self.ring.add(self._term, mask, out=mask)
 
     def _mapped(self, step: LinearMap) -> "Additive":
@@ -369,23 +369,24 @@ def _origins(ctx: HasVerifier, left: Share, right: Share | None) -> Origins | No
 
 
 def _low_bits(ring: Ring, x: RingArray) -> RingArray:
-    """Elements of a larger ring modulo 2^bits."""
+    """Returns elements of a larger ring modulo 2^bits."""
     low = np.bitwise_and(x, (1 << ring.bits) - 1) if x.dtype == object else x
     return np.asarray(low, dtype=ring.dtype)
 
 
 def product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
-    """Additive terms of x * y: z_i = x_i y_i + x_i y_{i+1} + x_{i+1} y_i. Local."""
+    """Returns additive terms of x * y: z_i = x_i y_i + x_i y_{i+1} + x_{i+1} y_i. Local."""
     ring = x_sh.ring
     if y_sh.ring is not ring or y_sh.pid != x_sh.pid:
         raise TypeError(f"cannot multiply shares of {ring.name} and {y_sh.ring.name}")
+    # z_i = x_i (y_i + y_{i+1}) + x_{i+1} y_i.
     left = _times(ring, x_sh.own, _plus(ring, y_sh.own, y_sh.next))
     right = _times(ring, x_sh.next, y_sh.own)
     return Additive(ring, _both(ring, left, right), _origins(ctx, x_sh, y_sh))
 
 
 def inner(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
-    """``product(ctx, x_sh, y_sh).sum(axis=0)``, for at least one row, without all products in memory. Local."""
+    """Returns ``product(ctx, x_sh, y_sh).sum(axis=0)``, of at least one row, without all products in memory. Local."""
     ring = x_sh.ring
     if ctx.verifier is not None or y_sh.ring is not ring or y_sh.pid != x_sh.pid:
         return product(ctx, x_sh, y_sh).sum(axis=0)
@@ -395,7 +396,7 @@ def inner(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
 
 
 def _inner(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
-    """The sum of x y (rows, ...) over the rows, blank where one of them is."""
+    """Returns the sum of x y (rows, ...) over the rows, blank where one of them is."""
     if is_blank(x) or is_blank(y):
         return ring.blank(np.broadcast_shapes(x.shape, y.shape)[1:])
     total, each = ring.mul(x[0], y[0]), None
@@ -406,21 +407,21 @@ def _inner(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
 
 
 def _both(ring: Ring, left: RingArray, right: RingArray) -> RingArray:
-    """left + right, which it may overwrite."""
+    """Returns left + right, which it may overwrite."""
     if is_blank(right):
         return left
     return right if is_blank(left) else ring.add(left, right, out=right)
 
 
 def _times(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
-    """x y, blank where one of them is."""
+    """Returns x y, blank where one of them is."""
     if is_blank(x) or is_blank(y):
         return ring.blank(np.broadcast_shapes(x.shape, y.shape))
     return ring.mul(x, y)
 
 
 def _plus(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
-    """x + y of arrays of one shape, for reading alone: the other one where one is blank."""
+    """Returns x + y of arrays of one shape, for reading alone: the other one where one is blank."""
     if is_blank(x):
         return y
     return x if is_blank(y) else ring.add(x, y)
@@ -433,7 +434,7 @@ def _scaled(ring: Ring, x: RingArray, public: RingArray) -> RingArray:
 
 
 def outer_product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
-    """Additive terms of x_i y_j for all i and j: (a, ...) and (b, ...) give (a b, ...), j running faster. Local."""
+    """Returns additive terms of x_i y_j for all i and j: (a, ...) and (b, ...) give (a b, ...), j faster. Local."""
     rows = x_sh.reshape(x_sh.shape[0], 1, *x_sh.shape[1:])
     shape = (x_sh.shape[0] * y_sh.shape[0], *x_sh.shape[1:])
     grid = product(ctx, rows, y_sh.reshape(1, *y_sh.shape))
@@ -441,7 +442,7 @@ def outer_product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
 
 
 def joined(*terms: Additive) -> Additive:
-    """Additive terms one after the other along their first axis, to be reshared in one message. Local."""
+    """Joins additive terms along their first axis, to be reshared in one message. Local."""
     ring = terms[0].ring
     if any(term.ring is not ring for term in terms):
         raise TypeError(f"cannot join terms of {ring.name} and others")
@@ -457,7 +458,7 @@ def joined(*terms: Additive) -> Additive:
 
 
 def concatenate(*shares: Share) -> Share:
-    """Shares joined along their first axis."""
+    """Joins shares along their first axis."""
     first = shares[0]
     for share in shares[1:]:
         first._check(share)
@@ -467,5 +468,5 @@ def concatenate(*shares: Share) -> Share:
 
 
 def stack(*shares: Share) -> Share:
-    """Shares of one shape stacked along a new first axis."""
+    """Stacks shares of one shape along a new first axis."""
     return concatenate(*(share.reshape(1, *share.shape) for share in shares))

@@ -1,12 +1,12 @@
-"""A secret shuffle: shared rows in an order that nobody knows, and back.
+"""A secret shuffle: shared rows in an order that no party knows, and back.
 
 Three passes, each by a permutation that two parties draw from their common keystream and the third one does not know;
-so nobody knows all three, and their product is uniform to everybody. In a pass the two have all three components
-between them, permute them and share them afresh; the third party is sent nothing. With a verifier the rows carry tags
-(`row_tags`), so that whatever else was done to them is found before they are used.
+so no party knows all three, and their product is uniform to each. In a pass the two have all three components between
+them, permute them and share them afresh; the third party is sent nothing. With a verifier the rows carry tags
+(`row_tags`), so that any other change of the rows is found before they are used.
 
-Secret: rows and permutations. Public: how many rows there are. Known limit: time and memory accesses of sorting and
-indexing depend on permutations, which who shares the machine might watch. Source: README section 8; passes by pairs:
+Secret: rows and permutations. Public: the number of rows. Known limit: time and memory accesses of sorting and indexing
+depend on permutations, which another user of the same machine might watch. Source: README section 8; passes by pairs:
 Laur, Willemson, Zhang (ISC 2011) and Asharov et al. (CCS 2022).
 """
 
@@ -27,13 +27,13 @@ Permutation = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Passes:
-    """The permutations of a shuffle that this party knows, None for the one that it does not. Secret."""
+    """Permutations of a shuffle that this party knows, None for the one that it does not. Secret."""
 
     each: tuple[Permutation | None, Permutation | None, Permutation | None]
 
     @classmethod
     def draw(cls, ctx: Context, rows: int) -> "Passes":
-        """Fresh ones for so many rows: pass j is known to parties j and j + 1, who hold component j + 1. Free."""
+        """Draws permutations for so many rows: pass j is known to parties j, j + 1, who hold component j + 1. Free."""
         first, second, third = (
             _uniform(ctx, component, rows) if component in (ctx.pid, ctx.next_pid) else None
             for component in ((j + 1) % 3 for j in range(PASSES))
@@ -42,18 +42,18 @@ class Passes:
 
 
 def _uniform(ctx: Context, component: int, rows: int) -> Permutation:
-    """A uniform permutation from the keystream of a component: the order of words that are all different."""
+    """Draws a uniform permutation from the keystream of a component: the order of words that are all different."""
     while True:
         words = ctx.common(component, R64, (rows,))
         order = np.argsort(words, kind="stable")
         ranked = words[order]
-        # Words that are all different come in every order equally often; where two are equal all are drawn again.
+        # Words that are all different come in every order equally often; if two are equal, all are drawn again.
         if not (ranked[1:] == ranked[:-1]).any():
             return order
 
 
 async def shuffle(ctx: Context, rows_bsh: Share, passes: Passes) -> Share:
-    """The rows in the order of the three passes, one after the other.
+    """Moves the rows into the order of the three passes, one after the other.
 
     Shapes: (n, words) -> the same.
     Leaks: none.
@@ -66,7 +66,7 @@ async def shuffle(ctx: Context, rows_bsh: Share, passes: Passes) -> Share:
 
 
 async def unshuffle(ctx: Context, rows_bsh: Share, passes: Passes) -> Share:
-    """``shuffle`` undone: rows that came from place i are at place i again. Cost and errors as there."""
+    """Undoes ``shuffle``: rows that came from place i are at place i again. Cost and errors as there."""
     backwards = [(j, p if p is None else np.argsort(p)) for j, p in enumerate(passes.each)]
     return await _moved(ctx, rows_bsh, backwards[::-1])
 
@@ -86,12 +86,12 @@ async def _moved(
 
 
 async def _pass(ctx: Context, x_bsh: Share, first: int, permutation: Permutation | None) -> Share:
-    """Rows permuted by parties j = ``first`` and j + 1, who get new components of them.
+    """Permutes rows at parties j = ``first`` and j + 1, who get new components of them.
 
-    a = x_j + x_{j+1} is known to party j and b = x_{j+2} to party j + 1. Components j and j + 2 are keystreams, each
-    of one of the two and the third party; party j sends p(a) less the former, party j + 1 p(b) less the latter, to
-    one another, and the sum is component j + 1. Each of the two sees the other's part under a keystream that it does
-    not have.
+    a = x_j + x_{j+1} is known to party j and b = x_{j+2} to party j + 1. Components j and j + 2 are keystreams, each of
+    one of the two and the third party; party j sends p(a) less the former, party j + 1 p(b) less the latter, to one
+    another, and the sum is component j + 1. Each of the two sees the other's part under a keystream that it does not
+    have.
     """
     second, third, shape = (first + 1) % 3, (first + 2) % 3, x_bsh.shape
     if ctx.pid == third:
@@ -102,6 +102,7 @@ async def _pass(ctx: Context, x_bsh: Share, first: int, permutation: Permutation
     if permutation is None:
         raise ValueError(f"party {ctx.pid} has to know the permutation of pass {first}")
     here = ctx.pid == first
+    # p(a) less component j, or p(b) less component j + 2; their sum is component j + 1.
     mask = ctx.common(first if here else third, BITS, shape)
     part = x_bsh.own ^ x_bsh.next if here else x_bsh.next
     sent = part[permutation] ^ mask

@@ -4,13 +4,11 @@ A gate has three bits: x, y and a last one. Left's vector and right's have four 
 bits. With v = (x_i, y_i) of left, w = (y_{i+1}, x_{i+1}) of right, and q(a, b) = a b, which is bent and its own dual:
 the sum over the four k in {0, 1}^2 of (-1)^(k v) (-1)^q(k + w) is 2 (-1)^(v w + q(v)). So left's signs are those of
 last + k v, for k = (0, 0), (1, 0), (0, 1), (1, 1), and right's those of last + q(k + w) for the same k. The last bits
-change the signs of all four, and q(v) = x_i y_i is what party i sends besides.
+change the signs of all four, and q(v) = x_i y_i is the other part of the message of party i.
 
-A word has 64 gates, of which bit i belongs to block i, or to block i modulo 16; a *column* is what has one gate of each
-block, a word or a lane of 16 bits. What is made of a column are sums over its gates, each with the factor of its block.
-
-Provides ``drawn_digits``, factors for sums of bits, and ``sign_tables``, what bytes of signs add up to with them
-(``kernels`` looks there). Public: both.
+A word has 64 gates, of which bit i belongs to block i, or to block i modulo 16; a *column* has one gate of each block:
+a word or a lane of 16 bits. The sums of a column are over its gates, each with the factor of its block. ``kernels``
+looks up the tables. All values here are public.
 """
 
 import numpy as np
@@ -21,13 +19,13 @@ from protocols.mersenne import Field, Integers
 
 LANE = 16
 DIGITS, DIGIT_BITS, APART = 3, 15, 21
-"""Of a factor: of 64 digits of 15 bits the sum has 21."""
+"""Digits of a factor: the sum of 64 digits of 15 bits has 21."""
 
 _BYTE = 8
 
 
 def drawn_digits(stream: Keystream, field: Field, count: int) -> Integers:
-    """The stream's next ``count`` factors of three uniform digits (count,): 2^45 of them, all different in F61."""
+    """Draws the stream's next ``count`` factors of three uniform digits (count,): 2^45 of them, distinct in F61."""
     words, factors = stream.read(8 * count).view(np.uint64), np.zeros(count, object)
     for place in range(0, DIGITS * APART, APART):
         digits = words >> np.uint64(place) & np.uint64((1 << DIGIT_BITS) - 1)
@@ -36,17 +34,17 @@ def drawn_digits(stream: Keystream, field: Field, count: int) -> Integers:
 
 
 def sign_tables(factors: Integers, field: Field) -> NDArray[np.uint64]:
-    """For each byte of a column and each of its values the sum of the factors, less where it has ones: (bytes, 256).
+    """Returns for each byte of a column and each of its values the sum of the factors' signs: (bytes, 256).
 
-    Modulo the prime.
+    A factor counts negatively where the value has a one. Modulo the prime.
     """
-    # A sign is 1 less twice its bit.
+    # A sign is 1 - 2 bit, so the sum is that of all factors less twice that of the subset of ones.
     sums = [group.sum() - 2 * _subsets(group) for group in factors.reshape(-1, _BYTE)]
     return (np.stack(sums) % field.modulus).astype(np.uint64)
 
 
 def _subsets(numbers: Integers) -> Integers:
-    """The sums of all subsets: (2^n,)."""
+    """Returns the sums of all subsets: (2^n,)."""
     sums = np.zeros(1, object)
     for number in numbers:
         sums = np.concatenate((sums, sums + number))

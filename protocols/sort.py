@@ -1,9 +1,9 @@
-"""The order of shuffled rows by a key on shares: quicksort whose comparisons are opened.
+"""Sort of shuffled rows by a key on shares: quicksort whose comparisons are opened.
 
-Safe after a secret shuffle, if no two keys are equal: then the rows come in each of their n! orders equally often,
-whatever they are, and so does what is opened, which is a function of that order and of nothing else. Which rows are
-compared is decided by what has been opened. Several pivots a part cut the depth: each row is compared with 3 of its
-part at a time, and in parts of 16 rows or fewer with all: some 15 levels and 28 comparisons a row for 100,000 rows.
+Safe after a secret shuffle, if no two keys are equal: then the rows come in each of their n! orders equally often, for
+any rows, and so do the opened comparisons, which are a function of that order and of nothing else. Earlier comparisons
+decide which rows are compared next. Several pivots a part cut the depth: each row is compared with 3 of its part at a
+time, and in parts of 16 rows or fewer with all: some 15 levels and 28 comparisons a row for 100,000 rows.
 
 Secret: keys. Public: the comparisons, and with them the order of the shuffled rows. Source: README section 8; Hamada et
 al. (ICISC 2012) for opened comparisons after a shuffle.
@@ -25,20 +25,20 @@ from protocols.steps import COMPARISONS
 
 PIVOTS = 3
 SMALL = 16
-"""In parts of so many rows all are compared with all."""
+"""Largest number of rows of a part in which all are compared with all."""
 BLOCK_PAIRS = 1 << 16
-"""What is compared in one message, a multiple of 64; so many of them side by side."""
+"""Number of comparisons in one message, a multiple of 64; messages go side by side."""
 _IN_FLIGHT = 16
 
 Indices = NDArray[np.intp]
 
 
 async def sort_order(ctx: Context, keys_bsh: Share, bits: int) -> Indices:
-    """The order in which the rows' keys ascend; all are different, and nobody knows in what order rows came.
+    """Returns the order in which the rows' keys ascend; all keys differ, and no party knows the rows' first order.
 
     Shapes: (n, words_for(bits)), bit i at 2^(i % 64) of word i // 64 (``row_words``); returns (n,).
     Leaks: the order, which is uniform for rows that were shuffled.
-    Rounds: for each level, those of ``is_less`` and ``open_value``; how many levels there are the order decides.
+    Rounds: for each level, those of ``is_less`` and ``open_value``; the order decides the number of levels.
     Communication: for each level, that of ``is_less`` and ``open_value`` of its pairs.
     Raises: CheckFailed where comparisons contradict one another, which those of different keys do not; ChannelError,
         ProtocolViolation.
@@ -55,7 +55,7 @@ async def sort_order(ctx: Context, keys_bsh: Share, bits: int) -> Indices:
 async def _compared(
     ctx: Context, keys_bsh: Share, left: Indices, right: Indices, bits: int
 ) -> NDArray[np.bool_]:
-    """Whether the one row's key is less than the other's, opened for each pair."""
+    """Opens [left row's key < right row's key] for each pair."""
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def compared(c: Context, block: slice) -> Share:
@@ -69,14 +69,14 @@ async def _compared(
 
 
 async def is_less(ctx: Context, x_bsh: Share, y_bsh: Share, bits: int) -> Share:
-    """x < y for different numbers, as a plane: y's bit where the two differ first.
+    """Computes x < y for different numbers, as a plane: y's bit where the two differ first.
 
     Shapes: rows (n, words_for(bits)) both; returns (words_for(n),), zeros beyond n.
     Leaks: none.
     Rounds: levels(bits).
     Communication: 2 planes for each of bits - 1 nodes, less one a level.
     Raises: ChannelError, ProtocolViolation.
-    Source: own. (v, s) of a group of bits are y's bit where x and y differ first from above, and whether they are the
+    Source: own. Of a group of bits, v is y's bit where x and y differ first from above, and s is 1 if they are the
         same; of two groups v = v_high + s_high (v_high + v_low), s = s_high s_low. Leaves are linear, which a carry's
         are not.
     """
@@ -87,6 +87,7 @@ async def is_less(ctx: Context, x_bsh: Share, y_bsh: Share, bits: int) -> Share:
         pairs = count // 2
         low, high = value[: 2 * pairs : 2], value[1 : 2 * pairs : 2]
         s_high, s_low = same[: 2 * pairs : 2], same[1 : 2 * pairs - 1 : 2]
+        # v = v_high + s_high (v_high + v_low), s = s_high s_low.
         terms = joined(product(ctx, s_high, high ^ low), product(ctx, s_high[1:], s_low))
         both = await reshare(ctx, terms)
         lower, kept = high ^ both[:pairs], both[pairs:]
@@ -109,7 +110,7 @@ class Parts:
 
     @classmethod
     def of(cls, rows: int) -> "Parts":
-        """One part."""
+        """Returns all rows as one part."""
         whole = np.arange(rows)
         return (
             cls(whole, whole[:1], np.full(1, rows))
@@ -119,7 +120,7 @@ class Parts:
 
     @property
     def unsorted(self) -> bool:
-        """Whether there is a part left."""
+        """True while a part is left."""
         return self.starts.size > 0
 
     @property
@@ -127,7 +128,7 @@ class Parts:
         return np.where(self.sizes <= SMALL, self.sizes, PIVOTS)
 
     def _pairs_of_places(self) -> tuple[Indices, Indices]:
-        """Places in the order of all pivots, each with every place after it in its part."""
+        """Returns places in the order of all pivots, each with every place after it in its part."""
         pivots, lefts, rights = self._pivots, [self.order[:0]], [self.order[:0]]
         for number in range(int(pivots.max(initial=0))):
             here = pivots > number
@@ -137,12 +138,12 @@ class Parts:
         return np.concatenate(lefts), np.concatenate(rights)
 
     def pairs(self) -> tuple[Indices, Indices]:
-        """The rows that are to be compared: each pivot with those after it in its part."""
+        """Returns the rows to be compared: each pivot with those after it in its part."""
         left, right = self._pairs_of_places()
         return self.order[left], self.order[right]
 
     def split(self, left: Indices, right: Indices, less: NDArray[np.bool_]) -> "Parts":
-        """The parts after ``pairs`` have been compared. Raises CheckFailed where pivots have no order."""
+        """Returns the parts after ``pairs`` have been compared. Raises CheckFailed where pivots have no order."""
         place = np.empty_like(self.order)
         place[self.order] = np.arange(self.order.size)
         a, b = place[left], place[right]
@@ -153,7 +154,7 @@ class Parts:
         within[inside] = _counted(self.sizes)
         pivots = self._pivots
         is_pivot = within < pivots[part]
-        # How many pivots are below a row; a pivot stands between those that have as many below as it and one more.
+        # ``below`` counts the pivots below a row. Pivots stand between rows with as many below and rows with one more.
         below = np.bincount(b[less], minlength=part.size)
         above = ~less & is_pivot[b]
         below += np.bincount(a[above], minlength=part.size)
@@ -174,6 +175,6 @@ class Parts:
 
 
 def _counted(sizes: Indices) -> Indices:
-    """0 to size - 1 for each of the sizes."""
+    """Returns 0 to size - 1 for each of the sizes."""
     ends = np.cumsum(sizes)
     return np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)

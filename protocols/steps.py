@@ -1,12 +1,12 @@
-"""The vocabulary of steps, once: what they are called, what they may open, where they stand in a run, what they cost.
+"""Table of steps: their names, their openings, their phase in a run, their cost formulas.
 
-Protocols run and transcripts are written under these names, and an auditor holds both to the same table. Provides
-``Step`` and the steps of ``select``, ``measure`` and ``count_rows``; who runs other steps around them declares them
-beside their writers, with the same type. A formula takes the public facts that it depends on: ``Selection``,
-``Measurement`` or ``Counting`` here.
-Public: everything.
+Protocols run and transcripts are written under these names, and an auditor holds both to the same table. The steps of
+``select``, ``measure`` and ``count_rows`` are here; a module that runs other steps around them declares them beside
+their writers, with the same type. A formula takes the public facts that it depends on: ``Selection``, ``Measurement``
+or ``Counting`` here. All values here are public.
 
-In malicious mode what is opened is proved before, in a step of its own (``proofs_of``), so that a step has one formula.
+In malicious mode an opened value is proved before, in a step of its own (``proofs_of``), so that a step has one
+formula.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ Facts = TypeVar("Facts", contravariant=True)
 
 
 class Phase(IntEnum):
-    """Where records of a run stand: before all rounds, in a round, after them. Those of one phase alternate freely."""
+    """Phase of records in a run: before all rounds, in a round, after them. Those of one phase alternate freely."""
 
     START = -1
     MODEL = 0
@@ -46,7 +46,8 @@ class Phase(IntEnum):
 class MayOpen:
     """An opening: its name, the charge that pays for it, and the bytes of each opened number.
 
-    ``charge`` is None where nothing is paid: what is opened is the same for all data of those who follow the protocol.
+    ``charge`` is None where nothing is paid: the opened value is the same for all data of parties that follow the
+    protocol.
     """
 
     what: str
@@ -59,8 +60,8 @@ class Step(Generic[Facts]):
     """A step. One that sends has ``cost`` or ``problem``; one that has neither contains others.
 
     ``first_round`` is the first round that has it; ``phase_in_first`` its phase in round 0 where that is another one.
-    ``cost`` are its rounds and bytes by formula; ``problem`` judges messages whose sizes no formula has, and returns
-    what is wrong with them. ``opens`` is all that may be opened in it.
+    ``cost`` is the formula of its rounds and bytes; ``problem`` judges messages whose sizes no formula has, and returns
+    a description of the error. ``opens`` is all that may be opened in it.
     """
 
     name: str
@@ -72,21 +73,21 @@ class Step(Generic[Facts]):
     opens: MayOpen | None = None
 
     def of(self, facts: Facts) -> Cost:
-        """What it costs by formula; nothing where it has none."""
+        """Returns its cost by formula; none where it has no formula."""
         return Cost() if self.cost is None else self.cost(facts)
 
     @property
     def contains(self) -> bool:
-        """Whether it sends nothing itself and contains others."""
+        """True if it sends nothing itself and contains other steps."""
         return self.cost is None and self.problem is None
 
     @property
     def in_round(self) -> bool:
-        """Whether it belongs to a round."""
+        """True if it belongs to a round."""
         return self.phase not in (Phase.START, Phase.END)
 
     def phase_in(self, round: int) -> Phase:
-        """Its phase in this round."""
+        """Returns its phase in this round."""
         first = self.phase if self.phase_in_first is None else self.phase_in_first
         return first if round == 0 else self.phase
 
@@ -95,8 +96,8 @@ class Step(Generic[Facts]):
 class Selection:
     """One selection: the candidates' numbers of cells, and the bits of ``select_spec.bounds``.
 
-    ``kept``: whether the counts' own bits are there, those of groups of ``made`` cells having been made for it.
-    ``samples`` of noise are made in it, for later ones too.
+    ``kept``: the counts' own bits are there, those of groups of ``made`` cells having been made for it. ``samples`` of
+    noise are made in it, for later ones too.
     """
 
     sizes: Sequence[int]
@@ -107,20 +108,20 @@ class Selection:
     made: Sequence[int] = ()
 
     def bits_cost(self) -> Cost:
-        """What the bits cost that are made for it."""
+        """Returns the cost of the bits that are made for it."""
         if not self.made:
             return Cost()
         cells = sum(map(whole_words, self.made))
         return costs.bits_of_counts(cells, integer_bits(self.error_bits))
 
     def scores_cost(self) -> Cost:
-        """What the scores and the noise cost."""
+        """Returns the cost of the scores and the noise."""
         return costs.select_scores(self.sizes, self.error_bits, self.samples, kept=self.kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One measurement of so many cells, or noise for several; ``noise`` is what noise for so many cells costs."""
+    """One measurement of so many cells, or noise for several; ``noise`` returns the cost of noise for so many cells."""
 
     cells: int
     noise: Callable[[int], Cost]
@@ -128,20 +129,20 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """So many rows of a batch counted by a plan, absent ones included; after ``recoding`` them, where there is one."""
+    """So many rows of a batch, absent ones included, to count by a plan, after ``recoding`` where there is one."""
 
     plan: CountPlan
     rows: int
     recoding: Recoding | None = None
 
     def by_segment(self, cost: Callable[[CountPlan, int], Cost]) -> Cost:
-        """The cost of one segment after the other."""
+        """Returns the cost of one segment after the other."""
         return sum((cost(self.plan, len(s)) for s in self.plan.segments(self.rows)), Cost())
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """One join; ``levels`` are how many words of 64 comparisons each of the sort's openings had, in their order."""
+    """One join; ``levels`` are the numbers of words of 64 comparisons of the sort's openings, in their order."""
 
     link: Linking
     levels: tuple[int, ...]
@@ -149,7 +150,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """So many sources of so many rows each that are in one order already."""
+    """Sources of so many rows each that are in one order already."""
 
     rows: int
     sources: int
@@ -206,7 +207,7 @@ COUNT_CELLS: Step[Counting] = Step(
     cost=lambda c: c.by_segment(lambda plan, _: costs.lift_counts(plan.cells)),
 )
 
-# Joining takes each of these once. What the sort opens is the order of rows that nobody knows the order of.
+# Joining takes each of these once. The sort opens the order of shuffled rows, and no party knows the shuffle.
 LINK_SHUFFLE: Step[Linked] = Step(
     "link.shuffle",
     Phase.ARRIVALS,
@@ -233,7 +234,7 @@ PROOFS = "verify"
 
 
 def proofs_of(step: str) -> str:
-    """The step in which what a step opens is proved before, where a context has a verifier."""
+    """Returns the step that proves the openings of ``step`` before, where a context has a verifier."""
     return f"{step.partition('.')[0]}.{PROOFS}"
 
 

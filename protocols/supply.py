@@ -1,8 +1,8 @@
 """Gumbel noise for several selections, made at once: rounds and messages are paid for once, and planes are longer.
 
-Provides ``GumbelSupply``, and ``lacking``, how many are made when. Noise depends on nothing, so it can be made before
-what it is for is known. Each sample is used once, and is in memory alone: a server that starts again makes the same
-ones again, of the same source, and skips those that were used. Secret: the samples. Public: how many there are.
+Noise depends on nothing, so it can be made before its selection is known. Each sample is used once, and is in memory
+alone: a server that starts again makes the same samples again, of the same source, and skips those that were used.
+Secret: the samples. Public: the number of samples.
 """
 
 from protocols.context import Context, NoiseSource
@@ -10,14 +10,15 @@ from protocols.gumbel import gumbel
 from protocols.shares import Share, concatenate
 
 AT_ONCE = 4096
-"""Samples made at a time, at most, unless one selection takes more: they cost hardly more than 250 do."""
+"""Largest number of samples made at a time, unless one selection takes more: they cost hardly more than 250 do."""
 
 
 def lacking(samples: int, count: int, most: int, selections: int) -> int:
-    """How many to make where ``samples`` are there, before one of so many ``selections`` to come takes ``count``.
+    """Returns the number of samples to make before one of so many ``selections`` to come takes ``count``.
 
-    None while there are enough; else what all of these selections take if each is among ``most``, or as many whole ones
-    as ``AT_ONCE`` allows. However many each is among then, no more are made in all, nor more often.
+    The number is 0 while ``samples`` are enough. Else it is the need of all these selections if each is among ``most``,
+    or of as many whole ones as ``AT_ONCE`` allows. For any numbers of candidates then, no more samples are made in all,
+    nor more often.
     """
     if samples >= count:
         return 0
@@ -35,7 +36,7 @@ class GumbelSupply:
 
     @property
     def samples(self) -> int:
-        """How many are there."""
+        """Number of unused samples."""
         return 0 if self._held is None else self._held.size
 
     async def take(
@@ -47,12 +48,12 @@ class GumbelSupply:
         source: NoiseSource | None = None,
         skip: int = 0,
     ) -> Share:
-        """The next ``count`` samples (count,) in Z_2^64, as ``gumbel`` makes them, after ``lacking`` more are made.
+        """Returns the next ``count`` samples (count,) in Z_2^64, of ``gumbel``'s form, after ``lacking`` more are made.
 
         These are drawn from ``source``, fresh without one, and the first ``skip`` of them are left out.
 
         Leaks: none.
-        Rounds, Communication: of ``gumbel`` for what is lacking; nothing where that is 0.
+        Rounds, Communication: of ``gumbel`` for ``lacking`` samples; nothing where that is 0.
         Raises: ValueError where there are not that many; ChannelError, ProtocolViolation.
         """
         if self.samples + lacking - skip < count:

@@ -1,7 +1,7 @@
-"""A party's transcript: an append-only, hash-chained, signed record of what it sent, received, opened and spent.
+"""A party's transcript: an append-only, hash-chained, signed record of its messages, openings and charges.
 
 One JSON object a line. The chain is h_0 = 0^32, h_i = SHA-256(h_{i-1} || line_i), the line without its newline; it is
-implicit, and ``seal`` records state it with a signature by the party's certificate key. What is in a transcript is
+implicit, and ``seal`` records state it with a signature by the party's certificate key. A transcript's content is
 public to the auditor: sizes, keyed digests, parameters, clients' names, opened values. Payloads, shares, keys and
 clients' data never are (payloads are masked, and even so only their digests are written). After a crash a torn last
 line is cut off and the chain goes on.
@@ -13,8 +13,8 @@ that never goes back: ``header`` and ``resumed`` (format, time, cut: bytes of a 
 bytes, messages and milliseconds), ``note`` (what, and more), ``seal`` (reason, head, signature). Binary values are
 base64 without padding.
 
-Known limits: what follows the last seal is not vouched for, and a file cut off at a seal is whole by itself; only the
-other parties' transcripts show what is missing. One process at a time may write a file.
+Known limits: records after the last seal are not vouched for, and a file cut off at a seal is whole by itself; only the
+other parties' transcripts show that records are missing. One process at a time may write a file.
 """
 
 import contextlib
@@ -39,14 +39,14 @@ Record: TypeAlias = dict[str, Value]
 FORMAT = 6
 START = bytes(32)
 _FIRST = b'{"kind":"header"'
-# What a seal signs has not changed since format 3.
+# The bytes that a seal signs have not changed since format 3.
 _SEAL = b"syncret transcript 3\n"
 _ENCODER = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
 
 END = "end"
-"""Why the last seal was made, of a process that came to its end."""
+"""Reason of the last seal of a process that came to its end."""
 _ROUND = "round "
 _OPENING: Fields = {"format": form.natural, "time": form.number, "cut": form.natural}
 _MESSAGE: Fields = {
@@ -92,13 +92,13 @@ RECORDS: Mapping[str, Fields] = {
     },
     "seal": {"reason": form.text, "head": form.hex64, "signature": form.text},
 }
-"""The fields of what ``Transcript`` writes, but for ``header``, ``resumed`` and ``note``, which callers fill."""
+"""Fields of the records of ``Transcript``, but for ``header``, ``resumed`` and ``note``, which callers fill."""
 
 
 def schema(
     header: Fields, notes: Mapping[str, Fields], records: Mapping[str, Fields] = RECORDS
 ) -> Schema:
-    """The schema of transcripts whose caller fills headers and notes with these fields."""
+    """Returns the schema of transcripts whose caller fills headers and notes with these fields."""
     opening = {**_OPENING, **header}
     return Schema({**records, "header": opening, "resumed": opening}, notes)
 
@@ -106,9 +106,9 @@ def schema(
 class Transcript:
     """Writer of one party's transcript; a ``runtime.Recorder``. Calls may come from several threads.
 
-    ``sign`` signs bytes with the key of the party's certificate. ``header`` is what an auditor has to know first: run,
-    party, configuration digest, versions. An existing file is continued. ``before_flush`` is called before anything is
-    put on the disk, which it therefore comes ahead of.
+    ``sign`` signs bytes with the key of the party's certificate. ``header`` has the facts that an auditor needs first:
+    run, party, configuration digest, versions. An existing file is continued. ``before_flush`` is called before
+    anything is put on the disk, so that its own effects come first.
 
     Raises OSError where the file cannot be written, and again from then on; CheckFailed where an existing one is not a
     transcript or of another format, and is then left as it was.
@@ -162,7 +162,7 @@ class Transcript:
         size: int,
         digest: bytes,
     ) -> None:
-        """A message was ``sent`` or ``received``; ``digest`` is ``digests.message_digest``."""
+        """Records that a message was ``sent`` or ``received``; ``digest`` is ``digests.message_digest``."""
         self._write(
             direction,
             {
@@ -176,7 +176,7 @@ class Transcript:
         )
 
     def opened(self, *, step: str, round: int | None, what: str, count: int, value: bytes) -> None:
-        """A value of ``count`` numbers was opened; ``value`` is what everybody may know now."""
+        """Records that a value of ``count`` numbers was opened; ``value`` is public from now on."""
         self._write(
             "opened",
             {"step": step, "round": round, "what": what, "count": count, "value": encode(value)},
@@ -192,9 +192,9 @@ class Transcript:
         spent: float,
         opening: str = "",
     ) -> None:
-        """Privacy was charged, before the opening it pays for; on the disk when this returns.
+        """Records a charge of privacy, before the opening it pays for; on the disk when this returns.
 
-        ``opening`` is the name of that, where openings have names.
+        ``opening`` is the name of that opening, where openings have names.
         """
         record: Record = {"round": round, "step": step, "event": dict(event)}
         record |= {"rho": rho, "spent": spent}
@@ -204,7 +204,7 @@ class Transcript:
     def client(
         self, *, client: str, digest: str, round: int, accepted: bool, reason: str = ""
     ) -> None:
-        """A client's submission was accepted or dropped."""
+        """Records that a client's submission was accepted or dropped."""
         self._write(
             "client",
             {
@@ -227,7 +227,7 @@ class Transcript:
         messages: int,
         seconds: float,
     ) -> None:
-        """What a finished step cost this party: rounds, payload bytes, messages sent, seconds."""
+        """Records the cost of a finished step for this party: rounds, payload bytes, messages sent, seconds."""
         self._write(
             "step",
             {
@@ -242,11 +242,11 @@ class Transcript:
         )
 
     def note(self, what: str, **fields: Value) -> None:
-        """Anything else that an auditor should know: the start of a round, the chosen candidate, an early end."""
+        """Records any other fact for an auditor: the start of a round, the chosen candidate, an early end."""
         self._write("note", {"what": what, **fields})
 
     def seal(self, reason: str) -> None:
-        """State and sign the chain so far; on the disk when this returns."""
+        """States and signs the chain so far; on the disk when this returns."""
         with self._lock:
             head, t = self._head, self._now()
             signature = self._sign(sealed(head, reason, t))
@@ -256,7 +256,7 @@ class Transcript:
         self.flush()
 
     def close(self, reason: str = END) -> None:
-        """Seal with ``reason`` and close."""
+        """Seals with ``reason`` and closes."""
         try:
             self.seal(reason)
         finally:
@@ -277,7 +277,7 @@ class Transcript:
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Refuse to write after a write that failed: it may have left half a record, which a restart cuts off."""
+        """Refuses to write after a failed write, which may have left half a record; a restart cuts that off."""
         if self._failed is not None:
             raise OSError(self._failed.errno, self._failed.strerror)
         try:
@@ -287,7 +287,7 @@ class Transcript:
             raise
 
     def flush(self) -> None:
-        """Put everything so far on the disk."""
+        """Puts everything so far on the disk."""
         if self._before_flush is not None:
             self._before_flush()
         with self._lock, self._all_or_nothing():
@@ -296,22 +296,22 @@ class Transcript:
 
 
 def canonical(record: Mapping[str, Value]) -> bytes:
-    """The one line that a record is written as, without its newline."""
+    """Returns the one line of a record, without its newline."""
     return _ENCODER.encode(record).encode()
 
 
 def chain(head: bytes, line: bytes) -> bytes:
-    """The chain's next value: SHA-256(head || line)."""
+    """Returns the chain's next value: SHA-256(head || line)."""
     return hashlib.sha256(head + line).digest()
 
 
 def round_ended(number: int) -> str:
-    """Why a seal was made after a round."""
+    """Returns the reason of a seal after a round."""
     return f"{_ROUND}{number}"
 
 
 def ended_round(reason: str) -> int | None:
-    """The inverse of ``round_ended``: None for seals made for another reason. Raises ValueError for a garbled one."""
+    """Returns the round of ``round_ended``; None for seals of another reason. Raises ValueError for a garbled one."""
     if not reason.startswith(_ROUND):
         return None
     number = reason.removeprefix(_ROUND)
@@ -321,13 +321,13 @@ def ended_round(reason: str) -> int | None:
 
 
 def sealed(head: bytes, reason: str, t: int) -> bytes:
-    """What the signature of a seal signs: everything that the seal says."""
+    """Returns the bytes that a seal's signature signs: all fields of the seal."""
     return _SEAL + head + b"%d " % t + reason.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A seal in ``line`` (from 1): whether it states the chain before it, and the signature to verify of ``signed``."""
+    """A seal in ``line`` (from 1): ``fits`` if it states the chain before it; ``signature`` should sign ``signed``."""
 
     line: int
     fits: bool
@@ -337,7 +337,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a file holds: ``records`` by line, None for a line that is none, and everything that is to be checked.
+    """Content of a file: ``records`` by line, None for a line that is none, and the values that are to be checked.
 
     ``size`` bytes are whole lines, ``torn`` bytes follow; ``head`` is the chain's last value; ``ended`` the time (epoch
     seconds) of the last record, 0 where there is none.
@@ -353,13 +353,13 @@ class Reading:
 
     @property
     def format(self) -> Value:
-        """That of the first header; None where there is none."""
+        """Format of the first header; None where there is none."""
         headers = (one for one in self.records if one is not None and one["kind"] == "header")
         return next((one.get("format") for one in headers), None)
 
 
 def read(path: Path) -> Reading:
-    """Everything in the file, with nothing verified. Raises CheckFailed where it is not a transcript, OSError."""
+    """Reads everything in the file, and verifies nothing. Raises CheckFailed where it is not a transcript, OSError."""
     data = path.read_bytes()
     if not data.startswith(_FIRST) and not _FIRST.startswith(data):
         raise CheckFailed(f"{path} exists and is not a transcript")
@@ -384,7 +384,7 @@ def read(path: Path) -> Reading:
 
 
 def _record(line: bytes) -> Record | None:
-    """The line's record, if it is the one way of writing one."""
+    """Returns the line's record, if the line is the record's canonical form."""
     try:
         record = json.loads(line)
         whole = isinstance(record, dict) and isinstance(record.get("kind"), str)
@@ -394,11 +394,11 @@ def _record(line: bytes) -> Record | None:
 
 
 _MOST = 1e15
-"""More than any time in a transcript, in seconds or milliseconds."""
+"""A bound above all times in a transcript, in seconds or milliseconds."""
 
 
 def _seconds(value: Value) -> float:
-    # A stranger's file may have numbers that are no times, and integers that no float can hold.
+    # A foreign file may have numbers that are no times, and integers that no float can hold.
     return float(value) if isinstance(value, int | float) and abs(value) < _MOST else 0.0
 
 

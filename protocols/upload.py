@@ -1,31 +1,31 @@
-"""A client's input: counts or rows become what three servers hold, and a server's body becomes its two components.
+"""A client's input: counts or rows become the bodies of three servers, and a server's body becomes its two components.
 
 Sans-I/O, both sides. Counts x in Z_2^32 are x0 + x1 + x2, packed rows, which are bytes, x0 XOR x1 XOR x2; server i
 holds components i (``own``) and i + 1 (``next``).
 
     form     of       server 0   server 1   server 2    the client sends
     seeded   counts   s0 | s1    s1 | x2    s0 | x2     4 bytes a cell: x2 is sent once
-    plain    counts   x0 | x1    x1 | x2    x2 | x0     48 bytes a cell, what the FLAIM paper counts
+    plain    counts   x0 | x1    x1 | x2    x2 | x0     48 bytes a cell, as the FLAIM paper counts
     rows     rows     s0 | s1    s1 | x2    s0 | x2     as many bytes as the packed rows have
     rows.N   the same, of a table of source N whose rows are to be joined with others'
 
 In ``seeded`` and ``rows``, x0 = F(s0), x1 = F(s1), with F the AES-128-CTR keystream of the seed; x2 is the same for
 both servers that hold it, so that a client gives it once (``UploadParts``: a private part for each server, one common
-part and its holders). In ``plain`` the elements are sent as 8 bytes of a sharing mod 2^64, to each server on its own;
-what a server keeps is that sharing mod 2^32. All integers are little-endian.
+part and its holders). In ``plain`` the elements are sent as 8 bytes of a sharing mod 2^64, to each server on its own; a
+server keeps that sharing mod 2^32. All integers are little-endian.
 
 A malicious client can send different versions of one component to the two servers that hold it. Each server therefore
 sends the digest of its ``next`` component to the next server, which compares it with its ``own``
 (``component_digests``, ``check_component``); a client that fails is dropped by all three. These digests go only between
 the two servers that hold the component: to the third, a digest of x2 would be a test for guesses of the counts.
 
-What the forms differ in is data (``UploadForm``): which components a body holds, whether as a seed or as elements, who
-holds the common part, and whether components add up or are XORed. Functions take the number of elements of a component:
+The differences between forms are data (``UploadForm``): the components of a body, each as a seed or as elements, the
+holders of the common part, and addition or XOR of components. Functions take the number of elements of a component:
 cells of counts, bytes of packed rows.
 
-Secret: what is shared, seeds, parts, bodies, components. Public: form, number of elements, sizes. Source: README
-section 2. Known limits: whether the counts are those of a real table is not checked; README section 3 says why the
-privacy of the other clients does not depend on it.
+Secret: shared values, seeds, parts, bodies, components. Public: form, number of elements, sizes. Source: README section
+2. Known limits: nothing checks that the counts are those of a real table; README section 3 says why the privacy of the
+other clients does not depend on it.
 """
 
 import enum
@@ -47,7 +47,7 @@ ROWS = "rows"
 
 
 class PartKind(enum.Enum):
-    """What stands for a component: the seed it expands from, or its elements."""
+    """Representation of a component: the seed it expands from, or its elements."""
 
     SEED = "seed"
     ELEMENTS = "elements"
@@ -55,11 +55,11 @@ class PartKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class UploadForm:
-    """How an upload is laid out: ``bodies`` by server, each a sequence of (component, what stands for it).
+    """Layout of an upload: ``bodies`` by server, each a sequence of (component, its representation).
 
     ``common`` is the component whose elements the client gives once, for both its holders, who have it last in their
     bodies; None where every server gets all it needs on its own. ``element`` is the type of an element on the wire, and
-    so the ring of the sharing, in which + is XOR where ``boolean`` holds; ``value`` is the type of what is shared.
+    so the ring of the sharing, in which + is XOR if ``boolean`` is set; ``value`` is the type of the shared values.
     ``usage`` separates the keystreams of the client's seeds, one component to a seed.
     """
 
@@ -72,7 +72,7 @@ class UploadForm:
     boolean: bool = False
 
     def part_size(self, kind: PartKind, count: int) -> int:
-        """Bytes of what stands for a component of ``count`` elements."""
+        """Returns the bytes of a component of ``count`` elements in this representation."""
         return KEY_BYTES if kind is PartKind.SEED else np.dtype(self.element).itemsize * count
 
     def third(
@@ -81,18 +81,18 @@ class UploadForm:
         x0: NDArray[np.unsignedinteger],
         x1: NDArray[np.unsignedinteger],
     ) -> NDArray[np.unsignedinteger]:
-        """Component 2 of ``x``, of its elements' type."""
+        """Returns component 2 of ``x``, of its elements' type."""
         minus = np.bitwise_xor if self.boolean else np.subtract
         x2: NDArray[np.unsignedinteger] = minus(minus(x.astype(self.element), x0), x1)
         return x2.astype(self.element, copy=False)
 
     @property
     def holders(self) -> tuple[int, ...]:
-        """The servers that hold the common part."""
+        """Servers that hold the common part."""
         return tuple(pid for pid, body in enumerate(self.bodies) if self.common in dict(body))
 
     def private_part(self, pid: int) -> tuple[tuple[int, PartKind], ...]:
-        """What server ``pid`` gets on its own."""
+        """Returns the parts that server ``pid`` gets on its own."""
         return tuple(part for part in self.bodies[pid] if part[0] != self.common)
 
 
@@ -114,15 +114,15 @@ _BY_NAME: Mapping[str, UploadForm] = {
     form.name: form for form in (_SEEDED, _PLAIN, _ROWS, *_OF_SOURCES)
 }
 FORMS = (SEEDED, PLAIN)
-"""The forms of counts, as configurations name them."""
+"""Forms of counts, by their names in configurations."""
 WHOLE = (*FORMS, ROWS)
-"""Those of an owner of all columns."""
+"""Forms of an owner of all columns."""
 NAMES = tuple(_BY_NAME)
-"""All forms, as submissions name them."""
+"""All forms, by their names in submissions."""
 
 
 def upload_form(name: str) -> UploadForm:
-    """The form of that name. Raises ValueError where there is none."""
+    """Returns the form of that name. Raises ValueError where there is none."""
     if name not in _BY_NAME:
         raise ValueError(f"upload form is {name!r}; expected one of {', '.join(NAMES)}")
     return _BY_NAME[name]
@@ -130,7 +130,7 @@ def upload_form(name: str) -> UploadForm:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class UploadSeeds:
-    """The client's randomness for one submission: 16 bytes for component 0, 16 for component 1.
+    """A client's randomness for one submission: 16 bytes for component 0, 16 for component 1.
 
     Secret. Never to be used for two different inputs: the difference of their uploads would be that of the inputs.
     Sending the same submission again takes the same seeds. Raises ValueError on other sizes.
@@ -148,13 +148,13 @@ class UploadSeeds:
 
     @classmethod
     def draw(cls) -> "UploadSeeds":
-        """Fresh seeds from the operating system."""
+        """Draws fresh seeds from the operating system."""
         return cls(secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class UploadParts:
-    """What a client gives: a ``private`` part for each server, and a ``common`` one that ``holders`` get besides.
+    """A client's upload: a ``private`` part for each server, and a ``common`` one that ``holders`` get besides.
 
     Secret. A holder's body is its private part and then the common one, any other's is its private part.
     """
@@ -168,7 +168,7 @@ class UploadParts:
 
     @property
     def bodies(self) -> tuple[bytes, bytes, bytes]:
-        """What servers 0, 1, 2 hold in the end."""
+        """Bodies of servers 0, 1, 2: the private part, and for holders the common one."""
         first, second, third = (
             part + self.common if pid in self.holders else part
             for pid, part in enumerate(self.private)
@@ -178,7 +178,7 @@ class UploadParts:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
-    """What a client sent for one component. Secret."""
+    """A client's bytes for one component. Secret."""
 
     kind: PartKind
     data: bytes
@@ -189,7 +189,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredUpload:
-    """A body of the right size, taken apart: what server ``pid`` got for its ``own`` and its ``next`` component."""
+    """A body of the right size, split into the ``own`` and the ``next`` component of server ``pid``."""
 
     pid: int
     form: UploadForm
@@ -201,14 +201,14 @@ class StoredUpload:
 def upload(
     values: NDArray[np.unsignedinteger], form: str, seeds: UploadSeeds | None = None
 ) -> UploadParts:
-    """Share ``values`` in the form of that name: uint32 counts, or bytes of packed rows.
+    """Shares ``values`` in the form of that name: uint32 counts, or bytes of packed rows.
 
     Shapes: uint32 or uint8 (n,), as the form has it -> 3 private parts and a common one.
     Leaks: nothing to one server. seeded, rows: 0 gets two seeds, 1 and 2 a seed each and x2, masked by the other;
-    plain: any two components are uniform.
+        plain: any two components are uniform.
     Rounds: none; the client sends once.
     Communication: seeded, rows: the client sends 32, 16, 16 bytes, and 4n or n for two servers; plain: 16n bytes to
-    each server.
+        each server.
     Raises: ValueError on another form, dtype or shape.
     Source: README section 2; for plain the FLAIM paper's throughput formula (cells x 8 bytes x 6).
     """
@@ -236,7 +236,7 @@ def upload(
 
 
 def private_size(pid: int, form: str, count: int) -> int:
-    """The exact number of bytes of a private part. Raises ValueError on another pid, form or number of elements."""
+    """Returns the exact number of bytes of a private part. Raises ValueError on another pid, form or ``count``."""
     layout = upload_form(form)
     if pid not in range(3) or count < 0:
         raise ValueError(f"no upload for pid {pid}, form {form!r}, {count} elements")
@@ -244,19 +244,19 @@ def private_size(pid: int, form: str, count: int) -> int:
 
 
 def common_size(form: str, count: int) -> int:
-    """The exact number of bytes of the common part, 0 without one. Raises ValueError on another form."""
+    """Returns the exact number of bytes of the common part, 0 without one. Raises ValueError on another form."""
     layout = upload_form(form)
     return 0 if layout.common is None else layout.part_size(PartKind.ELEMENTS, count)
 
 
 def body_size(pid: int, form: str, count: int) -> int:
-    """The exact number of bytes of a body. Raises ValueError on another pid, form or number of elements."""
+    """Returns the exact number of bytes of a body. Raises ValueError on another pid, form or number of elements."""
     shared = common_size(form, count) if pid in upload_form(form).holders else 0
     return private_size(pid, form, count) + shared
 
 
 def parse_upload(pid: int, form: str, body: bytes, count: int) -> StoredUpload:
-    """Take apart the ``body`` that server ``pid`` received.
+    """Splits the ``body`` that server ``pid`` received.
 
     Shapes: bytes (body_size,) -> parts. Leaks: nothing. Rounds: none. Communication: none.
     Raises: CheckFailed on another size; ValueError on another pid or form.
@@ -275,15 +275,15 @@ def parse_upload(pid: int, form: str, body: bytes, count: int) -> StoredUpload:
 
 
 def component_digests(stored: StoredUpload) -> tuple[bytes, bytes]:
-    """SHA-256 of what stands for the own and for the next component: equal at both honest holders of it.
+    """Returns SHA-256 of the own and of the next component's bytes: equal at both honest holders of the component.
 
-    Leaks: to the other holder nothing, who has the component; never to be told to the third server (module docstring).
+    Leaks: to the other holder nothing, who has the component; never to be sent to the third server (module docstring).
     """
     return _digest(stored.own), _digest(stored.next)
 
 
 def check_component(own_digest: bytes, received: bytes) -> None:
-    """Compare the previous server's digest of its next component with ours of our own. Raises CheckFailed."""
+    """Compares the previous server's digest of its next component with that of our own. Raises CheckFailed."""
     if not hmac.compare_digest(own_digest, received):
         raise CheckFailed("the client sent two servers different versions of one component")
 
@@ -291,10 +291,10 @@ def check_component(own_digest: bytes, received: bytes) -> None:
 def components(
     stored: StoredUpload,
 ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
-    """The server's two components.
+    """Returns the server's two components.
 
     Shapes: -> (n,), (n,) of the form's type of values. Leaks: nothing. Rounds: none. Communication: none. Raises:
-    nothing.
+        nothing.
     """
     return _expand(stored, stored.own), _expand(stored, stored.next)
 
@@ -302,7 +302,7 @@ def components(
 def upload_components(
     pid: int, form: str, body: bytes, count: int
 ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
-    """``parse_upload`` and ``components`` in one; raises as they do."""
+    """Runs ``parse_upload`` and ``components`` in one; raises as they do."""
     return components(parse_upload(pid, form, body, count))
 
 

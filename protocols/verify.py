@@ -1,12 +1,12 @@
-"""Active security with abort: what was multiplied is recorded, and proved before anything is opened.
+"""Active security with abort: products are recorded, and proved before anything is opened.
 
-``ProductVerifier`` is the ``Verifier`` of a context in malicious mode. It keeps what every value was made of, and
+``ProductVerifier`` is the ``Verifier`` of a context in malicious mode. It keeps the origins of every value. Its
 ``settle`` has each party prove to the two others that all it sent was right: ANDs (``verify_bits``), products in rings
-(``verify_rings``), products of one-hots (``verify_tables``); and has the masked values compared that were shown on the
-way. An opening settles first, so that nothing is opened that rests on something unproved. A party that deviates in one
-of its messages is found out but with probability 2^-40 (README section 7).
+(``verify_rings``), products of one-hots (``verify_tables``); and it has the masked values compared that were shown on
+the way. An opening settles first, so that no opened value rests on something unproved. A party that deviates in one of
+its messages is found out but with probability 2^-40 (README section 7).
 
-Secret: what is recorded. Leaks: none. Known limit: one verifier serves steps that come one after the other.
+Secret: all records. Leaks: none. Known limit: one verifier serves steps that come one after the other.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ from protocols.verify_tables import RowTables, is_tabled, prove_tables
 
 _DIGEST_BYTES = 32
 BATCH_ELEMENTS = 1 << 23
-"""What is proved of a ring at a time: a proof needs some 40 bytes for each of these, in each of three roles."""
+"""Number of a ring's elements proved at a time: a proof needs some 40 bytes for each, in each of three roles."""
 _FINE = b"\1"
 
 
 class ProductVerifier:
-    """What one party has to prove, and to see proved, before the next opening. See the module's description."""
+    """Products that one party has to prove, and to see proved, before the next opening. See the module."""
 
     __slots__ = ("_failed", "_records", "_shown")
 
@@ -49,21 +49,21 @@ class ProductVerifier:
         return f"ProductVerifier({values} values, {len(self._shown)} shown)"
 
     def reshared(self, place: bytes, origins: Origins, masks_sh: Share, z_sh: Share) -> None:
-        """See ``context.Verifier``."""
+        """Records a reshared value; see ``context.Verifier``."""
         records = self._records.setdefault(z_sh.ring, {})
         if place in records:
             raise ValueError("two values were sent from one place")
         records[place] = Record(origins, masks_sh, z_sh)
 
     def shown(self, place: bytes, held: Payload, received: Payload) -> None:
-        """See ``context.Verifier``."""
+        """Records a shown value; see ``context.Verifier``."""
         self._shown[place] = held, received
 
     async def settle(self, ctx: Context) -> None:
-        """Have everything proved that was recorded since the last time.
+        """Has everything proved that was recorded since the last time.
 
         Leaks: none.
-        Rounds: some 12, 2 more for each factor of 32 in what there is to prove.
+        Rounds: some 12, 2 more for each factor of 32 in the number of terms to prove.
         Communication: ``costs.settle``.
         Raises: CheckFailed where something is wrong, or was before; ChannelError, ProtocolViolation.
         Source: README section 7.
@@ -74,10 +74,10 @@ class ProductVerifier:
             )
         if not self._records and not self._shown:
             return
-        # Until all three have said that they found everything right, nothing else may be opened.
+        # Until all three have said that they found everything right, no other value may be opened.
         self._failed = True
         with ctx.step(proofs_of(ctx.cost.step), round=ctx.cost.round) as inner:
-            # What comes in from here on waits for the next time: it is in no word that was said.
+            # Records made from here on wait for the next check: they are in no party's word of this one.
             taken, shown, self._records, self._shown = self._records, self._shown, {}, {}
             outline = _outline(taken, shown)
             records = {ring: _in_order(found) for ring, found in _in_order_of_rings(taken)}
@@ -114,10 +114,10 @@ class ProductVerifier:
         records: dict[Ring, list[Record]],
         shown: dict[bytes, tuple[Payload, Payload]],
     ) -> dict[Ring, list[NDArray[np.bool_]]]:
-        """All have received what is to be checked, it is the same, and what was shown is what its holders have.
+        """Compares the parties' words: all have received the same products to check, and the same shown values.
 
-        No challenge is told before: right awaits left's word here, so that what left was sent is fixed by then. Returns
-        what the holders of each component have said of it (``records.flags``), by ring, and is the same at all.
+        No challenge is shown before: right awaits left's word here, so that left's received messages are fixed by then.
+        Returns the flags that the holders of each component have sent (``records.flags``), by ring, the same at all.
         """
         mine = _Word.of(outline, records)
         same = mine.encoded()
@@ -135,7 +135,8 @@ class ProductVerifier:
         after, prior = (
             mine.decoded(answers[peer][: same.size]) for peer in (ctx.next_pid, ctx.prev_pid)
         )
-        # Of three components each is known to two: own to the party before, next to the one after, the third to both.
+        # Of three components each is known to two parties: own to the party before, next to the one after, third to
+        # both.
         pairs = ((mine.own, prior.next), (mine.next, after.own), (after.next, prior.own))
         words = {ctx.next_pid: after, ctx.prev_pid: prior}
         other = [ctx.party(peer) for peer in words if words[peer].outline != mine.outline]
@@ -149,7 +150,7 @@ class ProductVerifier:
         return _by_ring(records, [by_component[component] for component in range(3)])
 
     async def _end(self, ctx: Context) -> None:
-        """All three have found everything right. Who has not says nothing, and the others open nothing."""
+        """Tells the others that everything was right; a party that found an error sends nothing, and none opens."""
         peers = ctx.next_pid, ctx.prev_pid
         said = np.frombuffer(_FINE, np.uint8)
         answers = await ctx.round(dict.fromkeys(peers, said), dict.fromkeys(peers, said.size))
@@ -161,7 +162,7 @@ class ProductVerifier:
 def _outline(
     taken: dict[Ring, dict[bytes, Record]], shown: dict[bytes, tuple[Payload, Payload]]
 ) -> bytes:
-    """A digest of what there is to check: places, rings and sizes."""
+    """Returns a digest of the outline of the check: places, rings and sizes."""
     digest = hashlib.sha256()
     for ring, found in _in_order_of_rings(taken):
         for place in sorted(found):
@@ -180,7 +181,7 @@ def _digest_of_shown(shown: dict[bytes, tuple[Payload, Payload]], which: int) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Word:
-    """What a party says before a check: a digest of what there is, and what it knows of its two components."""
+    """A party's message before a check: a digest of the outline, and the flags of its two components."""
 
     outline: bytes
     own: NDArray[np.bool_]
@@ -188,7 +189,7 @@ class _Word:
 
     @classmethod
     def of(cls, outline: bytes, records: dict[Ring, list[Record]]) -> "_Word":
-        """This party's."""
+        """Returns this party's word."""
         own, next_ = (
             np.concatenate([np.zeros(0, np.bool_), *(flags(r, side) for r in _ringed(records))])
             for side in Side
@@ -196,12 +197,12 @@ class _Word:
         return cls(outline, own, next_)
 
     def encoded(self) -> NDArray[np.uint8]:
-        """Bytes, as many at all three."""
+        """Returns the word's bytes, as many at all three."""
         parts = np.packbits(self.own), np.packbits(self.next)
         return np.concatenate((np.frombuffer(self.outline, np.uint8), *parts))
 
     def decoded(self, raw: NDArray[np.uint8]) -> "_Word":
-        """Another party's, of as many flags. Raises CheckFailed where bits are set that are none."""
+        """Reads another party's word, of as many flags. Raises CheckFailed where padding bits are set."""
         size = -(-self.own.size // 8)
         parts = (raw[_DIGEST_BYTES + i * size :][:size] for i in range(2))
         own, next_ = (np.unpackbits(part, count=self.own.size).astype(np.bool_) for part in parts)
@@ -222,20 +223,20 @@ def _in_order(records: dict[bytes, Record]) -> list[Record]:
 
 
 def _split(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Values made of tables, and the others."""
+    """Returns the values made of tables, and the others."""
     tabled = [record for record in records if is_tabled(record)]
     return tabled, [record for record in records if not is_tabled(record)]
 
 
 def _ringed(records: dict[Ring, list[Record]]) -> list[list[Record]]:
-    """Those whose structure matters: of bits, everything is proved."""
+    """Returns the records whose structure matters: of bits, everything is proved."""
     return [found for ring, found in records.items() if ring is not BITS]
 
 
 def _by_ring(
     records: dict[Ring, list[Record]], components: Sequence[NDArray[np.bool_]]
 ) -> dict[Ring, list[NDArray[np.bool_]]]:
-    """Each ring's part of the components' flags."""
+    """Returns each ring's part of the components' flags."""
     parts, at = {}, 0
     for ring, found in records.items():
         if ring is not BITS:
@@ -252,7 +253,7 @@ def _proofs(
     prover: int,
     batch: int,
 ) -> Iterator[Callable[[Context], Awaitable[None]]]:
-    """One party's proofs of a batch, one of each kind of product."""
+    """Yields one party's proofs of a batch, one of each kind of product."""
     if gates is not None:
         yield partial(prove_gates, gates=gates)
     for ring, found in records.items():
@@ -270,12 +271,12 @@ def _proofs(
 
 
 def _batches(records: dict[Ring, list[Record]]) -> int:
-    """In how many parts, one after the other, proofs go: at least one, for what there is of gates."""
+    """Returns the number of batches of proofs, one after the other: at least one, for the gates."""
     return max([1, *(len(_cut(found)) for found in records.values())])
 
 
 def _cut(records: list[Record]) -> list[range]:
-    """The records of a ring in parts of at most ``BATCH_ELEMENTS`` of values and factors, or of one record."""
+    """Splits the records of a ring into parts of at most ``BATCH_ELEMENTS`` of values and factors, or of one record."""
     parts, start, size = list[range](), 0, 0
     for number, record in enumerate(records):
         factors = [f for o in record.origins for f in (o.left, o.right) if f is not None]
@@ -288,20 +289,20 @@ def _cut(records: list[Record]) -> list[range]:
 
 
 def _flags_of(record: Record) -> int:
-    """How many ``records.flags`` a record has."""
+    """Returns the number of ``records.flags`` of a record."""
     return 2 + 2 * len(record.origins)
 
 
 def load_kernels() -> None:
-    """Have loaded what proofs are computed with, and compiled where it was not before: then it takes seconds.
+    """Loads the kernels of proofs, and compiles them where they were not compiled before: then it takes seconds.
 
-    Raises ConfigurationError where this process may not run what it compiles.
+    Raises ConfigurationError where this process may not run compiled code.
     """
     import protocols.kernels  # noqa: F401
 
 
 def _one_thread_a_product() -> None:
-    """Matrix products take one thread from now on, in this process.
+    """Limits matrix products to one thread from now on, in this process.
 
     Proofs have many small ones; where three servers share a host, several threads each wait for one another and take
     seven times as long. A limit for the time of a proof alone would be undone in the wrong order where two overlap.
@@ -315,7 +316,7 @@ def _one_thread_a_product() -> None:
 def _by(
     prover: int, proof: Callable[[Context], Awaitable[None]]
 ) -> Callable[[Context], Awaitable[None]]:
-    """``proof`` in a context where ``prover`` has role 0."""
+    """Returns ``proof`` in a context where ``prover`` has role 0."""
 
     async def run(ctx: Context) -> None:
         role = ctx.child(rotate=prover)

@@ -1,4 +1,4 @@
-"""Proofs that ANDs were computed as they should be: all that were recorded, 64 to a word, in one inner product.
+"""Proofs that ANDs were computed correctly: all recorded gates, 64 to a word, in one inner product.
 
 Of z = x AND y, party i sends z_i = x_i y_i + x_i y_{i+1} + x_{i+1} y_i + r_i + r_{i+1} (XOR), with keystreams r. The
 party before it (left) knows all with index i, the one after it (right) all with i + 1. A gate is right where the sign
@@ -8,8 +8,8 @@ of
 
 is plus, and it is wrong where it is minus: so all m gates are right exactly where these signs add up to m, over the
 integers. A sign of that form is half a sum of four products of a sign that left and one that right knows
-(``sign_tables``). So what is to be proved is an inner product of length 4 m whose entries are +-1: ``inner_proof``
-does, once the first two steps, on bits, have made it 1024 times shorter.
+(``sign_tables``). So the claim is an inner product of length 4 m whose entries are +-1. ``inner_proof`` proves it, once
+the first two steps, on bits, have made it 1024 times shorter.
 
 Secret: everything. Leaks: none. Source: README section 7; the four products are a bent function and its dual.
 """
@@ -39,35 +39,35 @@ from protocols.sign_tables import drawn_digits, sign_tables
 Words = NDArray[np.uint64]
 
 _WORD = 64
-# Words of a quarter at a time: what is copied for them stays in the cache.
+# Words of a quarter at a time: their copies stay in the cache.
 _CHUNK = 1 << 13
 _SMALL_WORDS = 1 << 11
 BLOCKS = 16, 64
-"""Of the first step: of few gates, and of many."""
+"""Numbers of blocks of the first step: of few gates, and of many."""
 _SECOND = blocks_of(F61)
 _QUARTERS = _SECOND // 4
 
 
 def blocks_for(words: int) -> int:
-    """Into how many blocks the first step cuts so many words of gates."""
+    """Returns the number of blocks into which the first step cuts so many words of gates."""
     return BLOCKS[words > _SMALL_WORDS]
 
 
 def columns_for(words: int) -> int:
-    """Columns of so many words: of a vector's four parts each has an element a column after the first step."""
-    # A quarter has whole words; and of many, squares of 64 are as many as there are.
+    """Returns the columns of so many words: each of a vector's four parts has an element a column after step one."""
+    # A quarter has whole words; of many gates, all words together are whole squares of 64 words.
     unit = _WORD if words > _SMALL_WORDS else _QUARTERS
     return max(1, -(-words // unit)) * unit * (_WORD // blocks_for(words))
 
 
 def folded_terms(words: int) -> int:
-    """Entries of the vectors after the second step, of so many words."""
+    """Returns the number of entries of the vectors after the second step, of so many words."""
     return columns_for(words) // _QUARTERS
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Part:
-    """What the two holders of a component know of a record's gates: (words,) each. Secret. Nothing is copied."""
+    """A record's gates as the two holders of a component know them: (words,) each. Secret. Nothing is copied."""
 
     start: int
     x: Words
@@ -84,7 +84,7 @@ class _Part:
         return cls(start, x.reshape(-1), y.reshape(-1), z, more, mask)
 
     def copy(self, start: int, left: bool, gates: Words) -> None:
-        """Its gates from ``start`` on, as left or right knows them: x, y, and terms or mask; (3, words)."""
+        """Copies its gates from ``start`` on, as left or right knows them: x, y, and terms or mask; (3, words)."""
         first, stop = max(start, self.start), min(start + gates.shape[1], self.start + self.x.size)
         here = slice(first - self.start, stop - self.start)
         x, y, last = gates[:, first - start : stop - start]
@@ -92,13 +92,14 @@ class _Part:
         if not left:
             last[:] = self.mask[here]
             return
+        # Left's last bit: z_i + r_i, and the terms that were added linearly; right's above is r_{i+1}.
         np.bitwise_xor(self.z[here], self.mask[here], out=last)
         if self.added is not None:
             last ^= self.added[here]
 
 
 class Gates:
-    """The gates of the records, in their order, as this party holds them; padded with right ones, of zeros."""
+    """The gates of the records, in their order, as this party holds them; padded with correct gates, of zeros."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         sizes = [record.z_sh.size for record in records]
@@ -115,13 +116,13 @@ class Gates:
 
     @property
     def count(self) -> int:
-        """Gates, with those that pad."""
+        """Number of gates, padding included."""
         return self.blocks * self.columns
 
     def _chunks(self, side: Side, left: bool) -> Iterator[Words]:
-        """Some words of each quarter at a time, side by side, as left or right knows them: (3, words).
+        """Yields some words of each quarter at a time, side by side, as left or right knows them: (3, words).
 
-        That is x, y, and terms z + mask + what was added, or mask.
+        The rows are x, y, and the terms z + mask + added terms, or the mask.
         """
         quarter = self.count // _WORD // _QUARTERS
         for start in range(0, quarter, _CHUNK):
@@ -136,28 +137,32 @@ class Gates:
             yield gates
 
     def _parts_of(self, side: Side, start: int, stop: int) -> Sequence[_Part]:
-        """Those that have words between ``start`` and ``stop``."""
+        """Returns the parts that have words between ``start`` and ``stop``."""
         if start >= self.words:
             return ()
         first = bisect_right(self._starts, start) - 1
         return self._parts[side][first : bisect_left(self._starts, stop)]
 
     def _both(self) -> Iterator[tuple[Words, Words]]:
-        """The prover's ``_chunks`` of its own component, which left knows, and of the next one, which right knows."""
+        """Yields the prover's ``_chunks`` of its own component, known to left, and of the next one, known to right."""
         return zip(self._chunks(Side.OWN, True), self._chunks(Side.NEXT, False), strict=True)
 
     def gram(self) -> Integers:
-        """The prover's inner products of left's blocks, of its own component, and right's, of the next: exact."""
+        """Returns the prover's inner products of left's blocks, of its own component, and right's, of the next.
+
+        They are exact.
+        """
         from protocols.kernels import count_minus
 
         minus = np.zeros((self.blocks, self.blocks), np.int64)
         for left, right in self._both():
             minus += count_minus(left, right, self.blocks)
+        # A gate's four products add up to 2 s, s = +-1 its sign: an entry is 2 (columns - 2 minuses).
         gram: Integers = 2 * (self.columns - 2 * minus).astype(object)
         return gram
 
     def second_gram(self, alpha: Integers, beta: Integers) -> Integers:
-        """The prover's inner products of the second step: of the columns in quarters, each kind of signs, (16, 16).
+        """Returns the prover's inner products of the second step: of columns in quarters, each kind of signs, (16, 16).
 
         alpha and beta (blocks,) are the first step's factors. Not reduced.
         """
@@ -170,11 +175,11 @@ class Gates:
         return gram
 
     def fold_left(self, side: Side, alpha: Integers, second: Integers) -> Vector:
-        """Left's vector after two steps, with the factors of both: (columns / 4, 1)."""
+        """Returns left's vector after two steps, with the factors of both: (columns / 4, 1)."""
         return self._fold(side, True, alpha, second)
 
     def fold_right(self, side: Side, beta: Integers, second: Integers) -> Vector:
-        """Right's vector after two steps, with the factors of both: (columns / 4, 1)."""
+        """Returns right's vector after two steps, with the factors of both: (columns / 4, 1)."""
         return self._fold(side, False, beta, second)
 
     def _fold(self, side: Side, of_left: bool, factors: Integers, second: Integers) -> Vector:
@@ -188,7 +193,7 @@ class Gates:
 
 
 async def prove_gates(ctx: Context, gates: Gates) -> None:
-    """Role 0 proves its part of all gates to the two others.
+    """Runs a proof by role 0 of its part of all gates, to the two others.
 
     Leaks: none.
     Rounds: 4 and those of ``prove_inner_products``.
@@ -197,7 +202,7 @@ async def prove_gates(ctx: Context, gates: Gates) -> None:
     Source: README section 7.
     """
     talk, blocks, own = Conversation(ctx), gates.blocks, ctx.pid == PROVER
-    # Every gate counts twice, and all of it is left's part of the claim.
+    # The claim is <u, v> = 2 m for m gates, padding included; all of it is left's part.
     claim = 2 * gates.count if ctx.pid == LEFT else 0
     gram = gates.gram() if own else None
     alpha, beta, claim = await fold_claim(

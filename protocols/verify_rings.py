@@ -1,16 +1,15 @@
-"""Proofs that products in a ring Z_2^k were computed as they should be: all that were recorded, in one inner product.
+"""Proofs that products in a ring Z_2^k were computed correctly: all recorded products, in one inner product.
 
-Party i sends z_i = sum of maps(x_i y_i + x_i y_{i+1} + x_{i+1} y_i) + r_i - r_{i+1} modulo 2^k. Over the integers that
-is off by a multiple of 2^k, so that it is looked at modulo 2^K, K = k + s: there the prover says which one, q in Z_2^s,
-in shares of left and right. Then
+Party i sends z_i = sum of maps(x_i y_i + x_i y_{i+1} + x_{i+1} y_i) + r_i - r_{i+1} modulo 2^k. Over the integers the
+two sides differ by a multiple of 2^k, so the equation is taken modulo 2^K, K = k + s: the prover sends q in Z_2^s, the
+overflow, as shares to the two verifiers (left, right). Then
 
     S - 2^k q = 0 modulo 2^K,   S = maps(x_i y_i) + r_i - z_i  -  r_{i+1}  +  maps(x_i y_{i+1} + x_{i+1} y_i),
 
-for each element, in sums of random coefficients c of Z_2^K: with c^ from the maps' adjoint, <c^ x_i, y_{i+1}> +
-<c^ y_i, x_{i+1}> plus what left knows, F, and what right knows, G, is a multiple of 2^K, say 2^K W. Both sides are
-numbers, not residues: W, in bits that left and right share by XOR, sum of 2^t (l_t + r_t - 2 l_t r_t), is in range by
-itself, and the equation holds over the integers where it holds modulo a prime above all of it: an inner product for
-``inner_proof``.
+for each element, in sums of random coefficients c of Z_2^K: with c^ from the maps' adjoint, <c^ x_i, y_{i+1}> + <c^
+y_i, x_{i+1}> plus F, known to left, and G, known to right, is a multiple of 2^K, say 2^K W. Both sides are numbers, not
+residues. W, in bits that left and right share by XOR, sum of 2^t (l_t + r_t - 2 l_t r_t), is in range by itself. So the
+equation holds over the integers if it holds modulo a prime above all of it: an inner product for ``inner_proof``.
 
 Secret: everything but the coefficients. Leaks: none. Source: README section 7; a sum modulo 2^K that misses an error
 modulo 2^k with 2^-(s+1) as in SPDZ2k (Cramer et al., CRYPTO 2018).
@@ -41,7 +40,7 @@ from protocols.shares import Origin
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How products in ``ring`` are proved: with ``extra`` = s bits more, in ``wide``, so many sums, in ``field``."""
+    """Parameters of proofs of products in ``ring``: ``extra`` = s more bits, in ``wide``, ``sums``, in ``field``."""
 
     ring: Ring
     wide: Ring
@@ -51,7 +50,7 @@ class Scheme:
 
     @property
     def extra(self) -> int:
-        """The bits that are looked at beyond the ring's."""
+        """s, the bits beyond the ring's."""
         return self.quotients.bits
 
     @property
@@ -60,11 +59,11 @@ class Scheme:
         return self.ring.bits + self.extra
 
     def carry_bits(self, terms: int) -> int:
-        """Bits of W: an inner product of so many terms, of K and k bits, and two numbers of at most 2^K, over 2^K."""
+        """Returns the bits of W: an inner product of ``terms``, of K and k bits, and two numbers to 2^K, over 2^K."""
         return self.ring.bits + terms.bit_length() + 2
 
     def low(self, x: RingArray) -> RingArray:
-        """Modulo 2^K, or more where machine words wrap by themselves: what is made of it is cut in the end."""
+        """Reduces modulo 2^K, or more where machine words wrap by themselves: results are reduced in the end."""
         return self.wide.reduce(x) if self.wide.wide else x
 
 
@@ -83,13 +82,13 @@ SCHEMES = {
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Term:
-    """What stands against one another of a product: left's x_i and right's y_{i+1}, or the other way round. Secret."""
+    """Two factors of a term of a product: left's x_i and right's y_{i+1}; y_i and x_{i+1} if ``crossed``. Secret."""
 
     origin: Origin
     crossed: bool
 
     def factors(self, left: Side, right: Side) -> tuple[RingArray, RingArray]:
-        """The components, by whose they are."""
+        """Returns the two components: left's, and right's."""
         x_sh, y_sh = self.origin.left, self.origin.right
         if y_sh is None:
             raise ValueError("a linear origin has one factor")
@@ -97,18 +96,18 @@ class _Term:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of right's factor; left's is brought into it."""
+        """Shape of right's factor; left's is brought into it."""
         y_sh = self.origin.right
         return self.origin.left.shape if self.crossed or y_sh is None else y_sh.shape
 
     @property
     def size(self) -> int:
-        """Elements of right's factor."""
+        """Number of elements of right's factor."""
         return math.prod(self.shape)
 
 
 class RingProducts:
-    """What one party has to prove of the values of one ring, in their order, as the party here holds them."""
+    """Values of one ring that one party has to prove, in their order, as the party here holds them."""
 
     def __init__(self, ring: Ring, records: Sequence[Record], structure: Structure) -> None:
         self.scheme = SCHEMES[ring]
@@ -140,9 +139,10 @@ class RingProducts:
         return x.astype(self.scheme.wide.dtype)
 
     def left_parts(self, side: Side) -> RingArray:
-        """maps(x_i y_i) + r_i - z_i of every element, as left and the prover know it: (elements,) modulo 2^K."""
+        """Returns maps(x_i y_i) + r_i - z_i of every element, known to left and the prover: (elements,) modulo 2^K."""
         wide, parts = self.scheme.wide, []
         for record in self._records:
+            # r_i - z_i, then maps(x_i y_i) of each origin; a linear origin adds maps(x_i).
             total = self._widened(side.of(record.masks_sh)) - side.of(record.z_sh)
             for origin in record.origins:
                 x = side.of(origin.left)
@@ -157,12 +157,12 @@ class RingProducts:
         return np.concatenate(parts)
 
     def right_parts(self, side: Side) -> RingArray:
-        """-r_{i+1} of every element, as right and the prover know it: (elements,) modulo 2^K."""
+        """Returns -r_{i+1} of every element, known to right and the prover: (elements,) modulo 2^K."""
         masks = [self._widened(side.of(r.masks_sh)).reshape(-1) for r in self._records]
         return self.scheme.low(-np.concatenate(masks))
 
     def cross_parts(self) -> RingArray:
-        """maps(x_i y_{i+1} + x_{i+1} y_i) of every element, as the prover alone knows it: (elements,) modulo 2^K."""
+        """Returns maps(x_i y_{i+1} + x_{i+1} y_i) of every element, known to the prover: (elements,) modulo 2^K."""
         wide, parts = self.scheme.wide, []
         for record, terms in zip(self._records, self._terms, strict=True):
             total = wide.zeros(record.z_sh.shape)
@@ -174,7 +174,7 @@ class RingProducts:
         return np.concatenate(parts)
 
     def left_vector(self, side: Side, coefficients: Sequence[RingArray]) -> Vector:
-        """For each term c^ x_i or c^ y_i, modulo 2^K, of each sum: (sums terms, words)."""
+        """Returns for each term c^ x_i or c^ y_i, modulo 2^K, of each sum: (sums terms, words)."""
         wide, low = self.scheme.wide, self.scheme.low
         found = wide.zeros((len(coefficients), self.terms))
         start = at = 0
@@ -185,6 +185,8 @@ class RingProducts:
                 here = slice(at, at + term.size)
                 at = here.stop
                 for row, c in zip(found, coefficients, strict=True):
+                    # c^ = the coefficients, taken back through the maps by their adjoints; broadcast axes of right's
+                    # factor are summed.
                     taken = _taken_back(term.origin, wide, c[start:stop].reshape(shape))
                     row[here] = low(_summed_to(low(taken * x), term.shape)).reshape(-1)
             start = stop
@@ -194,7 +196,7 @@ class RingProducts:
         return found.reshape(-1, 1)
 
     def right_vector(self, side: Side) -> Vector:
-        """y_{i+1} or x_{i+1} of each term: (terms, words)."""
+        """Returns y_{i+1} or x_{i+1} of each term: (terms, words)."""
         ring = self.scheme.ring
         found = ring.zeros((self.terms,))
         at = 0
@@ -206,7 +208,7 @@ class RingProducts:
         return found.astype(np.uint64).reshape(-1, 1)
 
     def coefficients(self, stream: Keystream) -> list[RingArray]:
-        """The stream's next coefficients modulo 2^K of every element (elements,), for each sum."""
+        """Draws the stream's next coefficients modulo 2^K of every element (elements,), for each sum."""
         wide, size = self.scheme.wide, self.scheme.wide.bits // 8
         drawn = []
         for _ in range(self.scheme.sums):
@@ -221,15 +223,16 @@ class RingProducts:
     def known_sums(
         self, coefficients: Sequence[RingArray], parts: RingArray, q: RingArray
     ) -> list[int]:
-        """The sums of c (part - 2^k q) modulo 2^K: F of left, and G of right."""
+        """Returns the sums of c (part - 2^k q) modulo 2^K: F of left, and G of right."""
         low = self.scheme.low
+        # 2^k times this verifier's share of q; the shares' sum is q modulo 2^s, so 2^k q is right modulo 2^K.
         shifted = self._widened(q) << self.scheme.ring.bits
         rest = low(parts - shifted)
         return [int(c @ rest) % (1 << self.scheme.bits) for c in coefficients]
 
 
 def padded_terms(ring: Ring, terms: int) -> int:
-    """So many terms in whole blocks of a proof's first step; one that is zero where there is none."""
+    """Rounds so many terms up to whole blocks of a proof's first step; at least one block."""
     blocks = blocks_of(SCHEMES[ring].field)
     return -(-max(1, terms) // blocks) * blocks
 
@@ -241,7 +244,7 @@ def _mapped(origin: Origin, ring: Ring, term: RingArray) -> RingArray:
 
 
 def _taken_back(origin: Origin, ring: Ring, c: RingArray) -> RingArray:
-    """Coefficients of the results of an origin's maps, as those of what they were applied to."""
+    """Returns the coefficients of an origin's results as those of the arguments of its maps."""
     shape = origin.left.shape
     if origin.right is not None:
         shape = np.broadcast_shapes(shape, origin.right.shape)
@@ -258,12 +261,12 @@ def _summed_to(term: RingArray, shape: tuple[int, ...]) -> RingArray:
 
 
 async def prove_ring_products(ctx: Context, products: RingProducts) -> None:
-    """Role 0 proves its part of all values of one ring to the two others.
+    """Runs a proof by role 0 of its part of all values of one ring, to the two others.
 
     Leaks: none.
     Rounds: 3 and those of ``prove_inner_products``.
     Communication: ``costs.verify_rings``: s bits an element by role 0, and some 12 to 40 KB.
-    Raises: CheckFailed where a value or what is said of it is wrong; ChannelError, ProtocolViolation.
+    Raises: CheckFailed where a value or a part of its proof is wrong; ChannelError, ProtocolViolation.
     Source: README section 7.
     """
     talk, own = Conversation(ctx), ctx.pid == PROVER
@@ -289,12 +292,13 @@ async def prove_ring_products(ctx: Context, products: RingProducts) -> None:
 async def _share_quotients(
     talk: Conversation, products: RingProducts, known: Sequence[RingArray | None]
 ) -> list[RingArray | None]:
-    """Left's and right's parts of q, where this party has them."""
+    """Returns left's and right's shares of q, where this party has them."""
     ring, count = products.scheme.quotients, products.elements
     size = count * ring.itemsize
     mask = None if talk.ctx.pid == RIGHT else talk.with_left(ring, (count,))
     left, right = known
     if mask is not None and left is not None and right is not None:
+        # S of the module's description, modulo 2^K; q = S / 2^k, since S is 0 modulo 2^k.
         s = products.scheme.low(left + right + products.cross_parts())
         q = (s >> products.scheme.ring.bits).astype(ring.dtype)
         rest = ring.sub(q, mask)
@@ -307,7 +311,7 @@ async def _share_quotients(
 async def _share_carries(
     talk: Conversation, products: RingProducts, carries: list[int] | None
 ) -> list[list[int] | None]:
-    """Left's and right's parts, by XOR, of the numbers W, where this party has them."""
+    """Returns left's and right's parts, by XOR, of the numbers W, where this party has them."""
     scheme = products.scheme
     bits = products.carry_bits
     words = -(-bits // 64)
@@ -338,17 +342,20 @@ async def _prove_sums(
     right: Vector | None,
     sums: Sequence[int],
 ) -> None:
-    """<left, right> + F + G - 2^K W = 0 for each sum, with W's product of bits as further terms."""
+    """Proves <left, right> + F + G - 2^K W = 0 for each sum, with W's product of bits as further terms."""
     scheme, field = products.scheme, products.scheme.field
     grams, carries = list[Integers](), None
     if left is not None and right is not None:
         blocks = blocks_of(field)
         grams = [field.gram(left, right, blocks)]
+        # 2^K W = <left, right> + F + G: the trace of the blocks' matrix, and the prover's ``sums``.
         found = np.trace(grams[0].reshape(scheme.sums, blocks, blocks), axis1=1, axis2=2)
         carries = [(int(a) + b) >> scheme.bits for a, b in zip(found, sums, strict=True)]
     of_left, of_right = await _share_carries(talk, products, carries)
     mine = [*(of_left or ()), *(of_right or ())][: scheme.sums]
     bits = products.carry_bits
+    # W = sum of 2^t (l_t + r_t - 2 l_t r_t). The linear part and F or G make the claim; 2^(K + t + 1) l_t r_t are
+    # terms: <left, right> + sum of 2^(K + t + 1) l_t r_t = (2^K l - F) + (2^K r - G).
     claims = [
         ((part << scheme.bits) - known) % field.modulus
         for part, known in zip(mine, sums, strict=True)
@@ -368,7 +375,7 @@ def _bits_of(parts: Sequence[int], bits: int) -> list[int]:
 
 
 def _carry_terms(scheme: Scheme, parts: Sequence[int], bits: int) -> Vector:
-    """2^(K + t + 1) times bit t of left's part of each W, at its own places; zeros at the other sums' ones."""
+    """Returns 2^(K + t + 1) times bit t of left's part of each W, at its own places; zeros at the other sums' ones."""
     rows = []
     for number, part in enumerate(parts):
         weights = [(part >> t & 1) << scheme.bits + t + 1 for t in range(bits)]

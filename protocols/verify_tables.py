@@ -1,18 +1,19 @@
-"""Proofs of the products that counting is made of: of one-hots' entries row by row, and of their sums over rows.
+"""Proofs of the products of counting rows: of one-hots' entries row by row, and of their sums over rows.
 
 With a weight for each entry of a one-hot, the products of two one-hots in a row have weights that are products, too. So
-all of them add up to one product of two sums: in a row, sum over i, j of w_i v_j x_i y_j is (sum of w_i x_i)(sum of
-v_j y_j). What has to be proved is thus, of each row, an inner product as long as there are pairs of one-hots, and not
-as long as there are entries; sums over rows are one more, of all rows. Weights are elements of a Galois ring
-(`galois`), in which Z_2^16 is contained, so that nothing wraps anywhere and no quotients are sent.
+all of them add up to one product of two sums: in a row, sum over i, j of w_i v_j x_i y_j is (sum of w_i x_i)(sum of v_j
+y_j). So the claim for each row is an inner product as long as there are pairs of one-hots, and not as long as there are
+entries; sums over rows are one more, of all rows. Weights are elements of a Galois ring (`galois`), in which Z_2^16 is
+contained, so that nothing wraps anywhere and no quotients are sent.
 
 All three parties prove their part at once. With x_c the combined entries of component c, which two parties know, party
 i's claim about a row is x_i y_{i+1} + x_{i+1} y_i = l + r for an l that the party before it knows and an r that the one
 after it knows. Each step makes one row of two, until one is left: its combined entries, masked by a row of random ones,
 are shown by the party before to the one after, who multiplies.
 
-Secret: everything but weights and factors, which are public coins, tossed when what they are for is fixed. Leaks: none.
-Source: README section 7; own. Freivalds (1977) for weights of rows and columns; folding as in `inner_proof`.
+Secret: everything but weights and factors, which are public coins, tossed when the values that they combine are fixed.
+Leaks: none. Source: README section 7; own. Freivalds (1977) for weights of rows and columns; folding as in
+`inner_proof`.
 """
 
 import hashlib
@@ -49,14 +50,14 @@ from protocols.shares import Entries, Share, Table
 _COIN_WORDS = 2
 _DIGEST_BYTES = 32
 _EXPANDED = b"syncret-tables"
-# Rows whose combined entries are made at a time.
+# Number of rows whose combined entries are made at a time.
 _CHUNK = 1 << 10
 _SINGLE = 1 << 9
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Operand:
-    """So many entries of a one-hot from ``first`` on, with the weights of a ``copy`` of it. Public."""
+    """Entries of a one-hot: ``size`` of them from ``first`` on, with the weights of a ``copy`` of it. Public."""
 
     node: int
     copy: int
@@ -64,7 +65,7 @@ class Operand:
     size: int
 
     def meets(self, other: "Operand") -> bool:
-        """Whether some entry is in both, of one one-hot."""
+        """Returns True if two operands of one one-hot have an entry in common."""
         return self.first < other.first + other.size and other.first < self.first + self.size
 
 
@@ -77,7 +78,7 @@ class Star:
 
 
 def stars(pairs: Iterable[tuple[Operand, Operand]]) -> tuple[Star, ...]:
-    """All pairs as few stars: the operand of the most pairs that are left first."""
+    """Returns all pairs as few stars: the operand of the most remaining pairs first."""
     left, found = sorted(set(pairs)), list[Star]()
     while left:
         uses = Counter(operand for pair in left for operand in set(pair))
@@ -99,7 +100,7 @@ class _Placed:
 
 
 def is_tabled(record: Record) -> bool:
-    """Whether a value is made of tables alone."""
+    """Returns True if a value is made of tables alone."""
     return bool(record.origins) and all(isinstance(origin, Table) for origin in record.origins)
 
 
@@ -108,9 +109,9 @@ def _tables(record: Record) -> list[Table]:
 
 
 class RowTables:
-    """What there is to prove of rows' tables: values with their products, as the party here holds them.
+    """Products of rows' tables to prove: values with their products, as the party here holds them.
 
-    ``rows`` is how many there are, ``by_row`` and ``doubled`` the stars of products row by row and of those summed.
+    ``rows`` is their number, ``by_row`` and ``doubled`` the stars of products row by row and of those summed.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -133,7 +134,7 @@ class RowTables:
         return f"RowTables({self.rows} rows, {self.terms} products a row)"
 
     def _place(self, tables: Sequence[Table]) -> tuple[_Placed, ...]:
-        """A value's tables in their places. Blocks of rows of one table are summed, hence at one place."""
+        """Returns a value's tables in their places. Blocks of rows of one table are summed, hence at one place."""
         seen, found = Counter[tuple[int, tuple[Entries, Entries]]](), dict[int, _Placed]()
         for table in tables:
             # Two tables of the same one-hots would let errors of one hide those of the other.
@@ -165,11 +166,11 @@ class RowTables:
 
     @property
     def terms(self) -> int:
-        """Products of combined entries in a row: half as many as there are combined entries."""
+        """Number of products of combined entries in a row: half as many as there are combined entries."""
         return len(self.by_row) + len(self.doubled)
 
     def weights(self, stream: Keystream) -> dict[Operand, Elements]:
-        """The stream's next weights of every operand's entries: (DEGREE, size) each."""
+        """Draws the stream's next weights of every operand's entries: (DEGREE, size) each."""
         operands = {operand for here in self._operands.values() for operand in here}
         sizes = Counter[tuple[int, int]]()
         for operand in operands:
@@ -182,7 +183,7 @@ class RowTables:
         }
 
     def combined(self, side: Side, weights: Mapping[Operand, Elements], mask: Elements) -> Elements:
-        """A component's combined entries: (1 + rows, DEGREE, 2 terms), the stars' centres and then the others' sums.
+        """Returns a component's combined entries: (1 + rows, DEGREE, 2 terms), the stars' centres, then others' sums.
 
         The first row is ``mask``.
         """
@@ -202,6 +203,7 @@ class RowTables:
                 part = slice(start, min(start + _CHUNK, rows))
                 some = np.zeros((2 * self.terms, DEGREE, part.stop - start), np.uint16)
                 for operand, x_sh in operands.items():
+                    # X = sum of w_p x_p over the operand's entries, for each row.
                     made = low_bits(matrices[operand] @ as_floats[operand](side.of(x_sh)[:, part]))
                     for place in places[operand]:
                         some[place] += made
@@ -211,7 +213,7 @@ class RowTables:
     def sent(
         self, weights: Mapping[Operand, Elements], parts: Sequence[RingArray]
     ) -> tuple[Elements, Elements]:
-        """Of a summand of every value, with the weights of its products: the sums by row (rows, DEGREE), and over rows.
+        """Sums a summand of every value, with the weights of its products: by row (rows, DEGREE), and over rows.
 
         The second, (DEGREE,), is of the values that are summed over rows.
         """
@@ -230,16 +232,16 @@ class RowTables:
         return by_row, total
 
     def masks(self, side: Side) -> list[RingArray]:
-        """r of every value."""
+        """Returns r of every value."""
         return [side.of(record.masks_sh) for record, _ in self._records]
 
     def without_masks(self, side: Side) -> list[RingArray]:
-        """z - r of every value."""
+        """Returns z - r of every value."""
         return [side.of(r.z_sh) - side.of(r.masks_sh) for r, _ in self._records]
 
 
 def _of_products(weights: Mapping[Operand, Elements], placed: Sequence[_Placed]) -> Floats:
-    """The weights of a value's products: (DEGREE, products)."""
+    """Returns the weights of a value's products: (DEGREE, products)."""
     tables = []
     for p in placed:
         left, right = weights[p.left], weights[p.right]
@@ -249,7 +251,7 @@ def _of_products(weights: Mapping[Operand, Elements], placed: Sequence[_Placed])
 
 
 def _of_rows(matrix: Floats, part: RingArray) -> Elements:
-    """(products, rows) with their weights: (rows, DEGREE)."""
+    """Returns weighted sums of (products, rows): (rows, DEGREE)."""
     found = np.empty((part.shape[1], DEGREE), np.uint16)
     for start in range(0, len(found), _CHUNK):
         some = part[:, start : start + _CHUNK]
@@ -260,11 +262,12 @@ def _of_rows(matrix: Floats, part: RingArray) -> Elements:
 def _of_sums(
     weights: Mapping[Operand, Elements], placed: Sequence[_Placed], part: RingArray
 ) -> Elements:
-    """Tables one after the other, with their weights: (DEGREE,)."""
+    """Returns the weighted sum of tables one after the other: (DEGREE,)."""
     total = np.zeros(DEGREE, np.uint16)
     for p in placed:
         a, b = p.left.size, p.right.size
         table = part[p.start : p.start + a * b].reshape(a, b)
+        # Sum of w_p v_q T_pq, first over p.
         rows = low_bits(signed(weights[p.left]) @ signed(table))
         total += products(signed(rows), signed(weights[p.right]))
     return total
@@ -272,24 +275,24 @@ def _of_sums(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Claims:
-    """What is known of each row's claim (rows, DEGREE): of the next party's, as its left, and of that before."""
+    """This party's parts of claims (rows, DEGREE): ``left`` of the next party's, ``right`` of the one before's."""
 
     left: Elements
     right: Elements
 
 
 class _Talk:
-    """The messages of a proof of all three parties."""
+    """Messages of a proof of all three parties."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._seeds: list[bytes] = []
 
     async def coin(self) -> Keystream:
-        """A stream that nobody knew before. One round.
+        """Returns a stream that no party knew before. One round.
 
-        Whoever proves lacks one component of it, and is shown that by the party after it: which by then has received
-        what it proves with.
+        A prover lacks one component of it, and is shown that by the party after it, which by then has received the
+        prover's message.
         """
         ctx = self._ctx
         own, next_ = (ctx.common(c, R64, (_COIN_WORDS,)) for c in (ctx.pid, ctx.next_pid))
@@ -300,7 +303,10 @@ class _Talk:
         return Keystream(self._seeds[-1], _EXPANDED)
 
     async def share(self, mine: Elements) -> tuple[Elements, Elements]:
-        """Share what this party alone knows between the others; its parts of theirs, (left's, right's). One round."""
+        """Shares this party's own elements between the others; returns its parts of theirs, (left's, right's).
+
+        One round.
+        """
         ctx = self._ctx
         masks = [ctx.common(c, R16, mine.shape) for c in (ctx.pid, ctx.next_pid)]
         wire = R16.to_wire(mine - masks[0])
@@ -308,7 +314,7 @@ class _Talk:
         return masks[1], R16.from_wire(answers[ctx.prev_pid], mine.shape)
 
     async def same_coins(self) -> None:
-        """All three have seen the same coins. Raises CheckFailed. One round."""
+        """Compares the coins of all three. Raises CheckFailed. One round."""
         ctx, peers = self._ctx, (self._ctx.next_pid, self._ctx.prev_pid)
         digest = np.frombuffer(hashlib.sha256(b"".join(self._seeds)).digest(), np.uint8)
         answers = await ctx.round(dict.fromkeys(peers, digest), dict.fromkeys(peers, digest.size))
@@ -323,7 +329,7 @@ class _Talk:
 
 
 async def prove_tables(ctx: Context, tables: RowTables) -> None:
-    """All three parties prove their parts of all products of one-hots to one another.
+    """Runs the proofs of all three parties, of their parts of all products of one-hots, to one another.
 
     Leaks: none. Everything sent is masked by a keystream, or a coin.
     Rounds: 5, and 2 for each time that 1 + rows can be halved.
@@ -343,6 +349,7 @@ async def prove_tables(ctx: Context, tables: RowTables) -> None:
     while len(own) > 1:
         (a, b), (next_a, next_b) = halves(own), halves(next_)
         count = len(b)
+        # B_ab of README section 7, Tables, step 3: a with b and b with a, of this party's own claim.
         mixed = crossed(a[:count], next_b) + crossed(b, next_a[:count])
         del a, b, next_a, next_b
         of_left, of_right = await talk.share(mixed)
@@ -363,19 +370,20 @@ async def _claims(
     own: Elements,
     next_: Elements,
 ) -> _Claims:
-    """A claim for each row, that of the mask first: by row, plus a random factor times what is summed over rows.
+    """Returns a claim for each row, that of the mask first: by row, plus a random factor times the sum over rows.
 
-    ``own`` and ``next_`` take the factor on, in place. What a row adds to the sum over rows only the prover knows, and
-    shares; the first row's part is what the sum leaves for it.
+    ``own`` and ``next_`` take the factor on, in place. Only the prover knows each row's summand of the sum over rows,
+    and shares it; the first row's part is the rest of the sum.
     """
     k = len(tables.by_row)
     summed = slice(k, tables.terms), slice(tables.terms + k, None)
+    # To share: the mask row's claim, and each row's summand of the sums over rows, but for the first row's.
     mine = np.concatenate(
         (crossed(own[:1], next_[:1]), CROSSED * _crossed_in(own[2:], next_[2:], summed))
     )
     of_left, of_right = await talk.share(mine)
     theta = drawn(await talk.coin(), 1)[:, 0]
-    # Left of the next party's claim: what was sent, without its mask and what left knows of it.
+    # Left of the next party's claim: the sent values, less their masks and less the products that left knows.
     rows, total = tables.sent(weights, tables.without_masks(Side.NEXT))
     by_row = slice(0, k), slice(tables.terms, tables.terms + k)
     rows -= _squares(next_[1:], by_row)
@@ -389,6 +397,7 @@ async def _claims(
         squares(ctx.prev_pid)[1], _squares(own[1:], summed).sum(axis=0, dtype=np.uint16)
     )
     right = _with_sums(theta, rows, total, of_right)
+    # The factor theta, and 2 of the doubled products, go into the stars' centres of the products summed over rows.
     matrix = multiplier(_multiple(CROSSED, theta))
     for x in (own, next_):
         for start in range(1, len(x), _CHUNK):
@@ -398,26 +407,26 @@ async def _claims(
 
 
 def _with_sums(theta: Elements, rows: Elements, total: Elements, shared: Elements) -> Elements:
-    """A part of all claims: the mask's, and of each row its own and theta times what it adds to the total."""
+    """Returns a part of all claims: the mask's, and of each row its own plus theta times its summand of the total."""
     first = total - shared[1:].sum(axis=0, dtype=np.uint16)
     sums = np.concatenate((first[None], shared[1:]))
     return np.concatenate((shared[:1], rows + times(theta, sums.T).T))
 
 
 def crossed(x: Elements, y: Elements) -> Elements:
-    """x_i y_{i+1} + x_{i+1} y_i of combined entries x of component i and y of i + 1, summed up in each row."""
+    """Returns x_i y_{i+1} + x_{i+1} y_i of combined entries x of component i and y of i + 1, summed up in each row."""
     half = x.shape[-1] // 2
     return row_products(x, np.roll(y, half, axis=-1))
 
 
 def _crossed_in(x: Elements, y: Elements, places: tuple[slice, slice]) -> Elements:
-    """``crossed`` of the stars at these places, centres and others."""
+    """Returns ``crossed`` of the stars at these places, centres and others."""
     first, second = places
     return row_products(x[..., first], y[..., second]) + row_products(x[..., second], y[..., first])
 
 
 def _squares(x: Elements, places: tuple[slice, slice]) -> Elements:
-    """Centres times others of one component, summed up in each row: (rows, DEGREE)."""
+    """Returns centres times others of one component, summed up in each row: (rows, DEGREE)."""
     return row_products(x[..., places[0]], x[..., places[1]])
 
 
@@ -426,15 +435,16 @@ def _multiple(factor: int, x: Elements) -> Elements:
 
 
 def _folded(factor: Elements, claims: Elements, mixed: Elements) -> Elements:
-    """A part of the claims about a + factor b: those of a, factor^2 times those of b, factor times the mixed ones."""
+    """Returns a part of the claims about a + lambda b: a's + lambda^2 b's + lambda times the mixed ones."""
     first, second = halves(claims)
     found = first.copy()
+    # claim_a + lambda (B_ab + lambda claim_b).
     found[: len(second)] += times(factor, (mixed + times(factor, second.T).T).T).T
     return found
 
 
 async def _compare(ctx: Context, own: Elements, next_: Elements, claims: _Claims) -> None:
-    """Left shows right the last row of the component between them, masked, with its part of the claim."""
+    """Sends right the last row of the component between left and right, masked, with left's part of the claim."""
     shown = np.concatenate((next_.reshape(-1), claims.left.reshape(-1)))
     wire = R16.to_wire(shown)
     answers = await ctx.round({ctx.prev_pid: wire}, {ctx.next_pid: wire.size})

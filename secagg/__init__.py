@@ -5,7 +5,7 @@ whole round in one process. README.md has the decisions and the wire format.
 
 Notation, after Bonawitz et al.: clients are u, v in 0 to n - 1; x_u is a client's vector, b_u the seed of its own mask,
 s_u its mask key, s_uv the key of the mask it has in common with v, F the keystream; k neighbours, t shares recover a
-secret. U1 to U5 are who advertised, shared, sent a masked vector (the survivors), signed, revealed.
+secret. U1 to U5 are the clients that advertised, shared, sent a masked vector (the survivors), signed, revealed.
 """
 
 from secagg.client import SecAggClient

@@ -1,7 +1,7 @@
 """One client of one round, without I/O and without a clock.
 
-Provides ``SecAggClient``: ``receive`` takes one message of the server and returns the answer to send. The five methods
-below ``receive`` are the client's column of the paper's figure:
+``SecAggClient.receive`` takes one message of the server and returns the answer to send. The five methods below it are
+the client's column of the paper's figure:
 
     announcement -> _advertise    keys of this round, signed where identities are configured
     keys         -> _share_keys   shares of the own seed and mask key, encrypted to each neighbour, and pair secrets
@@ -9,16 +9,15 @@ below ``receive`` are the client's column of the paper's figure:
     survivors    -> _confirm      the list, signed; or, without identities, at once
     signatures   -> _reveal       one share per neighbour: of its seed if it survived, of its mask key if not; sealed
 
-Whoever sends nothing any more has dropped out; that needs no call. Where a client's process lasts for one message only,
-``freeze`` and ``thaw`` carry it to the next. Secret: the vector, the keys and the seed, forgotten
-once the vector is masked, and the neighbours' shares, forgotten once they are revealed or the round ends. Public: all
-messages (shares are encrypted until revealed).
-Source: Bonawitz et al. 2017, figure 4; Bell et al. 2020, algorithm 2. Deviations: the graph is not the server's word
-but a function of the announced seed; survivors are one bit per client for the whole session, so that the request
-cannot name both secrets of a neighbour, and every client can count them; the seed is committed to; those whose
-signatures count are the same for everybody, so that no two clients can be shown different survivors; a damaged share
-is missing and does not stop its holder; keys are agreed on by X25519 and ML-KEM-768 together (`secagg.boxes`), and what
-is revealed is sealed to the server.
+A client that sends no more messages has dropped out; that needs no call. Where a client's process lasts for one message
+only, ``freeze`` and ``thaw`` carry it to the next. Secret: the vector, the keys and the seed, forgotten once the vector
+is masked, and the neighbours' shares, forgotten once they are revealed or the round ends. Public: all messages (shares
+are encrypted until revealed). Source: Bonawitz et al. 2017, figure 4; Bell et al. 2020, algorithm 2. Deviations: the
+graph is not the server's word but a function of the announced seed; survivors are one bit per client for the whole
+session, so that the request cannot name both secrets of a neighbour, and every client can count them; the seed is
+committed to; the witnesses of a survivor list are the same for everybody, so that no two clients can be shown different
+survivors; a damaged share is missing and does not stop its holder; keys are agreed on by X25519 and ML-KEM-768 together
+(`secagg.boxes`), and revealed shares are sealed to the server.
 """
 
 import hashlib
@@ -66,7 +65,7 @@ from secagg.wire import Boxes, Envelope, Kind, PublicKeys, Revealed
 
 Values = NDArray[np.integer]
 _HALVES = 4
-"""X25519's and ML-KEM's of two hybrid keys."""
+"""Number of halves of two hybrid keys, X25519's and ML-KEM's."""
 
 
 class Awaits(Enum):
@@ -83,7 +82,7 @@ class Awaits(Enum):
 
 @dataclass(eq=False, repr=False, slots=True)
 class _Secrets:
-    """What a client knows and nobody else may, until its vector is masked.
+    """A client's secrets, known to no other, until its vector is masked.
 
     ``common``: by neighbour, X25519's part of the secrets behind both directions' encryption.
     """
@@ -107,11 +106,12 @@ class SecAggClient:
         roster: Sequence[bytes] | None = None,
         random_bytes: shamir.RandomBytes = secrets.token_bytes,
     ) -> None:
-        """``values`` are ``policy.length`` integers, or a function that gives them when they are needed.
+        """Checks and keeps the client's configuration.
 
-        ``identity`` and ``roster`` (everybody's public identity keys, by id) come together and make every key and
-        survivor list signed. Raises ValueError where one is missing or the roster has another key for this client,
-        ParameterError where the policy has no ring, ValueOutOfRange where given values leave the declared range.
+        ``values`` are ``policy.length`` integers, or a function that returns them when they are needed. ``identity``
+        and ``roster`` (everybody's public identity keys, by id) come together and make every key and survivor list
+        signed. Raises ValueError where one is missing or the roster has another key for this client, ParameterError
+        where the policy has no ring, ValueOutOfRange where given values leave the declared range.
         """
         if (identity is None) != (roster is None):
             raise ValueError("an identity and the roster come together, or neither")
@@ -133,9 +133,9 @@ class SecAggClient:
         self._shares: dict[int, tuple[bytes, bytes] | None] = {}
 
     def freeze(self) -> bytes:
-        """All that this client is between two messages, for ``thaw`` in another process: secret, and good for once.
+        """Returns the client's state between two messages, for ``thaw`` in another process: secret, and good for once.
 
-        Whoever thaws it twice, to answer the same stage to two servers' liking, has given up its protection.
+        A state that is thawed twice, to answer the same stage to two servers, gives up the client's protection.
         """
         own, answered = self._secrets, self._answered
         values = self._values() if callable(self._values) else self._values
@@ -167,7 +167,7 @@ class SecAggClient:
         roster: Sequence[bytes] | None = None,
         random_bytes: shamir.RandomBytes = secrets.token_bytes,
     ) -> "SecAggClient":
-        """The client that ``freeze`` wrote down, with what else it was made of; ``data`` is its own, and trusted."""
+        """Returns the client of ``freeze``'s bytes, with the same other arguments; ``data`` is its own, and trusted."""
         document = json.loads(data)
         values = np.frombuffer(bytes.fromhex(document["values"]), "<i8")
         client = cls(
@@ -203,11 +203,11 @@ class SecAggClient:
         return f"SecAggClient({self.client}, awaits={self.awaits.name})"
 
     def receive(self, message: bytes) -> bytes | None:
-        """The answer to one ``message`` of the server; None where none is due.
+        """Returns the answer to one ``message`` of the server; None where none is due.
 
-        Raises MalformedMessage, ForeignMessage or UnexpectedMessage for messages that are not what this stage awaits;
-        they leave the client as it was. Any other ProtocolViolation or RoundAborted ends the client: it forgets its
-        secrets and refuses everything that follows.
+        Raises MalformedMessage, ForeignMessage or UnexpectedMessage for messages that this stage does not await; they
+        leave the client as it was. Any other ProtocolViolation or RoundAborted ends the client: it forgets its secrets
+        and refuses everything that follows.
         """
         envelope = self._accept(message)
         try:
@@ -260,7 +260,7 @@ class SecAggClient:
     # The round
 
     def _advertise(self, body: bytes) -> bytes:
-        """Stage 0: check the announced parameters against the own policy; make this round's two key pairs."""
+        """Stage 0: checks the announced parameters against the own policy; makes this round's two key pairs."""
         announced, server_key = wire.split_announcement(body)
         try:
             parameters = Parameters.from_bytes(announced)
@@ -283,8 +283,9 @@ class SecAggClient:
         return self._send(Kind.ADVERTISE, wire.encode_keys(PublicKeys(cipher, mask, signature)))
 
     def _share_keys(self, body: bytes) -> bytes:
-        """Stage 1: check the neighbours' keys; share seed and mask key t-of-k, sealed to each holder; make the pair
-        secrets with those that come after this client on the ring.
+        """Stage 1: checks the neighbours' keys; shares seed and mask key t-of-k, sealed to each holder.
+
+        It also makes the pair secrets with those that come after this client on the ring.
         """
         parameters, own = self._session, self._own
         self._public = self._checked_keys(body)
@@ -313,7 +314,7 @@ class SecAggClient:
         return self._send(Kind.SHARES, wire.encode_shares(commitment, boxes))
 
     def _mask(self, body: bytes) -> bytes:
-        """Stage 2: open the neighbours' shares; add noise, the own mask, and one mask per neighbour that shared."""
+        """Stage 2: opens the neighbours' shares; adds noise, the own mask, and one mask per neighbour that shared."""
         parameters, own = self._session, self._own
         graph, neighbours = parameters.graph, sorted(self._public)
         before = [v for v in neighbours if graph.first(v, self.client)]
@@ -329,17 +330,18 @@ class SecAggClient:
             y += discrete_gaussian(
                 parameters.noise.variance, y.size, random_bytes=self._random_bytes
             ).astype(y.dtype)
+        # y = x + noise + F(b_u) + sum_{v > u} F(s_uv) - sum_{v < u} F(s_uv).
         add_mask(y, derive(own.seed, Usage.SELF_MASK, parameters.digest))
         # Of each pair the lower id adds the common mask and the higher one takes it away: in the sum they cancel.
         for v in self._shares:
             add_mask(y, self._pair_mask_key(v, boxes.secrets.get(v)), negative=v < self.client)
-        # What is left to do takes the neighbours' shares and nothing of this client's own.
+        # The rest of the round uses the neighbours' shares and nothing of this client's own.
         self._forget_own()
         self.awaits = Awaits.SURVIVORS
         return self._send(Kind.MASKED, pack(y, encoding.bits))
 
     def _confirm(self, body: bytes) -> bytes:
-        """Stage 3: check the survivors, once and for all, and sign them; without identities reveal at once."""
+        """Stage 3: checks the survivors, once and for all, and signs them; without identities reveals at once."""
         parameters = self._session
         alive = wire.decode_survivors(body, parameters.clients)
         self._check_survivors(alive)
@@ -352,7 +354,7 @@ class SecAggClient:
         )
 
     def _reveal(self, body: bytes) -> bytes:
-        """Stage 4: reveal only once t of the witnesses, the same for everybody, have signed the very same list."""
+        """Stage 4: reveals only once t of the witnesses, the same for everybody, have signed the very same list."""
         parameters, alive = self._session, self._answered
         if alive is None or self._roster is None:
             raise UnexpectedMessage("signatures before a survivor list", None, "signatures")
@@ -388,10 +390,10 @@ class SecAggClient:
         return public
 
     def _opened(self, sender: int, ciphertext: bytes) -> tuple[bytes, bytes] | None:
-        """The shares that ``sender`` sealed to this client; None where they are damaged.
+        """Returns the shares that ``sender`` sealed to this client; None where they are damaged.
 
-        Then they are missing, and this client goes on: whoever sends them could choose who drops out otherwise, and
-        cut the graph.
+        Damaged shares are missing, and this client goes on: otherwise their sender could choose the dropouts, and cut
+        the graph.
         """
         own, purpose = self._own, self._share_purpose(sender, self.client)
         try:
@@ -401,11 +403,11 @@ class SecAggClient:
         return both[:32], both[32:]
 
     def _pair_mask_key(self, other: int, box: bytes | None) -> bytes:
-        """s_uv with neighbour ``other``, from the pair secret in its ``box``; None where this client made that.
+        """Returns s_uv with neighbour ``other``, from the pair secret in its ``box``; None for an own secret.
 
-        A box that does not open does not stop this client either, for the same reason. A secret of its own stands in
-        for what it does not know: the sum is spoilt, as whoever seals the box could spoil it with its vector, and this
-        client's vector is masked by more than the other one's X25519 key.
+        A box that does not open does not stop this client either, for the same reason. A random secret takes the place
+        of the unknown one: the sum is spoilt, as the box's sealer could spoil it with its vector, and this client's
+        vector is masked by more than the other one's X25519 key.
         """
         parameters, key, public = self._session, self._own.mask_key, self._public[other].mask
         try:
@@ -450,7 +452,7 @@ class SecAggClient:
         return self._send(Kind.REVEAL, box)
 
     def _refuse_second(self, envelope: Envelope) -> None:
-        """A second request ends the client, whatever it asks for."""
+        """Ends the client at a second request, for any secrets."""
         answered, parameters = self._answered_list, self._session
         self._end()
         if envelope.body == wire.encode_survivors(answered):
@@ -490,7 +492,7 @@ class SecAggClient:
         return self._secrets
 
     def _share_purpose(self, sender: int, holder: int) -> Purpose:
-        """Of the one box of shares from ``sender`` to ``holder``, one of which is this client."""
+        """Returns the purpose of the box of shares from ``sender`` to ``holder``, one of which is this client."""
         return Purpose(self._session, Usage.SHARES, pair(sender, holder))
 
     def _sign(self, message: bytes) -> bytes:
@@ -513,12 +515,12 @@ class SecAggClient:
 
 
 def signed_keys(parameters: Parameters, client: int, cipher: bytes, mask: bytes) -> bytes:
-    """What a client signs in stage 0."""
+    """Returns the bytes that a client signs in stage 0."""
     head = b"syncret secagg 2 signed keys" + parameters.digest
     return head + client.to_bytes(4, "big") + cipher + mask
 
 
 def signed_survivors(parameters: Parameters, client: int, survivors: bytes) -> bytes:
-    """What a client signs in stage 3."""
+    """Returns the bytes that a client signs in stage 3."""
     head = b"syncret secagg 2 signed survivors" + parameters.digest
     return head + client.to_bytes(4, "big") + hashlib.sha256(survivors).digest()

@@ -1,11 +1,11 @@
 """Errors of secure aggregation. Messages name clients, stages and sizes, never keys, shares or values.
 
 SecAggError
-+-- ParameterError            no such graph, ring or session is possible, or it is below what is asked for
-+-- ValueOutOfRange           a client's own vector does not fit what it declared (also a ValueError)
-+-- ProtocolViolation         a peer sent what the protocol does not allow; ``peer`` and ``stage`` say who and when
++-- ParameterError            no such graph, ring or session is possible, or it is below the required strength
++-- ValueOutOfRange           a client's own vector does not fit its declaration (also a ValueError)
++-- ProtocolViolation         a peer sent an illegal message; ``peer`` and ``stage`` name the sender and the stage
 |   +-- MalformedMessage      truncated, damaged, too long, leftovers, not canonical
-|   +-- ForeignMessage        of another session, from or for someone else
+|   +-- ForeignMessage        of another session, or with another sender or recipient
 |   +-- UnexpectedMessage     a message of another stage
 |   |   +-- DuplicateMessage  the stage has this peer's message already; the first one stands
 |   |   +-- LateMessage       the stage is over
@@ -18,19 +18,19 @@ SecAggError
 +-- RoundAborted              the round ends for this side without a sum
     +-- TooFewNeighbours      fewer neighbours than the threshold: the own secrets could not be recovered
     +-- TooFewSurvivors       fewer than the agreed minimum
-    +-- TooFewShares          somebody's secret cannot be recovered
-    +-- ReconstructionFailed  shares that do not fit what their owner committed to
+    +-- TooFewShares          a client's secret cannot be recovered
+    +-- ReconstructionFailed  shares that do not fit their owner's commitment
     +-- SumOutOfRange         a sum no honest vectors can have
     +-- PeerAborted           the other side gave up
 """
 
 
 class SecAggError(Exception):
-    """Base of the errors of `secagg`."""
+    """Base class of the errors of `secagg`."""
 
 
 class ParameterError(SecAggError):
-    """Parameters that no round can have; the message says which, and what would be right."""
+    """Parameters that no round can have; the message names them and the expected ones."""
 
 
 class ValueOutOfRange(SecAggError, ValueError):
@@ -47,11 +47,11 @@ class ProtocolViolation(SecAggError):
 
 
 class MalformedMessage(ProtocolViolation):
-    """Not a message of this version, or not all of one, or more than one."""
+    """A message that is not of this version, not complete, or longer than one message."""
 
 
 class ForeignMessage(ProtocolViolation):
-    """A message of another session, or whose sender is not the one it came from."""
+    """A message of another session, or whose sender is not the channel's client."""
 
 
 class UnexpectedMessage(ProtocolViolation):
@@ -59,7 +59,7 @@ class UnexpectedMessage(ProtocolViolation):
 
 
 class DuplicateMessage(UnexpectedMessage):
-    """The peer's message of this stage is there already; it stands."""
+    """The peer's message of this stage is there already; the first one stands."""
 
 
 class LateMessage(UnexpectedMessage):
@@ -71,7 +71,7 @@ class ParametersRefused(ProtocolViolation):
 
 
 class BadSignature(ProtocolViolation):
-    """Signed by somebody else, for another session, or not at all."""
+    """A signature by another identity, for another session, or no signature."""
 
 
 class DecryptionFailed(ProtocolViolation):
@@ -83,11 +83,11 @@ class InconsistentSurvivors(ProtocolViolation):
 
 
 class SecondRequest(ProtocolViolation):
-    """Shares are revealed once."""
+    """A second request for shares, which are revealed once."""
 
 
 class BothSecretsRequest(SecondRequest):
-    """Seed and key of one neighbour together would unmask its vector."""
+    """A second request for a neighbour's other secret; seed and key together would unmask its vector."""
 
 
 class RoundAborted(SecAggError):
@@ -111,8 +111,8 @@ class ReconstructionFailed(RoundAborted):
 
 
 class SumOutOfRange(RoundAborted):
-    """The sum lies outside what the survivors' declared ranges allow: somebody did not follow the protocol."""
+    """The sum is outside the range of the survivors' declared ranges: some client did not follow the protocol."""
 
 
 class PeerAborted(RoundAborted):
-    """The other side ended the round and said why."""
+    """The other side ended the round and gave a reason."""

@@ -1,22 +1,22 @@
-"""Who masks with whom: the neighbour graph and how many neighbours and shares are enough.
+"""The neighbour graph: pairs of clients that mask together, and numbers of neighbours and shares that are enough.
 
-Provides ``Graph`` (complete, or Bell et al.'s random k-regular one: a circulant graph on a random order of the
-clients), ``choose`` (the smallest k and threshold t for n clients, a fraction of corrupt ones and of dropouts) and
-``strength`` (what given k and t are worth, in bits). Everything here is public. The graph is a function of a public
-32-byte seed that must not be known before the set of clients, and who of them is corrupt, is fixed.
+A ``Graph`` is complete, or Bell et al.'s random k-regular one: a circulant graph on a random order of the clients.
+``choose`` returns the smallest k and threshold t for n clients, a fraction of corrupt ones and of dropouts;
+``strength`` the bits of security of given k and t. Everything here is public. The graph is a function of a public
+32-byte seed that must not be known before the set of clients, and of the corrupt ones among them, is fixed.
 
 Bad events, for the worst numbers c of corrupt clients (one at least) and d of dropouts that the fractions allow,
 rounded up. Against a semi-honest server:
 
-- connected: the honest survivors fall apart. Cutting a circulant graph takes two disjoint runs of k/2 neighbours
-  on the ring, all k of them corrupt or dropped: at most n (n-k-1)/2 C(n-k, c+d-k)/C(n, c+d).
+- connected: the honest survivors fall apart. Cutting a circulant graph takes two disjoint runs of k/2 neighbours on the
+  ring, all k of them corrupt or dropped: at most n (n-k-1)/2 C(n-k, c+d-k)/C(n, c+d).
 - secrecy: some client has t or more corrupt neighbours: n times a hypergeometric tail.
 - recovery: some client keeps fewer than t neighbours: n times a hypergeometric tail.
 
 The first two are each below 2^-(security+1), the third below 2^-correctness. In a complete graph c and d are counted,
 and nothing is left to chance.
 
-A malicious server chooses who drops out, and keeps messages back: of two honest survivors neither may ever get the
+A malicious server chooses the dropouts, and keeps messages back: of two honest survivors neither may ever get the
 other's keys, and then they have no mask in common. Chance does not protect there, and one event is all of security:
 
 - thick: some run of k/2 places on the ring has ``thick_run(k, t)`` = t - ceil(k/2) or more corrupt clients: n times a
@@ -49,7 +49,7 @@ _SMALL = 1e-9
 
 
 class Adversary(Enum):
-    """What the server may do besides looking: nothing, or lie to each client about who survived."""
+    """Power of the server besides looking: none, or to lie to each client about the survivors."""
 
     SEMI_HONEST = "semi-honest"
     MALICIOUS = "malicious"
@@ -57,9 +57,9 @@ class Adversary(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ThreatModel:
-    """What a graph has to withstand: fractions of ``corrupt`` clients and of ``dropouts``, and how surely (in bits).
+    """Threat that a graph has to withstand: fractions of ``corrupt`` clients and of ``dropouts``, and security in bits.
 
-    One client at least is taken for corrupt, whatever the fraction: it may be the server's own.
+    One client at least is taken for corrupt, for any fraction: it may be the server's own.
     """
 
     corrupt: float = 0.05
@@ -77,11 +77,11 @@ class ThreatModel:
             raise ParameterError("security and correctness are positive numbers of bits")
 
     def corrupt_clients(self, clients: int) -> int:
-        """The fraction as a number of clients, rounded up; one at least."""
+        """Returns the fraction as a number of clients, rounded up; one at least."""
         return max(1, ceil(self.corrupt * clients - _SMALL))
 
     def dropped_clients(self, clients: int) -> int:
-        """The fraction as a number of clients, rounded up."""
+        """Returns the fraction as a number of clients, rounded up."""
         return ceil(self.dropouts * clients - _SMALL)
 
 
@@ -98,7 +98,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def _log_tail(clients: int, marked: int, drawn: int, least: int) -> float:
-    """ln P[X >= least], X hypergeometric: ``marked`` among ``drawn`` of ``clients``; rounded up by a part in 10^9."""
+    """Returns ln P[X >= least], X hypergeometric: ``marked`` among ``drawn`` of ``clients``; rounded up by 10^-9."""
     terms = [
         _log_choose(marked, x) + _log_choose(clients - marked, drawn - x)
         for x in range(max(least, 0), min(marked, drawn) + 1)
@@ -127,13 +127,13 @@ def _bits(log_probability: float) -> float:
 
 
 def thick_run(neighbours: int, threshold: int) -> int:
-    """The fewest corrupt clients in a run of k/2 places on the ring that help a malicious server; see README.md."""
+    """Returns the fewest corrupt clients in a run of k/2 ring places that help a malicious server; see README.md."""
     return threshold - (neighbours + 1) // 2
 
 
 @lru_cache(maxsize=1024)
 def strength(clients: int, neighbours: int, threshold: int, model: ThreatModel) -> Strength:
-    """What ``threshold`` of ``neighbours`` is worth among ``clients`` under ``model``'s fractions and adversary."""
+    """Returns the strength of ``threshold`` of ``neighbours`` among ``clients`` under ``model``."""
     corrupt, dropped = model.corrupt_clients(clients), model.dropped_clients(clients)
     malicious = model.adversary is Adversary.MALICIOUS
     if neighbours == clients - 1:
@@ -156,7 +156,7 @@ def strength(clients: int, neighbours: int, threshold: int, model: ThreatModel) 
 
 
 def choose(clients: int, model: ThreatModel) -> tuple[int, int]:
-    """The smallest even number of neighbours, and with it the smallest threshold, that ``model`` allows.
+    """Returns the smallest even number of neighbours, and with it the smallest threshold, that ``model`` allows.
 
     Falls back on the complete graph where no sparser one is enough. Raises ParameterError where none is.
     """
@@ -199,7 +199,7 @@ class Graph:
     __slots__ = ("_order", "_position", "clients", "neighbour_count")
 
     def __init__(self, clients: int, neighbours: int, order: Sequence[int]) -> None:
-        """``order`` is the ring; raises ParameterError where no regular graph of this degree exists."""
+        """Makes the graph of the ring ``order``; raises ParameterError where no regular graph of this degree exists."""
         if not 2 <= neighbours < clients or (neighbours % 2 and clients % 2):
             raise ParameterError(
                 f"{neighbours} neighbours among {clients} clients; expected 2 to {clients - 1}, "
@@ -211,7 +211,7 @@ class Graph:
         self._position = {client: place for place, client in enumerate(self._order)}
 
     def neighbours(self, client: int) -> tuple[int, ...]:
-        """The neighbours of ``client`` in ascending order: k/2 on each side of the ring, and opposite for odd k."""
+        """Returns the neighbours of ``client``, ascending: k/2 on each side of the ring, and opposite for odd k."""
         n, half = self.clients, self.neighbour_count // 2
         place = self._position[client]
         steps = [step for size in range(1, half + 1) for step in (size, -size)]
@@ -220,7 +220,7 @@ class Graph:
         return tuple(sorted(self._order[(place + step) % n] for step in steps))
 
     def first(self, client: int, other: int) -> bool:
-        """Whether ``client`` is the one of two neighbours who makes their pair secret: ``other`` comes after it.
+        """Returns True if ``client`` makes the pair secret of two neighbours: ``other`` comes after it.
 
         That is, within half the ring; of two opposite ones, the one that is nearer to the ring's start. Each client
         makes k/2 of its k secrets, or half a one more or less for odd k.
@@ -231,13 +231,13 @@ class Graph:
 
     @property
     def witnesses(self) -> tuple[int, ...]:
-        """Whose signatures make a survivor list the session's only one: the neighbours of the ring's first client."""
+        """Witnesses, whose signatures make a survivor list unique: the neighbours of the ring's first client."""
         return self.neighbours(self._order[0])
 
 
 @lru_cache(maxsize=16)
 def draw(clients: int, neighbours: int, seed: bytes, session: bytes) -> Graph:
-    """The graph of a session: clients in the order of 64-bit words of a keystream under ``seed`` and ``session``.
+    """Returns a session's graph: clients in the order of 64-bit words of a keystream under ``seed`` and ``session``.
 
     Equal words keep the order of their ids; among 10,000 clients that happens once in 2^38 sessions.
     """

@@ -1,10 +1,10 @@
 """Keys of one round: agreement, encapsulation, derivation, encryption of shares, signatures.
 
-Provides ``HybridKey`` (X25519 and ML-KEM-768 from one secret), ``AgreementKey`` (X25519 alone), ``encapsulate``,
-``derive`` (HKDF-SHA256 with one named usage per purpose), ``seal`` and ``unseal`` (ChaCha20-Poly1305) and ``Identity``
-(Ed25519). Every derived key is bound to the session's parameters by their digest as HKDF's salt, to its usage, and to
-the ordered pair of clients. Secret: private keys, shared and derived keys. Public: public keys, ciphertexts,
-signatures. Source: RFC 7748, 5869, 8439, 8032, FIPS 203, all through `cryptography`.
+``HybridKey`` is X25519 and ML-KEM-768 from one secret, ``AgreementKey`` X25519 alone, ``derive`` HKDF-SHA256 with one
+named usage per purpose, ``seal`` ChaCha20-Poly1305, ``Identity`` Ed25519. Every derived key is bound to the session's
+parameters by their digest as HKDF's salt, to its usage, and to the ordered pair of clients. Secret: private keys,
+shared and derived keys. Public: public keys, ciphertexts, signatures. Source: RFC 7748, 5869, 8439, 8032, FIPS 203, all
+through `cryptography`.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from secagg.errors import BadSignature, DecryptionFailed, ProtocolViolation
 
 AGREEMENT_BYTES = 32
-"""X25519: a public key, what it agrees on."""
+"""Bytes of an X25519 public key, and of a shared secret."""
 KEM_PUBLIC_BYTES, KEM_CIPHERTEXT_BYTES = 1184, 1088
-"""ML-KEM-768."""
+"""Bytes of an ML-KEM-768 public key, and of a ciphertext."""
 PUBLIC_BYTES = AGREEMENT_BYTES + KEM_PUBLIC_BYTES
-"""A hybrid public key: X25519's, then ML-KEM's."""
+"""Bytes of a hybrid public key: X25519's, then ML-KEM's."""
 _KEM_SEED_BYTES = 64
 IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64
-"""Ed25519: a public key, a signature."""
+"""Bytes of an Ed25519 public key, and of a signature."""
 TAG_BYTES = 16
 
 
 class Usage(Enum):
-    """What a derived key is for; no two usages ever share a key."""
+    """Purpose of a derived key; no two usages ever share a key."""
 
     AGREEMENT_KEY = b"syncret secagg 2 agreement key"
     KEM_KEY = b"syncret secagg 2 encapsulation key"
@@ -53,7 +53,7 @@ class AgreementKey:
     __slots__ = ("_private", "public")
 
     def __init__(self, secret: bytes) -> None:
-        """From 32 uniform bytes (X25519 itself clamps them)."""
+        """Makes a key from 32 uniform bytes (X25519 itself clamps them)."""
         self._private = X25519PrivateKey.from_private_bytes(secret)
         self.public = self._private.public_key().public_bytes_raw()
 
@@ -61,7 +61,7 @@ class AgreementKey:
         return f"AgreementKey(public={self.public.hex()[:16]})"
 
     def agree(self, public: bytes, peer: int | None = None) -> bytes:
-        """The 32 bytes in common with the owner of a hybrid ``public`` key, or of X25519's half of one.
+        """Returns the 32 bytes in common with the owner of a hybrid ``public`` key, or of X25519's half of one.
 
         Raises ProtocolViolation for a point of small order.
         """
@@ -75,14 +75,14 @@ class AgreementKey:
 class HybridKey:
     """An X25519 and an ML-KEM-768 key pair from one secret; printing it shows the public half only.
 
-    Both private keys are derived one way: who breaks X25519 and has its private key knows nothing of the secret, nor of
-    the other key.
+    Both private keys are derived one way: an attacker who breaks X25519 and has its private key knows nothing of the
+    secret, nor of the other key.
     """
 
     __slots__ = ("_agreement", "_kem", "_secret", "public")
 
     def __init__(self, secret: bytes) -> None:
-        """From 32 uniform bytes, which stay the key's ``secret``."""
+        """Makes a key from 32 uniform bytes, which stay the key's ``secret``."""
         self._secret = secret
         self._agreement = AgreementKey(derive(secret, Usage.AGREEMENT_KEY, b""))
         seed = HKDF(SHA256(), _KEM_SEED_BYTES, b"", Usage.KEM_KEY.value).derive(secret)
@@ -93,20 +93,20 @@ class HybridKey:
         return f"HybridKey(public={self.public.hex()[:16]})"
 
     def reveal(self) -> bytes:
-        """The 32 secret bytes, to be shared among the neighbours."""
+        """Returns the 32 secret bytes, to be shared among the neighbours."""
         return self._secret
 
     def agree(self, public: bytes, peer: int | None = None) -> bytes:
-        """As ``AgreementKey.agree``."""
+        """Returns the common bytes of ``AgreementKey.agree``."""
         return self._agreement.agree(public, peer)
 
     def decapsulate(self, ciphertext: bytes) -> bytes:
-        """The 32 bytes in ``ciphertext``; others, which nobody knows, where it was not made for this key."""
+        """Returns the 32 bytes in ``ciphertext``; random ones where it was not made for this key."""
         return self._kem.decapsulate(ciphertext)
 
 
 def encapsulate(public: bytes, peer: int | None = None) -> tuple[bytes, bytes]:
-    """32 fresh bytes, and their ciphertext of 1,088 for the owner of the hybrid key ``public``.
+    """Returns 32 fresh bytes, and their ciphertext of 1,088 for the owner of the hybrid key ``public``.
 
     Raises ProtocolViolation where it is no key of ML-KEM's.
     """
@@ -114,7 +114,7 @@ def encapsulate(public: bytes, peer: int | None = None) -> tuple[bytes, bytes]:
 
 
 def check_public(public: bytes, peer: int | None, probe: AgreementKey) -> None:
-    """Raises ProtocolViolation where no one can agree (as ``probe`` does) with, or encapsulate to, a hybrid key."""
+    """Raises ProtocolViolation for a hybrid key that no one can agree with (as ``probe`` does) or encapsulate to."""
     probe.agree(public, peer)
     _kem_public(public, peer)
 
@@ -127,27 +127,27 @@ def _kem_public(public: bytes, peer: int | None) -> MLKEM768PublicKey:
 
 
 def halves(public: bytes) -> set[bytes]:
-    """X25519's and ML-KEM's part of a hybrid key."""
+    """Returns X25519's and ML-KEM's part of a hybrid key."""
     return {public[:AGREEMENT_BYTES], public[AGREEMENT_BYTES:]}
 
 
 def derive(secret: bytes, usage: Usage, salt: bytes, context: bytes = b"") -> bytes:
-    """32 bytes for one ``usage`` and ``context`` in the session whose parameters hash to ``salt``."""
+    """Derives 32 bytes for one ``usage`` and ``context`` in the session whose parameters hash to ``salt``."""
     return HKDF(SHA256(), 32, salt, usage.value + context).derive(secret)
 
 
 def pair(first: int, second: int) -> bytes:
-    """An ordered pair of client ids as a context."""
+    """Returns an ordered pair of client ids as a context."""
     return first.to_bytes(4, "big") + second.to_bytes(4, "big")
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
-    """``plaintext`` encrypted under a ``key`` that is used for this one message (so the nonce is zero)."""
+    """Encrypts ``plaintext`` under a ``key`` that is used for this one message (so the nonce is zero)."""
     return ChaCha20Poly1305(key).encrypt(bytes(12), plaintext, associated)
 
 
 def unseal(key: bytes, ciphertext: bytes, associated: bytes, peer: int) -> bytes:
-    """What ``seal`` encrypted. Raises DecryptionFailed, naming ``peer``."""
+    """Returns the plaintext of ``seal``'s ciphertext. Raises DecryptionFailed, naming ``peer``."""
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), ciphertext, associated)
     except InvalidTag as error:
@@ -162,7 +162,7 @@ class Identity:
     __slots__ = ("_private", "public")
 
     def __init__(self, secret: bytes) -> None:
-        """From 32 uniform bytes."""
+        """Makes a key from 32 uniform bytes."""
         self._private = Ed25519PrivateKey.from_private_bytes(secret)
         self.public = self._private.public_key().public_bytes_raw()
 
@@ -170,16 +170,16 @@ class Identity:
         return f"Identity(public={self.public.hex()[:16]})"
 
     def reveal(self) -> bytes:
-        """The 32 secret bytes, to be kept between two processes of the client."""
+        """Returns the 32 secret bytes, to be kept between two processes of the client."""
         return self._private.private_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes."""
+        """Returns a signature of 64 bytes."""
         return self._private.sign(message)
 
 
 def verify(roster: Sequence[bytes], client: int, signature: bytes, message: bytes) -> None:
-    """Check that ``client`` of the ``roster`` signed ``message``. Raises BadSignature."""
+    """Checks that ``client`` of the ``roster`` signed ``message``. Raises BadSignature."""
     try:
         Ed25519PublicKey.from_public_bytes(roster[client]).verify(signature, message)
     except (InvalidSignature, ValueError) as error:

@@ -1,11 +1,10 @@
 """Masks in Z_2^b and vectors of b-bit elements on the wire.
 
-Provides ``add_mask`` (adds or subtracts the keystream of a seed), ``word`` (the machine type of a ring), ``pack`` and
-``unpack``. A mask is AES-256-CTR keystream, read as little-endian words of 32 or 64 bits and taken modulo 2^b: every
-element of the ring is equally likely, the top value included, and the key has 256 bits, all of them from HKDF.
-Arithmetic is on whole words; 2^b divides 2^32 and 2^64, so that dropping the upper bits once at the end is the same as
-dropping them at every step. Secret: keys, keystreams, unmasked vectors. Public: masked vectors.
-Source: Bonawitz et al. 2017; packing is a bit stream, least significant bit first.
+A mask is AES-256-CTR keystream, read as little-endian words of 32 or 64 bits and taken modulo 2^b: every element of the
+ring is equally likely, the top value included, and the key has 256 bits, all of them from HKDF. Arithmetic is on whole
+words; 2^b divides 2^32 and 2^64, so that dropping the upper bits once at the end is the same as dropping them at every
+step. Secret: keys, keystreams, unmasked vectors. Public: masked vectors. Source: Bonawitz et al. 2017; packing is a bit
+stream, least significant bit first.
 """
 
 import numpy as np
@@ -26,14 +25,14 @@ Vector = NDArray[np.unsignedinteger]
 
 
 def word(bits: int) -> type[np.uint32] | type[np.uint64]:
-    """The word that elements of Z_2^``bits`` are computed in. Raises ValueError beyond 63 bits."""
+    """Returns the machine word in which elements of Z_2^``bits`` are computed. Raises ValueError beyond 63 bits."""
     if not 1 <= bits <= MAX_BITS:
         raise ValueError(f"a ring of {bits} bits; expected 1 to {MAX_BITS}")
     return np.uint32 if bits <= 32 else np.uint64
 
 
 def add_mask(total: Vector, key: bytes, *, negative: bool = False) -> None:
-    """Add the mask of ``key`` to ``total`` (any length) in place, modulo the word; subtract it where ``negative``."""
+    """Adds the mask of ``key`` to ``total`` (any length) in place, modulo the word; subtracts it if ``negative``."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"a mask key of {len(key)} bytes; expected {KEY_BYTES}")
     # A key makes one mask only, so that the counter may start at zero.
@@ -48,15 +47,14 @@ def add_mask(total: Vector, key: bytes, *, negative: bool = False) -> None:
 
 
 def packed_bytes(length: int, bits: int) -> int:
-    """Bytes of ``length`` packed elements of ``bits`` bits."""
+    """Returns the bytes of ``length`` packed elements of ``bits`` bits."""
     return (length * bits + 7) // 8
 
 
 def pack(values: Vector, bits: int) -> bytes:
-    """``values`` modulo 2^``bits`` as a bit stream, least significant bit first, zero bits at the end.
+    """Packs ``values`` modulo 2^``bits`` as a bit stream, least significant bit first, zero bits at the end.
 
-    64 elements fill ``bits`` words of 64 bits, whatever ``bits`` is, so that the loop is over positions in such a
-    group.
+    64 elements fill ``bits`` words of 64 bits, for any ``bits``, so that the loop is over positions in such a group.
     """
     groups = -(-values.size // 64)
     lanes = np.zeros((64, groups), np.uint64)
@@ -67,7 +65,7 @@ def pack(values: Vector, bits: int) -> bytes:
     for position in range(64):
         index, shift = divmod(position * bits, 64)
         words[index] |= lanes[position] << np.uint64(shift)
-        # An element that does not fit into what is left of its word goes on in the next one.
+        # An element that does not fit into the rest of its word goes on in the next one.
         if shift + bits > 64:
             words[index + 1] |= lanes[position] >> np.uint64(64 - shift)
     stream = np.ascontiguousarray(words.T).astype("<u8", copy=False)
@@ -75,7 +73,7 @@ def pack(values: Vector, bits: int) -> bytes:
 
 
 def unpack(data: bytes, length: int, bits: int) -> Vector:
-    """The ``length`` elements that ``pack`` wrote.
+    """Returns the ``length`` elements that ``pack`` wrote.
 
     Raises MalformedMessage where the size is not exactly right or the padding bits are not zero.
     """

@@ -1,17 +1,17 @@
-"""Discrete Gaussian noise: what a session says of it, and how it is sampled.
+"""Discrete Gaussian noise: its public description in a session, and its sampler.
 
-Provides ``SessionNoise`` (the public description that is part of a session) and ``discrete_gaussian`` (the sampler).
-With integer scale s a value x becomes s x before noise; variances here are in units of 1/s^2, as exact fractions.
+``SessionNoise`` is the description, ``discrete_gaussian`` the sampler. With integer scale s a value x becomes s x
+before noise; variances here are in units of 1/s^2, as exact fractions.
 
 - ``server``: the server adds one discrete Gaussian of variance (s sigma)^2 to each sum. It sees the sum without noise.
 - ``distributed``: each client adds one of variance (s sigma)^2 / m before masking, with m the honest survivors that the
   session guarantees. More survivors n add more noise than sigma: sigma sqrt(n / m).
 
-What either costs in privacy is not decided here: a sum of discrete Gaussians is none (Kairouz, Liu, Steinke 2021,
+The privacy cost of either is not decided here: a sum of discrete Gaussians is none (Kairouz, Liu, Steinke 2021,
 Proposition 14), though at ``MIN_CLIENT_DEVIATION`` and above it is charged for nearly as one.
 
-Secret: samples, and the bytes they are made of. Public: variances. Source: Canonne, Kamath, Steinke 2020, Algorithms 1
-to 3. Known limits: the time a sample takes depends on the sample, as with every rejection sampler.
+Secret: samples, and the random bytes behind them. Public: variances. Source: Canonne, Kamath, Steinke 2020, Algorithms
+1 to 3. Known limits: the time a sample takes depends on the sample, as with every rejection sampler.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from secagg.errors import ParameterError
 from secagg.shamir import RandomBytes
 
 TAIL = 12
-"""Deviations that rings leave room for: beyond them a cell has less than 2^-100 of the noise's mass."""
+"""Number of deviations that rings leave room for: beyond them a cell has less than 2^-100 of the noise's mass."""
 
 MIN_CLIENT_DEVIATION = 1.5
 """Smallest deviation per client in scaled units; below it sums of discrete Gaussians are far from one."""
 
 
 class NoiseKind(Enum):
-    """Who adds noise."""
+    """Adder of the noise: none, the server, or each client."""
 
     NONE = 0
     SERVER = 1
@@ -63,7 +63,7 @@ class SessionNoise:
             )
 
     def margin(self, clients: int) -> int:
-        """What the noise in a sum over ``clients`` may add to it or take from it: twelve deviations."""
+        """Returns the largest change of a sum over ``clients`` by noise, up or down: twelve deviations."""
         if self.kind is NoiseKind.NONE:
             return 0
         parts = clients if self.kind is NoiseKind.DISTRIBUTED else 1
@@ -71,12 +71,12 @@ class SessionNoise:
 
 
 def server_noise(sigma: float, scale: int = 1) -> SessionNoise:
-    """Noise of deviation ``sigma`` (in the values' units) added by the server; the variance is rounded up."""
+    """Returns noise of deviation ``sigma`` (in the values' units), added by the server; the variance is rounded up."""
     return SessionNoise(NoiseKind.SERVER, _variance(sigma, scale, 1))
 
 
 def distributed_noise(sigma: float, scale: int, honest_survivors: int) -> SessionNoise:
-    """Noise of deviation ``sigma`` in the sum over ``honest_survivors`` clients; each one's variance is rounded up."""
+    """Returns noise of deviation ``sigma`` in the sum over ``honest_survivors``; each one's variance is rounded up."""
     return SessionNoise(NoiseKind.DISTRIBUTED, _variance(sigma, scale, honest_survivors))
 
 
@@ -93,7 +93,7 @@ def _variance(sigma: float, scale: int, parts: int) -> Fraction:
 def discrete_gaussian(
     variance: Fraction, count: int, *, random_bytes: RandomBytes
 ) -> NDArray[np.int64]:
-    """``count`` independent samples of N_Z(0, ``variance``): P[x] proportional to exp(-x^2 / (2 variance)).
+    """Draws ``count`` independent samples of N_Z(0, ``variance``): P[x] proportional to exp(-x^2 / (2 variance)).
 
     The distribution is exact: every decision compares a uniform real with a probability known to an interval, and takes
     more digits of both where the interval does not decide. Raises ParameterError for a variance of zero or less, or
@@ -117,7 +117,7 @@ def discrete_gaussian(
 def _accepted(
     proposals: NDArray[np.int64], variance: Fraction, scale: int, random_bytes: RandomBytes
 ) -> NDArray[np.bool_]:
-    """Each proposal with probability exp(-(|y| - variance/scale)^2 / (2 variance))."""
+    """Accepts each proposal with probability exp(-(|y| - variance/scale)^2 / (2 variance))."""
     centre = variance / scale
     spread = np.abs(proposals).astype(np.float64) - float(centre)
 
@@ -128,7 +128,7 @@ def _accepted(
 
 
 def _discrete_laplace(scale: int, count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
-    """About ``count`` samples with P[x] proportional to exp(-|x| / ``scale``); only the rejected ones are missing."""
+    """Draws about ``count`` samples with P[x] proportional to exp(-|x| / ``scale``); rejected ones are missing."""
     # Algorithm 2: |x| = u + t v, where u < t is uniform and kept with probability exp(-u/t), and v is geometric with
     # ratio 1/e: together exp(-|x|/t), up to a constant.
     remainders = _below(scale, count, random_bytes)
@@ -146,7 +146,7 @@ def _discrete_laplace(scale: int, count: int, random_bytes: RandomBytes) -> NDAr
 
 
 def _geometric(count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
-    """P[v] = (1 - 1/e) e^-v: successes of probability 1/e before the first failure."""
+    """Draws P[v] = (1 - 1/e) e^-v: successes of probability 1/e before the first failure."""
     values = np.zeros(count, np.int64)
     going = np.arange(count)
     while going.size:
@@ -157,7 +157,7 @@ def _geometric(count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
 
 
 def _below(bound: int, count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
-    """Uniform integers in [0, ``bound``), by rejection of 64-bit words; ``bound`` is below 2^63."""
+    """Draws uniform integers in [0, ``bound``), by rejection of 64-bit words; ``bound`` is below 2^63."""
     largest = (1 << 64) // bound * bound - 1
     accepted = np.zeros(0, np.uint64)
     while accepted.size < count:
@@ -169,10 +169,10 @@ def _below(bound: int, count: int, random_bytes: RandomBytes) -> NDArray[np.int6
 def _bernoulli_exp(
     exponents: NDArray[np.float64], exact: Callable[[int], Fraction], random_bytes: RandomBytes
 ) -> NDArray[np.bool_]:
-    """True with probability exp(-x) for each x >= 0, where ``exact(index)`` is x and ``exponents`` its float.
+    """Draws True with probability exp(-x) for each x >= 0, where ``exact(index)`` is x and ``exponents`` its float.
 
-    53 bits of a uniform real are compared with the float's exponential. Floats here are within 2^-44 of the truth:
-    an exponent is off by less than 2^-49 of itself, and x exp(-x) < 1. Only a uniform within 2^-40 decides nothing.
+    53 bits of a uniform real are compared with the float's exponential. Floats here are within 2^-44 of the truth: an
+    exponent is off by less than 2^-49 of itself, and x exp(-x) < 1. Only a uniform within 2^-40 decides nothing.
     """
     words = np.frombuffer(random_bytes(8 * exponents.size), "<u8")
     uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -184,7 +184,7 @@ def _bernoulli_exp(
 
 
 def _uniform_below_exp(prefix: int, exponent: Fraction, random_bytes: RandomBytes) -> bool:
-    """Whether the uniform real whose first 53 bits are ``prefix`` is below exp(-``exponent``)."""
+    """Returns True if the uniform real whose first 53 bits are ``prefix`` is below exp(-``exponent``)."""
     if exponent == 0:
         return True
     bits = 53

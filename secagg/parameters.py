@@ -1,9 +1,9 @@
-"""A session's public parameters, and what a client insists on before it takes part.
+"""A session's public parameters, and a client's requirements before it takes part.
 
-Provides ``Parameters`` (everything both sides must agree on; its digest goes into every key, signature and message),
-``Encoding`` (which values a client may hold and the ring that holds their sum) and ``ClientPolicy``. All public.
-The ring is the smallest Z_2^b in which the sum of all clients' declared ranges, with the noise's margin on both sides,
-cannot wrap. Source: `secagg` README. Known limits: sums beyond 63 bits are refused.
+``Parameters`` has everything both sides must agree on; its digest goes into every key, signature and message.
+``Encoding`` has the values that a client may hold and the ring of their sum. All values here are public. The ring is
+the smallest Z_2^b in which the sum of all clients' declared ranges, with the noise's margin on both sides, cannot wrap.
+Source: `secagg` README. Known limits: sums beyond 63 bits are refused.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Encoding:
 
     @property
     def span(self) -> int:
-        """The largest scaled sum over all clients, without noise."""
+        """Largest scaled sum over all clients, without noise."""
         return self.clients * self.scale * (self.high - self.low)
 
     @property
@@ -75,7 +75,7 @@ class Encoding:
         return (self.span + 2 * self.margin).bit_length()
 
     def encode(self, values: NDArray[np.integer]) -> Vector:
-        """``values`` (length,) as ring elements s (x - low), before noise. Raises ValueOutOfRange."""
+        """Encodes ``values`` (length,) as ring elements s (x - low), before noise. Raises ValueOutOfRange."""
         if values.shape != (self.length,) or values.dtype.kind not in "iu":
             raise ValueOutOfRange(
                 f"a vector of shape {values.shape} and type {values.dtype}; "
@@ -91,7 +91,7 @@ class Encoding:
         return (shifted * self.scale).astype(word(self.bits))
 
     def decode(self, total: Vector, survivors: int) -> NDArray[np.int64]:
-        """The scaled sum of ``survivors`` clients: s sum(x - low) plus noise. Raises SumOutOfRange."""
+        """Decodes the scaled sum of ``survivors`` clients: s sum(x - low) plus noise. Raises SumOutOfRange."""
         word_type, margin = word(self.bits), self.margin
         mask = word_type((1 << self.bits) - 1)
         # From -margin to span + margin there are no more integers than ring elements: up by the margin, modulo 2^b, and
@@ -159,7 +159,7 @@ class Parameters:
 
     @property
     def signed(self) -> bool:
-        """Whether keys and survivor lists are signed."""
+        """True if keys and survivor lists are signed."""
         return self.roster_digest != bytes(DIGEST_BYTES)
 
     @cached_property
@@ -174,11 +174,11 @@ class Parameters:
 
     @property
     def graph(self) -> Graph:
-        """Who masks with whom."""
+        """Neighbour graph: the pairs of clients that mask together."""
         return draw(self.clients, self.neighbours, self.graph_seed, self.session)
 
     def to_bytes(self) -> bytes:
-        """The canonical form that is announced and hashed."""
+        """Returns the canonical form that is announced and hashed."""
         sizes = (self.clients, self.neighbours, self.threshold, self.min_survivors, self.length)
         values = (self.low, self.high, self.scale)
         noise = (self.noise.kind.value, *self.noise.variance.as_integer_ratio())
@@ -187,7 +187,7 @@ class Parameters:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Parameters":
-        """What ``to_bytes`` wrote. Raises ParameterError where it is anything else."""
+        """Returns the parameters of a canonical form. Raises ParameterError for any other bytes."""
         if len(data) != _LAYOUT.size:
             raise ParameterError(f"parameters of {len(data)} bytes; expected {_LAYOUT.size}")
         fields = _LAYOUT.unpack(data)
@@ -212,13 +212,13 @@ class Parameters:
 
 
 def roster_digest(roster: Sequence[bytes]) -> bytes:
-    """SHA-256 over the identities' public keys in the order of the clients' ids."""
+    """Returns SHA-256 over the identities' public keys in the order of the clients' ids."""
     return hashlib.sha256(b"syncret secagg 2 roster" + b"".join(roster)).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPolicy:
-    """What one client demands, from its own configuration; the server's wishes do not change it.
+    """Requirements of one client, from its own configuration; the server's wishes do not change them.
 
     ``length``, ``low``, ``high``, ``scale`` and the noise have to be as declared, which fixes the ring together with
     the number of clients. ``threat``: the announced graph must withstand it (None: only the minima count); a malicious
@@ -242,7 +242,7 @@ class ClientPolicy:
     graph_seed: bytes | None = None
 
     def check(self, asked: Parameters, roster: Sequence[bytes] | None) -> None:
-        """Raises ParametersRefused, naming the parameter, what is asked and what would be accepted."""
+        """Raises ParametersRefused, naming the parameter, the requested value and the acceptable ones."""
         _at_least("clients", asked.clients, self.min_clients)
         _at_least("neighbours", asked.neighbours, min(self.min_neighbours, asked.clients - 1))
         _at_least("threshold", asked.threshold, self.min_threshold)
@@ -270,7 +270,7 @@ class ClientPolicy:
         self._check_strength(asked)
 
     def _check_graph(self, asked: Parameters) -> None:
-        """Against a server that draws graphs until it likes one."""
+        """Refuses a sparse graph that the server could draw again until it likes one."""
         if (
             self.graph_seed is None
             or self.session is None
@@ -303,7 +303,7 @@ class ClientPolicy:
         sparse = asked.neighbours < asked.clients - 1
         fewest = asked.clients - self.threat.dropped_clients(asked.clients)
         if sparse and self.threat.adversary is Adversary.SEMI_HONEST:
-            # Of fewer the graph may fall apart, into sums over less than all of them.
+            # The graph of fewer survivors may fall apart, into sums over less than all of them.
             _at_least("minimum of survivors on a sparse graph", asked.min_survivors, fewest)
 
 

@@ -1,19 +1,18 @@
 """The server of one round, without I/O and without a clock.
 
-Provides ``SecAggServer``: ``start`` gives the first messages, ``receive`` takes one message of one client,
-``close_stage`` says that the stage's time is over (who has not answered has dropped out). All three return the
-messages to send. A stage also closes by itself when everybody has answered. The methods ``_open_...`` below are the
-server's column of the figure:
+``SecAggServer.start`` returns the first messages, ``receive`` takes one message of one client, ``close_stage`` ends the
+stage: clients that have not answered have dropped out. All three return the messages to send. A stage also closes by
+itself when everybody has answered. The methods ``_open_...`` below are the server's column of the figure:
 
     ADVERTISE  collect keys            -> each client its neighbours' keys
     SHARES     collect sealed shares   -> each client the shares sealed to it
-    MASKED     add up masked vectors   -> everybody left: who survived
+    MASKED     add up masked vectors   -> everybody left: the survivors
     SIGNATURE  collect signatures      -> each client the witnesses' signatures (signed sessions only)
     REVEAL     collect shares          -> recover, take the masks off, decode
 
 Masked vectors are added up as they arrive and not kept. Secret from everybody else: recovered seeds and keys, which the
-server learns by design: for each client one of the two, never both. Public: the sum, and who survived.
-Source: Bonawitz et al. 2017, figure 4; Bell et al. 2020, algorithm 2; see `secagg.client` for deviations.
+server learns by design: for each client one of the two, never both. Public: the sum, and the survivors. Source:
+Bonawitz et al. 2017, figure 4; Bell et al. 2020, algorithm 2; see `secagg.client` for deviations.
 """
 
 import secrets
@@ -51,7 +50,7 @@ Outgoing = list[tuple[int, bytes]]
 
 
 class Stage(IntEnum):
-    """What the server collects; also where a client can drop out (before it sends this stage's message)."""
+    """The server's stages, by the messages they collect; a client can drop out before it sends a stage's message."""
 
     ADVERTISE = Kind.ADVERTISE
     SHARES = Kind.SHARES
@@ -72,7 +71,9 @@ class SecAggServer:
         roster: Sequence[bytes] | None = None,
         random_bytes: shamir.RandomBytes = secrets.token_bytes,
     ) -> None:
-        """``roster``: everybody's public identity keys, for a signed session; ``random_bytes`` only serves the noise of
+        """Starts a session.
+
+        ``roster``: everybody's public identity keys, for a signed session; ``random_bytes`` only serves the noise of
         `NoiseKind.SERVER`. Raises ParameterError where the roster is not the parameters' own.
         """
         if parameters.signed != (roster is not None) or (
@@ -97,7 +98,7 @@ class SecAggServer:
         self._commitments: dict[int, bytes] = {}
         self._key: HybridKey | None = HybridKey(secrets.token_bytes(32))
         self._sealed: dict[int, Boxes] = {}
-        # Of each client that may drop out, the pair secrets that others sealed to it.
+        # Pair secrets that others sealed to each client that may drop out.
         self._secrets: dict[int, dict[int, bytes]] = {}
         self._holders: dict[int, list[int]] = {}
         self._signatures: dict[int, bytes] = {}
@@ -112,7 +113,7 @@ class SecAggServer:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to receive."""
+        """True if there is nothing more to receive."""
         return self.stage in (Stage.DONE, Stage.ABORTED)
 
     @property
@@ -124,13 +125,13 @@ class SecAggServer:
 
     @property
     def result(self) -> NDArray[np.float64]:
-        """The sum over the survivors in the values' own units (length,); see ``exact_result``."""
+        """Sum over the survivors in the values' own units (length,); see ``exact_result``."""
         shift = len(self.survivors) * self.parameters.low
         return self.scaled_result / self.parameters.scale + shift
 
     @property
     def noise_deviation(self) -> float:
-        """The deviation of the noise in ``result``, all survivors' together: more than asked for where more survived.
+        """Deviation of the noise in ``result``, all survivors' together: more than asked for where more survived.
 
         Raises ValueError before DONE.
         """
@@ -141,18 +142,18 @@ class SecAggServer:
 
     @property
     def exact_result(self) -> NDArray[np.int64]:
-        """The sum over the survivors as integers (length,). Raises ValueError where the scale is not one."""
+        """Sum over the survivors as integers (length,). Raises ValueError where the scale is not one."""
         if self.parameters.scale != 1:
             raise ValueError("sums of scaled values are fractions; take result")
         return self.scaled_result + len(self.survivors) * self.parameters.low
 
     def start(self) -> Outgoing:
-        """The announcement, for every client."""
+        """Returns the announcement, for every client."""
         body = wire.encode_announcement(self.parameters, self._own_key.public)
         return [(u, self._pack(Kind.ANNOUNCE, u, body)) for u in range(self.parameters.clients)]
 
     def receive(self, client: int, message: bytes) -> Outgoing:
-        """Take ``message``, which the channel says is from ``client``.
+        """Takes ``message`` of ``client``, as the channel has identified it.
 
         Raises ProtocolViolation where it is not legal: the message is ignored, and the client can still answer the
         stage. Raises RoundAborted where the stage closes with this message and there can be no sum.
@@ -167,9 +168,10 @@ class SecAggServer:
         return [] if self.waiting else self.close_stage()
 
     def close_stage(self) -> Outgoing:
-        """The stage is over: go on with those who answered.
+        """Closes the stage and goes on with the clients that answered.
 
-        Raises RoundAborted where they are too few, or there is no sum; ``farewell`` then has what to tell the clients.
+        Raises RoundAborted where they are too few, or there is no sum; ``farewell`` then returns the messages to the
+        clients.
         """
         outgoing: Outgoing = []
         try:
@@ -184,15 +186,15 @@ class SecAggServer:
         return outgoing
 
     def drop(self, client: int) -> Outgoing:
-        """``client`` is gone, as its channel knows: nobody waits for it any more. What it has sent counts.
+        """Marks ``client`` as gone, as its channel knows, and waits for it no longer. Its earlier messages count.
 
-        Closes the stage, as ``close_stage`` does, where only it was missing.
+        Closes the stage, as ``close_stage`` does, where only this client was missing.
         """
         self._gone.add(client)
         return [] if self.waiting or self.over else self.close_stage()
 
     def farewell(self, reason: str) -> Outgoing:
-        """An ABORT for everybody who still took part; ends the round if it was not over."""
+        """Returns an ABORT for everybody who still took part; ends the round if it was not over."""
         if self.stage is not Stage.DONE:
             self.stage = Stage.ABORTED
             self._forget()
@@ -274,7 +276,7 @@ class SecAggServer:
     # The round
 
     def _open_shares(self) -> Outgoing:
-        """Stage 1: to each client the keys of its neighbours that advertised any."""
+        """Stage 1: sends each client the keys of its neighbours that advertised any."""
         self.stage = Stage.SHARES
         graph, present = self.parameters.graph, self._expected
         entries = {u: wire.encode_keys(key) for u, key in self._keys.items()}
@@ -285,7 +287,7 @@ class SecAggServer:
         )
 
     def _open_masked(self) -> Outgoing:
-        """Stage 2: to each client that shared its keys the shares that others sealed to it."""
+        """Stage 2: sends each client that shared its keys the shares that others sealed to it."""
         self.stage = Stage.MASKED
         inboxes = {u: Boxes({}, {}) for u in self._expected}
         for u, sealed in self._sealed.items():
@@ -299,7 +301,7 @@ class SecAggServer:
         return self._each(Kind.INBOX, lambda u: wire.encode_inbox(inboxes[u]))
 
     def _open_survivors(self) -> Outgoing:
-        """Stage 3: to each survivor who survived; one bit each."""
+        """Stage 3: sends each survivor the list of survivors; one bit each."""
         self.survivors = frozenset(self._expected)
         self._secrets = {d: own for d, own in self._secrets.items() if d not in self.survivors}
         self.stage = Stage.SIGNATURE if self.parameters.signed else Stage.REVEAL
@@ -307,7 +309,7 @@ class SecAggServer:
         return self._each(Kind.SURVIVORS, lambda _: body)
 
     def _open_signatures(self) -> Outgoing:
-        """Stage 4, signed sessions: to each who signed the witnesses' signatures."""
+        """Stage 4, signed sessions: sends each client that signed the witnesses' signatures."""
         self.stage = Stage.REVEAL
         signatures, witnesses = self._signatures, self.parameters.graph.witnesses
         signed = {v: signatures[v] for v in witnesses if v in signatures}
@@ -319,26 +321,27 @@ class SecAggServer:
         return self._each(Kind.SIGNATURES, lambda _: body)
 
     def _finish(self) -> Outgoing:
-        """Recover one secret per client and take the masks off:
+        """Recovers one secret per client and takes the masks off.
 
         sum x = sum y - sum_{u survived} F(b_u) - sum_{u survived, v dropped} +-F(s_uv).
         """
         parameters = self.parameters
         dropped = [d for d in self._holders if d not in self.survivors]
         neighbours = {d: [u for u in self._holders[d] if u in self.survivors] for d in dropped}
-        # Every secret is recovered before anything is unmasked: too few shares of one end the round.
+        # Every secret is recovered before any mask is taken off: too few shares of one secret end the round.
         seeds = {u: self._recovered_seed(u) for u in self.survivors}
         lost = {d: self._recovered_key(d) for d in dropped if neighbours[d]}
+        # Less F(b_u) of each survivor u.
         for seed in seeds.values():
             add_mask(self._total, derive(seed, Usage.SELF_MASK, parameters.digest), negative=True)
         for d, key in lost.items():
             for u in neighbours[d]:
                 mask = self._lost_mask_key(d, key, u)
-                # The survivor u added the mask where d > u: take away what it added.
+                # The survivor u added F(s_ud) where d > u, and subtracted it otherwise: the opposite takes it off.
                 add_mask(self._total, mask, negative=d > u)
         if parameters.noise.kind is NoiseKind.SERVER:
-            # In the ring, before anything is looked at: a client may have sent any element of it, so that whether the
-            # sum wraps or leaves its range would tell about the others' part of it.
+            # In the ring, before the sum is looked at: a client may have sent any ring element, so that a wrap or a sum
+            # out of range would reveal something of the others' part of it.
             noise = discrete_gaussian(
                 parameters.noise.variance, self._total.size, random_bytes=self._random_bytes
             )
@@ -352,7 +355,7 @@ class SecAggServer:
 
     def _checked_keys(self, client: int, body: bytes) -> PublicKeys:
         public = wire.decode_keys(body, self.parameters.signed)
-        # What would make the neighbours leave is not passed on to them.
+        # Keys that would make the neighbours leave are not passed on to them.
         offered = keys.halves(public.cipher) | keys.halves(public.mask)
         if len(offered) < 4 or offered & self._seen:
             raise ProtocolViolation("a public key that came before", client)
@@ -368,7 +371,7 @@ class SecAggServer:
         neighbours = self._holders[client]
         content = open_revealed(self.parameters, client, body, self._own_key)
         revealed = wire.decode_revealed(content, neighbours)
-        # Some may be missing: those that came damaged.
+        # Shares that arrived damaged may be missing.
         for v, share in revealed.items():
             if share.key == (v in self.survivors):
                 raise MalformedMessage(f"the share for client {v} is of its other secret")
@@ -386,7 +389,7 @@ class SecAggServer:
         return HybridKey(secret)
 
     def _lost_mask_key(self, lost: int, key: HybridKey, other: int) -> bytes:
-        """s_uv of ``lost``, whose mask key was recovered, with ``other``, who survived."""
+        """Returns s_uv of ``lost``, whose mask key was recovered, with the survivor ``other``."""
         parameters, public = self.parameters, self._keys[other].mask
         if parameters.graph.first(lost, other):
             secret = pair_secret(parameters, key, lost, other)
@@ -407,7 +410,7 @@ class SecAggServer:
         return self._key
 
     def _recovered(self, client: int, fits: Callable[[bytes], bool]) -> bytes:
-        """The secret of ``client`` from t of its shares; where they do not fit, from the next t around the circle."""
+        """Returns the secret of ``client`` from t of its shares; if they do not fit, from the next t on the circle."""
         threshold = self.parameters.threshold
         holders = [v for v in self._holders[client] if client in self._revealed.get(v, {})]
         if len(holders) < threshold:

@@ -1,24 +1,24 @@
 """Shamir's secret sharing over a 256-bit prime field, in plain integers.
 
-Provides ``split`` and ``combine`` for many secrets of one set of holders. Secrets and shares are 32 bytes, big-endian,
-below ``PRIME``; a holder's point is its client id plus one and public. Any t - 1 shares are uniform and independent of
-the secret; t give it back. Secret: secrets, shares, coefficients. Source: Shamir 1979.
-Known limits: Python's integers take a time that depends on their values, which this project's adversaries (a server and
-clients at the other end of a network) do not see; shares carry no proof, so callers check what they combine.
+Secrets and shares are 32 bytes, big-endian, below ``PRIME``; a holder's point is its client id plus one and public. Any
+t - 1 shares are uniform and independent of the secret; t give it back. Many secrets can have one set of holders.
+Secret: secrets, shares, coefficients. Source: Shamir 1979. Known limits: Python's integers take a time that depends on
+their values, which this project's adversaries (a server and clients at the other end of a network) do not see; shares
+carry no proof, so callers check the combined secret.
 """
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 PRIME = 2**256 - 189
-"""The largest prime below 2^256: uniform 32-byte strings are below it but for one in 2^248."""
+"""Largest prime below 2^256: uniform 32-byte strings are below it but for one in 2^248."""
 
 SECRET_BYTES = 32
 RandomBytes = Callable[[int], bytes]
 
 
 def random_secret(random_bytes: RandomBytes) -> bytes:
-    """32 bytes, uniform below ``PRIME`` by rejection."""
+    """Draws 32 bytes, uniform below ``PRIME`` by rejection."""
     while True:
         secret = random_bytes(SECRET_BYTES)
         if int.from_bytes(secret, "big") < PRIME:
@@ -28,7 +28,7 @@ def random_secret(random_bytes: RandomBytes) -> bytes:
 def split(
     secret: bytes, threshold: int, points: Sequence[int], *, random_bytes: RandomBytes
 ) -> list[bytes]:
-    """One share of ``secret`` per point; any ``threshold`` of them give it back.
+    """Splits ``secret`` into one share per point; any ``threshold`` of them give it back.
 
     Points are different integers in [1, 2^32]. Raises ValueError where they are not, where the threshold exceeds their
     number, or where the secret is not 32 bytes below ``PRIME``.
@@ -55,9 +55,9 @@ def split(
 
 
 def combine(points: Sequence[int], shares: Sequence[bytes]) -> bytes:
-    """The secret behind exactly the threshold's number of ``shares`` at ``points``.
+    """Returns the secret behind exactly the threshold's number of ``shares`` at ``points``.
 
-    Any shares give some value: callers compare it with what the owner committed to. Raises ValueError where the lengths
+    Any shares give some value: callers compare it with the owner's commitment. Raises ValueError where the lengths
     differ, a point is unusable or comes twice, or a share is not a field element.
     """
     if len(points) != len(shares):
@@ -72,7 +72,7 @@ def combine(points: Sequence[int], shares: Sequence[bytes]) -> bytes:
 
 @lru_cache(maxsize=256)
 def lagrange_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
-    """Weights with which shares at ``points`` add up to the secret; kept per set of survivors. Raises ValueError."""
+    """Returns the weights with which shares at ``points`` add up to the secret; cached by points. Raises ValueError."""
     _check_points(points)
     product = 1
     for point in points:

@@ -1,8 +1,8 @@
-"""A round in one process: every message is packed and parsed as on a wire, clients may drop out at any stage.
+"""Simulation of a round in one process: every message is packed and parsed as on a wire, and clients may drop out.
 
-Provides ``run_round`` and its ``Report``. Vectors may be functions, called when their client needs them, so that a
-thousand long vectors are never in memory at once. Known limits: one thread; times are of this process's clock and
-include packing and parsing, but no network.
+Clients can drop out at any stage. Vectors may be functions, called when their client needs them, so that a thousand
+long vectors are never in memory at once. Known limits: one thread; times are of this process's clock and include
+packing and parsing, but no network.
 """
 
 import secrets
@@ -20,7 +20,7 @@ from secagg.shamir import RandomBytes
 
 @dataclass(slots=True)
 class Report:
-    """What a simulated round cost; lists are by client id. ``failures`` has clients that ended in an error."""
+    """Costs of a simulated round; lists are by client id. ``failures`` has clients that ended in an error."""
 
     server: SecAggServer
     client_seconds: list[float]
@@ -32,7 +32,7 @@ class Report:
 
 
 def policy_for(parameters: Parameters) -> ClientPolicy:
-    """A client policy that accepts exactly ``parameters``: what a simulation's clients are configured with."""
+    """Returns a client policy that accepts exactly ``parameters``, for a simulation's clients."""
     return ClientPolicy(
         parameters.length,
         parameters.low,
@@ -60,11 +60,11 @@ def run_round(
     server_random_bytes: RandomBytes | None = None,
     tamper: Callable[[int, bytes], Sequence[bytes]] | None = None,
 ) -> Report:
-    """Run one session over ``values`` (one vector per client); client u of ``drops`` is silent from that stage on.
+    """Runs one session over ``values`` (one vector per client); client u of ``drops`` is silent from that stage on.
 
-    ``server_random_bytes``: for the server's noise, where it is not to come from ``random_bytes``.
-    ``tamper`` maps what a client sends (its id and the message) to what arrives. Violations by clients are kept in the
-    report and count as dropping out. Raises RoundAborted where there is no sum.
+    ``server_random_bytes``: for the server's noise, where it is not to come from ``random_bytes``. ``tamper`` maps a
+    client's message (with its id) to the messages that arrive. Violations by clients are kept in the report and count
+    as dropping out. Raises RoundAborted where there is no sum.
     """
     drops = drops or {}
     roster = None if identities is None else [identity.public for identity in identities]

@@ -1,15 +1,14 @@
 """Messages on the wire: one envelope for all, twelve kinds, one layout each.
 
-Provides ``Envelope`` (``seal`` and ``open_envelope``), ``Kind`` and the bodies' ``encode_*`` and ``decode_*``.
 Integers are big-endian, ids are 4 bytes, entries of a list come in strictly ascending order of ids. An envelope is
 
     "SAGG" | version 1 (2) | kind 1 | sender 4 | recipient 4 | first 16 bytes of the parameters' digest | body's size 4
     | body | first 16 bytes of SHA-256 over all before
 
-The server's id is 2^32 - 1. The checksum finds accidents, not attackers: who sent a message is for the channel to say
-(TLS), and what must not be forged by the server itself is signed inside the body. Every size is bounded by
-``max_body`` before anything is read; leftovers are an error. Nothing here is secret but the revealed shares before they
-are sealed. Raises MalformedMessage throughout. README.md has the table of bodies.
+The server's id is 2^32 - 1. The checksum finds accidents, not attackers: the channel (TLS) authenticates the sender,
+and a statement that the server itself must not forge is signed inside the body. Every size is bounded by ``max_body``
+before anything is read; leftovers are an error. Nothing here is secret but the revealed shares before they are sealed.
+Raises MalformedMessage throughout. README.md has the table of bodies.
 """
 
 import hashlib
@@ -38,14 +37,14 @@ OVERHEAD_BYTES = _HEADER.size + _CHECKSUM_BYTES
 MAX_REASON_BYTES = 256
 ANNOUNCE_BYTES = PARAMETERS_BYTES + PUBLIC_BYTES
 CIPHERTEXT_BYTES = 2 * SECRET_BYTES + BOX_OVERHEAD_BYTES
-"""Of the shares of one client for one neighbour."""
+"""Bytes of a box with the shares of one client for one neighbour."""
 PAIR_BYTES = SECRET_BYTES + BOX_OVERHEAD_BYTES
-"""Of a pair secret for the second of the two."""
+"""Bytes of a box with a pair secret for the second of the two."""
 COMMITMENT_BYTES = 32
 
 
 class Kind(IntEnum):
-    """What a message is; the first six pairs follow the round's stages."""
+    """Kind of a message; the first six pairs follow the round's stages."""
 
     ANNOUNCE = 0
     ADVERTISE = 1
@@ -83,7 +82,7 @@ class PublicKeys:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """What one client seals for its neighbours, or is sent of theirs, by neighbour: see `secagg.boxes`."""
+    """Boxes that one client seals for its neighbours, or gets from them, by neighbour: see `secagg.boxes`."""
 
     shares: dict[int, bytes] = field(repr=False)
     secrets: dict[int, bytes] = field(repr=False)
@@ -98,14 +97,14 @@ class Revealed:
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """The bytes of one message."""
+    """Returns the bytes of one message."""
     ways = (envelope.kind, envelope.sender, envelope.recipient)
     head = _HEADER.pack(MAGIC, VERSION, *ways, envelope.session, len(envelope.body))
     return b"".join((head, envelope.body, _checksum(head, envelope.body)))
 
 
 def open_envelope(message: bytes, max_body: int) -> Envelope:
-    """The envelope in ``message``: all of it and nothing else."""
+    """Returns the envelope in ``message``: all of it and nothing else."""
     if len(message) < OVERHEAD_BYTES:
         raise MalformedMessage(
             f"a message of {len(message)} bytes; expected at least {OVERHEAD_BYTES}"
@@ -135,10 +134,10 @@ def _checksum(head: bytes, body: bytes) -> bytes:
 
 
 def max_body(parameters: Parameters | None) -> int:
-    """The largest body any message of a session can have; before the announcement, the announcement's own."""
+    """Returns the largest body of any message of a session; before the announcement, that of the announcement."""
     if parameters is None:
         return max(ANNOUNCE_BYTES, MAX_REASON_BYTES)
-    # A neighbour's keys are longer than its shares, a pair secret and what is revealed of it together.
+    # A neighbour's keys are longer than its shares, a pair secret and its revealed share together.
     per_neighbour = 4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES
     return max(
         ANNOUNCE_BYTES,
@@ -150,23 +149,23 @@ def max_body(parameters: Parameters | None) -> int:
 
 
 def encode_announcement(parameters: Parameters, server_key: bytes) -> bytes:
-    """ANNOUNCE: parameters 154 | the server's hybrid key 1,216, to which shares are revealed."""
+    """Encodes ANNOUNCE: parameters 154 | the server's hybrid key 1,216, to which shares are revealed."""
     return parameters.to_bytes() + server_key
 
 
 def split_announcement(body: bytes) -> tuple[bytes, bytes]:
-    """The two parts of an announcement, as bytes."""
+    """Returns the two parts of an announcement, as bytes."""
     _size(body, ANNOUNCE_BYTES, "an announcement")
     return body[:PARAMETERS_BYTES], body[PARAMETERS_BYTES:]
 
 
 def encode_keys(keys: PublicKeys) -> bytes:
-    """ADVERTISE: cipher key 1,216 | mask key 1,216 | signature 64 where the session is signed."""
+    """Encodes ADVERTISE: cipher key 1,216 | mask key 1,216 | signature 64 where the session is signed."""
     return keys.cipher + keys.mask + keys.signature
 
 
 def decode_keys(body: bytes, signed: bool) -> PublicKeys:
-    """The inverse of ``encode_keys``."""
+    """Decodes the body of ``encode_keys``."""
     _size(body, 2 * PUBLIC_BYTES + (SIGNATURE_BYTES if signed else 0), "public keys")
     return PublicKeys(
         body[:PUBLIC_BYTES], body[PUBLIC_BYTES : 2 * PUBLIC_BYTES], body[2 * PUBLIC_BYTES :]
@@ -174,7 +173,7 @@ def decode_keys(body: bytes, signed: bool) -> PublicKeys:
 
 
 def encode_list(entries: dict[int, bytes]) -> bytes:
-    """KEYS, SIGNATURES, and in SHARES, INBOX and REVEAL: count 4 | (client 4 | entry)*, ascending."""
+    """Encodes KEYS, SIGNATURES, and lists in SHARES, INBOX and REVEAL: count 4 | (client 4 | entry)*, ascending."""
     parts = [len(entries).to_bytes(4, "big")]
     for client in sorted(entries):
         parts += (client.to_bytes(4, "big"), entries[client])
@@ -182,7 +181,7 @@ def encode_list(entries: dict[int, bytes]) -> bytes:
 
 
 def decode_list(body: bytes, entry_bytes: int, allowed: Sequence[int]) -> dict[int, bytes]:
-    """The inverse of ``encode_list``; entries are of ``entry_bytes`` and for some of the ``allowed`` clients."""
+    """Decodes the body of ``encode_list``; entries are of ``entry_bytes`` and for some of the ``allowed`` clients."""
     if len(body) < 4:
         raise MalformedMessage(f"a list of {len(body)} bytes; expected at least 4")
     count, step = int.from_bytes(body[:4], "big"), 4 + entry_bytes
@@ -204,13 +203,15 @@ def decode_list(body: bytes, entry_bytes: int, allowed: Sequence[int]) -> dict[i
 
 
 def encode_inbox(boxes: Boxes) -> bytes:
-    """INBOX, and the rest of SHARES: list of sealed shares of 1,168 | list of sealed pair secrets of 1,136."""
+    """Encodes INBOX, and the rest of SHARES: list of sealed shares of 1,168 | list of sealed pair secrets of 1,136."""
     return encode_list(boxes.shares) + encode_list(boxes.secrets)
 
 
 def decode_inbox(body: bytes, neighbours: Sequence[int], paired: Collection[int]) -> Boxes:
-    """The inverse of ``encode_inbox``: shares for or from some ``neighbours``, and exactly for those that are also in
-    ``paired`` a pair secret.
+    """Decodes the body of ``encode_inbox``.
+
+    Shares are for or from some ``neighbours``; exactly for those of them that are also in ``paired`` there is a pair
+    secret.
     """
     count = int.from_bytes(body[:4], "big")
     at = 4 + min(count, len(neighbours)) * (4 + CIPHERTEXT_BYTES)
@@ -223,14 +224,14 @@ def decode_inbox(body: bytes, neighbours: Sequence[int], paired: Collection[int]
 
 
 def encode_shares(commitment: bytes, boxes: Boxes) -> bytes:
-    """SHARES: commitment to the seed 32 | as an inbox."""
+    """Encodes SHARES: commitment to the seed 32 | as an inbox."""
     return commitment + encode_inbox(boxes)
 
 
 def decode_shares(
     body: bytes, holders: Sequence[int], paired: Collection[int]
 ) -> tuple[bytes, Boxes]:
-    """The inverse of ``encode_shares``: commitment, and sealed shares for each of the ``holders``."""
+    """Decodes the body of ``encode_shares``: commitment, and sealed shares for each of the ``holders``."""
     boxes = decode_inbox(body[COMMITMENT_BYTES:], holders, paired)
     if len(boxes.shares) != len(holders):
         raise MalformedMessage(
@@ -240,12 +241,12 @@ def decode_shares(
 
 
 def encode_survivors(alive: NDArray[np.bool_]) -> bytes:
-    """SURVIVORS: one bit per client, client 0 in the top bit of the first byte."""
+    """Encodes SURVIVORS: one bit per client, client 0 in the top bit of the first byte."""
     return np.packbits(alive).tobytes()
 
 
 def decode_survivors(body: bytes, clients: int) -> NDArray[np.bool_]:
-    """The inverse of ``encode_survivors``: flags (clients,)."""
+    """Decodes the body of ``encode_survivors``: flags (clients,)."""
     _size(body, (clients + 7) // 8, "a survivor list")
     bits = np.unpackbits(np.frombuffer(body, np.uint8))
     if bits[clients:].any():
@@ -254,12 +255,12 @@ def decode_survivors(body: bytes, clients: int) -> NDArray[np.bool_]:
 
 
 def encode_revealed(shares: dict[int, Revealed]) -> bytes:
-    """What is sealed in a REVEAL: a list whose entries are 0 (seed) or 1 (mask key) in one byte | share 32."""
+    """Encodes the content of a REVEAL's box: a list of entries 0 (seed) or 1 (mask key) in one byte | share 32."""
     return encode_list({v: bytes([s.key]) + s.share for v, s in shares.items()})
 
 
 def decode_revealed(body: bytes, allowed: Sequence[int]) -> dict[int, Revealed]:
-    """The inverse of ``encode_revealed``."""
+    """Decodes the content of ``encode_revealed``."""
     entries = decode_list(body, 1 + SECRET_BYTES, allowed)
     if any(entry[0] > 1 for entry in entries.values()):
         raise MalformedMessage("a share of neither a seed nor a mask key")
@@ -267,12 +268,12 @@ def decode_revealed(body: bytes, allowed: Sequence[int]) -> dict[int, Revealed]:
 
 
 def encode_reason(reason: str) -> bytes:
-    """ABORT: UTF-8 text, cut to 256 bytes."""
+    """Encodes ABORT: UTF-8 text, cut to 256 bytes."""
     return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore").encode()
 
 
 def decode_reason(body: bytes) -> str:
-    """The inverse of ``encode_reason``; control characters become question marks."""
+    """Decodes the body of ``encode_reason``; control characters become question marks."""
     if len(body) > MAX_REASON_BYTES:
         raise MalformedMessage(
             f"a reason of {len(body)} bytes; expected at most {MAX_REASON_BYTES}"
