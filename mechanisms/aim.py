@@ -250,7 +250,7 @@ def _settled(
     cells = workload.slice(last.candidate)
     difference = after.answers_q32[cells].astype(np.int64) - before.answers_q32[cells]
     total = estimated_total(measurements, last.clients, max_rows)
-    # ||M_q(after) - M_q(before)||_1 in rows: the answers are multiples of 2^-32 of the table.
+    # ||M_q(after) - M_q(before)||_1 in rows: answers are in units of 2^-32 of the table.
     moved = int(np.abs(difference).sum()) * total / 2**32
     if rule == AIM:
         # The expected L1 norm of Gaussian noise on n_q cells.

@@ -311,8 +311,8 @@ def _gaussian(
         context.prec = _DIGITS
         apart, cells = Decimal(0), max(1, floor(moved))
         if isinstance(event, SumOfDiscreteGaussiansEvent):
-            # README: the sum of m discrete Gaussians is within exp(+- 5 sum_k exp(-2 pi^2 s k / (k + 1))) of one, s its
-            # variance.
+            # README: a sum of m discrete Gaussians of variance s has a factor exp(+- 5 sum_k exp(-2 pi^2 s k / (k +
+            # 1))).
             exponent = -2 * _PI**2 * _decimal(variance)
             shares = ((exponent * k / (k + 1)).exp() for k in range(1, event.parts))
             apart = 5 * sum(shares, Decimal(0))

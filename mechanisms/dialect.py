@@ -3,15 +3,15 @@
 Every part of a ``Dialect`` that is None is recognised:
 
 - Encoding: a byte order mark decides. Without one: UTF-8 if the bytes are valid; UTF-16 if every other byte is zero;
-else Latin-1, with the signs of Windows (cp1252) where Latin-1 has only control characters.
+  else Latin-1, with the signs of Windows (cp1252) where Latin-1 has only control characters.
 - Delimiter: of comma, semicolon, tab and bar the one that splits the header and every row alike, into most columns; if
-there is none, the one that at least half of the rows agree with; else the one that nine tenths of the rows below the
-lines of a title agree with; else runs of blanks, if they make three columns or more of which one has numbers; else the
-comma. A first line ``sep=;``, as Excel writes it, decides.
+  there is none, the one that at least half of the rows agree with; else the one that nine tenths of the rows below the
+  lines of a title agree with; else runs of blanks, if they make three columns or more of which one has numbers; else
+  the comma. A first line ``sep=;``, as Excel writes it, decides.
 - Quotes: double ones; single ones if all names in the header have them.
 - Decimal comma: if the delimiter is another sign, and some column's numbers have commas that cannot separate thousands
-(``1,5`` or ``0,125``, not ``1,250``). Then ``1.234,5`` is read as 1234.5 in every column of which at least half are
-such numbers; if the comma was given, in all columns.
+  (``1,5`` or ``0,125``, not ``1,250``). Then ``1.234,5`` is read as 1234.5 in every column of which at least half are
+  such numbers; if the comma was given, in all columns.
 - Header: see `mechanisms.header`.
 
 The rules are public. The text is secret, at its owner.

@@ -7,10 +7,10 @@ Four rules, in this order:
 
 1. If there are few different values, each is a cell.
 2. A value that stands out is an atom: it has many more rows than its neighbours, or is a repeated value apart from the
-others.
+   others.
 3. Values far outside, beyond the *fences*, form one cell on each side.
 4. The rest is cut at quantiles, each moved to the roundest number near it. There are few cells, since noise is on each;
-finer quantiles ``within`` them guide the drawing of values.
+   finer quantiles ``within`` them guide the drawing of values.
 
 The values are secret, and so is the shape until its owner confirms it: edges, bounds and atoms are read from the
 values. The rules are public. The fences are a wide version of Tukey's; the other rules have no source.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mechanisms.errors import RequestRefused
 
 MAX_SCALE_BITS = 40
-# Largest norm of a row in units: rounded, in fewer than 2^20 columns, its sum of squares is below 2^63.
+# Largest norm of a row in units: its sum of squares, after rounding in fewer than 2^20 columns, is below 2^63.
 MAX_ROW_NORM = 1 << 30
 
 

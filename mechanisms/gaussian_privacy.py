@@ -137,7 +137,8 @@ def _cost(event: Event, rounding: int, factor: float) -> float:
     if isinstance(event, SumOfDiscreteGaussiansEvent):
         variance *= event.parts
     if not isinstance(event, GaussianEvent):
-        # The discrete Gaussian is the Gaussian of variance s - v, rounded at random (README, discrete noise).
+        # README: up to ``rounding_distance``, discrete noise is a Gaussian of a variance less by ``rounding``, rounded
+        # at random.
         variance -= rounding
     return (
         math.inf if variance <= 0 else round_up(Fraction(event.sensitivity) ** 2 / (2 * variance))

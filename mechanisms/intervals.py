@@ -35,7 +35,7 @@ LARGEST = 2.0
 # several; lower ends; the last choice, and the measurement of its candidate.
 _ROWS, _SINGLE, _MEANS, _LOWER, _CHOSEN, _REMEASURED = 0.1, 0.3, 0.1, 0.1, 0.2, 0.2
 
-# A bound on the relative error of a selection's probabilities, on shares and in the clear, in bits.
+# In bits: far above the relative error of a selection's probabilities, on shares and in the clear.
 _INEXACT_BITS = 2.0**-15
 
 MEASURED, SELECTION, WIDER, NOTHING = "measured", "selection", "wider", "nothing"
@@ -292,8 +292,8 @@ class _Bounds:
         if rows is None or bits > FLOOR_BITS:
             return
         parts = np.split(spec.answers / 2**FRACTION_BITS, np.cumsum(spec.sizes)[:-1])
-        # The distance, in rows, between the model and the chosen marginal: its later measurement's noise hardly hides
-        # it.
+        # The distance, in rows, between the model and the chosen marginal; the noise of the later measurement hides
+        # little.
         cells = one.noisy.size
         log_chance = self._log_share(_REMEASURED) + math.log(choice.share)
         off = float(np.abs(one.noisy - parts[choice.position]).sum()) + cells * one.rounding

@@ -4,13 +4,13 @@ A ``Spelling`` has ``read``, from the written form to a plain number such as ``-
 ``spelling_of`` parses one of its two notations; ``plain_number`` and ``spelt_number`` serve columns:
 
 - ``Numeral``, as in spreadsheets: ``$#,##0.00``, ``0.0%``, ``#.##0,00 €``, ``#,##0;(#,##0)``. ``#,##`` before the last
-digit is a separator of thousands, zeros behind the decimal sign are decimals that are always written, a ``#`` there
-means that further zeros at the end are dropped. The part behind the semicolon is the form of a negative number, if not
-with a minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
+  digit is a separator of thousands, zeros behind the decimal sign are decimals that are always written, a ``#`` there
+  means that further zeros at the end are dropped. The part behind the semicolon is the form of a negative number, if
+  not with a minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
 - ``Clock``, as in ``strftime``: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
-``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out if the number before it is 1, and a
-part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%I`` is the hour from 1 to 12, with ``%p``
-(AM, PM) or ``%P`` (am, pm) behind.
+  ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out if the number before it is 1, and a
+  part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%I`` is the hour from 1 to 12, with
+  ``%p`` (AM, PM) or ``%P`` (am, pm) behind.
 
 The notations are public. The values that are read are secret, at their owner.
 Limits: groups of three digits; whole units of time.
