@@ -20,16 +20,16 @@ from playwright.sync_api import Browser, Page, sync_playwright
 DOCS = Path(__file__).resolve().parent
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _COLOURS = 96
-"""Of a picture: pages of text need no more, and the file is a third."""
+"""Number of colours of a picture: pages of text need no more, and the file is a third."""
 _PHONE = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
 _APPROVED, _LAST_OWNER = 65, 140
-"""Steps of the guides' study before which there is something to see."""
+"""Steps of the guides' study at which pictures are taken."""
 _DESK = {"viewport": {"width": 1000, "height": 800}}
 
 
 @contextmanager
 def system_browser() -> Iterator[Browser]:
-    """The system's chromium, without a window."""
+    """Opens the system's chromium, without a window."""
     found = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         raise SystemExit(f"no browser: expected one of {', '.join(_BROWSERS)}")
@@ -40,7 +40,7 @@ def system_browser() -> Iterator[Browser]:
 
 
 def save(page: Page, name: str) -> None:
-    """What is seen of a page, as a small PNG."""
+    """Saves the visible part of a page, as a small PNG."""
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     small = image.quantize(_COLOURS, dither=Image.Dither.NONE)
     small.save(DOCS / f"{name}.png", optimize=True)
@@ -48,7 +48,7 @@ def save(page: Page, name: str) -> None:
 
 
 def report(run: Path) -> None:
-    """The top of a run's report."""
+    """Takes the picture of the top of a run's report."""
     with system_browser() as browser:
         page = browser.new_page(viewport={"width": 1000, "height": 900})
         page.goto((run / "report.html").resolve().as_uri())
@@ -56,7 +56,7 @@ def report(run: Path) -> None:
 
 
 def console(folder: Path) -> None:
-    """A study from start to end, as its first server's operator sees it."""
+    """Takes the pictures of a study from start to end, as its first server's operator sees it."""
     sys.path.insert(0, str(DOCS.parent))
     from tests.docs.guides import sessions
     from tests.docs.session import Session
@@ -75,7 +75,7 @@ def console(folder: Path) -> None:
 
 
 def _study(session, blocks, service: Path, browser: Browser, running: list) -> None:  # type: ignore
-    """The study's blocks one after the other, with pictures in between."""
+    """Runs the study's blocks one after the other, with pictures in between."""
     page = browser.new_page(**_DESK)
     page.set_default_timeout(90_000)
     for block in blocks:
@@ -118,7 +118,7 @@ def _finished(page: Page, browser: Browser) -> None:
 
 
 def _address(server: Path, running: list[subprocess.Popen[str]]) -> str:
-    """A console of the server's folder."""
+    """Starts a console of the server's folder and returns its address."""
     command = [sys.executable, "-m", "parties", "console", str(server), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     running.append(process)

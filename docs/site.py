@@ -1,7 +1,7 @@
 """MkDocs' hooks: pages outside of docs/ that the guides link to become pages of the site, and every link is checked.
 
 In the repository `../protocols/README.md` is a file, on the site a page; other files (configurations, pictures of
-measurements) go along as they are. Whatever those pages link to, in turn, comes too.
+measurements) are copied as they are. Pages linked from those pages are included in turn.
 """
 
 import ast
@@ -18,13 +18,13 @@ _ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 _OUTSIDE = "repository"
-"""The folder of the site in which all of them are, under their own paths."""
+"""Folder of the site that has all these pages, under their own paths."""
 _PACKAGES = ("parties", "protocols", "secagg", "mechanisms")
 _MODULES = "modules.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take in what the guides link to outside of docs/, and what that links to."""
+    """Includes the files outside of docs/ that the guides link to, and the files linked from those."""
     texts = {path: path.read_text("utf-8") for path in Path(config.docs_dir).rglob("*.md")}
     waiting = list(texts)
     while waiting:
@@ -48,7 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links of the guides that lead out of docs/ lead to those pages."""
+    """Rewrites links of the guides that lead out of docs/ to those pages."""
     if page.file.src_uri.startswith(_OUTSIDE):
         return markdown
     return _rewritten(Path(config.docs_dir) / page.file.src_uri, markdown)
@@ -78,7 +78,7 @@ def _inside(path: Path) -> bool:
 
 
 def _name(target: Path) -> str:
-    """Where `target` is in the site's sources."""
+    """Returns the path of `target` in the site's sources."""
     if _inside(target):
         return target.relative_to(_ROOT / "docs").as_posix()
     # MkDocs would take a README for the index of its folder, which may have files of its own.
@@ -94,7 +94,7 @@ def _targets(path: Path, text: str) -> list[Path]:
 
 
 def _rewritten(path: Path, text: str) -> str:
-    """The text with its relative links as they have to be on the site; code stays as it is."""
+    """Returns the text with its relative links as the site needs them; code stays as it is."""
     own = posixpath.dirname(_name(path))
 
     def link(found: re.Match[str]) -> str:

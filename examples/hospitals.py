@@ -46,7 +46,7 @@ CELLS, LARGEST = 8, 1000
 
 
 def setup(folder: Path) -> None:
-    """What is agreed on before a session: certificates, identities, session. Each keeps its own key only."""
+    """Makes what the session needs: certificates, identities, session file. Each party keeps its own key only."""
     own = make_certificates(folder, [SERVER], HOSPITALS)[SERVER]
     run = folder / "run"
     for part in ("transcripts", "certificates"):
@@ -62,7 +62,7 @@ def setup(folder: Path) -> None:
 
 
 def session(folder: Path) -> tuple[Parameters, list[bytes]]:
-    """The session's parameters and the hospitals' public identities."""
+    """Returns the session's parameters and the hospitals' public identities."""
     plan = json.loads((folder / "session.json").read_text(encoding="utf-8"))
     roster = [bytes.fromhex(key) for key in plan["roster"]]
     neighbours, threshold = choose(len(HOSPITALS), THREAT)
@@ -81,12 +81,12 @@ def session(folder: Path) -> tuple[Parameters, list[bytes]]:
 
 
 def files(folder: Path, name: str) -> CertificateFiles:
-    """A process's certificate and key."""
+    """Returns a process's certificate and key."""
     return CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
 async def serve(folder: Path) -> None:
-    """Play the round, write it down, and say what came of it."""
+    """Runs the server's side of the round, records it, and prints the sum."""
     parameters, roster = session(folder)
     server, own = SecAggServer(parameters, roster=roster), files(folder, SERVER)
     record = SecaggTranscript(
@@ -106,7 +106,7 @@ async def serve(folder: Path) -> None:
 
 
 async def contribute(folder: Path, number: int) -> None:
-    """One hospital's part. Its policy is its own: here it asks for no less than what was agreed."""
+    """Runs one hospital's side. Its policy is its own: here it requires exactly the agreed values."""
     parameters, roster = session(folder)
     policy = ClientPolicy(
         length=CELLS,
@@ -131,7 +131,7 @@ async def contribute(folder: Path, number: int) -> None:
 
 
 def everything(folder: Path) -> None:
-    """The server and all hospitals, as processes."""
+    """Runs the server and all hospitals, as processes."""
     setup(folder)
     me = [sys.executable, __file__]
     with subprocess.Popen(
@@ -153,8 +153,8 @@ def everything(folder: Path) -> None:
 
 
 def audited(folder: Path) -> None:
-    """Check the server's transcript; anybody can, who has the folder FOLDER/run."""
-    # Imported here: the seven processes have no use for it.
+    """Checks the server's transcript; everyone with the folder FOLDER/run can."""
+    # Imported here: the seven processes do not need it.
     from parties.audit.findings import FAIL, PASS
     from parties.audit.runner import audit_folder
 
@@ -167,7 +167,7 @@ def audited(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """See the top of this file."""
+    """Runs the command line; the module's docstring has its use."""
     match arguments:
         case []:
             with tempfile.TemporaryDirectory() as folder:

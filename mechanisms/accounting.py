@@ -1,19 +1,18 @@
-"""The privacy cost of a release, the division of the budget, and a ledger that never overspends.
+"""Privacy cost of a release, division of the budget, and a ledger that never overspends.
 
-Provides ``rho`` (the cost in zCDP of an event of ``mechanisms.events``, which are exported here too), the interface
-``Accountant`` of what charges events, with ``ZCDP`` (``mechanisms.gaussian_privacy`` has the other one),
-``delta_from_rho``, ``epsilon_from_rho`` and ``rho_from_epsilon_delta``, the interface ``Schedule`` with ``Plan`` and
-``fixed_rounds_plan`` (Lemma 4.1; for annealing see ``mechanisms.annealing``), and ``Ledger``.
+An ``Accountant`` charges events; ``ZCDP`` charges each event its ``rho`` (``mechanisms.gaussian_privacy`` has the other
+accountant). A ``Schedule`` divides a budget over rounds; ``Plan`` is the fixed division of Lemma 4.1
+(``mechanisms.annealing`` has the adaptive one). The events of ``mechanisms.events`` are exported here too.
 
-Public: everything here.
+All values here are public.
 
-Representation: costs are zero-concentrated differential privacy, in double precision. Every cost is
-computed exactly or to 50 digits and rounded up, budgets and epsilons are rounded down and sigmas up;
-sums are compared with the budget as exact rationals.
+Representation: costs are zero-concentrated differential privacy (zCDP), in double precision. Every cost is computed
+exactly or to 50 digits and rounded up; budgets and epsilons are rounded down and sigmas up. Sums are compared with the
+budget as exact rationals.
 
-Source: FLAIM paper, Lemma A.2 (conversion) and Lemma 4.1 (division); Canonne, Kamath, Steinke 2020
-(Gaussians, discrete or not); Cesar, Rogers 2021 (exponential mechanism); Kairouz, Liu, Steinke 2021,
-Proposition 14 (sums). Limits: no subsampling amplification.
+Source: FLAIM paper, Lemma A.2 (conversion) and Lemma 4.1 (division); Canonne, Kamath, Steinke 2020 (Gaussians, discrete
+or not); Cesar, Rogers 2021 (exponential mechanism); Kairouz, Liu, Steinke 2021, Proposition 14 (sums). Limits: no
+subsampling amplification.
 """
 
 from __future__ import annotations
@@ -85,14 +84,14 @@ _PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510")
 
 @lru_cache(maxsize=4096)
 def rho(event: Event) -> float:
-    """The cost of an event in zCDP, rounded up.
+    """Returns the cost of an event in zCDP, rounded up.
 
-    sensitivity^2 / (2 sigma^2) for Gaussian and discrete Gaussian noise; epsilon^2 / 8 for a choice; epsilon^2 / 2 for
-    discrete Laplace noise, which is epsilon = sensitivity / scale by itself (Bun, Steinke 2016, Proposition 1.4).
-    For a sum of m discrete Gaussians with a = sensitivity / (sqrt(m) sigma) and
-    tau = 10 sum_{k=1}^{m-1} exp(-2 pi^2 sigma^2 k / (k + 1)), the smaller of (a + tau sqrt(cells))^2 / 2
-    and a^2 / 2 + tau cells: only counts that differ add to the divergence, so ``cells`` is how many a
-    row changes, not how many are released.
+    * Gaussian and discrete Gaussian noise: sensitivity^2 / (2 sigma^2).
+    * A choice by the exponential mechanism: epsilon^2 / 8.
+    * Discrete Laplace noise: epsilon^2 / 2 with epsilon = sensitivity / scale (Bun, Steinke 2016, Proposition 1.4).
+    * A sum of m discrete Gaussians, with a = sensitivity / (sqrt(m) sigma) and tau = 10 sum_{k=1}^{m-1} exp(-2 pi^2
+      sigma^2 k / (k + 1)): the smaller of (a + tau sqrt(cells))^2 / 2 and a^2 / 2 + tau cells. Only counts that differ
+      add to the divergence, so ``cells`` is the number of counts that a row changes, not the number released.
     """
     if isinstance(event, ExponentialEvent):
         return round_up(Fraction(event.epsilon) ** 2 / 8)
@@ -104,27 +103,30 @@ def rho(event: Event) -> float:
 
 
 class Accountant(Protocol):
-    """What events are charged: costs of one run that add up, and that its budget is in."""
+    """Charges events in a currency whose costs add up over a run, and in which the run's budget is stated."""
 
     @property
     def name(self) -> str:
-        """Its word in configurations and reports."""
+        """Name in configurations and reports."""
 
     @property
     def choice_factor(self) -> float:
-        """What a choice is charged, in eighths of its squared epsilon."""
+        """Charge of a choice, in eighths of its squared epsilon."""
 
     def cost(self, event: Event) -> float:
-        """The cost of an event, rounded up."""
+        """Returns the cost of an event, rounded up."""
 
     def reserve(self, event: Event) -> float:
-        """What has to be left of the budget after an event for its cost to hold, rounded up."""
+        """Returns the budget that has to remain after an event for its cost to hold, rounded up."""
 
     def budget(self, epsilon: float, delta: float, *, distance: float = 0.0) -> float:
-        """The largest sum of costs that implies (epsilon, delta), rounded down: see ``rho_from_epsilon_delta``."""
+        """Returns the largest sum of costs that implies (epsilon, delta), rounded down.
+
+        ``rho_from_epsilon_delta`` explains ``distance``.
+        """
 
     def distance(self, noise: NoiseKind, budget: float) -> float:
-        """The statistical distance of a cell of noise that costs ``budget`` at most from what is charged for it."""
+        """Returns the statistical distance between a cell of noise of cost at most ``budget`` and the charged noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class _ConcentratedPrivacy:
         return rho(event)
 
     def reserve(self, event: Event) -> float:
-        """Nothing."""
+        """Returns zero: zCDP needs no reserve."""
         return 0.0
 
     def budget(self, epsilon: float, delta: float, *, distance: float = 0.0) -> float:
@@ -147,46 +149,49 @@ class _ConcentratedPrivacy:
         return rho_from_epsilon_delta(epsilon, delta, distance=distance)
 
     def distance(self, noise: NoiseKind, budget: float) -> float:
-        """None."""
+        """Returns zero: zCDP charges the noise as it is drawn."""
         return 0.0
 
 
 ZCDP: Accountant = _ConcentratedPrivacy()
-"""Events cost their ``rho``."""
+"""The accountant that charges each event its ``rho``."""
 
 
 def _rho_of_sum(event: SumOfDiscreteGaussiansEvent) -> float:
     with localcontext() as context:
         context.prec = _DIGITS
+        # Kairouz, Liu, Steinke 2021, Proposition 14, with pi rounded down so that tau is rounded up.
         a = Decimal(event.sensitivity) / (Decimal(event.parts).sqrt() * Decimal(event.sigma))
         exponent = -2 * (_PI_BELOW * Decimal(event.sigma)) ** 2
         terms = ((exponent * k / (k + 1)).exp() for k in range(1, event.parts))
         tau = 10 * sum(terms, Decimal(0))
+        # The two bounds: (a + tau sqrt(cells))^2 / 2 and a^2 / 2 + tau cells.
         together = (a + tau * Decimal(event.cells).sqrt()) ** 2 / 2
         apart = a**2 / 2 + tau * event.cells
         return round_up(Fraction(min(together, apart) * (1 + _SLOP)))
 
 
 def delta_from_rho(rho: float, epsilon: float) -> float:
-    """A delta for which rho-zCDP implies (epsilon, delta)-differential privacy (Lemma A.2), rounded up.
+    """Returns a delta for which rho-zCDP implies (epsilon, delta)-differential privacy (Lemma A.2), rounded up.
 
     The minimum over alpha > 1 of exp((alpha-1)(alpha rho - epsilon))/(alpha-1) (1-1/alpha)^alpha.
-    Every alpha gives a valid delta, so that an inexact minimum errs against us.
+    Every alpha gives a valid delta, so that an inexact minimum errs on the safe side.
     """
     if rho == 0:
         return 0.0
     with localcontext() as context:
         context.prec = _DIGITS
-        # An infinite bound is 1, and one that underflows the least double.
+        # An infinite bound counts as 1, and a bound that underflows as the least double.
         context.traps[Overflow] = False
         alpha, cost = Decimal(_best_alpha(rho, epsilon)), Decimal(rho)
+        # The logarithm of Lemma A.2's bound, but for the factor 1 / (alpha - 1).
         exponent = (alpha - 1) * (alpha * cost - Decimal(epsilon)) + alpha * (1 - 1 / alpha).ln()
         delta = exponent.exp() / (alpha - 1) * (1 + _SLOP)
         return 1.0 if delta >= 1 else max(round_up(Fraction(delta)), math.ulp(0.0))
 
 
 def _best_alpha(rho: float, epsilon: float) -> float:
-    """The minimum's alpha, nearly: the exponent is convex, so bisect on the sign of its slope."""
+    """Returns nearly the minimum's alpha: the exponent is convex, so the sign of its slope is bisected."""
     low, high = 1.0 + 1e-9, (epsilon + 1) / (2 * rho) + 2
     while low < (alpha := (low + high) / 2) < high:
         slope = (2 * alpha - 1) * rho - epsilon + math.log1p(-1 / alpha)
@@ -195,13 +200,13 @@ def _best_alpha(rho: float, epsilon: float) -> float:
 
 
 def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.0) -> float:
-    """The largest zCDP budget that implies (epsilon, delta)-differential privacy, rounded down.
+    """Returns the largest zCDP budget that implies (epsilon, delta)-differential privacy, rounded down.
 
-    ``distance`` bounds the statistical distance of everything that a run samples from what its
-    events say: it takes (1 + e^epsilon) distance out of delta, for both of two neighbouring tables.
+    ``distance`` bounds the statistical distance between everything that a run samples and the distributions that its
+    events state: it takes (1 + e^epsilon) distance out of delta, for both of two neighbouring tables.
 
-    Raises ``ValueError`` unless epsilon is positive and finite, delta lies between 0 and 1, and
-    something is left of it, 2^-1022 at least.
+    Raises ``ValueError`` unless epsilon is positive and finite, delta lies between 0 and 1, and at least 2^-1022 of
+    delta remains.
     """
     check_positive("epsilon", epsilon)
     if not 0 < delta < 1:
@@ -212,7 +217,7 @@ def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.
         low, high = (
             (middle, high) if _log_delta(middle, epsilon) <= math.log(left) else (low, middle)
         )
-    # At the alpha found, the rho for which the bound is delta exactly, in 50 digits.
+    # At the alpha found, rho solves "Lemma A.2's bound = delta" exactly, in 50 digits.
     with localcontext() as context:
         context.prec = _DIGITS
         alpha = Decimal(_best_alpha(high, epsilon))
@@ -225,9 +230,10 @@ def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.
 
 
 def epsilon_from_rho(rho: float, delta: float, *, distance: float = 0.0) -> float:
-    """An epsilon for which rho-zCDP implies (epsilon, delta)-differential privacy, nearly the least.
+    """Returns nearly the least epsilon for which rho-zCDP implies (epsilon, delta)-differential privacy.
 
-    ``distance`` as in ``rho_from_epsilon_delta``, whose inverse this is. Infinite where delta does not cover it.
+    The inverse of ``rho_from_epsilon_delta``, with the same ``distance``. Infinite where delta does not cover
+    ``distance``.
     """
 
     def holds(epsilon: float) -> bool:
@@ -254,9 +260,9 @@ def _log_delta(rho: float, epsilon: float) -> float:
 
 
 def delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
-    """What a statistical ``distance`` of everything that is sampled leaves of ``delta``, rounded down.
+    """Returns the part of ``delta`` that a statistical ``distance`` of all samples leaves, rounded down.
 
-    Raises ``ValueError`` where that is less than 2^-1022, or the distance is out of range.
+    Raises ``ValueError`` if that is less than 2^-1022, or the distance is out of range.
     """
     if not 0 <= distance < 1:
         raise ValueError(f"distance = {distance}; it lies between 0 and 1")
@@ -267,7 +273,7 @@ def delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
         if distance:
             taken = (1 + Decimal(epsilon).exp()) * Decimal(distance) * (1 + _SLOP)
         left = Decimal(delta) - taken
-    # Below this, doubles are too few to be rounded to.
+    # Below this, doubles are too sparse to be rounded to.
     if left < sys.float_info.min:
         raise ValueError(
             f"delta = {delta}: it does not cover a statistical distance of {distance:g} at this epsilon"
@@ -276,7 +282,7 @@ def delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
 
 
 def round_up(exact: Fraction) -> float:
-    """The least double that is not below ``exact``; infinity is one."""
+    """Returns the least double that is not below ``exact``; infinity counts as one."""
     try:
         nearest = float(exact)
     except OverflowError:
@@ -285,12 +291,13 @@ def round_up(exact: Fraction) -> float:
 
 
 def least_sigma(budget: Fraction, noise: NoiseKind, accountant: Accountant = ZCDP) -> float:
-    """The least deviation, up to rounding up, with which one marginal costs no more than ``budget``."""
+    """Returns the least deviation, up to rounding up, with which one marginal costs no more than ``budget``."""
 
     def fits(sigma: float) -> bool:
         cost = accountant.cost(measurement_event(noise, sigma))
         return cost < math.inf and Fraction(cost) <= budget
 
+    # rho = 1 / (2 sigma^2), solved for sigma; the search corrects it upwards.
     sigma = math.sqrt(1 / (2 * float(budget)))
     if noise == "distributed":
         sigma = max(sigma, SMALLEST_PART * math.sqrt(2) * (1 + 1e-15))
@@ -298,7 +305,7 @@ def least_sigma(budget: Fraction, noise: NoiseKind, accountant: Accountant = ZCD
 
 
 def _first_that_fits(start: float, fits: Callable[[float], bool]) -> float:
-    """The first double from ``start`` on that fits, for ``fits`` that stays true once it is."""
+    """Returns the first double from ``start`` on that fits, for ``fits`` that stays true once it is."""
     step = math.ulp(start)
     while not fits(start + step):
         step *= 2
@@ -311,10 +318,11 @@ def _first_that_fits(start: float, fits: Callable[[float], bool]) -> float:
 
 
 def largest_epsilon(budget: Fraction, slack: float, accountant: Accountant = ZCDP) -> float:
-    """The largest epsilon, up to rounding down, that together with ``slack`` costs no more than ``budget``.
+    """Returns the largest epsilon, up to rounding down, that with ``slack`` costs no more than ``budget``.
 
-    Raises ``ValueError`` where nothing is left for it.
+    Raises ``ValueError`` if nothing is left for it.
     """
+    # factor (epsilon + slack)^2 / 8 = budget, solved for epsilon; the loop corrects it downwards.
     epsilon = math.sqrt(8 * float(budget) / accountant.choice_factor) - slack
     while epsilon > 0 and Fraction(accountant.cost(ExponentialEvent(epsilon + slack))) > budget:
         epsilon = min(math.nextafter(epsilon, 0.0), epsilon - math.ulp(slack))
@@ -323,108 +331,109 @@ def largest_epsilon(budget: Fraction, slack: float, accountant: Accountant = ZCD
 
 
 class Schedule(Protocol):
-    """How a run divides its budget over round 0 and at most ``rounds`` more: what ``run_aim`` asks.
+    """Division of a run's budget over round 0 and at most ``rounds`` more, as ``run_aim`` uses it.
 
-    ``sigma``, ``epsilon``, ``measurement`` and ``selection`` are those of the round that is next or
-    under way. A schedule may keep state: one object for each run, and for each server of it.
+    ``sigma``, ``epsilon``, ``measurement`` and ``selection`` describe the round that is next or in progress. A schedule
+    may keep state: each server of each run has its own object.
     """
 
     @property
     def rho(self) -> float:
-        """The budget, in the currency of ``accountant``."""
+        """Budget, in the currency of ``accountant``."""
 
     @property
     def accountant(self) -> Accountant:
-        """What charges the events."""
+        """Accountant that charges the events."""
 
     @property
     def rounds(self) -> int:
-        """The last round, as far as is known by now; it may come down, never up."""
+        """Number of the last round, as far as known; it may decrease, never increase."""
 
     @property
     def noise(self) -> NoiseKind:
-        """The kind of noise of every measurement."""
+        """Kind of noise of every measurement."""
 
     @property
     def sigma(self) -> float:
-        """The deviation that a measurement is charged for."""
+        """Deviation that a measurement is charged for, in rows."""
 
     @property
     def initial_sigma(self) -> float:
-        """The deviation that a measurement of round 0 is charged for."""
+        """Deviation that a measurement of round 0 is charged for, in rows."""
 
     @property
     def initial(self) -> Event:
-        """What one measurement of round 0 is charged."""
+        """Event that one measurement of round 0 is charged as."""
 
     @property
     def noise_sigma(self) -> float:
-        """The deviation of the noise in a measurement; ``sigma`` or, with distributed noise, more."""
+        """Deviation of the noise in a measurement, in rows: ``sigma`` or, with distributed noise, more."""
 
     @property
     def epsilon(self) -> float:
-        """The epsilon that a selection is computed with."""
+        """Epsilon that a selection is computed with."""
 
     @property
     def measurement(self) -> Event:
-        """What one measurement is charged."""
+        """Event that one measurement is charged as."""
 
     @property
     def selection(self) -> Event:
-        """What one selection is charged: the slack for its inexactness included."""
+        """Event that one selection is charged as, including the slack for its inexactness."""
 
     @property
     def adaptive(self) -> bool:
-        """Whether ``advance`` makes use of ``settled``."""
+        """True if ``advance`` makes use of ``settled``."""
 
     @property
     def tree_rounds(self) -> int:
-        """How many rounds, from round 1 on, choose among pairs of columns that join parts of the model."""
+        """Number of rounds, from round 1 on, that choose among pairs of columns which join parts of the model."""
 
     @property
     def reach(self) -> tuple[float, float]:
-        """Bounds on ``sigma`` over all rounds, round 0 among them, however they go."""
+        """Bounds on ``sigma`` over all rounds including round 0, for every possible course of the run."""
 
     @property
     def sharpest(self) -> float:
-        """The largest ``epsilon`` of all rounds, however they go."""
+        """Largest ``epsilon`` of all rounds, for every possible course of the run."""
 
     @property
     def cheapest(self) -> tuple[Event, ...]:
-        """The measurement, and the selection where there are any, that cost least of all rounds, however they go."""
+        """Cheapest measurement, and cheapest selection if there are any, of all rounds in every course of the run."""
 
     def events(self, round: int) -> tuple[Event, ...]:
-        """What a whole round is charged, of a round up to the one that is next."""
+        """Returns the events that a whole round is charged as; ``round`` is at most the next one."""
 
     def spent_after(self, round: int) -> float:
-        """What rounds 0 .. ``round`` cost together; a round still undecided like the one before."""
+        """Returns the cost of rounds 0 .. ``round`` together; an undecided round counts like the one before."""
 
     def resume(self, sigmas: Sequence[float]) -> None:
-        """Go on after rounds 1 .. n that were measured with these deviations."""
+        """Continues after rounds 1 .. n that were measured with these deviations."""
 
     def write_off(self, charged: Sequence[float], *, initial: int, sigmas: Sequence[float]) -> None:
-        """Be told, before ``resume``, what a ledger was ``charged`` in a run that was interrupted.
+        """Records, before ``resume``, the charges of an interrupted run as spent.
 
-        It released ``initial`` measurements of round 0 and rounds 1 .. n, measured with ``sigmas``. What was
-        charged beyond these was lost in the interruption; a choice whose round was not measured counts as that.
+        The interrupted run released ``initial`` measurements of round 0, and rounds 1 .. n measured with ``sigmas``.
+        Any part of ``charged`` beyond these was lost in the interruption, including a selection whose round was not
+        measured.
         """
 
     def advance(self, round: int, *, settled: bool) -> None:
-        """Decide on ``round``, the next; ``settled`` if the last measurement hardly moved the model."""
+        """Decides on ``round``, the next; ``settled`` if the last measurement hardly moved the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fixed division of the budget ``rho`` over an initial round 0 and ``rounds`` more: a ``Schedule``.
+    """A ``Schedule`` with a fixed division of the budget ``rho`` over an initial round 0 and ``rounds`` more.
 
-    Round 0 measures ``columns`` one-way marginals; each further round has ``local_rounds`` selections
-    with ``epsilon``, each followed by a measurement, and ``local_measurements`` more.
-    Variant ``private`` measures the one-way marginals in every round instead of round 0, ``naivebayes`` does
-    nothing else; ``random`` and ``naivebayes`` select nothing, and their epsilon is 0. Every measurement has
-    noise ``sigma``, in rows, of the kind ``noise``; those of round 0 have ``initial_sigma``, which is ``sigma`` unless
-    it is given.
-    ``selection_slack`` is what a selection is charged beyond ``epsilon`` for being computed inexactly: by 64 random
-    bits, or on shares.
+    Round 0 measures ``columns`` one-way marginals. Each further round has ``local_rounds`` selections with ``epsilon``,
+    each followed by a measurement, and ``local_measurements`` more.
+
+    Variant ``private`` measures the one-way marginals in every round instead of round 0, ``naivebayes`` does nothing
+    else; ``random`` and ``naivebayes`` select nothing, and their epsilon is 0. Every measurement has noise ``sigma``,
+    in rows, of the kind ``noise``; those of round 0 have ``initial_sigma``, by default ``sigma``. A selection is
+    charged ``selection_slack`` beyond ``epsilon`` because it is computed inexactly, by 64 random bits or on shares.
+
     Raises ``ValueError`` if a number is out of range or the whole costs more than ``rho``.
     """
 
@@ -478,27 +487,27 @@ class Plan:
 
     @property
     def adaptive(self) -> bool:
-        """No: every round is like the first."""
+        """False: every round is like the first."""
         return False
 
     @property
     def tree_rounds(self) -> int:
-        """None."""
+        """Zero."""
         return 0
 
     @property
     def selects(self) -> bool:
-        """Whether anything is chosen by the exponential mechanism."""
+        """True if the variant selects by the exponential mechanism."""
         return self.variant not in _UNSELECTIVE
 
     def events(self, round: int) -> tuple[Event, ...]:
-        """What a whole round is charged."""
+        """See ``Schedule.events``."""
         if round > 0:
             return self.round_events(self.epsilon, self.measurement)
         return () if self.variant in _ONE_WAY_EACH_ROUND else (self.initial,) * self.columns
 
     def round_events(self, epsilon: float, measurement: Event) -> tuple[Event, ...]:
-        """What a round after round 0 consists of, with these parameters."""
+        """Returns the events of a round after round 0, with these parameters."""
         selections, measurements = _round_counts(self.variant, self.columns, self.local_rounds)
         measurements += self.local_measurements
         if not selections:
@@ -508,35 +517,35 @@ class Plan:
         return (selection, measurement) * selections + (measurement,) * rest
 
     def spent_after(self, round: int) -> float:
-        """What rounds 0 .. ``round`` cost together."""
+        """See ``Schedule.spent_after``."""
         cost = self.accountant.cost
         first, further = ([cost(event) for event in self.events(r)] for r in (0, 1))
         return math.fsum(first + further * round)
 
     @property
     def reach(self) -> tuple[float, float]:
-        """``sigma`` and that of round 0, the smaller one first."""
+        """See ``Schedule.reach``: ``sigma`` and ``initial_sigma``, the smaller one first."""
         return min(self.sigma, self.initial_sigma), max(self.sigma, self.initial_sigma)
 
     @property
     def sharpest(self) -> float:
-        """``epsilon``."""
+        """See ``Schedule.sharpest``: ``epsilon``."""
         return self.epsilon
 
     @property
     def cheapest(self) -> tuple[Event, ...]:
-        """A measurement with the larger deviation, and the selection of every round."""
+        """See ``Schedule.cheapest``: a measurement with the larger deviation, and the selection of every round."""
         measurement = measurement_event(self.noise, self.reach[1])
         return (measurement, self.selection) if self.selects else (measurement,)
 
     def resume(self, sigmas: Sequence[float]) -> None:
-        """Nothing to do."""
+        """Does nothing: all rounds are alike."""
 
     def write_off(self, charged: Sequence[float], *, initial: int, sigmas: Sequence[float]) -> None:
-        """Nothing to do: a round that the ledger cannot pay for does not take place."""
+        """Does nothing: a round that the ledger cannot pay for does not take place."""
 
     def advance(self, round: int, *, settled: bool) -> None:
-        """Nothing to do."""
+        """Does nothing: every round is decided beforehand."""
 
 
 def fixed_rounds_plan(
@@ -553,21 +562,24 @@ def fixed_rounds_plan(
     initial_share: float | None = None,
     accountant: Accountant = ZCDP,
 ) -> Plan:
-    """The division of ``rho`` over a fixed number of rounds T (Lemma 4.1), s = ``local_rounds``.
+    """Divides ``rho`` over a fixed number of rounds T (Lemma 4.1), with s = ``local_rounds``.
 
-    sigma = sqrt((T s + d) / (2 r rho)), or sqrt(T (s + d) / (2 r rho)) for ``private``, and
-    epsilon = sqrt(8 (1 - r) rho / (T s)), less the slack that a selection is charged besides; sigma is
-    what it takes where a sum of discrete Gaussians costs more than one. ``local_measurements`` of each round,
-    which the lemma leaves out, are added to s in sigma. Without selections r is 1. ``initial_share`` of what is for
-    measuring goes to round 0, which has a deviation of its own then, and the rounds divide the rest as before; without
-    it all measurements are alike, as in the lemma. Raises ``ValueError`` if a number is out of range, or the variant
-    has no round 0 to give a share to.
+    sigma = sqrt((T s + d) / (2 r rho)), or sqrt(T (s + d) / (2 r rho)) for ``private``, and epsilon = sqrt(8 (1 - r)
+    rho / (T s)), less the slack that a selection is charged besides. sigma is larger where a sum of discrete Gaussians
+    costs more than one. The ``local_measurements`` of each round, which the lemma leaves out, are added to s in sigma.
+    Without selections r is 1.
+
+    With ``initial_share``, this share of the measuring budget goes to round 0, which then has a deviation of its own,
+    and the rounds divide the rest as before; without it all measurements are alike, as in the lemma.
+
+    Raises ``ValueError`` if a number is out of range, or the variant has no round 0 for the share.
     """
     for name, number in (("rho", rho), ("rounds", rounds), ("columns", columns)):
         check_positive(name, number)
     if not 0 < measure_share < 1:
         raise ValueError(f"measure_share = {measure_share}; it lies between 0 and 1")
     _check_variant(variant, local_rounds, local_measurements)
+    # T s selections (0 for unselective variants) and T s, T (s + d) or T d measurements; d more for round 0 below.
     selections, measurements = (
         rounds * count for count in _round_counts(variant, columns, local_rounds)
     )
@@ -584,6 +596,7 @@ def fixed_rounds_plan(
         left -= first
     elif variant not in _ONE_WAY_EACH_ROUND:
         measurements += columns
+    # sigma from r rho / measurements each, epsilon from (1 - r) rho / selections each.
     sigma = least_sigma(share * left / measurements, noise, accountant)
     epsilon = 0.0
     if selections:
@@ -605,7 +618,7 @@ def fixed_rounds_plan(
 
 
 def _round_counts(variant: Variant, columns: int, local_rounds: int) -> tuple[int, int]:
-    """The selections, and the measurements, of one round after round 0."""
+    """Returns the numbers of selections and of measurements of one round after round 0."""
     selections = 0 if variant in _UNSELECTIVE else local_rounds
     measurements = 0 if variant == "naivebayes" else local_rounds
     if variant in _ONE_WAY_EACH_ROUND:
@@ -625,7 +638,7 @@ def _check_variant(variant: Variant, local_rounds: int, local_measurements: int)
         raise ValueError(f"local_rounds = {local_rounds}: only the federated variants have them")
 
 
-# What a charge is for: a choice, a client's own measurements that its choices depend on, noisy counts.
+# Purposes of a charge: a choice, a client's own measurements that its choices depend on, noisy counts.
 SELECT, LOCAL, MEASURE = "select", "local", "measure"
 
 
@@ -633,9 +646,10 @@ SELECT, LOCAL, MEASURE = "select", "local", "measure"
 class LedgerEntry:
     """One charge: ``rho`` for ``event`` in ``step`` of ``round``; a repeated round is charged again.
 
-    It is in the currency of the ledger's accountant.
-    ``opening`` names what the charge pays for, where openings have names: one that is repeated with the same inputs
-    and the same noise shows nothing new, and is not charged again.
+    ``rho`` is in the currency of the ledger's accountant. ``opening`` names the opening that the charge pays for, if
+    openings have names: an opening repeated with the same inputs and the same noise reveals nothing new, and is not
+    charged again.
+
     Raises ``ValueError`` unless the cost is positive and finite.
     """
 
@@ -650,11 +664,11 @@ class LedgerEntry:
 
     @property
     def event_text(self) -> str:
-        """The event as JSON, the same for equal events."""
+        """The event as JSON, the same text for equal events."""
         return json.dumps(event_to_dict(self.event), sort_keys=True)
 
     def to_dict(self) -> dict[str, object]:
-        """For ``from_dict``, over JSON; exact."""
+        """Returns an exact representation for JSON, read by ``from_dict``."""
         document: dict[str, object] = {
             "round": self.round,
             "step": self.step,
@@ -665,7 +679,7 @@ class LedgerEntry:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> LedgerEntry:
-        """What ``to_dict`` said. Raises ``ValueError`` on anything else."""
+        """Reads the output of ``to_dict``. Raises ``ValueError`` on anything else."""
         number, step, text, cost = (value.get(key) for key in ("round", "step", "event", "rho"))
         opening = value.get("opening", "")
         if not all(isinstance(part, str) for part in (step, text, opening)):
@@ -681,7 +695,7 @@ class LedgerEntry:
 
 
 class Ledger:
-    """Charges against a budget, kept in memory. It may begin with ``entries`` made before."""
+    """Charges against a budget, in memory; ``entries`` are charges made before."""
 
     def __init__(
         self,
@@ -696,12 +710,12 @@ class Ledger:
 
     @property
     def entries(self) -> list[LedgerEntry]:
-        """All charges, in the order in which they were entered."""
+        """All charges, in order of entry."""
         return list(self._entries)
 
     @property
     def spent(self) -> float:
-        """The cost of all entries."""
+        """Cost of all entries."""
         return math.fsum(entry.rho for entry in self.entries)
 
     def charge(self, round: int, step: str, event: Event, *, opening: str = "") -> LedgerEntry:
@@ -740,13 +754,13 @@ def check_budget(
     where: str = "",
     accountant: Accountant = ZCDP,
 ) -> None:
-    """Raises ``BudgetExceeded`` if ``charged`` and the cost of ``events``, in their order, exceed ``budget``.
+    """Raises ``BudgetExceeded`` if ``charged`` and the costs of ``events``, in this order, exceed ``budget``.
 
-    The one rule for every ledger: sums are exact, and nothing is granted to rounding; after each event its reserve
-    has to be left. ``where`` begins the message.
+    The only rule for all ledgers. Sums are exact, with no allowance for rounding; after each event its reserve has to
+    remain. ``where`` begins the message.
     """
     costs = [accountant.cost(event) for event in events]
-    # fsum rounds the exact sum once. Rounding keeps order, so that only a tie leaves the matter open.
+    # fsum rounds the exact sum once. Rounding keeps order, so only a tie needs the exact comparison.
     total = math.fsum((*charged, *costs))
     if total == budget:
         fits = sum(map(Fraction, (*charged, *costs)), Fraction(0)) <= Fraction(budget)

@@ -1,12 +1,10 @@
-"""AIM's loop of select, measure and estimate, written once for every way of computing it.
+"""AIM's loop of select, measure and estimate, independent of how the counts are held.
 
-Provides ``run_aim`` (Algorithm 2 of the FLAIM paper; with a backend on shares, Algorithm 3) and the
-two interfaces it runs against: ``Backend`` holds the counts and releases choices and noisy
-marginals, ``Estimator`` turns what was released into a model.
+``run_aim`` is Algorithm 2 of the FLAIM paper, or Algorithm 3 with a backend on shares. It runs against two interfaces:
+a ``Backend`` holds the counts and releases choices and noisy marginals; an ``Estimator`` turns the released values into
+a model. A ``Schedule`` (``mechanisms.accounting``) decides the number of rounds and their noise.
 
-How many rounds there are, and how fine they are, is up to a ``Schedule`` (``mechanisms.accounting``).
-
-Public: everything that passes through here; the counts stay behind ``Backend``.
+All values here are public; the counts stay behind ``Backend``.
 
 Source: McKenna et al. 2022; FLAIM paper, Algorithms 2 and 3.
 """
@@ -34,10 +32,10 @@ from mechanisms.workload import Workload
 class Measurement:
     """A released marginal: ``noisy`` float64 (n_q,) counts of candidate ``candidate`` in C order.
 
-    ``sigma`` is the deviation that each count was charged for, in rows; ``clients`` is how many clients
-    were counted when it was taken, in round ``round``. ``total``: the sum of the counts, exactly rounded, with the
+    ``sigma`` is the deviation that each count was charged for, in rows. ``clients`` is the number of clients counted
+    when the marginal was measured, in round ``round``. ``total`` is the sum of the counts, exactly rounded, with the
     variance that they were charged for; distributed noise has half as much again. Each count is the sum of ``merged``
-    released ones, on average: of a column whose fine cells were measured, see ``mechanisms.resolving``.
+    released counts, on average, for a column whose fine cells were measured (``mechanisms.resolving``).
     """
 
     round: int
@@ -62,9 +60,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """What a model says: ``answers_q32`` uint32 (workload.cells,), probabilities in units of 2^-32.
+    """A model's answers: ``answers_q32`` uint32 (workload.cells,), probabilities in units of 2^-32.
 
-    ``allowed`` bool (candidates,): those that the next model may contain without growing too large.
+    ``allowed`` bool (candidates,) marks the candidates that the next model may contain without growing too large.
     """
 
     allowed: NDArray[np.bool_]
@@ -72,38 +70,38 @@ class Estimate:
 
 
 class Backend(Protocol):
-    """The counts, and the only two ways in which anything about them is released.
+    """The counts, and the only two operations that release anything about them.
 
-    ``select`` and ``measure`` charge the backend's own ledger before they open anything, and raise
-    ``BudgetExceeded`` instead of overspending.
+    ``select`` and ``measure`` charge the backend's own ledger before they open anything. Both raise ``BudgetExceeded``
+    instead of overspending.
     """
 
     async def begin_round(self, round: int) -> int:
-        """Counts the round's clients in and returns how many are counted so far, at least one.
+        """Admits the round's clients and returns the number of clients counted so far, at least one.
 
-        Raises ``BudgetExceeded``, before it charges anything, if the ledger cannot pay for the
-        whole round; ``FinishedEarly`` where those who run it end it here, after round 0 alone.
+        Raises ``BudgetExceeded``, before anything is charged, if the ledger cannot pay for the whole round;
+        ``FinishedEarly`` if the operators end the run here, after round 0 alone.
         """
 
     async def select(self, spec: ScoreSpec, scale: float) -> int:
-        """The position in ``spec`` chosen by the exponential mechanism with epsilon = ``scale``."""
+        """Returns the position in ``spec`` chosen by the exponential mechanism with epsilon = ``scale``."""
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
-        """The counts (n_q,) of a candidate of the workload, each with Gaussian noise ``sigma``."""
+        """Returns the counts (n_q,) of a candidate of the workload, each with Gaussian noise ``sigma``."""
 
 
 class Estimator(Protocol):
-    """Public post-processing of what was measured."""
+    """Public post-processing of the measurements."""
 
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
     ) -> Estimate:
-        """The model after ``measurements``, for the selection of ``round``; or the final one."""
+        """Returns the model after ``measurements``: for the selection of ``round``, or the final model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
-    """What a finished round released, with the clients counted and the rows estimated by then."""
+    """Released measurements of a finished round, with the clients counted and the rows estimated by then."""
 
     round: int
     measurements: tuple[Measurement, ...]
@@ -113,7 +111,7 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """A choice: the position in ``spec`` that came out, and what was measured of it then."""
+    """A choice: the position in ``spec`` that was selected, and its measurement."""
 
     spec: ScoreSpec
     position: int
@@ -122,10 +120,11 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AimResult:
-    """A finished run. ``rounds_done`` is below the schedule's when the ledger could not pay for more, or was to be.
+    """Result of a finished run.
 
-    ``total`` is the estimated number of rows of all clients counted in the end. ``last``: the choice of the last round;
-    None where an interrupted run had made it, or there was none.
+    ``rounds_done`` is below the schedule's number of rounds if the ledger could not pay for more or the operators ended
+    the run early. ``total`` is the estimated number of rows of all clients counted in the end. ``last`` is the choice
+    of the last round; None if that choice was made before an interruption, or if there was none.
     """
 
     measurements: tuple[Measurement, ...]
@@ -149,14 +148,17 @@ async def run_aim(
 ) -> AimResult:
     """Runs AIM: one-way marginals first, then rounds of select and measure until ``plan`` is done.
 
-    ``max_rows`` is a public bound on the table. ``rule`` says what error a measurement is taken to leave, in choices
-    and where an annealed plan asks whether the model has settled. ``history`` is what an interrupted run measured:
-    the loop goes on after its last round, and completes round 0 if that was cut short. A run whose
-    ledger cannot pay for a whole further round, or that is to finish early, ends there. ``on_round``
-    is called after each round.
+    Args:
+        max_rows: a public bound on the rows of the table.
+        rule: the formula for the error that a measurement leaves, in choices and in an annealed plan's test of whether
+            the model has settled.
+        history: the measurements of an interrupted run. The loop continues after its last round, and completes round 0
+            if that was cut short.
+        on_round: called after each round.
 
-    Raises ``BudgetExceeded`` if the ledger cannot pay for round 0, ``EstimationError`` if the
-    estimator allows no candidate that a query contains.
+    A run ends early if its ledger cannot pay for another whole round, or if the operators end it. Raises
+    ``BudgetExceeded`` if the ledger cannot pay for round 0, ``EstimationError`` if the estimator allows no candidate
+    that a query contains.
     """
     measurements = list(history)
     rounds_done = max((m.round for m in measurements), default=0)
@@ -218,12 +220,12 @@ async def run_aim(
 
 
 def estimated_total(measurements: Sequence[Measurement], clients: int, max_rows: int) -> int:
-    """The estimated rows of the first ``clients`` clients, a whole number in 1 .. max_rows."""
+    """Returns the estimated rows of the first ``clients`` clients, a whole number in 1 .. max_rows."""
     return min(max(1, round(rows_counted(measurements).at(clients))), max_rows)
 
 
 def rows_counted(measurements: Sequence[Measurement]) -> GrowingTotal:
-    """What ``measurements`` say about the rows of the clients counted. Raises ``EstimationError`` if empty."""
+    """Returns the estimate of the counted clients' rows, from ``measurements``. Raises ``EstimationError`` if empty."""
     return GrowingTotal([m.total for m in measurements])
 
 
@@ -237,18 +239,21 @@ def _settled(
     max_rows: int,
     rule: Rule,
 ) -> bool:
-    """Whether the last measurement moved its own marginal by no more than noise alone would (line 17).
+    """Returns whether the last measurement moved its own marginal no more than noise alone would (Alg. 2, line 17).
 
-    ||M_q(after) - M_q(before)||_1 against sqrt(2/pi) sigma n_q; by the new rule against half of what the noise leaves
-    if the model before was right: of one choice, which noise made, too, less would say little of the others. Both
-    models are scaled to the rows estimated now.
+    By the papers' rule, ||M_q(after) - M_q(before)||_1 is compared with sqrt(2/pi) sigma n_q. By the new rule it is
+    compared with half of the error that the noise leaves if the earlier model was right: a single choice, which noise
+    influenced too, would otherwise say little about the other candidates. Both models are scaled to the rows estimated
+    now.
     """
     last = measurements[-1]
     cells = workload.slice(last.candidate)
     difference = after.answers_q32[cells].astype(np.int64) - before.answers_q32[cells]
     total = estimated_total(measurements, last.clients, max_rows)
+    # ||M_q(after) - M_q(before)||_1 in rows: answers are in units of 2^-32 of the table.
     moved = int(np.abs(difference).sum()) * total / 2**32
     if rule == AIM:
+        # The expected L1 norm of Gaussian noise on n_q cells.
         return moved <= math.sqrt(2 / math.pi) * plan.noise_sigma * last.noisy.size
     answers = scale_answers(before.answers_q32[cells], total)
     (left,) = remaining_errors(

@@ -1,12 +1,12 @@
-"""Annealing: rounds become finer as soon as the model has learnt what the present noise can show.
+"""Annealed schedules: rounds become finer once the model has learnt all that the present noise can show.
 
-Provides ``AnnealedPlan``, a ``Schedule`` (``mechanisms.accounting``).
+``AnnealedPlan`` is a ``Schedule`` (``mechanisms.accounting``).
 
-Public: everything; decisions depend on released measurements and models alone, so that all servers
-that are told the same models decide the same.
+All values here are public. Decisions depend on released measurements and models alone, so that all servers with the
+same models decide alike.
 
-Source: McKenna et al. 2022 (AIM) and FLAIM paper, Algorithm 2, lines 17 to 20. Feldman, Zrnic 2021: costs that are
-chosen by what was released before add up like fixed ones as long as their sum never passes the budget.
+Source: McKenna et al. 2022 (AIM) and FLAIM paper, Algorithm 2, lines 17 to 20. Feldman, Zrnic 2021: adaptively chosen
+costs add up like fixed ones as long as their sum never passes the budget.
 """
 
 from __future__ import annotations
@@ -34,37 +34,36 @@ from mechanisms.events import (
     noise_deviation,
 )
 
-# Rounds a column that the budget would last for if nothing were ever annealed.
+# Rounds per column that the budget would last for if nothing were ever annealed.
 CENTRAL_ROUNDS = 16
 FEDERATED_ROUNDS = 8
 
-# Noise of one row hides a row and little else: nothing is learnt from less.
+# Noise of one row hides a row and little else: finer noise teaches nothing more.
 SMALLEST_SIGMA = 1.0
 
-# Two rounds that fit up to rounding are two rounds.
+# Two rounds that fit up to rounding count as two rounds.
 _ALMOST = 1 - Fraction(1, 10**9)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The parameters of one round."""
+    """Parameters of one round."""
 
     sigma: float
     epsilon: float
 
 
 class AnnealedPlan:
-    """Rounds that halve sigma and double epsilon whenever the model has settled; the last takes the rest.
+    """A ``Schedule`` that refines its rounds whenever the model has settled; the last round takes the rest.
 
-    The first round is that of Lemma 4.1 for T = ``rounds_per_column`` d. A round is the last one if
-    less than twice its cost is left; it then uses all of it, in the same shares. Variants and local
-    rounds are those of ``Plan``, and so is ``initial_share``.
+    A refined round has half the sigma and twice the epsilon. The first round is that of Lemma 4.1 for T =
+    ``rounds_per_column`` d. A round is the last one if less than twice its cost is left; it then uses all of the rest,
+    in the same shares. Variants, local rounds and ``initial_share`` are those of ``Plan``.
 
-    With ``tree_rounds`` these come first, alike: ``tree_share`` of what round 0 leaves is for them, and the other
-    rounds share the rest; all of them together are T at most.
+    With ``tree_rounds`` these rounds come first, all alike: they have ``tree_share`` of the budget that round 0 leaves,
+    and the other rounds share the rest; together there are at most T rounds.
 
-    State: the rounds decided so far, ``rounds`` of them known to be the last or T, and what
-    ``write_off`` was told.
+    State: the rounds decided so far; ``rounds``, the last round if known, else T; the loss recorded by ``write_off``.
     Raises ``ValueError`` if a number is out of range or the variant selects nothing.
     """
 
@@ -133,7 +132,7 @@ class AnnealedPlan:
 
     @property
     def noise(self) -> NoiseKind:
-        """The kind of noise of all measurements."""
+        """See ``Schedule.noise``."""
         return self._first.noise
 
     @property
@@ -177,12 +176,12 @@ class AnnealedPlan:
 
     @property
     def adaptive(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     @property
     def reach(self) -> tuple[float, float]:
-        """See ``Schedule.reach``: the finest step there may be, and a last round of half or twice a step."""
+        """See ``Schedule.reach``: the finest possible step, and a last round of half or twice a step's cost."""
         sigmas = [step.sigma for step in (*self._finest(), self._coarsest())]
         return min(*sigmas, self.initial_sigma), max(*sigmas, self.initial_sigma)
 
@@ -212,7 +211,7 @@ class AnnealedPlan:
         return min(self.rho, float(self._initial() + sum(decided) + further))
 
     def resume(self, sigmas: Sequence[float]) -> None:
-        """See ``Schedule.resume``. Raises ``ValueError`` for deviations that no such plan comes to."""
+        """See ``Schedule.resume``. Raises ``ValueError`` for deviations that no such plan reaches."""
         if not sigmas:
             return
         self._steps, self.rounds = [], self._first.rounds
@@ -224,19 +223,19 @@ class AnnealedPlan:
                     f"round {round} was measured with sigma {sigma:g}, by another plan"
                 )
             if sigma not in following:
-                # All that was left; what it was exactly does not matter any more.
+                # The last round took all that was left; its exact parameters no longer matter.
                 self.rounds = round
             self._steps.append(following.get(sigma, _Step(sigma, last.epsilon)))
 
     def write_off(self, charged: Sequence[float], *, initial: int, sigmas: Sequence[float]) -> None:
-        """See ``Schedule.write_off``: what is lost is not divided again."""
+        """See ``Schedule.write_off``: the lost part is not divided again."""
         self.resume(sigmas)
         released = initial * Fraction(self.accountant.cost(self._first.initial))
         released += sum((self._cost(step) for step in self._steps), Fraction(0))
         self._lost = max(Fraction(0), sum(map(Fraction, charged), Fraction(0)) - released)
 
     def advance(self, round: int, *, settled: bool) -> None:
-        """See ``Schedule.advance``. Raises ``ValueError`` for a round that is not the next."""
+        """See ``Schedule.advance``. Raises ``ValueError`` for any round but the next."""
         if round > self.rounds:
             raise ValueError(f"round {round} does not take place; round {self.rounds} is the last")
         if round != len(self._steps) + 1:
@@ -245,7 +244,10 @@ class AnnealedPlan:
         self._decide(finer if settled and self._possible(finer) else same)
 
     def _following(self) -> tuple[_Step, _Step]:
-        """What the next round may be, unless what is left decides: as before, or finer once the model has settled."""
+        """Returns the candidates for the next round: the present step, and the finer one once the model has settled.
+
+        The budget that is left may decide otherwise.
+        """
         if len(self._steps) < self.tree_rounds:
             return self._joining, self._joining
         if len(self._steps) == self.tree_rounds:
@@ -253,7 +255,7 @@ class AnnealedPlan:
         return self._steps[-1], _finer(self._steps[-1])
 
     def _decide(self, step: _Step) -> None:
-        """Make ``step`` the next round, or the last one with what is left, or end before it."""
+        """Makes ``step`` the next round, or the last one with all that is left, or ends the run before it."""
         left = Fraction(self.rho) - self._initial() - self._lost
         left -= sum((self._cost(decided) for decided in self._steps), Fraction(0))
         if left < self._cheapest_cost / 2:
@@ -269,7 +271,7 @@ class AnnealedPlan:
         return min(self._cost(self._start), self._cost(self._joining))
 
     def _dividing(self, left: Fraction) -> _Step:
-        """The round that takes all of ``left``."""
+        """Returns the step of a round that costs all of ``left``."""
         events = self._events(self._start)
         selections = sum(isinstance(event, ExponentialEvent) for event in events)
         measuring = self._share * left / (len(events) - selections)
@@ -280,7 +282,7 @@ class AnnealedPlan:
         )
 
     def _finest(self) -> tuple[_Step, ...]:
-        """The finest steps that there may be: of a round as others, of the last one, and of the tree."""
+        """Returns the finest possible steps: of an ordinary round, of the tree, and of a last round after either."""
         finest = self._start
         while self._possible(_finer(finest)):
             finest = _finer(finest)
@@ -288,13 +290,16 @@ class AnnealedPlan:
         return finest, self._joining, *last
 
     def _possible(self, step: _Step) -> bool:
-        """Whether noise is not too fine to be of use, or to be charged."""
+        """Returns whether a step's noise is coarse enough to be of use and to be charged."""
         if step.sigma < SMALLEST_SIGMA:
             return False
         return self.accountant.cost(measurement_event(self.noise, step.sigma)) < math.inf
 
     def _coarsest(self) -> _Step:
-        """The coarsest step, or a last round of half its cost, which ``_decide`` makes of no less."""
+        """Returns the coarsest step, including a last round of half the cheapest cost.
+
+        ``_decide`` makes no last round of less.
+        """
         steps = self._dividing(self._cheapest_cost / 2), self._start, self._joining
         return _Step(max(step.sigma for step in steps), min(step.epsilon for step in steps))
 

@@ -1,9 +1,10 @@
-"""Which examples a step of training takes: sets of a fixed size, drawn in secret, each step's anew.
+"""Secret random batches of a fixed size: the examples that a training step takes.
 
-Provides ``fixed_size_batch``. Secret: the batches; an amplified guarantee holds against who does not know them.
+The batches are secret: an amplified guarantee holds against an adversary without knowledge of them.
 
-Distribution: every set of that size is equally likely, exactly, and independent of all others. An epoch that deals the
-examples out, each once, has the same number of steps and is not this: there a step's batch depends on those before.
+Distribution: every set of that size is equally likely, exactly, and independent of all others. Dealing the examples of
+an epoch out, each once, has the same number of steps but another distribution: there each batch depends on the earlier
+ones.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from mechanisms.sampling import RandomBytes, uniform_below
 
 
 def fixed_size_batch(random_bytes: RandomBytes, population: int, size: int) -> NDArray[np.int64]:
-    """A uniformly random set of ``size`` of the numbers 0 .. ``population`` - 1, ascending.
+    """Returns a uniformly random set of ``size`` of the numbers 0 .. ``population`` - 1, ascending.
 
-    Shapes: (size,). Raises: ``ValueError`` unless 0 <= size <= population.
+    Shapes: (size,). Raises ``ValueError`` unless 0 <= size <= population.
     """
     if not 0 <= size <= population:
         raise ValueError(f"a batch of {size} of {population}; expected 0 to {population}")
@@ -27,6 +28,6 @@ def fixed_size_batch(random_bytes: RandomBytes, population: int, size: int) -> N
     drawn = np.zeros(0, np.int64)
     while drawn.size < size:
         more = uniform_below(random_bytes, population, size - drawn.size)
-        # Repeats are passed over. Nothing here tells numbers apart, so that no set is likelier than another.
+        # Repeats are dropped. No step here distinguishes the numbers, so no set is likelier than another.
         drawn = np.unique(np.concatenate([drawn, more]))
     return drawn

@@ -1,9 +1,9 @@
-"""Cells of typed tables as a file of text would have them, and tables of such cells.
+"""Cells of typed tables as text, and tables of such cells.
 
-Provides ``texts``, ``named_table`` and ``failures``. Numbers become shortest decimals, dates ISO 8601, truth values
-True and False, durations hours, minutes and seconds; what is null becomes "".
+Numbers become shortest decimals, dates ISO 8601, truth values True and False, durations hours, minutes and seconds;
+null values become "".
 
-Secret: the cells, at their owner; an error names a column and the type of a value, never the value.
+The cells are secret, at their owner; an error names a column and the type of a value, never the value.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from mechanisms.errors import DataError
 from mechanisms.text_table import TextTable
 
 _NULLS = ("NAType", "NaTType")
-"""Types of what pandas has for missing values, besides None and NaN."""
+"""Type names of pandas' missing values other than None and NaN."""
 _INDEX = "__index_level_0__"
-"""What Arrow calls an index of pandas that has no name."""
+"""Arrow's name for an unnamed index of pandas."""
 
 
 def named_table(
     where: str, names: Sequence[str], columns: Sequence[Sequence[object]], *, first: int = 1
 ) -> TextTable:
-    """A table of typed columns, its rows counted from ``first``.
+    """Returns a table of typed columns, its rows counted from ``first``.
 
-    Raises: ``DataError`` for a name that is empty or stands twice, and for a value that is no cell.
+    Raises ``DataError`` for a name that is empty or appears twice, and for a value that is no cell.
     """
     kept: dict[str, Sequence[str]] = {}
     notes = []
@@ -50,7 +50,7 @@ def named_table(
 
 
 def column_texts(where: str, name: str, values: Sequence[object]) -> list[str]:
-    """``texts`` of a column. Raises ``DataError`` with the column's name."""
+    """Returns ``texts`` of a column. Raises ``DataError`` with the column's name."""
     try:
         return texts(values)
     except TypeError as error:
@@ -61,11 +61,11 @@ def column_texts(where: str, name: str, values: Sequence[object]) -> list[str]:
 
 
 def texts(values: Sequence[object]) -> list[str]:
-    """A column of typed values as text; moments that are all midnight are dates.
+    """Returns a column of typed values as text; if all moments are midnight they are written as dates.
 
-    Raises: ``TypeError`` for a value that is no cell.
+    Raises ``TypeError`` for a value that is no cell.
     """
-    # What pandas has for a missing moment is a moment by its type.
+    # The missing moment of pandas is a moment by its type.
     moments = [value for value in values if _is_moment(value)]
     days_only = all(
         moment.tzinfo is None and moment.time() == datetime.time() for moment in moments
@@ -80,7 +80,7 @@ def _is_moment(value: object) -> TypeGuard[datetime.datetime]:
 
 
 def text(value: object) -> str:
-    """A typed value as a file of text would have it. Raises ``TypeError`` for what is no cell."""
+    """Returns a typed value as a text file would have it. Raises ``TypeError`` for a value that is no cell."""
     if (
         value is None
         or type(value).__name__ in _NULLS
@@ -88,7 +88,7 @@ def text(value: object) -> str:
     ):
         return ""
     if isinstance(value, np.floating):
-        # A float of 32 bits is shortest by its own digits.
+        # A 32-bit float has a shortest form in its own precision.
         return str(float(str(value)))
     if isinstance(value, np.generic):
         value = value.item()
@@ -104,7 +104,10 @@ def text(value: object) -> str:
 
 
 def whole_floats(values: Sequence[object]) -> Sequence[object]:
-    """The values, floats as whole numbers if all of them are: what pandas makes of those beside missing values."""
+    """Returns the values, with floats as whole numbers if all of them are whole.
+
+    pandas turns whole numbers beside missing values into floats; this function turns them back.
+    """
     floats = [float(x) for x in values if isinstance(x, float | np.floating) and not math.isnan(x)]
     if not all(x.is_integer() and abs(x) < 2**53 for x in floats):
         return values
@@ -115,7 +118,7 @@ def whole_floats(values: Sequence[object]) -> Sequence[object]:
 
 @contextlib.contextmanager
 def failures(where: str, *, secrets: Sequence[str] = ()) -> Iterator[None]:
-    """Whatever a library says of its file or database is a ``DataError`` with its first line, without ``secrets``."""
+    """Turns every exception of a library into a ``DataError`` with its first line, without ``secrets``."""
     try:
         yield
     except DataError:
@@ -130,7 +133,7 @@ def failures(where: str, *, secrets: Sequence[str] = ()) -> Iterator[None]:
 
 
 def _duration(value: datetime.timedelta) -> str:
-    """Hours, minutes and seconds: 66:00:00."""
+    """Returns a duration as hours, minutes and seconds, such as 66:00:00."""
     seconds = abs(value) // datetime.timedelta(seconds=1)
     sign = "-" if value < datetime.timedelta() else ""
     fraction = (

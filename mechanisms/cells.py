@@ -1,13 +1,12 @@
 """Whole numbers in cells: bins side by side, and single numbers (atoms) with a cell of their own.
 
-Every column of numbers or dates is one of whole numbers in some unit: years, cents, days. Provides ``Cells``,
-``PartedCells``, whose bins have parts, and
-where bins begin that are alike (``equal_starts``) or alike in proportion (``log_starts``, ``symlog_starts``).
+Every column of numbers or dates is a column of whole numbers in some unit: years, cents, days. ``Cells`` has the cells,
+``PartedCells`` has cells whose bins have parts. Bins begin at equal distances (``equal_starts``) or in equal
+proportions (``log_starts``, ``symlog_starts``).
 
-Public: all of it. Representation: codes follow the smallest number of their cells. A bin has no numbers of
-its own left where atoms take all of them, and then is no cell.
-Limits: numbers of 64 bits. Source: none; log bins are rounded up to whole numbers after 40 digits, on every
-machine alike, since `decimal` rounds each operation correctly.
+Representation: codes follow the smallest number of their cells. A bin whose numbers are all atoms is no cell.
+Limits: numbers of 64 bits. Log bins are rounded up to whole numbers after 40 digits, alike on every machine, since
+`decimal` rounds each operation correctly.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _KEPT = Context(prec=40)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """``ranges`` by code, both ends included; ``atoms`` have their codes; ``bins`` are the codes of the others.
+    """Cells of whole numbers: ``ranges`` by code, both ends included; ``atoms`` by number; ``bins`` the other codes.
 
-    An atom may lie in the middle of a bin's range and still is not one of the bin's numbers.
+    An atom may lie within a bin's range and still is not one of the bin's numbers.
     """
 
     ranges: tuple[tuple[int, int], ...]
@@ -40,7 +39,10 @@ class Cells:
 
     @classmethod
     def cut(cls, starts: Sequence[int], last: int, atoms: Iterable[int] = ()) -> Cells:
-        """Bins that begin at the ascending ``starts``, the last of which ends with ``last``; and atoms anywhere."""
+        """Returns bins that begin at the ascending ``starts``, the last of which ends with ``last``, and the ``atoms``.
+
+        Atoms may lie anywhere.
+        """
         apart = frozenset(atoms)
         ends = [*(start - 1 for start in starts[1:]), last]
         bins = [_without_ends(*ends_of, apart) for ends_of in zip(starts, ends, strict=True)]
@@ -54,7 +56,7 @@ class Cells:
         )
 
     def code_of(self, number: int) -> int | None:
-        """The code of a number; None outside of all cells."""
+        """Returns the code of a number; None outside of all cells."""
         if (code := self.atoms.get(number)) is not None:
             return code
         place = bisect_right(self.starts, number) - 1
@@ -63,11 +65,11 @@ class Cells:
         return self.bins[place]
 
     def draw(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.int64]:
-        """For each code, of any shape, a number uniform among those of its cell."""
+        """Returns for each code, of any shape, a number uniform among those of its cell."""
         ranges = np.array(self.ranges, np.int64)
         first, last = ranges[:, 0], ranges[:, 1]
         inside = [(atom, code) for atom in sorted(self.atoms) for code in self._bin_around(atom)]
-        # As if the bin ended earlier by its atoms; then every number from an atom on moves up by one.
+        # Draw as if the bin ended earlier by its number of atoms; then every number from an atom on moves up by one.
         free = last.copy()
         for _, code in inside:
             free[code] -= 1
@@ -77,7 +79,7 @@ class Cells:
         return np.asarray(drawn, np.int64)
 
     def _bin_around(self, number: int) -> list[int]:
-        """The code of the bin whose range goes over ``number``, if there is one."""
+        """Returns the code of the bin whose range contains ``number``, in a list; empty if there is none."""
         place = bisect_right(self.starts, number) - 1
         code = self.bins[place] if place >= 0 else -1
         return [code] if code >= 0 and self.ranges[code][1] > number else []
@@ -85,7 +87,10 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartedCells:
-    """Cells of finer cells: cell c has the ``fine`` codes ``parts[first[c]] .. parts[first[c + 1] - 1]``."""
+    """Cells made of finer cells.
+
+    Cell c consists of the ``fine`` codes ``parts[first[c]] .. parts[first[c + 1] - 1]``.
+    """
 
     fine: Cells
     parts: NDArray[np.int32]
@@ -93,30 +98,31 @@ class PartedCells:
 
     @classmethod
     def of(cls, cells: Cells, fine: Cells) -> PartedCells:
-        """``fine`` has every start and every atom of ``cells``, and lies within the same bounds."""
+        """Builds parted cells from ``fine``, which has every start and atom of ``cells`` and the same bounds."""
         owners = np.array([cells.code_of(start) for start, _ in fine.ranges], np.int64)
         counts = np.bincount(owners, minlength=len(cells.ranges))
-        # An atom in the middle of a bin comes between the bin's parts.
+        # An atom within a bin comes between the bin's parts, so parts are ordered by their cell.
         parts = np.argsort(owners, kind="stable").astype(np.int32)
         return cls(fine, parts, np.concatenate([[0], np.cumsum(counts)]))
 
     def draw(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.int64]:
-        """For each code a number uniform within one of the cell's parts, each as likely."""
+        """Returns for each code a number uniform within one of the cell's parts, with all parts equally likely."""
         places = generator.integers(self.first[codes], self.first[np.asarray(codes) + 1])
         return self.fine.draw(self.parts[places], generator)
 
 
 def equal_starts(first: int, count: int, bins: int) -> list[int]:
-    """Where ``bins`` bins begin (no more than numbers) that ``count`` numbers from ``first`` on are cut into.
+    """Returns the starts of ``bins`` bins that divide ``count`` numbers from ``first`` on.
 
-    Bins differ by one number at most.
+    There are no more bins than numbers. Bins differ by one number at most.
     """
     used = min(bins, count)
+    # Bin i begins at first + ceil(i count / used).
     return [first - (-code * count // used) for code in range(used)]
 
 
 def log_starts(low: int, high: int, bins: int) -> list[int]:
-    """Where bins begin whose ends are ``low`` (high / low)^(i / bins), rounded up; ``low`` is above 0.
+    """Returns the starts of bins with the edges ``low`` (high / low)^(i / bins), rounded up; ``low`` is above 0.
 
     Bins at the lower end that hold no whole number are left out.
     """
@@ -130,14 +136,16 @@ def log_starts(low: int, high: int, bins: int) -> list[int]:
 
 
 def symlog_starts(low: int, high: int, bins: int) -> list[int]:
-    """Starts of at most ``bins`` bins that are alike in proportion on both sides of zero, which is a bin by itself.
+    """Returns the starts of at most ``bins`` bins that grow in proportion on both sides of zero, a bin of its own.
 
-    Each side has bins by how many times its numbers double; a side that ends above zero begins there.
+    Each side has bins in proportion to the number of doublings of its numbers; a side that ends above zero begins
+    there.
     """
     if low > 0:
         return log_starts(low, high, bins)
     if high < 0:
         return _mirrored(log_starts(-high, -low, bins), -low)
+    # Doublings from 1 to the end of each side.
     below, above = (-low).bit_length(), high.bit_length()
     left = max(0, bins - 1)
     of_below = left * below // max(1, below + above)
@@ -150,13 +158,13 @@ def symlog_starts(low: int, high: int, bins: int) -> list[int]:
 
 
 def _mirrored(starts: Sequence[int], last: int) -> list[int]:
-    """Starts of the bins that mirror those from ``starts`` up to ``last`` at zero."""
+    """Returns the starts of the bins that mirror those from ``starts`` up to ``last`` at zero."""
     ends = [*(start - 1 for start in starts[1:]), last]
     return [-end for end in reversed(ends)]
 
 
 def _without_ends(first: int, last: int, atoms: frozenset[int]) -> tuple[int, int]:
-    """A range shorter by the atoms at either end; empty (first above last) where it has nothing else."""
+    """Returns a range shortened by the atoms at either end; empty (first above last) if only atoms were in it."""
     while first <= last and first in atoms:
         first += 1
     while last >= first and last in atoms:

@@ -1,8 +1,7 @@
-"""The candidates of a round's choice, and the public numbers that it goes by.
+"""The candidates of a round's selection, and the public numbers that the selection depends on.
 
-Provides ``choice_spec``, ``selectable``, ``worthwhile``, ``joining``, ``connected`` and ``tree_rounds``. Public:
-everything. It depends on released measurements and models alone, so that servers and auditors that are told the same
-come to the same.
+All values here are public. They depend on released measurements and models alone, so that servers and auditors with the
+same inputs compute the same specification.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def choice_spec(
     max_rows: int,
     rule: Rule,
 ) -> ScoreSpec:
-    """The specification of the choice of ``round``, after the candidates ``measured``.
+    """Returns the specification of the selection of ``round``, after the candidates ``measured``.
 
-    Shapes: answers_q32 (workload.cells,), the model's, in units of 2^-32, and ``total`` the rows they are scaled to;
-    allowed (candidates,). Raises ``EstimationError`` where there is nothing to choose from, ``ValueError`` as
-    ``build_spec``.
+    Shapes: answers_q32 (workload.cells,), the model's answers in units of 2^-32; allowed (candidates,). ``total`` is
+    the number of rows that the answers are scaled to. Raises ``EstimationError`` if there is nothing to choose from,
+    ``ValueError`` as ``build_spec``.
     """
     candidates = selectable(workload, allowed)
     left: Mapping[int, int] | None = None
@@ -61,9 +60,9 @@ def choice_spec(
 
 
 def selectable(workload: Workload, allowed: NDArray[np.bool_]) -> list[int]:
-    """The candidates to choose from: those ``allowed`` (candidates,) that a query contains.
+    """Returns the candidates to choose from: those ``allowed`` (candidates,) that a query contains.
 
-    Raises ``EstimationError`` where there is none.
+    Raises ``EstimationError`` if there is none.
     """
     weighted = np.array(workload.weights) > 0
     candidates: list[int] = np.flatnonzero(allowed & weighted).tolist()
@@ -73,14 +72,14 @@ def selectable(workload: Workload, allowed: NDArray[np.bool_]) -> list[int]:
 
 
 def joining(workload: Workload, candidates: Iterable[int], measured: Iterable[int]) -> list[int]:
-    """Those of the ``candidates`` that are pairs of columns which nothing ``measured`` connects."""
+    """Returns those of the ``candidates`` that are pairs of columns which no candidate in ``measured`` connects."""
     parts = connected(workload, measured)
     pairs = [(i, q) for i in candidates if len(q := workload.candidates[i]) == 2]
     return [i for i, (first, second) in pairs if parts[first] != parts[second]]
 
 
 def connected(workload: Workload, candidates: Iterable[int]) -> dict[str, str]:
-    """For each column a column that stands for its part: those of one candidate are in one part."""
+    """Returns a representative column for each column; columns of one candidate have the same representative."""
     parts = {name: name for name in workload.domain.names}
     for i in candidates:
         first, *others = (parts[name] for name in workload.candidates[i])
@@ -89,16 +88,16 @@ def connected(workload: Workload, candidates: Iterable[int]) -> dict[str, str]:
 
 
 def tree_rounds(workload: Workload) -> int:
-    """How many rounds it takes until pairs of the workload have joined all columns that they can."""
+    """Returns the number of rounds until pairs of the workload have joined all columns that they can."""
     pairs = [i for i, q in enumerate(workload.candidates) if len(q) == 2 and workload.weights[i]]
     return len(workload.domain.names) - len({*connected(workload, pairs).values()})
 
 
 def worthwhile(left: Mapping[int, int], rows: Sequence[int]) -> list[int]:
-    """The candidates of which noise leaves less than half of the error that two tables can have.
+    """Returns the candidates of which noise leaves less than half of the largest error between two tables.
 
-    ``left``: by candidate the error that noise leaves, ``rows`` those of its marginal, in the same units. All of them
-    where there is none: what is chosen then is chance.
+    ``left`` maps each candidate to the error that noise leaves; ``rows`` has the rows of each marginal in the same
+    units. If no candidate qualifies, all are returned: the choice is then random.
     """
     kept = [i for (i, error), most in zip(left.items(), rows, strict=True) if error < most]
     return kept or list(left)

@@ -1,11 +1,11 @@
-"""Bounds on a column's values, in the units of its reader: what its cells and their noisy counts leave open.
+"""Bounds on a column's values, in the units of its reader, from its cells and their noisy counts.
 
-Provides ``ValueCells`` and ``value_cells`` (the cells of a column as intervals of numbers), ``ColumnBounds`` and
-``column_bounds``, ``prefix_error`` (of fine cells), and for tables at hand ``kolmogorov`` and ``wasserstein``.
+``ValueCells`` has the cells of a column as intervals of numbers. ``column_bounds`` bounds quantiles, mean and
+distances; ``prefix_error`` bounds sums of fine cells; ``kolmogorov`` and ``wasserstein`` compare tables at hand.
 
-A value may lie anywhere in its cell, so every bound takes the worst place in it: a wide cell makes wide bounds.
-README.md, Intervals of values, has what is proved. Public: bounds, which are post-processing of released values.
-Secret: a real table's values, in trials only. Limits: numbers beyond 2^53 are compared as doubles.
+A value may lie anywhere in its cell, so every bound assumes the worst place: a wide cell makes wide bounds.
+README.md, Intervals of values, has the proofs. The bounds are public, as post-processing of released values. A real
+table's values are secret and used in trials only. Limits: numbers beyond 2^53 are compared as doubles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mechanisms.numbers import Real
 from mechanisms.written import first_multiple
 
 QUANTILES = (0.1, 0.5, 0.9)
-# What sums of shares are off by as doubles.
+# Rounding error of sums of shares as doubles.
 _ROUNDING = 1e-9
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
@@ -30,9 +30,9 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueCells:
-    """The cells of a column: the numbers ``ranges`` by code, both ends included; ``atoms`` are declared apart.
+    """Cells of a column: the intervals ``ranges`` by code, both ends included; ``atoms`` (cells,) marks listed atoms.
 
-    ``atoms`` (cells,) marks those that a configuration lists; a bin of one value is none of them, but is as narrow.
+    A bin of a single value is as narrow as an atom but not marked.
     """
 
     ranges: tuple[tuple[float, float], ...]
@@ -40,29 +40,29 @@ class ValueCells:
 
     @property
     def low(self) -> NDArray[np.float64]:
-        """The least number of each cell."""
+        """Least number of each cell, (cells,)."""
         return np.array([low for low, _ in self.ranges], np.float64)
 
     @property
     def high(self) -> NDArray[np.float64]:
-        """The largest number of each cell."""
+        """Largest number of each cell, (cells,)."""
         return np.array([high for _, high in self.ranges], np.float64)
 
     @property
     def wide(self) -> NDArray[np.bool_]:
-        """The cells of more than one value."""
+        """Cells with more than one value, (cells,)."""
         return np.array([low < high for low, high in self.ranges], np.bool_)
 
     @property
     def span(self) -> float:
-        """The distance of the largest number from the least."""
+        """Distance between the largest and the least number."""
         return float(self.high.max() - self.low.min())
 
     @property
     def widest(self) -> tuple[int, float] | None:
-        """The widest cell and its part of the range of all bins; None where no cell is wide.
+        """Widest cell and its part of the range of all bins; None if no cell is wide.
 
-        Atoms are no part of that range: a mark for "unknown" far from all values would make every bin look narrow.
+        Atoms are not part of that range: a mark for "unknown" far from all values would make every bin look narrow.
         """
         if not self.wide.any():
             return None
@@ -73,7 +73,10 @@ class ValueCells:
 
 
 def value_cells(column: Ordered, *, fine: bool = False) -> ValueCells:
-    """The cells of a column, or with ``fine`` those that private bins were measured by. Moments are whole units."""
+    """Returns the cells of a column, or with ``fine`` those that private bins were measured in.
+
+    Moments are whole units.
+    """
     cells = fine_cells(column) if fine else column.cells
     listed = set(cells.atoms.values())
     atoms = tuple(code in listed for code in range(len(cells.ranges)))
@@ -82,7 +85,7 @@ def value_cells(column: Ordered, *, fine: bool = False) -> ValueCells:
     if column.decimals is not None:
         unit = 10**column.decimals
         return ValueCells(tuple((low / unit, high / unit) for low, high in cells.ranges), atoms)
-    # Without decimals a bin takes all doubles up to its upper edge, and an atom the one double.
+    # Without decimals a bin contains all doubles up to its upper edge, and an atom one double.
     edges = column.bin_edges
     ranges: dict[int, tuple[float, float]] = {
         code: (edges[i], edges[i + 1]) for i, code in enumerate(cells.bins)
@@ -93,7 +96,7 @@ def value_cells(column: Ordered, *, fine: bool = False) -> ValueCells:
 
 
 def cell_counts(cells: ValueCells, values: ColumnValues) -> NDArray[np.int64]:
-    """Numbers of rows in each of ``cells`` (cells,), which lie side by side."""
+    """Returns the number of rows in each of ``cells`` (cells,), which lie side by side."""
     if values.numbers is None:
         raise ValueError(f"column {values.column!r} has no numbers")
     places = np.searchsorted(cells.low, values.numbers, side="right") - 1
@@ -102,11 +105,12 @@ def cell_counts(cells: ValueCells, values: ColumnValues) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What holds of the rows of a real column that have a value.
+    """Bounds that hold for the rows of a real column that have a value.
 
-    ``off``: the Kolmogorov distance of the synthetic column, at most. ``lost``: the part of it that cells leave open,
-    the share of the synthetic rows in the heaviest cell of more than one value, which is ``heaviest`` (None without).
-    ``moved``: the Wasserstein distance, at most. ``quantiles`` and ``mean`` are intervals.
+    ``off``: an upper bound on the Kolmogorov distance of the synthetic column. ``lost``: the part of ``off`` that is
+    due to cells, the share of the synthetic rows in ``heaviest``, the heaviest cell of more than one value (None
+    without).
+    ``moved``: an upper bound on the Wasserstein distance. ``quantiles`` and ``mean`` are intervals.
     """
 
     off: float
@@ -120,10 +124,10 @@ class ColumnBounds:
 def column_bounds(
     cells: ValueCells, shares: NDArray[np.float64], off: float, at: Sequence[float] = QUANTILES
 ) -> ColumnBounds:
-    """Bounds of a real column, by the synthetic one's ``shares`` (cells,) of its rows with a value.
+    """Returns bounds for a real column, from the synthetic column's ``shares`` (cells,) of its rows with a value.
 
-    ``off``: by how much the share of the rows in a set of cells may differ, any that is needed here: all cells up to
-    some place, and atoms. Raises ``ValueError`` for shares that do not sum to 1.
+    ``off`` bounds the difference in the share of the rows in any set of cells that is needed here: all cells up to some
+    place, and atoms. Raises ``ValueError`` for shares that do not sum to 1.
     """
     if not abs(float(shares.sum()) - 1) < _ROUNDING:
         raise ValueError("the shares of a column's cells sum to 1")
@@ -145,10 +149,10 @@ def column_bounds(
 def _quantile(
     cells: ValueCells, shares: NDArray[np.float64], off: float, share: float
 ) -> tuple[float, float]:
-    """Where the least number lies that ``share`` of the rows do not exceed.
+    """Returns the interval of a quantile: the least number that ``share`` of the rows do not exceed.
 
-    At its lowest all values lie at the lower ends of their cells and ``off`` more rows are below; at its highest, at
-    the upper ends, and so many fewer.
+    At the lower end all values lie at the lower ends of their cells and ``off`` more rows are below; at the upper end
+    all values lie at the upper ends and ``off`` fewer rows are below.
     """
     by_low, by_high = (np.argsort(ends, kind="stable") for ends in (cells.low, cells.high))
     below = np.cumsum(shares[by_low]) + off
@@ -160,7 +164,7 @@ def _quantile(
 
 
 def _mean(cells: ValueCells, shares: NDArray[np.float64], off: float) -> tuple[float, float]:
-    """Where the mean lies: ``off`` of the rows, the highest or the lowest, may lie at the other end of the range."""
+    """Returns the interval of the mean: ``off`` of the rows at one end may lie at the other end of the range."""
     low, high = cells.low, cells.high
     return (
         float((shares * low).sum()) - _moved(low.max() - low, low.max() - low.min(), shares, off),
@@ -172,9 +176,9 @@ def _mean(cells: ValueCells, shares: NDArray[np.float64], off: float) -> tuple[f
 def _moved(
     gone: NDArray[np.float64], whole: float, shares: NDArray[np.float64], off: float
 ) -> float:
-    """What a mean gains where ``off`` of the rows go to the end of a range, those farthest from it first.
+    """Returns the change of a mean if ``off`` of the rows move to one end of the range, the farthest rows first.
 
-    ``gone`` (cells,): how far each cell is from the other end already; ``whole``: the range.
+    ``gone`` (cells,) is the distance of each cell from the other end; ``whole`` is the range.
     """
     order = np.argsort(gone, kind="stable")
     before = np.cumsum(shares[order]) - shares[order]
@@ -189,19 +193,20 @@ def prefix_error(
     noise: float,
     rows: tuple[float, float],
 ) -> float:
-    """By how much the share of the rows in the first k cells differs from the real one, at most, for all k at once.
+    """Returns the largest difference to the real share of the rows in the first k cells, over all k at once.
 
-    ``shares`` (cells,) are those of all synthetic rows, ``counts`` (cells,) noisy ones of which no sum of the first k
-    is off by more than ``noise``, of a table with between ``rows`` rows. Convex in 1 / rows, so that an end is worst.
+    ``shares`` (cells,) are those of all synthetic rows, ``counts`` (cells,) noisy counts of a table with between
+    ``rows`` rows, of which no sum of the first k is off by more than ``noise``.
     """
+    # |made - real / n| + noise / n is convex in 1 / n, so that one end of ``rows`` is the worst.
     made, real = np.cumsum(shares), np.cumsum(counts)
     return max(float(np.abs(made - real / n).max()) + noise / n for n in rows)
 
 
 def kolmogorov(one: ColumnValues, other: ColumnValues) -> float:
-    """The largest difference of two columns' distribution functions, over the rows with a number; 0 to 1.
+    """Returns the largest difference of two columns' distribution functions, over rows with a number; 0 to 1.
 
-    1 where only one has any. Raises ``ValueError`` for a column without numbers.
+    The result is 1 if only one column has numbers. Raises ``ValueError`` for a column without numbers.
     """
     if not len(one.counts) or not len(other.counts):
         return float(len(one.counts) != len(other.counts))
@@ -210,7 +215,7 @@ def kolmogorov(one: ColumnValues, other: ColumnValues) -> float:
 
 
 def wasserstein(one: ColumnValues, other: ColumnValues) -> float:
-    """How far a row's number has to be moved on average to make one column of the other.
+    """Returns the average distance that a row's number has to move to turn one column into the other.
 
     Raises ``ValueError`` for a column without numbers, or without rows that have one.
     """
@@ -221,7 +226,7 @@ def wasserstein(one: ColumnValues, other: ColumnValues) -> float:
 def _functions(
     one: ColumnValues, other: ColumnValues
 ) -> tuple[Numbers, tuple[NDArray[np.float64], ...]]:
-    """The distribution functions of both at all numbers that either has."""
+    """Returns all numbers of either column, and both distribution functions at them."""
     if one.numbers is None or other.numbers is None:
         raise ValueError("columns of texts have no distribution function")
     points: Numbers = np.union1d(one.numbers, other.numbers)

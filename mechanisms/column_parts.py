@@ -1,6 +1,6 @@
-"""What the kinds of columns have in common: checks of their keys, their tables, names of their cells.
+"""Common parts of the kinds of columns: checks of their keys, their configuration tables, names of their cells.
 
-Public: all of it. Secret: nothing. Raises ``DomainError``.
+All values here are public. Raises ``DomainError``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mechanisms.errors import DomainError
 
 DEFAULT_BINS = 32
 PRIVATE = "private"
-"""What stands for a number of bins where they are chosen from noisy counts."""
+"""Value of ``bins`` for a column whose bins are chosen from noisy counts."""
 SCALES = LINEAR, LOG, SYMLOG = "linear", "log", "symlog"
 
 
@@ -28,7 +28,7 @@ def check_name(name: str) -> None:
 
 
 def duplicates(values: Iterable[str]) -> list[str]:
-    """The values that occur more than once."""
+    """Returns the values that occur more than once."""
     return [value for value, count in Counter(values).items() if count > 1]
 
 
@@ -45,9 +45,10 @@ def numbers_dict(
     private: Mapping[str, object] | None = None,
     within: Sequence[object] = (),
 ) -> dict[str, object]:
-    """The ``[[column]]`` table of a column of numbers; ``bounds`` are low, high and bins, ``private`` has other keys.
+    """Returns the ``[[column]]`` table of a column of numbers.
 
-    Keys that say nothing are left out, so that what has only bounds and bins is written as it always was.
+    ``bounds`` are low, high and bins; ``private`` has further keys. Keys with default values are left out, so that a
+    column with only bounds and bins is written as in older versions.
     """
     low, high, bins = bounds
     binned: dict[str, object] = (
@@ -64,19 +65,19 @@ def numbers_dict(
 
 
 def check_bins(name: str, bins: int) -> None:
-    """At least one."""
+    """Raises ``DomainError`` unless there is at least one bin."""
     if bins < 1:
         raise DomainError(f"column {name!r}: bins = {bins}; at least 1 is needed")
 
 
 def check_edges(name: str, edges: Sequence[float]) -> None:
-    """Two or more, ascending."""
+    """Raises ``DomainError`` unless there are two or more edges, ascending."""
     if len(edges) < 2 or any(before >= after for before, after in pairwise(edges)):
         raise DomainError(f"column {name!r}: edges are two or more, each above the one before")
 
 
 def check_within(name: str, edges: Sequence[float], within: Sequence[float]) -> None:
-    """Ascending, between edges and none of them."""
+    """Raises ``DomainError`` unless ``within`` is ascending and lies between the edges, on none of them."""
     if not within:
         return
     ascending = all(before < after for before, after in pairwise(within))
@@ -89,13 +90,13 @@ def check_within(name: str, edges: Sequence[float], within: Sequence[float]) -> 
 
 
 def check_atoms(name: str, atoms: Sequence[object]) -> None:
-    """Each once."""
+    """Raises ``DomainError`` for an atom that is listed twice."""
     if twice := [str(atom) for atom, count in Counter(atoms).items() if count > 1]:
         raise DomainError(f"column {name!r}: the atom {twice[0]} is listed more than once")
 
 
 def check_marks(name: str, marks: Sequence[str], plain: Callable[[str], object | None]) -> None:
-    """Each once, none of them empty or what ``plain`` takes for a number."""
+    """Raises ``DomainError`` for a mark that is listed twice, empty, or a number according to ``plain``."""
     if twice := duplicates(marks):
         raise DomainError(f"column {name!r}: the mark {twice[0]!r} is listed more than once")
     for mark in marks:
@@ -107,7 +108,7 @@ def check_marks(name: str, marks: Sequence[str], plain: Callable[[str], object |
 
 
 def mark_labels(marks: Sequence[str]) -> tuple[str, ...]:
-    """The texts of the codes of marks."""
+    """Returns the labels of the codes of marks."""
     return tuple(f"= {mark}" for mark in marks)
 
 
@@ -117,7 +118,7 @@ def write_marked(
     codes: NDArray[np.int32],
     write: Callable[[NDArray[np.int32]], NDArray[np.object_]],
 ) -> NDArray[np.object_]:
-    """Texts (rows,) for codes, of which the first ``present`` are written by ``write`` and marks follow."""
+    """Returns texts (rows,) for codes: ``write`` writes the first ``present`` codes; the marks follow them."""
     if not marks:
         return write(codes)
     texts = write(np.minimum(codes, present - 1))
@@ -127,11 +128,11 @@ def write_marked(
 
 
 def or_atoms(atoms: Sequence[object]) -> str:
-    """What else a value may be than in the bins, for an error message."""
+    """Returns the values outside the bins, for an error message."""
     return f" or {', '.join(map(str, atoms))}" if atoms else ""
 
 
 def cell_labels(cells: Cells, firsts: Sequence[str]) -> tuple[str, ...]:
-    """What codes stand for, ``firsts`` being the smallest values of their cells."""
+    """Returns the labels of all codes; ``firsts`` are the smallest values of their cells."""
     apart = set(cells.atoms.values())
     return tuple(f"= {first}" if code in apart else first for code, first in enumerate(firsts))

@@ -1,7 +1,6 @@
-"""``[[column]]`` tables of a configuration as columns: keys known, required ones there, types right.
+"""Reader of the ``[[column]]`` tables of a configuration: known keys, required keys, types.
 
-Provides ``read_column``, and ``check_keys`` and ``read_strings`` for the tables beside them. Raises ``DomainError``.
-Public: all of it. Secret: nothing.
+All values here are public. Raises ``DomainError``.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _UNITS = {"date": "day", "datetime": "second"}
 
 
 def read_column(position: int, table: object) -> Column | Implied:
-    """The column that a table describes, the one at ``position`` from 0."""
+    """Returns the column that ``table`` describes, at ``position`` from 0."""
     where = f"column {position + 1}"
     if not isinstance(table, Mapping):
         raise DomainError(f"{where}: a table is needed, with name, kind and what the kind needs")
@@ -49,7 +48,7 @@ def read_column(position: int, table: object) -> Column | Implied:
         required = {"name", "kind", "categories"}
     else:
         required = {"name", "kind"} | (set() if "edges" in table else {"low", "high"})
-    # `mechanisms.provenance` reads where its values are from.
+    # The key `from` (where the values are from) is read by `mechanisms.provenance`.
     check_keys(where, table, required=required, optional=_KEYS[kind] - required | {"from"})
     if kind == "categorical":
         name, missing = _value(where, table, "name", str), _missing(where, table)
@@ -70,7 +69,7 @@ def check_keys(
     required: set[str],
     optional: set[str] | frozenset[str],
 ) -> None:
-    """Refuse a key that is unknown, and a table without a required one."""
+    """Raises ``DomainError`` for an unknown key, or a missing required one."""
     if unknown := sorted(set(table) - required - optional):
         known = ", ".join(sorted(required | optional))
         raise DomainError(f"{where}: unknown key {unknown[0]!r}; the keys are {known}")
@@ -79,7 +78,7 @@ def check_keys(
 
 
 def read_strings(where: str, table: Mapping[str, object], key: str) -> tuple[str, ...]:
-    """An array of strings."""
+    """Returns an array of strings. Raises ``DomainError`` for any other value."""
     values = table[key]
     if (
         not isinstance(values, Sequence)
@@ -173,7 +172,7 @@ def _bounds(
     edges: tuple[_T, ...],
     read: Callable[[str, str, object], _T],
 ) -> tuple[_T, _T]:
-    """Low and high, which the edges have where they are given."""
+    """Returns low and high; given ``edges``, the first and the last of them."""
     if "edges" not in table:
         return read(where, "low", table["low"]), read(where, "high", table["high"])
     if beside := sorted({"low", "high", "bins"} & set(table)):
@@ -217,7 +216,7 @@ def _number(where: str, key: str, value: object) -> float:
 
 
 def _moment(where: str, key: str, value: object) -> str:
-    """A moment as TOML has it, with quotes or without."""
+    """Returns a moment of a TOML file as text, whether it stands in quotes or not."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     return _typed(where, key, value, str)

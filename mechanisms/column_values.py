@@ -1,11 +1,9 @@
-"""The values of a table's columns and how often each is there, as they are written and not as bins have them.
+"""Distinct values of a table's columns with their counts, as written rather than in bins.
 
-Provides ``ColumnValues``, ``column_values``, ``number_of``, ``number_text``, ``has_number`` and ``is_missing``.
+The values of a real table are secret; they do not print. Those of a synthetic table are public.
 
-Secret: the values of a real table; they print as nothing. Public: those of a synthetic one.
-
-Representation: numbers and moments are ascending distinct numbers (whole ones are int64, moments units since the year
-1), everything else distinct texts, each with how many rows have it.
+Representation: numbers and moments are ascending distinct numbers (whole numbers int64, moments units since the year
+1), other values distinct texts, each with its number of rows.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnValues:
-    """The distinct values of one column and how many rows have each, int64; ``absent`` rows have none, or a mark.
+    """Distinct values of one column with their row counts, int64; ``absent`` rows have no value, or a mark.
 
-    Of a column of numbers or moments ``numbers`` are its values, ascending; of any other ``texts``. ``marks`` has the
-    marks and how many of the absent rows have each. Values that a column does not list count as its word for others.
+    A column of numbers or moments has ``numbers``, ascending; any other has ``texts``. ``marks`` has each mark with the
+    number of absent rows that have it. Values that a column does not list count as its word for others.
     Raises ``ValueError`` unless every value has a count.
     """
 
@@ -54,24 +52,25 @@ class ColumnValues:
 
     @property
     def rows(self) -> int:
-        """All rows, those without a value included."""
+        """Number of all rows, including those without a value."""
         return int(self.counts.sum()) + self.absent
 
     @property
     def marked(self) -> int:
-        """The rows with a mark."""
+        """Number of rows with a mark."""
         return sum(count for _, count in self.marks)
 
     @property
     def missing(self) -> float:
-        """The share of rows whose value is missing; 0 without rows."""
+        """Share of rows whose value is missing; 0 without rows."""
         return (self.absent - self.marked) / self.rows if self.rows else 0.0
 
 
 def column_values(domain: Domain, frame: TextTable | pd.DataFrame) -> tuple[ColumnValues, ...]:
-    """The values of every column that the domain describes, in the order in which tables are written.
+    """Returns the values of every column that the domain describes, in the order in which tables are written.
 
-    ``frame`` is a table of strings that ``mechanisms.table.encode`` takes; implied columns that it lacks are left out.
+    ``frame`` is a table of strings that ``mechanisms.table.encode`` accepts; implied columns that it lacks are left
+    out.
     """
     cells = TextTable.of(frame).columns
     known = {column.name: column for column in domain.columns}
@@ -85,7 +84,7 @@ def column_values(domain: Domain, frame: TextTable | pd.DataFrame) -> tuple[Colu
 
 
 def number_text(column: Column, number: float) -> str:
-    """A number of ``ColumnValues`` as the column writes it."""
+    """Returns a number of ``ColumnValues`` as the column writes it."""
     if isinstance(column, Moment):
         return column.shape.write(moment_of(int(number), column.unit))
     if isinstance(column, Integer):
@@ -96,9 +95,9 @@ def number_text(column: Column, number: float) -> str:
 
 
 def number_of(column: Integer | Real | Moment, value: str) -> float:
-    """The number that a written value stands for, at the resolution that the column tells values apart by.
+    """Returns the number that a written value stands for, at the column's resolution.
 
-    Raises ``ValueError`` for what is none.
+    Raises ``ValueError`` for a value that is no number.
     """
     number: float | None
     if isinstance(column, Moment):
@@ -154,10 +153,13 @@ def _texts(name: str, kind: str, counted: dict[str, int], absent: set[str]) -> C
 
 
 def has_number(domain: Domain, column: Integer | Real | Moment, value: str) -> bool:
-    """A written value that is neither missing nor a mark stands for a number."""
+    """Returns whether a written value stands for a number, being neither missing nor a mark."""
     return not is_missing(domain, column, value) and value not in column.marks
 
 
 def is_missing(domain: Domain, column: Column, value: str) -> bool:
-    """As ``mechanisms.table.encode`` has it: what is in the domain is a value, however missing ones are written."""
+    """Returns whether a value is missing, as in ``mechanisms.table.encode``.
+
+    A value that is in the domain is not missing, even if it is also a spelling of a missing value.
+    """
     return column.missing and value in domain.missing_values and column.code_of(value) is None

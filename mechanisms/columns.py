@@ -1,10 +1,10 @@
-"""The kinds of columns: categories, numbers (`mechanisms.numbers`), dates and times, and implied ones.
+"""Kinds of columns: categories, numbers (`mechanisms.numbers`), dates and times, and implied columns.
 
-Every value of a modelled column is one of the codes 0 .. size-1; one that allows missing values has one code more, the
-last, for them.
+Every value of a modelled column is one of the codes 0 .. size-1. A column that allows missing values has one more code
+for them, the last.
 
-Public: all of it. Secret: nothing. Limits: no hierarchies but prefixes of one length; a value outside is an error and
-is not clipped.
+All values here are public. Limits: no hierarchies but prefixes of one length; a value outside the domain is an error
+and is not clipped.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _SHOWN_CATEGORIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """A column whose values are listed.
+    """A column with listed values.
 
-    ``categories`` are the values as they are written in the table; code i is the i-th of them. With ``prefix`` those
-    that begin with the same so many characters share a code, and each of them comes out alike often; ``atoms`` are the
-    categories that keep a code of their own. ``other`` is written for all values that are not listed, which share the
-    last code; without it they are refused.
+    ``categories`` are the values as written in the table; code i is the i-th of them. With ``prefix``, categories that
+    begin with the same ``prefix`` characters share a code and are drawn equally often; ``atoms`` are categories that
+    keep a code of their own. Unlisted values share the last code, which is written as ``other``; without ``other`` they
+    are refused.
 
-    Raises ``DomainError`` if there is no category, one is listed twice, an atom is none, or ``other`` is one.
+    Raises ``DomainError`` if there is no category, one is listed twice, an atom is no category, or ``other`` is one.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Categorical:
 
     @property
     def kind(self) -> str:
-        """Its word in a configuration."""
+        """Name of the kind in a configuration."""
         return "categorical"
 
     @property
     def alike(self) -> NDArray[np.int64]:
-        """By code, the missing one left out: how many listed values share it; one for those that are not listed."""
+        """Number of listed values per code, without the missing code; 1 for the code of unlisted values."""
         if not self.prefix:
             return np.ones(len(self.labels), np.int64)
         ends = _groups(self).ends
@@ -100,7 +100,7 @@ class Categorical:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """All that is ever written into the column."""
+        """All values that are ever written into the column."""
         return (*self.categories, *self._others)
 
     @property
@@ -109,29 +109,29 @@ class Categorical:
 
     @property
     def size(self) -> int:
-        """The number of codes, the missing one included."""
+        """Number of codes, including the missing one."""
         return len(self.labels) + self.missing
 
     @property
     def allowed(self) -> str:
-        """What a value may be, for an error message."""
+        """Description of the allowed values, for an error message."""
         shown = ", ".join(repr(value) for value in self.categories[:_SHOWN_CATEGORIES])
         more = len(self.categories) - _SHOWN_CATEGORIES
         return f"one of {shown}" + (f" or {more} more" if more > 0 else "")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What each code stands for, the missing one left out."""
+        """Label of each code, without the missing one."""
         return (*_groups(self).labels, *self._others) if self.prefix else self.values
 
     def code_of(self, value: str) -> int | None:
-        """The code of a listed value that is not missing, or of ``other``; None for values that are not listed."""
+        """Returns the code of a listed value or of ``other``; None for a value that is not listed."""
         if self.other and value == self.other:
             return len(self.labels) - 1
         return _groups(self).codes.get(value)
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """A value for each code that is not the missing one, as the table would have it."""
+        """Returns a value for each code but the missing one, as the table would have it."""
         if not self.prefix:
             return np.array(self.values, object)[codes]
         groups = _groups(self)
@@ -142,7 +142,7 @@ class Categorical:
         return np.asarray(of_all[generator.integers(first, last, endpoint=True)], object)
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` table of a configuration."""
+        """Returns the ``[[column]]`` table of a configuration."""
         document: dict[str, object] = {
             "name": self.name,
             "kind": self.kind,
@@ -156,7 +156,7 @@ class Categorical:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Groups:
-    """The codes of categories; ``sorted`` has the categories by code, those of one from the first to the last end."""
+    """Codes of categories: ``sorted`` has the categories by code; ``ends`` the first and last place of each code."""
 
     labels: tuple[str, ...]
     codes: Mapping[str, int]
@@ -168,14 +168,14 @@ class _Groups:
 class Moment:
     """A column of dates or of dates with times, ``low`` .. ``high``, both included.
 
-    ``unit`` is what values are told apart by: finer ones are rounded down to it, and whole units come out, each
-    written as its first moment in ``form`` (see `mechanisms.moments`, time zones included, and
-    `mechanisms.date_patterns`). Bins are of equal numbers of units (months and years differ in days), or between
-    ``edges``. All moments are texts in the form or in any ISO 8601 spelling. ``marks`` are texts that stand among them
-    and are none (``unknown``): each has a code of its own, behind those of the moments. With ``private`` bins a run
-    measures fine cells first (`mechanisms.moments.calendar_starts`).
+    ``unit`` is the resolution: finer values are rounded down to it, and whole units are drawn, each written as its
+    first moment in ``form`` (`mechanisms.moments`, including time zones, and `mechanisms.date_patterns`). Bins have
+    equal numbers of units (months and years differ in days), or lie between ``edges``. All moments are texts in the
+    form or in any ISO 8601 spelling. ``marks`` are texts in the column that are no moments (``unknown``): each has a
+    code of its own, behind those of the moments. With ``private`` bins a run measures fine cells first
+    (`mechanisms.moments.calendar_starts`).
 
-    Raises ``DomainError`` for a moment, unit or form that is none, bounds out of order, or no bin.
+    Raises ``DomainError`` for an invalid moment, unit or form, bounds out of order, or no bin.
     """
 
     name: str
@@ -219,7 +219,7 @@ class Moment:
 
     @property
     def shape(self) -> moments.Form | Pattern:
-        """How values are written. Raises ``DomainError``."""
+        """Form in which values are written. Raises ``DomainError``."""
         written = self.form or moments.DEFAULT_FORMS[self.kind]
         form = form_of(written)
         if form is None or bool(form.time) != (self.kind == "datetime"):
@@ -231,29 +231,29 @@ class Moment:
 
     @property
     def cells(self) -> Cells:
-        """Its units since the year 1 in cells."""
+        """Cells of the column, in units since the year 1."""
         return _moment_cells(self)
 
     @property
     def size(self) -> int:
-        """The number of codes, the missing one included."""
+        """Number of codes, including the missing one."""
         return len(self.cells.ranges) + len(self.marks) + self.missing
 
     @property
     def allowed(self) -> str:
-        """What a value may be, for an error message."""
+        """Description of the allowed values, for an error message."""
         zone = " with a time zone" if self.shape.zone else ""
         atoms = or_atoms((*self.atoms, *self.marks))
         return f"a {self.kind}{zone} from {self.low} to {self.high}{atoms}, as in {self.shape}"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What each code stands for, the missing one left out: the first unit of a bin, or "= " an atom."""
+        """Label of each code, without the missing one: the first unit of a bin, or "= " an atom."""
         firsts = [self._written(first) for first, _ in self.cells.ranges]
         return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def tick(self, moment: str) -> int:
-        """The number of the unit that a moment of the configuration lies in. Raises ``DomainError``."""
+        """Returns the number of the unit that a moment of the configuration lies in. Raises ``DomainError``."""
         read = self.shape.read(moment, self.unit)
         if read is None:
             raise DomainError(
@@ -262,14 +262,14 @@ class Moment:
         return moments.tick_of(read, self.unit)
 
     def code_of(self, value: str) -> int | None:
-        """The code of a written value that is not missing, or None if it is not allowed."""
+        """Returns the code of a written value that is not missing; None if it is not allowed."""
         if value in self.marks:
             return len(self.cells.ranges) + self.marks.index(value)
         moment = _form_of(self).read(value, self.unit)
         return None if moment is None else self.cells.code_of(moments.tick_of(moment, self.unit))
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """For each code that is not the missing one a unit uniform among those of its cell, or a mark, as text."""
+        """Returns for each code but the missing one a unit uniform in its cell, or a mark, as text."""
 
         def write(present: NDArray[np.int32]) -> NDArray[np.object_]:
             drawn = _drawn(self, present, generator).tolist()
@@ -279,7 +279,7 @@ class Moment:
         return write_marked(self.marks, len(self.cells.ranges), codes, write)
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` table of a configuration."""
+        """Returns the ``[[column]]`` table of a configuration."""
         document = numbers_dict(
             self.name,
             self.kind,
@@ -300,10 +300,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Implied:
-    """A column that follows from another one, ``source``, by a public table; it is not modelled but filled in.
+    """A column that follows from another one, ``source``, by a public table; it is filled in rather than modelled.
 
-    ``values`` are pairs of a value of the source and this column's, both as they are written. Where the source is
-    missing, so is this one. ``position`` is where it stands among all columns, from 0.
+    ``values`` are pairs of a value of the source and this column's value, both as written. A row without a source value
+    has no value here either. ``position`` is the column's place among all columns, from 0.
     """
 
     name: str
@@ -317,22 +317,22 @@ class Implied:
             raise DomainError(f"column {self.name!r}: {twice[0]!r} has two values in its table")
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` table of a configuration."""
+        """Returns the ``[[column]]`` table of a configuration."""
         return {"name": self.name, "implied_by": self.source, "values": dict(self.values)}
 
 
 Column: TypeAlias = Categorical | Integer | Real | Moment
 Ordered: TypeAlias = Integer | Real | Moment
-"""The kinds whose values have an order, and may have private bins."""
+"""Kinds of columns whose values have an order; they may have private bins."""
 
 
 def private_of(column: Column) -> PrivateBins | None:
-    """The private bins of a column, None where it has none."""
+    """Returns the private bins of a column; None if it has none."""
     return None if isinstance(column, Categorical) else column.private
 
 
 def fine_cells(column: Ordered) -> Cells:
-    """The cells that a column with private bins has before they were measured."""
+    """Returns the cells that a column with private bins has before they are measured."""
     return _fine_moments(column) if isinstance(column, Moment) else fine_number_cells(column)
 
 
@@ -362,7 +362,7 @@ def _fine_moments(column: Moment) -> Cells:
 def _drawn(
     column: Moment, codes: NDArray[np.int32], generator: PublicGenerator
 ) -> NDArray[np.int64]:
-    """A unit for each code: of a part of its cell, or of a fine cell where one was measured."""
+    """Returns a unit for each code: from a part of its cell, or from a fine cell if those were measured."""
     if column.within:
         return _parted(column).draw(codes, generator)
     if column.private is None or not column.private.measured:
@@ -384,7 +384,7 @@ def _moment_cells(column: Moment) -> Cells:
 
 @lru_cache(512)
 def _parted(column: Moment) -> PartedCells:
-    """Its cells with the parts that ``within`` cuts them into."""
+    """Returns the column's cells with the parts that ``within`` cuts them into."""
     edges = tuple(sorted({*column.edges, *column.within}, key=column.tick))
     return PartedCells.of(column.cells, replace(column, edges=edges, within=()).cells)
 
@@ -395,7 +395,7 @@ def _form_of(column: Moment) -> moments.Form | Pattern:
 
 
 def _tells(form: moments.Form | Pattern, unit: str) -> bool:
-    """Whether values of this form can be told apart by a unit: weeks are no part of months."""
+    """Returns whether values of this form can be resolved to a unit: weeks do not divide months."""
     if form.unit in ("week", "month") and "week" in (form.unit, unit):
         return unit == form.unit == "week"
     return moments.UNITS.index(unit) >= moments.UNITS.index(form.unit)

@@ -1,29 +1,30 @@
-"""The privacy loss of a fixed schedule, composed numerically: an upper bound on delta that is close to the least one.
+"""Privacy loss of a fixed schedule, composed numerically: an upper bound on delta close to the least one.
 
-Provides ``delta_of``, ``epsilon_of``, ``largest_budget`` and ``of_group``. Public: everything here. The events have
-to be decided beforehand, each of them; what they release may depend on what the ones before have released. For budgets
-that add up from release to release, and for annealed runs, zCDP stays (``mechanisms.accounting``).
+All values here are public. All events have to be decided beforehand; their outputs may depend on earlier outputs.
+Budgets that add up from release to release, and annealed runs, use zCDP (``mechanisms.accounting``) or one Gaussian's
+loss (``mechanisms.gaussian_privacy``).
 
 Every event is dominated by a pair of distributions, the same in both directions (a row more, a row less), and pairs
 compose:
 
-* Noise, by one Gaussian of all: mu^2 = sum of sensitivity^2 / variance. From the variance of discrete Gaussians half a
-  row^2 is taken, and a factor exp(+- tau) of their probabilities: README, "What the numeric accountant proves".
-* A choice of range epsilon (``ExponentialEvent``). Its worst pairs have the losses t and t - epsilon, for a t from 0
-  to epsilon, with the curve H_t(x) = sum max(0, P - e^x Q) = (1 + e^(x-epsilon) - e^(x-t) - e^(t-epsilon)) /
+* All noise is dominated by one Gaussian: mu^2 = sum of sensitivity^2 / variance. The variance of discrete Gaussians is
+  reduced by half a row^2, and their probabilities have a factor exp(+- tau): README, "What the numeric accountant
+  proves".
+* A choice of range epsilon (``ExponentialEvent``). Its worst pairs have the losses t and t - epsilon, for a t from 0 to
+  epsilon, with the curve H_t(x) = sum max(0, P - e^x Q) = (1 + e^(x-epsilon) - e^(x-t) - e^(t-epsilon)) /
   (1 - e^-epsilon) where x is between the two. The largest is at t = (x + epsilon) / 2:
 
       H(x) = (1 - e^((x-epsilon)/2))^2 / (1 - e^-epsilon)  for -epsilon <= x <= epsilon,
 
   0 beyond and 1 - e^x before. A supremum of curves is the curve of a dominating pair: its loss has the density
-  e^((x-epsilon)/2) / 2(1 - e^-epsilon). A choice may make its t depend on what came before.
-* Discrete Laplace noise, by the two losses +-epsilon of an answer turned at random.
+  e^((x-epsilon)/2) / 2(1 - e^-epsilon). The t of a choice may depend on earlier outputs.
+* Discrete Laplace noise has the two losses +-epsilon of a randomised response.
 
-Representation: losses lie on a grid of step h, a double; straight lines between its points, over e^x, are at or above
-the convex curve H, and are the curve of a loss with the probabilities 2 c w_j, w_j = e^((x_j-epsilon)/2) and c =
-tanh(h/4) / (1 - e^-epsilon), at both ends half of that. Probabilities are whole numbers of 2^-160, rounded up, and sums
-of losses are products of large integers. The Gaussian's curve is computed in integers and ``Decimal``: no function of
-the processor's decides anything, so that all who compute a figure have the same to the last bit.
+Representation: losses lie on a grid of step h, a double. Straight lines between its points, over e^x, are at or above
+the convex curve H, and are the curve of a loss with the probabilities 2 c w_j, w_j = e^((x_j-epsilon)/2) and
+c = tanh(h/4) / (1 - e^-epsilon), at both ends half of that. Probabilities are whole numbers of 2^-160, rounded up, and
+sums of losses are products of large integers. The Gaussian's curve is computed in integers and ``Decimal``: no
+floating-point function decides anything, so that all machines compute the same figures to the last bit.
 
 Source: Dong, Durfee, Rogers 2020 (worst choices); Zhu, Dong, Wang 2022 (dominating pairs, suprema, composition);
 Doroshenko et al. 2022 (lines between the points); Balle, Wang 2018 (the Gaussian's curve); Kairouz, Liu, Steinke 2021
@@ -64,21 +65,21 @@ _DIGITS = 85
 _PI = Decimal(
     "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986"
 )
-# Probabilities are in units of 2^-160, and losses and values of the Gaussian's curve in those of 2^-192.
+# Probabilities are in units of 2^-160; losses and values of the Gaussian's curve are in units of 2^-192.
 _MASS_BITS = 160
 _BITS = 192
 _ONE = 1 << _BITS
 _SQUARE = 1 << 2 * _BITS
 _SPARE = 32
-# More than all errors of a value of the Gaussian's curve; tests compare it with sums in 60 digits.
+# A bound on all errors of a value of the Gaussian's curve; tests compare it with sums in 60 digits.
 _CURVE_SLACK = 1 << (_BITS - 120)
-# Probabilities at the ends of the grid that are not worth a value of the curve.
+# Probabilities at the ends of the grid that are too small to be worth a value of the curve.
 _TRIMMED = 1 << (_MASS_BITS - 130)
-# What the grid adds to the variance of the loss, relative to it.
+# Relative increase of the loss's variance by the grid.
 _COARSENESS = Fraction(1, 1 << 11)
-# Answers are multiples of 2^-20 of themselves, or a little less.
+# Results are multiples of 2^-20 of themselves, or slightly smaller.
 _MANTISSA_BITS = 20
-# The variance that rounding at random takes from a discrete Gaussian, in rows^2, and the least that it is taken from.
+# The variance that rounding at random takes from a discrete Gaussian, and the least variance for that, in rows^2.
 _ROUNDED = Fraction(1, 2)
 _LEAST_VARIANCE = 1
 _NOTHING = Fraction(0)
@@ -86,10 +87,10 @@ _NOTHING = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """The loss of a composition: of a Gaussian pair with ``mu_squared``, and of the choices on a grid.
+    """Loss of a composition: of a Gaussian pair with ``mu_squared``, and of the choices on a grid.
 
-    The loss ``lowest`` + j ``step`` has the probability ``masses[j]`` 2^-160, and ``above`` 2^-160 is that of a loss of
-    any size. Probabilities are exact up to a factor exp(+- ``tau``).
+    The loss ``lowest`` + j ``step`` has the probability ``masses[j]`` 2^-160; ``above`` 2^-160 is the probability of an
+    arbitrarily large loss. Probabilities are exact up to a factor exp(+- ``tau``).
     """
 
     mu_squared: Fraction
@@ -101,10 +102,10 @@ class _Loss:
 
 
 def delta_of(events: Sequence[Event], epsilon: float) -> float:
-    """A delta with which ``events``, decided beforehand, are (epsilon, delta)-private, rounded up.
+    """Returns a delta with which ``events``, decided beforehand, are (epsilon, delta)-private, rounded up.
 
-    Never above what their cost in zCDP implies. ``epsilon`` may be negative: then delta is a point of the curve. Raises
-    ``ValueError`` unless it is finite.
+    The result is never above the delta that their cost in zCDP implies. ``epsilon`` may be negative: then delta is a
+    point of the curve. Raises ``ValueError`` unless epsilon is finite.
     """
     if not isfinite(epsilon):
         raise ValueError(f"epsilon = {epsilon}; it has to be finite")
@@ -114,10 +115,11 @@ def delta_of(events: Sequence[Event], epsilon: float) -> float:
 
 
 def epsilon_of(events: Sequence[Event], delta: float, *, distance: float = 0.0) -> float:
-    """An epsilon with which ``events``, decided beforehand, are (epsilon, delta)-private: rounded up by 2^-20 at most.
+    """Returns an epsilon with which ``events``, decided beforehand, are (epsilon, delta)-private.
 
-    ``distance`` as in ``accounting.rho_from_epsilon_delta``. Never above what their cost in zCDP implies, and infinite
-    where delta does not cover the distance. Raises ``ValueError`` unless delta lies between 0 and 1.
+    The result is rounded up by 2^-20 of itself at most, and never above the epsilon that their cost in zCDP implies.
+    ``distance`` is that of ``accounting.rho_from_epsilon_delta``; if delta does not cover it, the result is infinite.
+    Raises ``ValueError`` unless delta lies between 0 and 1.
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}; it lies between 0 and 1")
@@ -131,7 +133,7 @@ def _epsilon_of(events: tuple[Event, ...], delta: float, distance: float) -> flo
     by_cost = epsilon_from_rho(_cost(events), delta, distance=distance)
 
     def excess(epsilon: Fraction) -> Decimal | None:
-        """How far delta is missed at ``epsilon``, as a logarithm; at 0 or below it is kept."""
+        """Returns log(delta / delta allowed) at ``epsilon``; the guarantee holds at 0 or below."""
         return _excess(events, epsilon, delta, distance)
 
     if by_cost == inf:
@@ -140,10 +142,10 @@ def _epsilon_of(events: tuple[Event, ...], delta: float, distance: float) -> flo
     if not _kept(excess(_grid_value(high))):
         return by_cost
     low, span = high, 1 << (_MANTISSA_BITS - 2)
-    # Where all of delta is more than these events can do, any epsilon will: down to some 2^-128 are looked at.
+    # If delta allows more than these events can do, any epsilon will do; the search goes down to about 2^-128.
     while _kept(excess(_grid_value(low))) and span < 1 << (_MANTISSA_BITS + 7):
         low, high, span = low - span, low, span * 2
-    # From low, where delta is missed, to high, where it is kept.
+    # From low, where the guarantee fails, to high, where it holds.
     best = _last(lambda k: excess(_grid_value(-k)), -high, -low)
     return min(by_cost, float(_grid_value(-best)))
 
@@ -155,11 +157,11 @@ def largest_budget(
     *,
     distance: float = 0.0,
 ) -> float:
-    """The largest zCDP budget whose fixed plan, ``plan_of(budget)``, is (epsilon, delta)-private: never below zCDP's.
+    """Returns the largest zCDP budget whose fixed plan, ``plan_of(budget)``, is (epsilon, delta)-private.
 
-    A multiple of 2^-20 of itself, or more, unless it is ``accounting.rho_from_epsilon_delta``, whose other arguments
-    these are; that and a plan's own arithmetic have to be the same for all who compute it. Raises ``ValueError`` as
-    that does.
+    The result is at least ``accounting.rho_from_epsilon_delta``, whose other arguments these are; if it is larger it is
+    a multiple of 2^-20 of itself, or more. That function's and a plan's arithmetic have to be the same on all machines.
+    Raises ``ValueError`` as ``accounting.rho_from_epsilon_delta`` does.
     """
     least = rho_from_epsilon_delta(epsilon, delta, distance=distance)
 
@@ -177,9 +179,9 @@ def largest_budget(
 
 
 def of_group(event: Event, rows: int) -> Event:
-    """What ``event`` is for ``rows`` rows together, all of which may lie in one cell: so many times the sensitivity.
+    """Returns ``event`` as seen by ``rows`` rows together, all possibly in one cell: ``rows`` times the sensitivity.
 
-    Of a choice so many times the epsilon: each row widens its range by as much as one does.
+    A choice has ``rows`` times the epsilon: each row widens its range by as much as one does.
     """
     if rows == 1:
         return event
@@ -192,13 +194,13 @@ def of_group(event: Event, rows: int) -> Event:
 
 
 def _grid_value(index: int) -> Fraction:
-    """The numbers of 21 bits in their order: 2^20 ... 2^21 - 1 times each power of two."""
+    """Returns number ``index`` of the ordered numbers with 21 bits: 2^20 ... 2^21 - 1 times each power of two."""
     exponent, mantissa = divmod(index, 1 << _MANTISSA_BITS)
     return ((1 << _MANTISSA_BITS) + mantissa) * Fraction(2) ** exponent
 
 
 def _grid_index(value: Fraction) -> int:
-    """The last of ``_grid_value`` that is not above ``value``."""
+    """Returns the index of the last ``_grid_value`` that is not above ``value``."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length() - _MANTISSA_BITS - 1
     while value >= Fraction(2) ** (exponent + _MANTISSA_BITS + 1):
         exponent += 1
@@ -211,9 +213,10 @@ def _kept(excess: Decimal | None) -> bool:
 
 
 def _last(excess: Callable[[int], Decimal | None], low: int, high: int) -> int:
-    """An index that keeps delta, before one that does not: from ``low``, which does, to ``high``, which does not.
+    """Returns the last index that keeps delta, between ``low``, which keeps it, and ``high``, which does not.
 
-    Straight lines between logarithms, which take a fifth of the values that halving takes; each third step halves.
+    The search interpolates logarithms linearly, which takes a fifth of the evaluations of bisection; each third step
+    bisects.
     """
     at_low, at_high, step = excess(low), excess(high), 0
     while high - low > 1:
@@ -222,7 +225,7 @@ def _last(excess: Callable[[int], Decimal | None], low: int, high: int) -> int:
             with localcontext() as context:
                 context.prec = _DIGITS
                 there = int(low + (high - low) * at_low / (at_low - at_high))
-            # A little to one side, so that both ends move.
+            # One step to the side, so that both ends of the interval move.
             there += 1 if step % 3 else 0
             middle = min(max(there, low + 1), high - 1)
         found = excess(middle)
@@ -237,7 +240,7 @@ def _last(excess: Callable[[int], Decimal | None], low: int, high: int) -> int:
 def _excess(
     events: tuple[Event, ...], epsilon: Fraction, delta: float, distance: float
 ) -> Decimal | None:
-    """log(delta of ``events`` / what ``distance`` leaves of ``delta``), rounded up; None where nothing can be said."""
+    """Returns log(delta of ``events`` / delta left by ``distance``), rounded up; None if undefined."""
     try:
         left = delta_left(float(epsilon), delta, distance)
     except ValueError:
@@ -248,7 +251,7 @@ def _excess(
     with localcontext() as context:
         context.prec = _DIGITS
         if found <= Fraction(left):
-            # Rounding of the logarithm must not decide.
+            # The rounding of the logarithm must not change its sign.
             return min(Decimal(0), (_decimal(found) / left).ln())
         return max(Decimal(10) ** -_DIGITS, (_decimal(found) / left).ln())
 
@@ -258,7 +261,7 @@ def _cost(events: Sequence[Event]) -> float:
 
 
 def _numeric_delta(events: tuple[Event, ...], epsilon: Fraction) -> Fraction | None:
-    """The bound of ``delta_of`` but for zCDP's; None where noise is too small to be compared with a continuous one."""
+    """Returns the bound of ``delta_of`` without zCDP's; None if noise is too small for a continuous Gaussian."""
     loss = _loss_of(frozenset(Counter(events).items()))
     return None if loss is None else _delta(loss, epsilon)
 
@@ -268,7 +271,7 @@ def _loss_of(counted: frozenset[tuple[Event, int]]) -> _Loss | None:
     mu_squared, tau = _NOTHING, Decimal(0)
     choices: Counter[Fraction] = Counter()
     answers: Counter[Fraction] = Counter()
-    # A set has no order that is the same everywhere; sums of decimals are rounded.
+    # A set has no fixed order, and sums of decimals are rounded: the order is made the same on all machines.
     for event, times in sorted(counted, key=repr):
         if isinstance(event, ExponentialEvent):
             choices[Fraction(event.epsilon)] += times
@@ -286,20 +289,20 @@ def _loss_of(counted: frozenset[tuple[Event, int]]) -> _Loss | None:
     masses, lowest, above = [1 << _MASS_BITS], _NOTHING, 0
     for epsilons, atoms_of in ((choices, _choice), (answers, _answer)):
         for epsilon, times in sorted(epsilons.items()):
-            # A range is rounded up to the grid of its own losses, which go from -epsilon to epsilon by whole steps.
+            # The range is rounded up to the grid of its own losses, which go from -epsilon to epsilon by whole steps.
             steps = -(-2 * epsilon // step)
             atoms, start, over = _power(atoms_of(steps, step), times)
             masses, first, cut = _trim(_product(masses, atoms))
             lowest += times * -steps * step / 2 + (start + first) * step
             above += over + cut
-    # Twice: what is multiplied with a part that was cut off adds up to a few units more than 1.
+    # Twice: the factors of the cut-off parts sum to a few units more than 1.
     return _Loss(mu_squared, tau, step, lowest, tuple(masses), 2 * above)
 
 
 def _gaussian(
     event: GaussianEvent | DiscreteGaussianEvent | SumOfDiscreteGaussiansEvent,
 ) -> tuple[Fraction, Decimal] | None:
-    """mu^2 of the Gaussian noise that ``event`` is dominated by, and tau; None where its variance is too small."""
+    """Returns mu^2 of the Gaussian noise that dominates ``event``, and tau; None if its variance is too small."""
     moved = Fraction(event.sensitivity) ** 2
     variance = Fraction(event.sigma) ** 2
     if isinstance(event, GaussianEvent):
@@ -308,6 +311,8 @@ def _gaussian(
         context.prec = _DIGITS
         apart, cells = Decimal(0), max(1, floor(moved))
         if isinstance(event, SumOfDiscreteGaussiansEvent):
+            # README: a sum of m discrete Gaussians of variance s has a factor exp(+- 5 sum_k exp(-2 pi^2 s k / (k +
+            # 1))).
             exponent = -2 * _PI**2 * _decimal(variance)
             shares = ((exponent * k / (k + 1)).exp() for k in range(1, event.parts))
             apart = 5 * sum(shares, Decimal(0))
@@ -315,14 +320,19 @@ def _gaussian(
             cells = min(cells, event.cells)
         if variance < _LEAST_VARIANCE:
             return None
+        # README: random rounding with v = 1/2 leaves a Gaussian of variance s - v; v' = v (s - v) / s.
         left = variance - _ROUNDED
         spread = _decimal(_ROUNDED * left / variance)
+        # tau of one cell: 11 exp(-pi^2 - 2 pi^2 v').
         rounded = 11 * (-(_PI**2) - 2 * _PI**2 * spread).exp()
         return moved / left, cells * (apart + rounded)
 
 
 def _step(mu_squared: Fraction, *epsilons: Counter[Fraction]) -> Fraction:
-    """The step of the grid: the largest epsilon by a power of two, so small that it hardly widens the loss."""
+    """Returns the step of the grid: the largest epsilon divided by a power of two.
+
+    The step is small enough to hardly widen the loss.
+    """
     counts = sum((Counter(each) for each in epsilons), Counter[Fraction]())
     if not counts:
         return Fraction(1)
@@ -336,20 +346,22 @@ def _step(mu_squared: Fraction, *epsilons: Counter[Fraction]) -> Fraction:
 
 
 def _choice(steps: int, step: Fraction) -> list[int]:
-    """The probabilities of the losses of a choice, from -steps step / 2 on."""
+    """Returns the probabilities of the losses of a choice, from -steps step / 2 on."""
     with localcontext() as context:
         context.prec = _DIGITS
         half = _decimal(step / 2)
         # tanh(h/4) = (e^(h/2) - 1) / (e^(h/2) + 1).
         ratio = half.exp()
+        # c = tanh(h/4) / (1 - e^-epsilon), with epsilon = steps h / 2.
         c = (ratio - 1) / (ratio + 1) / (1 - (-half * steps).exp())
+        # 2 c w_j with w_j = e^((x_j - epsilon)/2), where x_j - epsilon = (j - steps) h; half of that at both ends.
         found = [2 * c * (half * (j - steps)).exp() for j in range(steps + 1)]
         found[0], found[-1] = found[0] / 2, found[-1] / 2
         return [_mass(p) for p in found]
 
 
 def _answer(steps: int, step: Fraction) -> list[int]:
-    """The probabilities of the two losses -+ steps step / 2, and of none between."""
+    """Returns the probabilities of the two losses -+ steps step / 2 of a randomised response, and zeros between."""
     with localcontext() as context:
         context.prec = _DIGITS
         odds = _decimal(step * steps / 2).exp()
@@ -357,12 +369,12 @@ def _answer(steps: int, step: Fraction) -> list[int]:
 
 
 def _mass(probability: Decimal) -> int:
-    """Rounded up, and one more for what decimals have lost."""
+    """Returns a probability in units of 2^-160, rounded up, and one more for the rounding of decimals."""
     return int(probability * (1 << _MASS_BITS)) + 2
 
 
 def _power(masses: list[int], times: int) -> tuple[list[int], int, int]:
-    """The sum of ``times`` losses: its probabilities, by how many steps its start has moved up, and what was cut."""
+    """Returns the probabilities of the sum of ``times`` losses, the steps its start moved up, and the part cut off."""
     found, start, above = [1 << _MASS_BITS], 0, 0
     for bit in bin(times)[2:]:
         found, first, cut = _trim(_product(found, found))
@@ -374,7 +386,7 @@ def _power(masses: list[int], times: int) -> tuple[list[int], int, int]:
 
 
 def _product(left: list[int], right: list[int]) -> list[int]:
-    """The probabilities of the sum of two losses, rounded up: one product of two integers (Kronecker substitution)."""
+    """Returns the probabilities of the sum of two losses, rounded up: an integer product (Kronecker substitution)."""
     width = (2 * _MASS_BITS + 8 + min(len(left), len(right)).bit_length()) // 8 + 1
     whole = _packed(left, width) * _packed(right, width)
     count = len(left) + len(right) - 1
@@ -388,9 +400,9 @@ def _packed(masses: list[int], width: int) -> int:
 
 
 def _trim(masses: list[int]) -> tuple[list[int], int, int]:
-    """Without the least probabilities at both ends: low losses are moved up to the first that stays, high ones are cut.
+    """Cuts the least probabilities at both ends: low losses move up to the first that stays, high losses are cut off.
 
-    Returns the rest, by how many steps its start has moved up, and the probability that was cut.
+    Returns the rest, the steps that its start moved up, and the probability that was cut off.
     """
     first, below = 0, 0
     while first < len(masses) - 1 and below + masses[first] < _TRIMMED:
@@ -404,9 +416,10 @@ def _trim(masses: list[int]) -> tuple[list[int], int, int]:
 
 
 def _delta(loss: _Loss, epsilon: Fraction) -> Fraction:
-    """An upper bound on delta at ``epsilon``: the Gaussian's, at what each loss of the choices leaves of epsilon."""
+    """Returns an upper bound on delta at ``epsilon``: the Gaussian's curve, averaged over the losses of the choices."""
     with localcontext() as context:
         context.prec = _DIGITS
+        # Factors exp(+- tau) of both distributions: the curve at x is at most e^tau times that at x - 2 tau.
         left = epsilon - Fraction(2 * loss.tau)
         start = _fixed(left - loss.lowest)
         step = _fixed(loss.step)
@@ -419,10 +432,11 @@ def _delta(loss: _Loss, epsilon: Fraction) -> Fraction:
 
 
 def _curve(mu_squared: Fraction) -> Callable[[int], int]:
-    """The curve of a Gaussian pair, Phi(a) - e^x Phi(b) with a = mu/2 - x/mu and b = a - mu, in units of 2^-192.
+    """Returns the curve of a Gaussian pair, Phi(a) - e^x Phi(b) with a = mu/2 - x/mu and b = a - mu, times 2^192.
 
     With phi the density and R(t) = Phi(-t) / phi(t), Phi(a) is phi(a) R(-a) or 1 - phi(a) R(a), and since e^x phi(b) =
-    phi(a), e^x Phi(b) is phi(a) R(-b) or e^x - phi(a) R(b): R is needed where it is at most R(0), and nothing grows.
+    phi(a), e^x Phi(b) is phi(a) R(-b) or e^x - phi(a) R(b): R is needed only where it is at most R(0), so that no term
+    grows.
     """
     if not mu_squared:
         return lambda x: _ONE - _exp(x) if x < 0 else 0
@@ -442,9 +456,9 @@ def _curve(mu_squared: Fraction) -> Callable[[int], int]:
 
 
 def _mills(t: int) -> int:
-    """R(t) = Phi(-t) / phi(t) of a t >= 0: a series below 6, a continued fraction from there on.
+    """Returns R(t) = Phi(-t) / phi(t) for t >= 0: a series below 6, a continued fraction from there on.
 
-    With n levels it is off by about exp(-2 t sqrt(n)), and less where t^2 is above n: by less than 2^-140.
+    With n levels the error is about exp(-2 t sqrt(n)), and less where t^2 is above n: below 2^-140.
     """
     whole = t >> _BITS
     if whole >= 6:
@@ -463,17 +477,18 @@ def _mills(t: int) -> int:
 
 @lru_cache(maxsize=1)
 def _constants() -> tuple[int, int]:
-    """log 2 in units of 2^-224, and the root of pi / 2."""
+    """Returns log 2 in units of 2^-224, and sqrt(pi / 2) in units of 2^-192."""
     with localcontext() as context:
         context.prec = _DIGITS
         return int(Decimal(2).ln() * (_ONE << _SPARE)), int((_PI / 2).sqrt() * _ONE)
 
 
 def _exp(x: int) -> int:
-    """e^x in units of 2^-192, to some 2^-180 of itself or of a unit."""
+    """Returns e^x in units of 2^-192, to about 2^-180 of itself or of a unit."""
     if x < -(256 << _BITS):
         return 0
     bits = _BITS + _SPARE
+    # x = doublings log 2 + rest; e^rest is (e^(rest/256))^256, by its series and eight squarings.
     doublings, rest = divmod(x << _SPARE, _constants()[0])
     rest >>= 8
     term = total = 1 << bits

@@ -1,13 +1,12 @@
-"""Dates and times of day in the spellings that are not ISO 8601, described as ``strftime`` does: ``%d.%m.%Y``.
+"""Dates and times of day in other spellings than ISO 8601, described as ``strftime`` does: ``%d.%m.%Y``.
 
-Provides ``Pattern``, which reads and writes as ``mechanisms.moments.Form`` does, and ``form_of``, which takes either's
-notation. Directives: ``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` and
-``%V`` (year and week of ISO 8601),
-``%q`` (quarter); ``%-d`` is without a leading zero, ``%^b`` in capitals, ``%%`` a per cent sign. Names of months are
-English.
+``Pattern`` reads and writes as ``mechanisms.moments.Form`` does; ``form_of`` parses the notation of either. Directives:
+``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` and ``%V`` (year and week of
+ISO 8601), ``%q`` (quarter); ``%-d`` has no leading zero, ``%^b`` is in capitals, ``%%`` is a per cent sign. Names of
+months are English.
 
-Public: the patterns. Secret: at its owner, the values they read.
-Limits: no time zones; a year of two digits is one of 1969 to 2068, as POSIX has it.
+The patterns are public. The values read by them are secret, at their owner.
+Limits: no time zones; a year of two digits lies in 1969 to 2068, as in POSIX.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _UNITS = (
     ("YyG", "year"),
 )
 _TIMES = "HIpMSf"
-# What has to stand beside a directive, one of each group: a day has no meaning without its month.
+# Groups of directives of which one each has to stand beside a directive: a day has no meaning without its month.
 _NEEDS = {
     "d": ("mbB",),
     "m": ("Yy",),
@@ -74,7 +73,7 @@ _CENTURY_BEGINS = 69
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A spelling of moments: ``text`` with directives; ``letters`` are those of its directives."""
+    """A spelling of moments: ``text`` with directives; ``letters`` are the letters of its directives."""
 
     text: str
     letters: str
@@ -82,7 +81,7 @@ class Pattern:
     @classmethod
     @lru_cache(2048)
     def parse(cls, text: str) -> Pattern | None:
-        """The pattern, or None if it is none that tells a moment once and in full."""
+        """Parses a pattern; returns None unless it states every part of a moment exactly once."""
         found = [m["letter"] for m in _DIRECTIVE.finditer(text) if m["letter"] != "%"]
         letters = "".join(found)
         known = all(letter in _DIGITS or letter in "bBp" for letter in letters)
@@ -102,40 +101,40 @@ class Pattern:
 
     @property
     def date(self) -> str:
-        """The pattern, where an ISO form has its date."""
+        """The pattern itself, as the counterpart of an ISO form's date."""
         return self.text
 
     @property
     def time(self) -> str:
-        """The directives of the time of day, "" if there is none."""
+        """Directives of the time of day, "" if there are none."""
         return "".join(letter for letter in self.letters if letter in _TIMES)
 
     @property
     def zone(self) -> str:
-        """Patterns have no time zone."""
+        """The empty string: patterns have no time zone."""
         return ""
 
     @property
     def unit(self) -> str:
-        """The finest unit that the pattern can tell."""
+        """Finest unit that the pattern states."""
         return next(unit for letters, unit in _UNITS if set(letters) & set(self.letters))
 
     @property
     def is_strptime(self) -> bool:
-        """Python's ``strptime`` reads what is written."""
+        """True if Python's ``strptime`` can read the pattern."""
         return not set("qGV") & set(self.letters)
 
     @property
     def strptime(self) -> str:
-        """The pattern for ``strptime``, which needs no word on leading zeros and capitals."""
+        """The pattern for ``strptime``, without the flags for leading zeros and capitals, which it does not need."""
         return re.sub("%[-^]", "%", self.text)
 
     def matches(self, text: str) -> bool:
-        """The text has the shape of the pattern; it may still be no day of the calendar."""
+        """Returns whether the text has the shape of the pattern; it may still be no day of the calendar."""
         return _regex(self.text).fullmatch(text) is not None
 
     def read(self, text: str, unit: str) -> datetime | None:
-        """The moment that ``text`` writes in this pattern, or in ISO 8601 to the ``unit``; None if it is none."""
+        """Returns the moment that ``text`` states in this pattern or in ISO 8601 to the ``unit``; None if invalid."""
         found = _regex(self.text).fullmatch(text.strip())
         if found is None:
             return Form("YYYY-MM-DD", *(("T", "HH:MM:SS.ffffff") if self.time else ())).read(
@@ -147,12 +146,12 @@ class Pattern:
             return None
 
     def write(self, moment: datetime) -> str:
-        """A moment in the pattern."""
+        """Returns a moment in the pattern."""
         return _DIRECTIVE.sub(lambda m: _part(moment, m["letter"], m["flag"]), self.text)
 
 
 def form_of(text: str) -> Form | Pattern | None:
-    """The form that is written in letters (``YYYY-MM``) or in directives (``%m/%Y``), or None if it is neither."""
+    """Parses a form written in letters (``YYYY-MM``) or directives (``%m/%Y``); None if it is neither."""
     return Pattern.parse(text) if "%" in text else Form.parse(text)
 
 
@@ -180,7 +179,7 @@ def _part_regex(letter: str, flag: str) -> str:
 
 
 def _moment(parts: dict[str, str]) -> datetime:
-    """Raises ``ValueError`` where there is no such day or time."""
+    """Returns the moment of the parts of a match. Raises ``ValueError`` if there is no such day or time."""
     if "V" in parts:
         return datetime.fromisocalendar(int(parts["G"]), int(parts["V"]), 1)
     numbers = {letter: int(text) for letter, text in parts.items() if letter not in "bBp"}

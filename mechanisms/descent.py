@@ -1,9 +1,9 @@
-"""Mirror descent on the marginals of a junction tree: what a model is fitted to, and how.
+"""Mirror descent on the marginals of a junction tree, to fit a model to its targets.
 
-Provides ``Target`` and ``merge``; ``Descent``, a way from potentials to better ones; ``mirror_descent`` and
-``descent_to_noise``, ours; and ``evaluate`` for who brings another one.
+``Descent`` is the interface of an optimiser of potentials; ``mirror_descent`` and ``descent_to_noise`` implement it.
+``evaluate`` serves other implementations.
 
-Public: everything; it is post-processing of released measurements.
+All values here are public, as post-processing of released measurements.
 
 Source: McKenna et al., ICML 2019, Algorithm 1. The step rule is our own, see README.md.
 """
@@ -21,8 +21,8 @@ from mechanisms.domain import Clique
 from mechanisms.errors import EstimationError
 from mechanisms.inference import JunctionTree
 
-# The line search: the first step in units of the least variance, what a step that lowered the loss enough is multiplied
-# by, and what one that did not.
+# The line search: the first step in units of the least variance, the factor of a step that lowered the loss enough, the
+# factor of any other step, and the part of the expected decrease that is enough.
 FIRST_STEP = 4.0
 LENGTHEN = 1.1
 SHORTEN = 0.5
@@ -30,15 +30,15 @@ ENOUGH = 0.5
 
 Tables: TypeAlias = dict[Clique, NDArray[np.float64]]
 
-# Called in the computing thread before each iteration and after the last: how many are done, of how many.
+# Called in the computing thread before each iteration and after the last, with the number done and the total.
 OnIteration: TypeAlias = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """What was measured of one clique: the (weighted) mean of its normalised counts, and the weight.
+    """Target marginal of one clique: the weighted mean of its normalised measured counts, with its weight.
 
-    ``mean`` float64 of the clique's shape; ``weight`` is one over the variance of each of its entries.
+    ``mean`` float64 has the clique's shape; ``weight`` is one over the variance of each of its entries.
     """
 
     mean: NDArray[np.float64]
@@ -46,10 +46,11 @@ class Target:
 
 
 def merge(measured: Iterable[tuple[Clique, Target]]) -> dict[Clique, Target]:
-    """One target for each clique: the mean of all that was measured of it, by weight."""
+    """Merges all measurements of each clique into one target: their mean by weight."""
     targets: dict[Clique, Target] = {}
     for clique, target in measured:
         if before := targets.get(clique):
+            # The inverse-variance mean; precisions add.
             both = before.weight + target.weight
             mean = (before.mean * before.weight + target.mean * target.weight) / both
             targets[clique] = Target(mean, both)
@@ -60,7 +61,7 @@ def merge(measured: Iterable[tuple[Clique, Target]]) -> dict[Clique, Target]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """The loss at some potentials, its gradient, and the marginals of the targets and the tree."""
+    """The loss at some potentials, its gradient, and the marginals of the targets and of the tree."""
 
     loss: float
     gradient: Tables
@@ -69,7 +70,7 @@ class Point:
 
 
 class Descent(Protocol):
-    """A way to minimise sum weight_q ||mu_q - mean_q||^2 / 2 over the potentials of ``targets``' cliques."""
+    """An optimiser of sum weight_q ||mu_q - mean_q||^2 / 2 over the potentials of ``targets``' cliques."""
 
     def __call__(
         self,
@@ -79,7 +80,7 @@ class Descent(Protocol):
         iterations: int,
         on_iteration: OnIteration,
     ) -> tuple[Tables, list[NDArray[np.float64]]]:
-        """The potentials after so many iterations from ``potentials``, and the tree's marginals under them.
+        """Returns the potentials after ``iterations`` steps from ``potentials``, and the tree's marginals under them.
 
         Raises ``EstimationError`` if inference overflows.
         """
@@ -92,7 +93,7 @@ def mirror_descent(
     iterations: int,
     on_iteration: OnIteration,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
-    """McKenna et al. 2019, Algorithm 1, with a line search on each step."""
+    """Minimises by Algorithm 1 of McKenna et al. 2019, with a line search on each step."""
     return _descend(tree, targets, potentials, iterations, on_iteration, enough=-np.inf)
 
 
@@ -103,10 +104,10 @@ def descent_to_noise(
     iterations: int,
     on_iteration: OnIteration,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
-    """As ``mirror_descent``, but no further than the loss that noise alone leaves of the real table.
+    """Minimises as ``mirror_descent``, but stops at the loss that noise alone leaves of the real table.
 
-    That is half the number of measured cells, on average: a sum of squares of noise over twice its variance. A model
-    with less has begun to fit the noise. One that begins there stays as it is.
+    That loss is half the number of measured cells, on average: a sum of squares of noise over twice its variance. A
+    model with less loss has begun to fit the noise. A model that starts there stays as it is.
     """
     enough = sum(target.mean.size for target in targets.values()) / 2
     return _descend(tree, targets, potentials, iterations, on_iteration, enough=enough)
@@ -121,21 +122,22 @@ def _descend(
     *,
     enough: float,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
-    """Until the loss is ``enough`` or less, or there have been so many ``iterations``."""
+    """Minimises until the loss is ``enough`` or less, or for at most ``iterations`` steps."""
     step = FIRST_STEP / max(target.weight for target in targets.values())
     here = evaluate(tree, targets, potentials)
     for number in range(iterations):
         if here.loss <= enough:
             break
         on_iteration(number, iterations)
+        # The step of mirror descent with entropy: theta <- theta - step * gradient.
         moved = {q: theta - step * here.gradient[q] for q, theta in potentials.items()}
         there = evaluate(tree, targets, moved)
-        # What the loss would lose if it were linear in the marginals between the two points.
+        # The decrease of the loss if it were linear in the marginals between the two points.
         expected = sum(
             float(np.vdot(slope, here.answers[q] - there.answers[q]))
             for q, slope in here.gradient.items()
         )
-        # Written so that a loss which is not a number counts as no decrease.
+        # Written so that a loss of NaN counts as no decrease.
         if here.loss - there.loss >= ENOUGH * expected:
             potentials, here = moved, there
             step *= LENGTHEN
@@ -148,7 +150,7 @@ def _descend(
 
 
 def evaluate(tree: JunctionTree, targets: Mapping[Clique, Target], potentials: Tables) -> Point:
-    """The loss and its gradient at some potentials. Shapes: potentials as the targets."""
+    """Returns the loss and its gradient at some potentials. Shapes: potentials as the targets."""
     marginals = tree.marginals(potentials)
     answers = tree.answers(marginals)
     # With g = weight (mu - y) the loss, weight ||mu - y||^2 / 2, is ||g||^2 / (2 weight).

@@ -1,22 +1,21 @@
-"""How a text table is written, recognised or told: encoding, delimiter, quotes, decimal sign.
+"""The dialect of a text table, given or recognised: encoding, delimiter, quotes, decimal sign.
 
-Provides ``Dialect``, ``PLAIN``, ``decode_text``, ``parse_rows`` and ``read_decimals``. In a ``Dialect`` what is None is
-recognised:
+Every part of a ``Dialect`` that is None is recognised:
 
-- Encoding: a byte order mark decides; without one UTF-8 if the bytes are that; UTF-16 where every other byte is zero;
-  else Latin-1, with Windows' signs (cp1252) in the places where Latin-1 has only control characters.
-- Delimiter: of comma, semicolon, tab and bar the one that splits the header and every row alike, into most columns;
-  where none does, the one that at least half of the rows agree with; else the one that nine tenths of the rows agree
-  with below lines of a title; else runs of blanks, where they make three columns or more of which one has numbers;
-  else the comma. A first line ``sep=;``, as Excel has it, says so itself.
-- Quotes: double ones; single ones where all names in the header have them.
-- Decimal comma: where the delimiter is another, and some column's numbers have commas that cannot stand between
-  thousands (``1,5`` or ``0,125``, not ``1,250``). Then in every column of which at least half are such numbers,
-  ``1.234,5`` is read as 1234.5; everywhere if it was told so.
+- Encoding: a byte order mark decides. Without one: UTF-8 if the bytes are valid; UTF-16 if every other byte is zero;
+  else Latin-1, with the signs of Windows (cp1252) where Latin-1 has only control characters.
+- Delimiter: of comma, semicolon, tab and bar the one that splits the header and every row alike, into most columns; if
+  there is none, the one that at least half of the rows agree with; else the one that nine tenths of the rows below the
+  lines of a title agree with; else runs of blanks, if they make three columns or more of which one has numbers; else
+  the comma. A first line ``sep=;``, as Excel writes it, decides.
+- Quotes: double ones; single ones if all names in the header have them.
+- Decimal comma: if the delimiter is another sign, and some column's numbers have commas that cannot separate thousands
+  (``1,5`` or ``0,125``, not ``1,250``). Then ``1.234,5`` is read as 1234.5 in every column of which at least half are
+  such numbers; if the comma was given, in all columns.
 - Header: see `mechanisms.header`.
 
-Public: the rules. Secret: the text, at its owner.
-Limits: a table that can be read in two ways is read in one of them; say how where it matters.
+The rules are public. The text is secret, at its owner.
+Limits: a table that can be read in two ways is read in one of them; give the dialect where that matters.
 """
 
 from __future__ import annotations
@@ -37,27 +36,28 @@ _NAMES = {COMMA: "comma", SEMICOLON: "semicolon", TAB: "tab", BAR: "bar", BLANK:
 _SAMPLE_ROWS = 500
 _SAMPLE_CHARACTERS = 1 << 20
 _TITLE_LINES, _LEAST_ROWS, _AGREED = 50, 3, 0.9
-"""Lines that a title has at most; rows below it, the header among them; how many of them have one width."""
+"""Most lines of a title; fewest rows below it, header included; share of those rows with one width."""
 _SAID = re.compile(r'"?sep=(.)"?(\r\n|\r|\n)', re.IGNORECASE)
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 _WHOLE_IN_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
-# What nobody writes with a comma between thousands.
+# Numbers whose comma cannot separate thousands.
 _SURELY_DECIMAL = re.compile(r"[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,})|\d{4,},\d+|\d{1,3}(\.\d{3})+,\d+)")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 Row = tuple[int, list[str]]
-"""The line on which a row begins, and its values without blanks around them."""
+"""The line on which a row begins, and its values without surrounding blanks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a table is written; None is to be recognised. Raises ``DataError`` for a delimiter of several characters.
+    """The dialect of a table; None parts are recognised.
 
-    ``header_line`` is the line that has the columns' names; 0 where none has them. ``as_is`` is a table of this
-    project's own, of which no row and no column is left out.
+    ``header_line`` is the line of the columns' names; 0 if there are none. ``as_is`` marks a table written by this
+    project, of which no row and no column is left out. Raises ``DataError`` for a delimiter of several characters and
+    for invalid values.
     """
 
     delimiter: str | None = None
@@ -93,11 +93,11 @@ class Dialect:
 
 
 PLAIN = Dialect(COMMA, ".", "utf-8", '"', header_line=1, as_is=True)
-"""What synthetic tables are written in where nothing else is said."""
+"""Default dialect of synthetic tables."""
 
 
 def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
-    """The text and its encoding. Raises ``UnicodeDecodeError`` where a given encoding is wrong."""
+    """Returns the text and its encoding. Raises ``UnicodeDecodeError`` if a given encoding is wrong."""
     if encoding is not None:
         return content.decode(encoding).removeprefix("\ufeff"), encoding
     for mark, name in (
@@ -118,9 +118,9 @@ def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
 
 
 def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:
-    """The rows of a text, and the dialect with delimiter and quote recognised where they were not given.
+    """Returns the rows of a text, and the dialect with delimiter and quote recognised if they were not given.
 
-    Empty lines are left out. Raises ``csv.Error`` where quotes do not close.
+    Empty lines are left out. Raises ``csv.Error`` for quotes that do not close.
     """
     said = _SAID.match(text)
     delimiter = dialect.delimiter or (said[1] if said else None)
@@ -132,7 +132,7 @@ def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:
 
 
 def read_decimals(rows: list[Row], dialect: Dialect) -> str:
-    """The decimal sign of the ``rows`` below a header; decimal commas become points, in place."""
+    """Returns the decimal sign of the ``rows`` below a header; turns decimal commas into points, in place."""
     decimal = dialect.decimal or _recognise_decimal(rows, dialect.delimiter or COMMA)
     if decimal == COMMA:
         _read_commas(rows, everywhere=dialect.decimal == COMMA)
@@ -140,7 +140,7 @@ def read_decimals(rows: list[Row], dialect: Dialect) -> str:
 
 
 def _likely(content: bytes) -> list[str]:
-    """Encodings to try in turn, of bytes without a mark."""
+    """Returns the encodings to try in turn, for bytes without a byte order mark."""
     sample = content[: 1 << 16]
     zeros = sample.count(0)
     if zeros * 4 < len(sample) or not sample:
@@ -168,7 +168,7 @@ def _rows(text: str, delimiter: str, quote: str) -> Iterator[Row]:
 
 
 def _recognise_quote(text: str, delimiter: str | None) -> str:
-    """The single quote where all names of the header stand in such, else the double one."""
+    """Returns the single quote if all names of the header stand in single quotes, else the double one."""
     header = text.lstrip("\r\n").partition("\n")[0].strip()
     for sign in (delimiter,) if delimiter else _DELIMITERS:
         names = [name.strip() for name in header.split(sign)]
@@ -178,7 +178,7 @@ def _recognise_quote(text: str, delimiter: str | None) -> str:
 
 
 def _recognise_delimiter(text: str, quote: str) -> str:
-    """See the module's first lines. Splitting a sample tells."""
+    """Recognises the delimiter by splitting a sample; the module's docstring has the rules."""
     scored = []
     for preference, delimiter in enumerate(_DELIMITERS):
         widths = _widths(text, delimiter, quote)
@@ -197,7 +197,7 @@ def _recognise_delimiter(text: str, quote: str) -> str:
 
 
 def _below_title(text: str, quote: str) -> Iterator[tuple[float, int, int, str]]:
-    """Delimiters that nearly all rows agree with from the first full one on: share, width, preference, delimiter."""
+    """Yields share, width, preference and delimiter if nearly all rows from the first full one on agree."""
     for preference, delimiter in enumerate(_DELIMITERS):
         widths = _widths(text, delimiter, quote)
         width = Counter(widths).most_common(1)[0][0] if widths else 0
@@ -211,7 +211,7 @@ def _below_title(text: str, quote: str) -> Iterator[tuple[float, int, int, str]]
 
 
 def _is_in_blanks(text: str, quote: str) -> bool:
-    """Rows of one width, of three columns or more, one of which has numbers below a name."""
+    """Returns whether the rows have one width of three columns or more, one with numbers below a name."""
     try:
         rows = [row for _, row in _rows(text[:_SAMPLE_CHARACTERS], BLANK, quote)][:_SAMPLE_ROWS]
     except csv.Error:
@@ -229,7 +229,7 @@ def _is_in_blanks(text: str, quote: str) -> bool:
 
 
 def _widths(text: str, delimiter: str, quote: str) -> list[int]:
-    """How many values the first rows have with this delimiter; a quote that is wrong ends the list."""
+    """Returns the number of values in each of the first rows with this delimiter; a wrong quote ends the list."""
     widths = []
     try:
         for _, row in _rows(text[:_SAMPLE_CHARACTERS], delimiter, quote):
@@ -258,7 +258,7 @@ def _recognise_decimal(rows: list[Row], delimiter: str) -> str:
 
 
 def _mostly_commas(values: list[str]) -> bool:
-    """Whether at least half of what is there are numbers, and one has a decimal comma."""
+    """Returns whether at least half of the present values are numbers, and one has a decimal comma."""
     numbers = [bool(_DECIMAL_COMMA.fullmatch(value)) for value in values]
     written = sum(1 for value in values if value)
     whole = sum(bool(_WHOLE.fullmatch(v) or _WHOLE_IN_THOUSANDS.fullmatch(v)) for v in values)
@@ -266,7 +266,7 @@ def _mostly_commas(values: list[str]) -> bool:
 
 
 def _read_commas(rows: list[Row], *, everywhere: bool) -> None:
-    """Write decimal commas as points, column by column, in place."""
+    """Writes decimal commas as points, column by column, in place."""
     width = max((len(row) for _, row in rows), default=0)
     for place in range(width):
         values = [row[place] for _, row in rows if place < len(row)]

@@ -1,15 +1,19 @@
-"""The cells of an ordered column, from its values: bounds, bins, end cells, and values with a cell of their own.
+"""Cells of an ordered column, from its values: bounds, bins, end cells, and values with a cell of their own.
 
-Provides ``shape_of`` and ``Shape``, ``cells_for``, and ``widest_width``, which bounds what cells lose. Numbers, cents,
-days: all values are whole numbers of the column's unit, so that no shape depends on how a value is written.
+All values are whole numbers of the column's unit (numbers, cents, days), so that no shape depends on the spelling of a
+value.
 
-Four rules, in this order. Few different values are cells of themselves. A value that stands out is an atom: many more
-rows than its neighbours have, or a repeated value apart from the others. Far outside, beyond the *fences*, is one cell
-on each side. What is left is cut at quantiles, each moved to the roundest number near it: few cells, since noise is on
-each, and finer quantiles ``within`` them, between which values are drawn.
+Four rules, in this order:
 
-Secret: the values, and the shape as well until their owner confirms it; edges, bounds and atoms are read from the
-values. Public: the rules. Source: none; the fences are a wide version of Tukey's.
+1. If there are few different values, each is a cell.
+2. A value that stands out is an atom: it has many more rows than its neighbours, or is a repeated value apart from the
+   others.
+3. Values far outside, beyond the *fences*, form one cell on each side.
+4. The rest is cut at quantiles, each moved to the roundest number near it. There are few cells, since noise is on each;
+   finer quantiles ``within`` them guide the drawing of values.
+
+The values are secret, and so is the shape until its owner confirms it: edges, bounds and atoms are read from the
+values. The rules are public. The fences are a wide version of Tukey's; the other rules have no source.
 """
 
 from __future__ import annotations
@@ -23,41 +27,47 @@ from numpy.typing import NDArray
 MOST_CELLS, LEAST_CELLS = 32, 8
 """Bins of a column of very many rows, and of very few."""
 FEWEST_ROWS, CROWDED = 100, 0.5
-"""In fewer rows no shape is seen: equal bins, between the least and the greatest value that is no atom, unless one of
-them holds more than this part of the rows."""
+"""Number of rows below which no shape is seen, and share of the rows.
+
+With fewer rows the bins are equal, between the least and the greatest value that is no atom, unless one of these bins
+has more than this share of the rows.
+"""
 DENSE = 12
-"""Whole numbers up to so many, or twice the bins that so many rows have, are cells of themselves."""
+"""Largest range of whole numbers that are all cells of their own, if larger than twice the bins for so many rows."""
 ROWS_A_VALUE = 5
-"""Rows that a value has on average where all values are cells of themselves."""
+"""Average rows per value if all values are cells of their own."""
 HEAP_ROWS, HEAP_SHARE, HEAP_FACTOR = 10, 0.003, 5
-"""Rows, share of all rows, and times its neighbours' median: what a heap has at least."""
+"""Least size of a heap: rows, share of all rows, and multiple of its neighbours' median."""
 NEIGHBOURS, LATTICE = 20, 400
-"""Different values on each side that a heap is compared with; and among which are those that are as round."""
+"""Different values on each side that a heap is compared with, and those searched for equally round ones."""
 FEWEST_ROUND, ROUND_FACTOR, LATTICE_FACTOR = 4, 1.4, 3
-"""Of so many as round values at least a heap has so many times the median; and where many values look like heaps."""
+"""Fewest equally round values for a comparison; least multiple of their median; the same if many heaps are found."""
 HEAVY_SHARE = 0.02
-"""A heap of this part of the rows is one, however many values beside it are as round."""
+"""Share of the rows that makes a value a heap regardless of equally round values beside it."""
 FULL = 0.75
-"""This part of a bin's rows makes a value a cell of its own, heap or not: there would be as many cells without it."""
+"""Share of a bin's rows that makes a value a cell of its own: without it there would be as many cells."""
 MOST_HEAPS, MANY_HEAPS = 12, 24
-"""Heaps that get cells at most; more than the second look like numbers of fewer digits among others."""
+"""Most heaps with a cell each; more than the second number look like numbers of fewer digits among others."""
 SENTINELS = (-9, -99, -999, -9999, 99, 999, 9999, 99999, 2**31 - 1, -(2**31))
-"""Numbers that stand for something else where they lie outside of all others."""
+"""Numbers that mark something else if they lie outside of all others."""
 REPEATED, GAP, MOST_FAR, MOST_OF_ONE = 3, 0.2, 8, 0.02
-"""Rows of a value apart, at least; what lies between it and the next, in nine tenths of the values' range;
-of the values at an end how many are looked at; and the part of the rows that one value counts for in that range."""
+"""Rules for a value apart from the others.
+
+Least rows of the value; least gap to the next value, as a share of the range of nine tenths of the values; values
+looked at on each end; largest share of the rows that one value counts for in that range.
+"""
 FAR, FAR_OF_FEW, FEW_ROWS = (0.01, 5), (0.1, 20), 500
-"""A fence: at which share, and how many times its distance from the median; the same in fewer rows."""
+"""A fence: a share of the rows, and a multiple of its distance from the median; the same with fewer rows."""
 WIDER = 3
-"""Times as wide is the next part of an end cell that has too few rows to show a shape."""
+"""Growth in width of the parts of an end cell that has too few rows to show a shape."""
 PARTS, PART_ROWS, MOST_TAIL_PARTS = 6, 3, 16
-"""Parts of a cell at most, rows of a part at least, and parts of an end cell at most, which is as wide as its tail."""
+"""Most parts of a cell, least rows of a part, and most parts of an end cell, which is as wide as its tail."""
 TAILS, WIDE = 2, 3
-"""The most cuts of a tail, each where its outermost part is so many times as wide as the next."""
+"""Most cuts of a tail, and the ratio of widths of its outermost part and the next that causes a cut."""
 EVEN = 1.6
-"""Bins of equal width do where none has more than this many times its part of the rows."""
+"""Most rows of a bin of equal width, as a multiple of its even share, for equal widths to do."""
 OUTWARDS, NEARBY = 0.02, 0.3
-"""The farthest that a bound moves to a round number, of the range, and an edge, of the distance to the nearer one."""
+"""Farthest moves to a round number: of a bound, per range; of an edge, per distance to the nearer neighbour."""
 
 Values = NDArray[np.object_]
 Whole = NDArray[np.int64]
@@ -66,9 +76,9 @@ Rounder = Callable[[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Bounds and cells in units of the column: ``edges`` from ``low`` to ``high``, or none for ``bins`` alike.
+    """Bounds and cells in units of the column: ``edges`` from ``low`` to ``high``, or none for ``bins`` equal bins.
 
-    ``within`` are numbers between edges: the parts of a cell have about as many rows each.
+    ``within`` are numbers between edges; they divide each cell into parts with about the same number of rows.
     """
 
     low: int
@@ -80,7 +90,7 @@ class Shape:
 
 
 def roundest(low: int, high: int) -> int:
-    """The number from ``low`` to ``high`` with the fewest digits that are not zero: 0, or a multiple of 1, 2, 5 x 10^k.
+    """Returns the roundest number from ``low`` to ``high``: 0, or a multiple of 1, 2 or 5 times the largest 10^k.
 
     Of several the one nearest to zero.
     """
@@ -102,9 +112,9 @@ def shape_of(
     rounder: Rounder = roundest,
     marks: Container[int] = SENTINELS,
 ) -> Shape:
-    """The shape of a column by how many ``rows`` have each value, one at least.
+    """Returns the shape of a column from the number of ``rows`` of each value.
 
-    ``rounder`` finds a round number; ``marks`` are values that stand for something else, in the column's unit.
+    ``rounder`` finds a round number; ``marks`` are values that mark something else, in the column's unit.
 
     Raises ``ValueError`` without values.
     """
@@ -135,10 +145,10 @@ def shape_of(
 
 
 def widest_width(ranges: Iterable[tuple[int, int]]) -> float:
-    """The widest cell's part of the range of all cells of several values, 0 to 1: no data are needed for it.
+    """Returns the widest cell's part of the range of all cells of several values, 0 to 1.
 
-    ``ranges`` are those of a column's cells, ``column.cells.ranges``, both ends included. Values with a cell of their
-    own count for nothing: no mark such as 9999-12-31 makes the other cells look narrow.
+    ``ranges`` are those of a column's cells, ``column.cells.ranges``, both ends included; no data are needed. Values
+    with a cell of their own do not count, so that no mark such as 9999-12-31 makes the other cells look narrow.
     """
     wide = [(first, last) for first, last in ranges if last > first]
     if not wide:
@@ -152,9 +162,9 @@ def _without(values: Values, atoms: set[int]) -> NDArray[np.bool_]:
 
 
 def _apart(values: Values, counts: Whole, marks: Container[int]) -> set[int]:
-    """Repeated values at either end, far from the next one inwards; and known marks outside of all others."""
+    """Returns repeated values at either end that are far from the next one inwards, and marks outside all others."""
     found: set[int] = set()
-    # As if no value had more than a part of the rows: beside 95 % zeros all others would be far apart.
+    # Counts are capped at a share of the rows: beside 95 % zeros all other values would be far apart.
     even = np.minimum(counts, max(1, int(MOST_OF_ONE * counts.sum())))
     usual = _quantile(values, even, 0.95) - _quantile(values, even, 0.05)
     for ends in (range(len(values) - 1), range(len(values) - 1, 0, -1)):
@@ -173,11 +183,11 @@ def _apart(values: Values, counts: Whole, marks: Container[int]) -> set[int]:
 
 
 def _heaps(values: Values, counts: Whole, total: int) -> set[int]:
-    """Values with many more rows than those beside them, the largest first."""
+    """Returns the values with many more rows than their neighbours, the largest first."""
     least = max(HEAP_ROWS, HEAP_SHARE * total)
     found = []
     for i in np.flatnonzero(counts >= least).tolist():
-        # On either side: where most values end, those beyond are few.
+        # Each side separately: where most values end, those beyond are few.
         usual = max(
             _usual(counts, i, range(i - NEIGHBOURS, i)),
             _usual(counts, i, range(i + 1, i + 1 + NEIGHBOURS)),
@@ -194,16 +204,16 @@ def _heaps(values: Values, counts: Whole, total: int) -> set[int]:
 
 
 def _usual(counts: Whole, place: int, others: Sequence[int]) -> float:
-    """The median of the counts at other places, those that there are."""
+    """Returns the median of the counts at the existing places among ``others``."""
     known = [int(counts[i]) for i in others if 0 <= i < len(counts) and i != place]
     return float(np.median(known)) if known else 0.0
 
 
 def _rises(values: Values, counts: Whole, place: int, factor: float) -> bool:
-    """The value has ``factor`` times the rows of those near it that are multiples of the same power of ten.
+    """Returns whether the value has ``factor`` times the rows of nearby multiples of the same power of ten.
 
-    Where most numbers are written with one decimal, and a few with two, each of one decimal has many more rows than
-    those beside it, and is no heap.
+    Where most numbers have one decimal, and a few have two, each number of one decimal has many more rows than its
+    neighbours and still is no heap.
     """
     value = int(values[place])
     step = 10 ** (len(str(value)) - len(str(value).rstrip("0"))) if value else 1
@@ -217,7 +227,7 @@ def _rises(values: Values, counts: Whole, place: int, factor: float) -> bool:
 
 
 def _crowded(values: Values, counts: Whole, total: int) -> bool:
-    """One of equal bins would hold most rows, of several values."""
+    """Returns whether one of equal bins would hold most rows, of several values."""
     low, high = int(values[0]), int(values[-1])
     places = np.array([int((value - low) * MOST_CELLS // (high - low + 1)) for value in values])
     several = np.bincount(places, minlength=MOST_CELLS) > 1
@@ -226,7 +236,7 @@ def _crowded(values: Values, counts: Whole, total: int) -> bool:
 
 
 def _fences(values: Values, counts: Whole) -> tuple[int, int]:
-    """From where to where values are no farther out than the middle ones make likely."""
+    """Returns the fences: the ends of the range that the middle values make likely."""
     share, times = FAR if counts.sum() >= FEW_ROWS else FAR_OF_FEW
     first, middle, last = (_quantile(values, counts, at) for at in (share, 0.5, 1 - share))
     spread = max(last - first, 1)
@@ -237,7 +247,7 @@ def _fences(values: Values, counts: Whole) -> tuple[int, int]:
 
 
 def _quantile(values: Values, counts: Whole, share: float) -> int:
-    """The least value that this share of the rows does not exceed."""
+    """Returns the least value that this share of the rows does not exceed."""
     ends = np.cumsum(counts)
     return int(values[min(int(np.searchsorted(ends, share * ends[-1])), len(values) - 1)])
 
@@ -245,7 +255,7 @@ def _quantile(values: Values, counts: Whole, share: float) -> int:
 def _cut(
     values: Values, counts: Whole, total: int, atoms: Sequence[int], rounder: Rounder
 ) -> Shape:
-    """Bins of what is no atom."""
+    """Returns the bins of all values that are no atoms."""
     below, above = _fences(values, counts)
     body = np.array([below <= value <= above for value in values])
     inner, weights = values[body], counts[body]
@@ -262,7 +272,7 @@ def _cut(
     edges, within = _quantiles(inner, weights, (low, high), bins, rounder)
     width = max(high - low, 1)
     if least < low:
-        # The tail's parts are those of its mirror image.
+        # The lower tail is cut as its mirror image.
         mirror = _tail(
             -values[::-1], counts[::-1], (-low, -least), width, lambda a, b: -rounder(-b, -a)
         )
@@ -285,7 +295,7 @@ def _cut(
 
 
 def cells_for(rows: int) -> int:
-    """The number of cells of a column of so many rows: 0.6 of their cube root, from 8 to 32."""
+    """Returns the number of cells for a column of ``rows`` rows: 0.6 of their cube root, from 8 to 32."""
     # In whole numbers, the same on every machine: the largest n with (n / 0.6)^3 <= rows.
     found = LEAST_CELLS
     while found < MOST_CELLS and 125 * (found + 1) ** 3 <= 27 * rows:
@@ -294,12 +304,12 @@ def cells_for(rows: int) -> int:
 
 
 def _bins(rows: int, total: int) -> int:
-    """The number of bins for so many of all rows."""
+    """Returns the number of bins for ``rows`` of the ``total`` rows."""
     return max(LEAST_CELLS // 2, -(-cells_for(total) * rows // total))
 
 
 def _even(values: Values, counts: Whole, low: int, high: int, bins: int) -> bool:
-    """Equal bins hold the rows evenly."""
+    """Returns whether equal bins hold the rows evenly."""
     places = [int((value - low) * bins // (high - low + 1)) for value in values]
     held = np.bincount(places, counts, minlength=bins)
     return bool(held.max() * bins <= EVEN * counts.sum())
@@ -308,7 +318,7 @@ def _even(values: Values, counts: Whole, low: int, high: int, bins: int) -> bool
 def _quantiles(
     values: Values, counts: Whole, bounds: tuple[int, int], bins: int, rounder: Rounder
 ) -> tuple[list[int], list[int]]:
-    """Edges between the bounds, of bins with about as many rows each, and what cuts these into parts."""
+    """Returns the edges between the bounds of bins with about equal rows, and the numbers that cut them into parts."""
     low, high = bounds
     cuts: dict[int, bool] = {}
     for share, edge in sorted(_shares(values, counts, bounds, bins).items()):
@@ -329,10 +339,10 @@ def _quantiles(
 def _tail(
     values: Values, counts: Whole, ends: tuple[int, int], width: int, rounder: Rounder
 ) -> list[int]:
-    """Round numbers that cut an end cell, upwards from the body, into parts, and its end.
+    """Returns round numbers that cut an end cell into parts, upwards from the body, and its end.
 
-    Parts of as many rows where there are enough. Else each is three times as wide as the one before: what is drawn
-    there, by noise as well, is seldom absurd.
+    The parts have equal numbers of rows if there are enough. Otherwise each is three times as wide as the one before,
+    so that values drawn there, also because of noise, are seldom absurd.
     """
     first, most = ends
     inside = np.array([value > first for value in values])
@@ -355,9 +365,9 @@ def _tail(
 
 
 def _shares(values: Values, counts: Whole, bounds: tuple[int, int], bins: int) -> dict[float, bool]:
-    """At which shares of the rows to cut: true for an edge of a bin, false within one.
+    """Returns the shares of the rows at which to cut: true for an edge of a bin, false for a cut within one.
 
-    Where the outermost part is much wider than the next it is a bin, and cut again.
+    An outermost part that is much wider than the next becomes a bin, and is cut again.
     """
     rows = int(counts.sum())
     parts = max(1, min(PARTS, rows // (bins * PART_ROWS)))

@@ -1,9 +1,9 @@
-"""The public description of a table: its columns, their kinds, and the codes their values map to.
+"""The public description of a table: its columns, their kinds, and the codes of their values.
 
-Provides ``Domain``, an ordered set of columns; the kinds are in `mechanisms.columns` and can be had from here.
+``Domain`` is an ordered set of columns; the kinds are those of `mechanisms.columns`, exported here too.
 
-Public: all of it. A domain has to be public knowledge and not read from private data
-(`mechanisms.draft` marks what it read). Secret: nothing.
+All values here are public. A domain has to be public knowledge and not read from private data (`mechanisms.draft` marks
+the parts that it read).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ Clique: TypeAlias = tuple[str, ...]
 
 DEFAULT_MISSING_VALUES = ("", "?")
 MAX_IMPLIED = 100_000
-"""Entries of one implied column's table at most."""
+"""Most entries of one implied column's table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """An ordered set of modelled columns, how a missing value is written, and what else a table has.
+    """An ordered set of modelled columns, the spellings of a missing value, and the other columns of a table.
 
-    ``columns`` are those that have codes. ``implied`` are filled in from them, ``ignore`` are names of columns that
-    tables may have and that nothing is done with. A value that a categorical column lists is that category even if
-    ``missing_values`` holds it too. Synthetic tables of text are written in ``format``. ``provenance`` says
-    of columns where their values are from. Raises ``DomainError`` without
-    columns, if two have the same name, if the table of an implied column is not one for its source, or if the format
-    cannot hold every value.
+    ``columns`` have codes. ``implied`` columns are filled in from them. ``ignore`` names columns that tables may have
+    and that are not used. A value that a categorical column lists is that category even if ``missing_values`` has it
+    too. Synthetic text tables are written in ``format``. ``provenance`` states where columns' values are from.
+
+    Raises ``DomainError`` without columns, if two have the same name, if the table of an implied column does not fit
+    its source, or if the format cannot hold every value.
     """
 
     columns: tuple[Column, ...]
@@ -85,12 +85,12 @@ class Domain:
 
     @property
     def names(self) -> Clique:
-        """The names of the columns, in order."""
+        """Names of the modelled columns, in order."""
         return tuple(column.name for column in self.columns)
 
     @property
     def written_names(self) -> tuple[str, ...]:
-        """The names of all columns of a synthetic table, the implied ones in their places."""
+        """Names of all columns of a synthetic table, including the implied ones in their places."""
         names = list(self.names)
         for column in sorted(self.implied, key=lambda column: column.position):
             names.insert(column.position, column.name)
@@ -98,11 +98,11 @@ class Domain:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of codes of each column, the missing one included."""
+        """Number of codes of each column, including the missing one."""
         return tuple(column.size for column in self.columns)
 
     def index(self, name: str) -> int:
-        """The position of a column. Raises ``DomainError`` if there is none of that name."""
+        """Returns the position of a column. Raises ``DomainError`` if no column has that name."""
         try:
             return self.names.index(name)
         except ValueError:
@@ -111,9 +111,9 @@ class Domain:
             ) from None
 
     def only(self, names: Sequence[str], ignore: Sequence[str] = ()) -> Domain:
-        """The modelled columns of these names, in this order, and those that follow from them; ``ignore`` is new.
+        """Returns a domain of these modelled columns, in this order, with their implied columns and a new ``ignore``.
 
-        Raises ``DomainError`` for a name that is none.
+        Raises ``DomainError`` for a name that is no column's.
         """
         implied = tuple(column for column in self.implied if column.source in names)
         kept = {*names, *(column.name for column in implied)}
@@ -127,15 +127,18 @@ class Domain:
         )
 
     def sizes(self, clique: Clique) -> tuple[int, ...]:
-        """The number of codes of each column of ``clique``: the shape of its marginal."""
+        """Returns the number of codes of each column of ``clique``: the shape of its marginal."""
         return tuple(self.columns[self.index(name)].size for name in clique)
 
     def size(self, clique: Clique) -> int:
-        """The number of cells of the marginal of ``clique``."""
+        """Returns the number of cells of the marginal of ``clique``."""
         return math.prod(self.sizes(clique))
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` and ``[missing]`` tables of a configuration; ``ignore``, ``[format]`` if there are any."""
+        """Returns the ``[[column]]`` and ``[missing]`` tables of a configuration.
+
+        ``ignore`` and ``[format]`` are added if there are any.
+        """
         tables = {column.name: column.to_dict() for column in (*self.columns, *self.implied)}
         for said in self.provenance:
             tables[said.column]["from"] = said.to_config()
@@ -144,13 +147,13 @@ class Domain:
             "missing": {"values": list(self.missing_values)},
         }
         document |= {"ignore": list(self.ignore)} if self.ignore else {}
-        # What says nothing leaves no trace, so that digests stay.
+        # Defaults leave no trace, so that digests stay the same.
         form = self.format.to_dict()
         return document | ({"format": form} if form else {})
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, object]) -> Domain:
-        """The domain of the ``[[column]]`` and (optional) ``[missing]``, ``[format]`` tables and ``ignore``.
+        """Reads the ``[[column]]`` and the optional ``[missing]``, ``[format]`` tables and ``ignore``.
 
         Raises ``DomainError`` on an unknown key, a missing one, or a value of the wrong type.
         """
@@ -187,12 +190,12 @@ class Domain:
         )
 
     def digest(self) -> str:
-        """Hex SHA-256 of the canonical JSON of ``to_dict()``: the same on every machine."""
+        """Returns the hex SHA-256 of the canonical JSON of ``to_dict()``, the same on every machine."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def _check_format(self) -> None:
-        """Its encoding has every character, and its columns are all that are written and others that are ignored."""
+        """Checks that the format can write every text, and that its columns are the written and some ignored ones."""
         texts = [*self.written_names, *self.missing_values]
         texts += [
             c for column in self.columns if isinstance(column, Categorical) for c in column.values
@@ -215,7 +218,7 @@ class Domain:
             )
 
     def _check_provenance(self, said: Provenance) -> None:
-        """It is of a column that is there, and private of nothing but private bins."""
+        """Checks that the provenance is of an existing column, and private only for private bins."""
         if said.column not in self.written_names:
             raise DomainError(f"column {said.column!r} has a provenance and is not described")
         column = next((c for c in self.columns if c.name == said.column), None)
@@ -227,7 +230,7 @@ class Domain:
                 )
 
     def _check_implied(self, column: Implied) -> None:
-        """Its table has every value of its source, and no other."""
+        """Checks that the table of an implied column has every value of its source, and no other."""
         name, source = column.name, column.source
         if source not in self.names:
             raise DomainError(
@@ -251,7 +254,7 @@ class Domain:
 
 
 def _all_values(column: Column) -> set[str] | None:
-    """Everything that is ever written into the column, None where that cannot be listed."""
+    """Returns all texts that are ever written into the column; None if they cannot be listed."""
     if isinstance(column, Categorical):
         return set(column.values)
     if not isinstance(column, Integer) or column.values > MAX_IMPLIED or column.form:

@@ -1,11 +1,11 @@
-"""DP-SGD: a batch that is really a Poisson sample, gradients clipped example by example, noise that is exact.
+"""DP-SGD: true Poisson batches, gradients clipped example by example, exact noise.
 
-Provides ``poisson_batch``, ``noisy_sum`` and ``noise_for``. Secret: who is in a batch, gradients, random bytes.
-Released, by whoever uses it: the noisy sums and whatever is made of them. One costs ``rdp.sampled_gaussian(q, z)``.
+Batches, gradients and random bytes are secret. The caller releases the noisy sums and results computed from them. One
+sum costs ``rdp.sampled_gaussian(q, z)``.
 
 Representation: a clipped gradient is whole numbers of 2^-scale_bits whose Euclidean norm is at most clip 2^scale_bits
 after rounding (``fixed_point.encode_rows``). They are added as integers, exactly, and so is the noise, an exact
-discrete Gaussian; continuous noise in doubles would show in its last bits what it was added to.
+discrete Gaussian; the last bits of continuous noise in doubles would reveal the sum that it was added to.
 
 Source: Abadi et al. 2016, Algorithm 1; Mironov, Talwar, Zhang 2019 (the sample). Deviation: noise is discrete.
 """
@@ -27,9 +27,9 @@ Noise: TypeAlias = Callable[[int], NDArray[np.int64]]
 
 
 def poisson_batch(rows: int, q: float, random_bytes: RandomBytes) -> NDArray[np.int64]:
-    """Which of ``rows`` rows are in a batch, ascending: each on its own with probability ``q``, less 2^-64 at most.
+    """Returns the rows of a batch, of ``rows`` rows, ascending; each is in it independently with probability ``q``.
 
-    Raises ``ValueError`` unless q lies in (0, 1].
+    The probability is less by 2^-64 at most. Raises ``ValueError`` unless q lies in (0, 1].
     """
     if not 0 < q <= 1:
         raise ValueError(f"q = {q}; a sampling rate lies above 0 and is at most 1")
@@ -42,9 +42,9 @@ def poisson_batch(rows: int, q: float, random_bytes: RandomBytes) -> NDArray[np.
 def noise_for(
     multiplier: float, random_bytes: RandomBytes, *, clip: float, scale_bits: int
 ) -> DiscreteGaussianStream:
-    """Noise of ``multiplier`` times the norm of one clipped gradient, in units of 2^-scale_bits.
+    """Returns noise of ``multiplier`` times the norm of one clipped gradient, in units of 2^-scale_bits.
 
-    Raises ``ValueError`` where it is not below 2^20 units: fewer bits.
+    Raises ``ValueError`` if it is not below 2^20 units: fewer bits are needed.
     """
     sigma = math.nextafter(multiplier * math.ldexp(clip, scale_bits), math.inf)
     return DiscreteGaussianStream(sigma, random_bytes)
@@ -53,9 +53,9 @@ def noise_for(
 def noisy_sum(
     gradients: NDArray[np.float64], noise: Noise, *, clip: float, scale_bits: int
 ) -> NDArray[np.float64]:
-    """The sum (d,) of per-example gradients (n, d), each clipped to norm ``clip``, with ``noise(d)`` added to it.
+    """Returns the sum (d,) of per-example gradients (n, d), each clipped to norm ``clip``, plus ``noise(d)``.
 
-    A gradient that is not finite counts as none. ``noise``: whole numbers in units of 2^-scale_bits; take ``draw`` of
+    A gradient that is not finite counts as zero. ``noise`` gives whole numbers in units of 2^-scale_bits: ``draw`` of
     ``noise_for``. n may be 0: an empty batch is released, too.
     """
     finite = np.isfinite(gradients).all(axis=1, keepdims=True)

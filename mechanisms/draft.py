@@ -1,10 +1,10 @@
-"""A first domain for a table: kinds, bounds, categories, atoms, scales, and columns that are left out.
+"""Draft of a domain for a table: kinds, bounds, categories, atoms, scales, and columns that are left out.
 
-Provides ``draft_domain``, and ``draft_of`` for a table that was read. Everything in a draft was read from the table,
-and its notes say what: it is for its owner's eyes until the owner has replaced or confirmed each of them by public
-knowledge. Of columns that look like identifiers or free text neither the draft nor a note holds a value.
+``draft_domain`` reads a table; ``draft_of`` takes one that was read. Everything in a draft was read from the table, and
+its notes say so: it is for the eyes of the table's owner until the owner has replaced each value by public knowledge or
+confirmed it. The draft and its notes contain no values of columns that look like identifiers or free text.
 
-Secret: the table. Limits: rules of thumb, all in the constants below; kinds are guessed from text.
+The table is secret. Limits: rules of thumb, all in the constants below; kinds are guessed from text.
 """
 
 from __future__ import annotations
@@ -59,30 +59,33 @@ from mechanisms.text_table import TextTable
 from mechanisms.written import EXACT, multiple_of
 
 KNOWN_MISSING = ("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None")
-"""The usual spellings of a missing value."""
+"""Usual spellings of a missing value."""
 NEARLY_UNIQUE, ENOUGH_ROWS = 0.9, 10
-"""So many different values a row, in so many rows at least, make an identifier."""
+"""Different values per row, and fewest rows, that make a column an identifier."""
 MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
-"""Texts of which there are more than the first number, and the second of the rows, look like identifiers, too."""
+"""Numbers of different texts, and their share of the rows, from which a column looks like an identifier too."""
 FOLDED_FROM = 400
-"""Categories of fewer than ``RARE_ROWS`` are one in drafts of so many rows, where that is a twentieth at most."""
+"""Rows from which a draft merges categories of fewer than ``RARE_ROWS`` rows, if they are a twentieth at most."""
 OTHERS = ("other", "(other)", "all others")
-"""Words for these; a draft takes the first that is no category."""
+"""Words for merged categories; a draft takes the first that is no category."""
 LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
-"""Many texts half of which are longer than the first are free text, and ones longer than the second, too, unless they
-are answers that so many rows have on average."""
+"""Rules for free text, in characters and rows.
+
+Many texts of which half are longer than the first number are free text, and so are texts longer than the second, unless
+they are answers that have so many rows on average.
+"""
 MOST_DIGITS = 17
-"""Digits of the largest number of a column, as a whole multiple of its last decimal."""
+"""Most digits of a column's largest number, as a whole multiple of its last decimal."""
 RARE = 0.002
-"""This part of the rows may have more decimals than the column, and is rounded."""
+"""Share of the rows that may have more decimals than the column; they are rounded."""
 FEWEST_APART = 20
-"""Of different numbers so many, or half, are different when they are rounded to such a multiple."""
+"""Fewest numbers, or half of them, that have to stay different when rounded to multiples."""
 MOST_APART, APART_ROWS = 50, 20
-"""Of many codes so many keep a cell of their own, each with so many rows at least; others are grouped by a prefix."""
+"""Most codes with a cell of their own, and the fewest rows of each; other codes are grouped by a prefix."""
 SEPARATORS = (";", "|", ",", "/")
-"""Signs between several answers in a cell."""
+"""Separators of several answers in a cell."""
 DISTINCT_MOMENTS = 5
-"""Fewer different moments do not tell that all lie on the first of a month."""
+"""Fewest different moments that can show that all lie on the first of a month."""
 
 _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
@@ -93,11 +96,12 @@ _Reading: TypeAlias = MomentReading | NumberReading
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why.
+    """A drafted ``domain``, with ``notes`` on the values read for each column.
 
-    ``read_as`` is how the table was recognised, ``questions`` are about what can be read in more than one way, and
-    ``skipped`` is what of the file is not in the table. A ``private`` draft has no value of the table, and names the
-    columns that are left ``to_list`` (`mechanisms.private_draft`).
+    ``left_out`` has the columns that were left out and why. ``read_as`` is the dialect recognised, ``questions`` are
+    about ambiguous readings, and ``skipped`` has the parts of the file that are not in the table. A ``private`` draft
+    contains no value of the table, and names the columns whose values are left ``to_list``
+    (`mechanisms.private_draft`).
     """
 
     domain: Domain
@@ -112,7 +116,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Column:
-    """The values of one column that are not missing, each with its number of rows; ``ascending`` if they grow."""
+    """Values of one column that are not missing, each with its row count; ``ascending`` if they grow."""
 
     name: str
     counts: Counter[str]
@@ -124,7 +128,7 @@ class _Column:
         return self.counts.total()
 
     def having(self, counts: Counter[str]) -> _Column:
-        """The same column, its values written otherwise."""
+        """Returns the same column with its values in another spelling."""
         return replace(self, counts=counts)
 
     @property
@@ -142,9 +146,9 @@ class _Column:
 
 
 def draft_domain(source: str | Path | TableSource, *, private_bins: bool = False) -> Draft:
-    """A domain that fits a table, and notes on everything that was read from it; see ``draft_of``.
+    """Returns a domain that fits a table, with notes on everything that was read from it; see ``draft_of``.
 
-    Raises: ``DataError`` as ``read_text`` and ``draft_of`` do.
+    Raises ``DataError`` as ``read_recognised`` and ``draft_of`` do.
     """
     where = source.shown if isinstance(source, TableSource) else str(source)
     table, read_as = read_recognised(source)
@@ -152,16 +156,16 @@ def draft_domain(source: str | Path | TableSource, *, private_bins: bool = False
 
 
 def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool = False) -> Draft:
-    """A domain that fits a table, and notes on everything that was read from it.
+    """Returns a domain that fits a table, with notes on everything that was read from it.
 
-    ``where`` the table is and how it was ``read_as`` are for messages. With ``private_bins`` numbers have no atoms and
-    no log scale: a run finds out by noisy counts.
+    ``where`` (the table's place) and ``read_as`` (the dialect recognised) are for messages. With ``private_bins``
+    numbers have no atoms and no log scale: a run chooses the bins by noisy counts.
 
     Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, ISO dates a ``Moment``, the rest categories,
-    numbers that bins cannot tell apart and codes such as ``007`` among them; bounds and categories are those that
-    occur. They have to be replaced by public knowledge before the domain is used.
+    including numbers that bins cannot tell apart and codes such as ``007``. Bounds and categories are those that occur;
+    they have to be replaced by public knowledge before the domain is used.
 
-    Raises: ``DataError`` where there are no rows or no column is left.
+    Raises ``DataError`` if there are no rows or no column is left.
     """
     if not len(table):
         raise DataError(f"{where}: has a header but no rows; at least one row is needed")
@@ -211,7 +215,7 @@ def _column(name: str, values: Sequence[str]) -> _Column:
 
 
 def _reading(column: _Column, *, dotted_thousands: bool) -> _Reading | None:
-    """The spelling of the values as dates or numbers, None where they are texts, codes among them."""
+    """Returns the values read as dates or numbers; None for texts, codes among them."""
     if all(value in KNOWN_MISSING for value in column.counts):
         return None
     if moments := read_moments(column.counts):
@@ -223,7 +227,7 @@ def _reading(column: _Column, *, dotted_thousands: bool) -> _Reading | None:
 
 
 def _are_codes(column: _Column, reading: NumberReading) -> bool:
-    """Numbers that are names: versions (1.1 and 1.10), and whole numbers that a double does not hold."""
+    """Returns whether numbers are names: versions (1.1 and 1.10), or whole numbers that a double does not hold."""
     if len(column.counts) <= MANY_CATEGORIES and ambiguous_versions(reading):
         return True
     whole = [parse_whole(plain) for plain in reading.plain.values()]
@@ -233,7 +237,7 @@ def _are_codes(column: _Column, reading: NumberReading) -> bool:
 
 
 def _why_left_out(column: _Column, reading: _Reading | None) -> str:
-    """Why a column looks like an identifier or free text, without any of its values; "" if it does not."""
+    """Returns why a column looks like an identifier or free text, without its values; "" if it does not."""
     values, alike = column.values, f"{len(column.counts)} different values in {column.rows} rows"
     if isinstance(reading, MomentReading):
         return ""
@@ -273,7 +277,7 @@ def _why_text_left_out(column: _Column, alike: str) -> str:
 
 
 def _several_answers(column: _Column) -> str:
-    """The sign between several answers of a few, "" where there is none."""
+    """Returns the separator of several answers in a cell; "" if there is none."""
     for sign in SEPARATORS:
         several = sum(sign in value for value in column.counts)
         answers = {answer.strip() for value in column.counts for answer in value.split(sign)}
@@ -301,7 +305,7 @@ def _draft_column(column: _Column, reading: _Reading | None) -> Column:
 
 
 def _draft_codes(column: _Column, categories: tuple[str, ...]) -> Categorical:
-    """Many codes by what they begin with, the frequent ones alone; one by one where no prefix makes few groups."""
+    """Groups many codes by a prefix, the frequent ones alone; if no prefix makes few groups, codes stay separate."""
     shares = sorted(column.counts.items(), key=lambda item: (-item[1], item[0]))
     apart = tuple(value for value, rows in shares[:MOST_APART] if rows >= APART_ROWS)
     rest = [value for value in categories if value not in apart]
@@ -312,7 +316,7 @@ def _draft_codes(column: _Column, categories: tuple[str, ...]) -> Categorical:
 
 
 def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
-    """Raises ``DomainError`` where bins cannot tell the numbers apart."""
+    """Drafts a column of numbers. Raises ``DomainError`` if bins cannot tell the numbers apart."""
     counts = Counter[str]()
     for value, plain in reading.plain.items():
         counts[plain] += column.counts[value]
@@ -331,7 +335,7 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
 
 
 def _of_a_day(column: Integer, form: str, last: int) -> Integer:
-    """The column without what is no time of a day, where all values up to the ``last`` are: 24:10 is none."""
+    """Limits a column to times of day if all its values, up to ``last``, are some: 24:10 is none."""
     spelling = spelling_of(form) if form else None
     day = spelling.day if isinstance(spelling, Clock) else None
     if day is None or not last < day <= column.high:
@@ -363,7 +367,7 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
         places, multiples = _multiples(column, reals, 0.0)
     largest = max(map(abs, multiples.values()))
     if largest >= _MOST_MULTIPLE or not _tell_apart(reals, multiples):
-        # Numbers too large, or too small to be multiples of anything that 64 bits hold beside the largest of them.
+        # Numbers too large, or too small beside the largest of them, to be multiples of anything in 64 bits.
         low, high = min(reals.values()), max(reals.values())
         return Real(column.name, low, high if high > low else low + 1, missing=column.missing)
     rows = _rows_of(column, multiples)
@@ -387,18 +391,18 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
 def _multiples(
     column: _Column, reals: Mapping[str, float], rare: float
 ) -> tuple[int, dict[str, int]]:
-    """Decimals, and the numbers as multiples of the last of them."""
+    """Returns the number of decimals, and the numbers as multiples of the last of them."""
     places = _places(column, reals, rare)
     return places, {value: k for value in reals if (k := multiple_of(value, places)) is not None}
 
 
 def _tell_apart(reals: Mapping[str, float], multiples: Mapping[str, int]) -> bool:
-    """Rounded to multiples enough of the numbers are still different."""
+    """Returns whether enough of the numbers stay different when rounded to multiples."""
     return len(set(multiples.values())) >= min(FEWEST_APART, len(set(reals.values())) // 2 + 1)
 
 
 def _places(column: _Column, reals: Mapping[str, float], rare: float) -> int:
-    """Decimals of all rows but this part, as many as the largest number leaves of ``MOST_DIGITS``."""
+    """Returns the decimals of all rows but a share ``rare``, at most as many as ``MOST_DIGITS`` leaves."""
     rows = Counter[int]()
     for value in reals:
         rows[-_exponent(value)] += column.counts[value]
@@ -410,7 +414,7 @@ def _places(column: _Column, reals: Mapping[str, float], rare: float) -> int:
 
 
 def _exponent(value: str) -> int:
-    """Of the last digit of a written number that is not zero, 0 at most."""
+    """Returns the exponent of the last nonzero digit of a written number, 0 at most."""
     exponent = Decimal(value.strip()).normalize(EXACT).as_tuple().exponent
     return min(0, exponent) if isinstance(exponent, int) else 0
 
@@ -423,7 +427,7 @@ def _rows_of(column: _Column, numbers: Mapping[str, int]) -> Counter[int]:
 
 
 def _draft_moment(column: _Column, reading: MomentReading) -> Moment:
-    """The column as dates, or dates with times."""
+    """Drafts a column of dates, or of dates with times."""
     form, moments = reading.form, reading.moments
     unit = _coarsest_unit(form, set(moments.values()))
     rows = Counter[int]()
@@ -455,7 +459,7 @@ def _draft_moment(column: _Column, reading: MomentReading) -> Moment:
 
 
 def _coarsest_unit(form: Form | Pattern, moments: set[datetime]) -> str:
-    """The coarsest unit on whose beginnings all moments lie; weeks only where they are written so."""
+    """Returns the coarsest unit on whose beginnings all moments lie; weeks only if they are written as weeks."""
     if len(moments) < DISTINCT_MOMENTS:
         return form.unit
     units = [

@@ -1,7 +1,7 @@
-"""Notes of a draft: what of each column was read from the table, for its owner's eyes.
+"""Notes of a draft: the values of each column that were read from the table, for its owner's eyes.
 
-Provides ``note_of``, and ``named``, a column's name in one line. Secret: the notes, until their owner has confirmed
-what they name; a value that is folded since a person may be known by it is in none.
+The notes are secret until the owner has confirmed the values that they name. No note contains a value that was merged
+because a person may be known by it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from mechanisms.table import shown
 from mechanisms.written import parse_number, parse_whole
 
 MANY_CATEGORIES = 100
-"""More categories than this are worth a word."""
+"""Number of categories above which a note mentions it."""
 RARE_ROWS = 20
-"""Categories of fewer rows are one in a draft, since a person may be known by them."""
+"""Rows below which categories are merged in a draft, since a person may be known by them."""
 EXACT_WHOLE = 2**53
-"""Whole numbers beyond are codes."""
+"""Largest whole number that is not a code."""
 
 
 def _has_leading_zero(value: str) -> bool:
-    """A number that is written as codes are (``007``), which a number column would not give back."""
+    """Returns whether a number is written as a code (``007``), which a number column would not reproduce."""
     return bool(re.match(r"[+-]?0\d", value)) and parse_number(value) is not None
 
 
 def note_of(column: Column, counts: Mapping[str, int]) -> str:
-    """A draft's note on what was read of a column's values, of which so many rows have each."""
+    """Returns a draft's note on the values that were read of a column; ``counts`` has their rows."""
     name = named(column.name)
     if isinstance(column, Categorical):
         note = f"{name}: its {len(column.categories)} categories were read from the data"
@@ -44,7 +44,7 @@ def note_of(column: Column, counts: Mapping[str, int]) -> str:
             note += f", but for {len(column.atoms)} frequent ones (atoms)" if column.atoms else ""
         elif len(column.categories) > MANY_CATEGORIES:
             note += "; that many look like an identifier: group them or drop the column"
-        # A value that is folded since a person may be known by it is not shown either.
+        # A value that was merged because a person may be known by it is not shown either.
         listed = set(column.values)
         note += _why_not_numbers([value for value in counts if value in listed])
     else:
@@ -74,7 +74,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _clock_words(form: str) -> str:
-    """The unit that a clock's numbers count: nobody should take minutes and seconds for hours and minutes."""
+    """Returns the units of a clock's numbers, lest minutes and seconds are taken for hours and minutes."""
     spelling = spelling_of(form)
     if not isinstance(spelling, Clock):
         return ""
@@ -84,12 +84,12 @@ def _clock_words(form: str) -> str:
 
 
 def named(name: str) -> str:
-    """A column's name in one line."""
+    """Returns a column's name in one line."""
     return name if name.isprintable() else repr(name)
 
 
 def _why_not_numbers(present: list[str]) -> str:
-    """The reason for categories in a column that has numbers; "" where it has none."""
+    """Returns the reason for categories in a column that has numbers; "" if it has none."""
     others = [value for value in present if parse_number(value) is None]
     if len(others) == len(present):
         return ""

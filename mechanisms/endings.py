@@ -1,11 +1,10 @@
-"""Endings of numbers: prices that end in 99, readings that end in 0 or 5, with the share of the numbers of each.
+"""Endings of numbers: prices that end in 99, readings that end in 0 or 5, with each ending's share of the numbers.
 
-Provides ``Endings``, ``endings_of`` (what a column's numbers end in) and ``read_endings``. An ending is written, and
-never counted: cells are as they are without it. A drawn number is moved to the nearest one of its cell with a drawn
-ending, so that prices that do not exist do not come out.
+Endings affect writing only and are never counted: cells do not depend on them. A drawn number is moved to the nearest
+one of its cell with a drawn ending, so that no impossible prices appear.
 
-Public: the endings of a configuration. Secret: at their owner, those of a table. Limits: one to three last
-digits; Fed-TDA does not write them.
+The endings of a configuration are public; those of a table are secret, at its owner. Limits: one to three last digits;
+Fed-TDA does not write them.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from mechanisms.sampling import PublicGenerator
 
 MOST_DIGITS = 3
 MOST_ENDINGS, COVERED = 6, 0.97
-"""So many endings at most are one column's, and have so much of the rows that are no atoms."""
+"""Most endings of one column, and their least share of the rows that are no atoms."""
 SPREAD = 3
-"""By chance so many endings would have this part of what they have."""
+"""Least ratio of the endings' share to the share that they would have by chance."""
 ENOUGH_ROWS, ENOUGH_VALUES = 100, 30
-"""In fewer rows, or of fewer different numbers, no ending is seen."""
+"""Fewest rows, and fewest different numbers, for endings to be recognised."""
 _PARTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """Pairs of last digits, all of one length, and the share of the numbers that end so; shares are made to sum to 1.
+    """Pairs of last digits, all of one length, and the share of the numbers with that ending; shares are normalised.
 
-    Raises ``DomainError``, naming the column, for other digits and shares.
+    Raises ``DomainError``, naming the column, for invalid digits and shares.
     """
 
     column: str
@@ -65,9 +64,9 @@ class Endings:
         apart: Collection[int],
         generator: PublicGenerator,
     ) -> NDArray[np.int64]:
-        """The numbers (rows,), each near to where it was and within its range (rows, 2), with drawn endings.
+        """Moves the numbers (rows,) to drawn endings, each nearby and within its range (rows, 2).
 
-        None becomes one that is set ``apart``. Where a range has no number with any of the endings it stays.
+        No number becomes one that is set ``apart``. A number stays if its range has no number with any of the endings.
         """
         ends = np.array([int(digits) for digits, _ in self.shares], np.int64)
         points = generator.integers(np.zeros(len(numbers), np.int64), _PARTS)
@@ -86,9 +85,9 @@ class Endings:
 
 
 def endings_of(rows: Mapping[int, int], atoms: Container[int]) -> tuple[tuple[str, float], ...]:
-    """The endings that nearly all ``rows`` of a column's numbers have, atoms aside; none where numbers end in anything.
+    """Returns the endings of nearly all ``rows`` of a column's numbers, without the atoms; empty if there are none.
 
-    Of several lengths it is the longest whose endings are few. Shares are rounded to hundredths.
+    Of several lengths it takes the longest with few endings. Shares are rounded to hundredths.
     """
     left = {number: count for number, count in rows.items() if number not in atoms}
     total = sum(left.values())
@@ -111,7 +110,7 @@ def endings_of(rows: Mapping[int, int], atoms: Container[int]) -> tuple[tuple[st
 
 
 def read_endings(column: str, value: object) -> tuple[tuple[str, float], ...]:
-    """The ``endings`` of a ``[[column]]`` table. Raises ``DomainError``."""
+    """Returns the ``endings`` of a ``[[column]]`` table. Raises ``DomainError``."""
     if not isinstance(value, Mapping) or not value:
         raise DomainError(
             f'column {column!r}: endings = {value!r}; expected a table such as {{"99" = 0.9, "00" = 0.1}}'
@@ -127,7 +126,7 @@ def read_endings(column: str, value: object) -> tuple[tuple[str, float], ...]:
 
 @lru_cache(64)
 def _thresholds(shares: tuple[tuple[str, float], ...]) -> NDArray[np.int64]:
-    """Up to which of a million parts each ending is drawn."""
+    """Returns for each ending the upper limit of the millionths at which it is drawn."""
     sums = np.cumsum([share for _, share in shares])
     ends = np.floor(sums / sums[-1] * _PARTS).astype(np.int64)
     ends[-1] = _PARTS

@@ -1,28 +1,27 @@
 """Errors of the mechanisms.
 
-One tree, so that a caller can catch what it can act on:
+One tree, so that a caller can catch the errors that it can handle:
 
     MechanismError
     |-- DomainError       the public description of the columns is wrong
     |-- DataError         a table does not fit its domain, or cannot be read
     |-- WorkloadError     the queries do not fit the domain
     |-- BudgetExceeded    a release would cost more privacy than is left
-    |-- FinishedEarly     those who run it end it before a further round
+    |-- FinishedEarly     the operators end the run before a further round
     |-- EstimationError   no model can be fitted to the measurements
-    |-- FlaimError        a message of FLAIM, or what a client holds, does not fit the run
-    |-- RequestRefused    a silo does not answer what the server asks
+    |-- FlaimError        a message of FLAIM, or a client's table, does not fit the run
+    |-- RequestRefused    a silo refuses a request of the server
     `-- RoundLost         a round has too few participants left; nothing of its sums was opened
 
-Every message says what is wrong, where, and what would be right. Only ``DataError`` may hold a
-value of the table (one, truncated): it is raised where the owner of the table runs and nowhere
-else. Misuse by the caller is ``ValueError``.
+Every message says what is wrong, where, and what would be right. Only ``DataError`` may hold a value of the table (one,
+truncated): it is raised only on the machine of the table's owner. Misuse by the caller is ``ValueError``.
 """
 
 from __future__ import annotations
 
 
 class MechanismError(Exception):
-    """Anything the mechanisms refuse to do."""
+    """Base class of all errors of the mechanisms."""
 
 
 class DomainError(MechanismError):
@@ -42,7 +41,7 @@ class BudgetExceeded(MechanismError):
 
 
 class FinishedEarly(MechanismError):
-    """Those who run it have asked to end with the rounds that are done; nothing of a further one has begun."""
+    """The operators have asked to end the run with the rounds done; nothing of a further round has begun."""
 
 
 class EstimationError(MechanismError):
@@ -50,11 +49,11 @@ class EstimationError(MechanismError):
 
 
 class FlaimError(MechanismError):
-    """A message of FLAIM is malformed, or what a client holds does not fit the run."""
+    """A message of FLAIM is malformed, or a client's table does not fit the run."""
 
 
 class RequestRefused(MechanismError):
-    """What the server asks of a silo, or tells it, is not what the silo's own settings say."""
+    """A request or statement of the server contradicts the silo's own settings."""
 
 
 class RoundLost(MechanismError):

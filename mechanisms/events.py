@@ -1,12 +1,10 @@
-"""What was released: frozen records, apart from how it was sampled and from what it costs.
+"""Privacy events: frozen records of releases, independent of how they were sampled and of their cost.
 
-Provides ``GaussianEvent``, ``DiscreteGaussianEvent``, ``SumOfDiscreteGaussiansEvent``,
-``ExponentialEvent``, ``DiscreteLaplaceEvent``, their union ``Event``, ``event_to_dict`` and
-``event_from_dict`` (exact over JSON), ``measurement_event``: what a noisy marginal is for each kind of
-noise, and ``GRID_SLACK``.
+``event_to_dict`` and ``event_from_dict`` are exact over JSON; ``measurement_event`` gives the event of a noisy marginal
+for each kind of noise.
 
-Public: everything here. Neighbouring tables differ by one row, which changes one cell of each
-marginal by 1: hence the defaults of ``sensitivity`` and ``cells``.
+All values here are public. Neighbouring tables differ by one row, which changes one cell of each marginal by 1: hence
+the defaults of ``sensitivity`` and ``cells``.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 NoiseKind: TypeAlias = Literal["discrete-gaussian", "box-muller", "distributed"]
 NOISE_KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
 
-# The theorem on sums of discrete Gaussians is for parts of at least this deviation.
+# Least deviation of a part in the theorem on sums of discrete Gaussians.
 SMALLEST_PART = 0.5
 
-# What a choice by 64 random bits (``scores.select_index``) is charged beyond its epsilon: the
-# derivation is there.
+# Charge of a choice by 64 random bits (``scores.select_index``) beyond its epsilon; the derivation is there.
 GRID_SLACK = 2.0**-21
 
 
@@ -32,8 +29,8 @@ GRID_SLACK = 2.0**-21
 class GaussianEvent:
     """Counts released under Gaussian noise of deviation ``sigma``, in rows.
 
-    ``sensitivity`` is how far one row moves the counts in Euclidean norm. Raises ``ValueError``
-    unless both are positive and finite.
+    ``sensitivity`` is the largest change of the counts by one row, in Euclidean norm. Raises ``ValueError`` unless both
+    are positive and finite.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -49,7 +46,7 @@ class GaussianEvent:
 class DiscreteGaussianEvent:
     """Whole counts released under discrete Gaussian noise: P(z) proportional to exp(-z^2/2 sigma^2).
 
-    ``sensitivity`` is how far one row moves the counts in Euclidean norm, by whole numbers. Raises
+    ``sensitivity`` is the largest change of the counts by one row, in whole numbers, in Euclidean norm. Raises
     ``ValueError`` unless both are positive and finite.
     """
 
@@ -64,11 +61,11 @@ class DiscreteGaussianEvent:
 
 @dataclass(frozen=True, slots=True)
 class SumOfDiscreteGaussiansEvent:
-    """Whole counts released under the sum of ``parts`` discrete Gaussians, ``sigma`` that of each.
+    """Whole counts released under the sum of ``parts`` discrete Gaussians, each of deviation ``sigma``.
 
-    Parts are those that the adversary does not know. One row moves at most ``cells`` counts, by
-    whole numbers, ``sensitivity`` in Euclidean norm. Raises ``ValueError`` for a sigma below 1/2,
-    where no bound is known to us, or another number out of range.
+    The parts are those that the adversary does not know. One row changes at most ``cells`` counts, by whole numbers,
+    ``sensitivity`` in Euclidean norm. Raises ``ValueError`` for a sigma below 1/2, where no bound is known to us, or
+    another number out of range.
     """
 
     kind: ClassVar[str] = "sum-of-discrete-gaussians"
@@ -102,8 +99,8 @@ class ExponentialEvent:
 class DiscreteLaplaceEvent:
     """Whole counts released under discrete Laplace noise: P(z) proportional to exp(-|z| / scale).
 
-    ``sensitivity`` is how far one row moves the counts in L1 norm, by whole numbers. Raises ``ValueError`` unless both
-    are positive and finite.
+    ``sensitivity`` is the largest change of the counts by one row, in whole numbers, in L1 norm. Raises ``ValueError``
+    unless both are positive and finite.
     """
 
     kind: ClassVar[str] = "discrete-laplace"
@@ -135,12 +132,12 @@ _CLASSES: dict[str, type[Event]] = {
 
 
 def event_to_dict(event: Event) -> dict[str, str | float]:
-    """An event as ledgers and transcripts write it: its kind and its fields. Exact over JSON."""
+    """Returns an event as ledgers and transcripts write it: its kind and its fields. Exact over JSON."""
     return {"kind": event.kind, **asdict(event)}
 
 
 def event_from_dict(value: Mapping[str, object]) -> Event:
-    """What ``event_to_dict`` wrote. Raises ``ValueError`` on anything else."""
+    """Reads the output of ``event_to_dict``. Raises ``ValueError`` on anything else."""
     cls = _CLASSES.get(str(value.get("kind")))
     if cls is None:
         raise ValueError(f"an event is one of {', '.join(_CLASSES)}")
@@ -157,10 +154,10 @@ def event_from_dict(value: Mapping[str, object]) -> Event:
 
 
 def measurement_event(noise: NoiseKind, sigma: float) -> Event:
-    """What a marginal with noise of deviation ``sigma`` is, to one corrupt server.
+    """Returns the event of a marginal with noise of deviation ``sigma``, as seen by one corrupt server.
 
-    Of ``distributed`` noise that server does not know two parts of variance sigma^2 / 2.
-    Raises ``ValueError`` for another kind, or a sigma that the kind does not reach.
+    With ``distributed`` noise that server does not know two parts of variance sigma^2 / 2. Raises ``ValueError`` for
+    another kind, or a sigma that the kind does not reach.
     """
     if noise == "box-muller":
         return GaussianEvent(sigma)
@@ -172,17 +169,17 @@ def measurement_event(noise: NoiseKind, sigma: float) -> Event:
 
 
 def distributed_part(sigma: float) -> float:
-    """The deviation of each server's own noise: sigma / sqrt(2)."""
+    """Returns the deviation of each server's own noise: sigma / sqrt(2)."""
     return sigma / math.sqrt(2)
 
 
 def noise_deviation(noise: NoiseKind, sigma: float) -> float:
-    """The deviation of the noise on the counts, known and unknown: ``distributed`` has three parts."""
+    """Returns the deviation of the noise on the counts, known and unknown: ``distributed`` has three parts."""
     return sigma * math.sqrt(1.5) if noise == "distributed" else sigma
 
 
 def check_positive(name: str, value: float) -> None:
     """Raises ``ValueError`` unless ``value`` is positive and finite."""
-    # A whole number may be more than a double holds.
+    # A whole number may exceed the range of a double.
     if not 0 < value <= sys.float_info.max:
         raise ValueError(f"{name} = {value}; it has to be positive and finite")

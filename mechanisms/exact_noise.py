@@ -1,12 +1,11 @@
-"""The discrete Gaussian and Laplace distributions, sampled exactly: no approximation, however many samples.
+"""Exact samplers of the discrete Gaussian and Laplace distributions, without approximation for any sample count.
 
-Provides ``discrete_gaussian_noise`` and ``discrete_laplace_noise``. Secret: the random bytes and the samples,
-until released.
+The random bytes are secret; the samples are secret until released.
 
-Method: Canonne, Kamath, Steinke 2020, Algorithms 1 to 3, on whole arrays. All probabilities are rational
-numbers of exactly known numerator and denominator. A coin with probability p is 64 random bits compared
-with floor(2^64 p), which is computed in Python's integers once for each p that occurs; the one time in
-2^64 that they are equal, further bits are compared with further digits of p. So every coin is exact.
+Method: Canonne, Kamath, Steinke 2020, Algorithms 1 to 3, on whole arrays. All probabilities are rational numbers of
+exactly known numerator and denominator. A coin with probability p compares 64 random bits with floor(2^64 p), which is
+computed in Python's integers once for each p that occurs. If they are equal, once in 2^64, further bits are compared
+with further digits of p. So every coin is exact.
 
 Limits: not constant time: the running time depends on the samples, as with every rejection sampler.
 """
@@ -29,9 +28,9 @@ _BITS = 64
 def discrete_gaussian_noise(
     random_bytes: RandomBytes, sigma: float, count: int
 ) -> NDArray[np.int64]:
-    """Independent samples of P(z) proportional to exp(-z^2 / (2 sigma^2)) on the whole numbers, exactly.
+    """Returns independent samples of P(z) proportional to exp(-z^2 / (2 sigma^2)) on the whole numbers, exactly.
 
-    Shapes: (count,). ``sigma`` is taken for the rational number that the double is. Raises: ``ValueError`` unless
+    Shapes: (count,). ``sigma`` is taken as the rational number that the double represents. Raises ``ValueError`` unless
     it is positive and below 2^20.
     """
     if not 0 < sigma < MAX_SIGMA:
@@ -53,21 +52,21 @@ def discrete_gaussian_noise(
 
 
 def discrete_laplace_noise(random_bytes: RandomBytes, scale: int, count: int) -> NDArray[np.int64]:
-    """Independent samples of P(z) proportional to exp(-|z| / scale) on the whole numbers, exactly.
+    """Returns independent samples of P(z) proportional to exp(-|z| / scale) on the whole numbers, exactly.
 
-    Shapes: (count,). Raises: ``ValueError`` for a scale below 1 or of 2^20 and more.
+    Shapes: (count,). Raises ``ValueError`` for a scale below 1, or of 2^20 and more.
     """
     if not 1 <= scale < MAX_SIGMA:
         raise ValueError(f"scale = {scale}; it is a whole number from 1 to 2^20 - 1")
     laplace, samples = _Laplace(random_bytes, scale), np.zeros(0, np.int64)
     while samples.size < count:
-        # A third of the attempts at least succeed.
+        # At least a third of the attempts succeed.
         samples = np.concatenate((samples, laplace.attempts(3 * (count - samples.size) + 16)))
     return samples[:count]
 
 
 class _Laplace:
-    """Algorithm 2: the discrete Laplace distribution of scale t, P(x) proportional to exp(-|x| / t)."""
+    """Sampler of the discrete Laplace distribution of scale t, P(x) proportional to exp(-|x| / t) (Algorithm 2)."""
 
     def __init__(self, random_bytes: RandomBytes, scale: int) -> None:
         self._random_bytes = random_bytes
@@ -76,19 +75,19 @@ class _Laplace:
         self._whole = _ExpCoin(random_bytes, lambda _: Fraction(1))
 
     def attempts(self, count: int) -> NDArray[np.int64]:
-        """What ``count`` attempts give; those that are rejected are missing."""
+        """Returns the accepted samples of ``count`` attempts."""
         # x = u + t v: u below t with P(u) proportional to exp(-u / t), v geometric with ratio exp(-1).
         u = uniform_below(self._random_bytes, self._scale, count)
         u = u[self._fraction.toss(u)]
         x = u + self._scale * self._geometric(u.size)
         negative = uniform_below(self._random_bytes, 2, x.size) == 1
-        # Zero would come twice as often as it should if both its signs counted.
+        # Zero would be twice as likely as it should be if both its signs were accepted.
         accepted = ~(negative & (x == 0))
         signed: NDArray[np.int64] = np.where(negative, -x, x)[accepted]
         return signed
 
     def _geometric(self, count: int) -> NDArray[np.int64]:
-        """How often a coin of probability 1/e shows one before the first zero."""
+        """Returns the number of ones before the first zero, of coins with probability 1/e."""
         v = np.zeros(count, np.int64)
         running = np.arange(count)
         while running.size:
@@ -98,19 +97,19 @@ class _Laplace:
 
 
 class _ExpCoin:
-    """Algorithm 1: a coin that shows one with probability exp(-gamma(k)), for whole k >= 0."""
+    """Coin that shows one with probability exp(-gamma(k)), for whole k >= 0 (Algorithm 1)."""
 
     def __init__(self, random_bytes: RandomBytes, gamma: Callable[[int], Fraction]) -> None:
         self._random_bytes = random_bytes
         self._gamma = gamma
-        # floor(2^64 gamma'/j) by (j, k): j the step of the coin, gamma' = gamma less its whole part.
+        # floor(2^64 gamma'/j) by (j, k): j is the step of the coin, gamma' is gamma less its whole part.
         self._thresholds: dict[tuple[int, int], int] = {}
         self._wholes: dict[int, int] = {}
 
     def toss(self, k: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """One coin for each entry of ``k``, of any shape (n,)."""
+        """Tosses one coin for each entry of ``k``, of any shape (n,)."""
         result = self._toss_fraction(k)
-        # exp(-gamma) is exp(-1) as often as gamma's whole part says, times exp of minus the rest.
+        # exp(-gamma) = exp(-1)^w exp(-(gamma - w)), w the whole part of gamma.
         wholes = self._lookup(k, self._whole)
         one = _ExpCoin(self._random_bytes, lambda _: Fraction(1)) if wholes.any() else self
         left = np.where(result, wholes, 0)
@@ -121,7 +120,7 @@ class _ExpCoin:
         return result
 
     def _whole(self, k: int) -> int:
-        """The whole part of gamma, but 0 of 1, which the series takes as it is."""
+        """Returns the whole part of gamma, but 0 for gamma = 1, which the series covers."""
         if k not in self._wholes:
             self._wholes[k] = max(0, math.ceil(self._gamma(k)) - 1)
         return self._wholes[k]
@@ -136,7 +135,7 @@ class _ExpCoin:
         return self._thresholds[j, k]
 
     def _toss_fraction(self, k: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """exp(-gamma') for gamma' in [0, 1]: toss coins of gamma'/1, gamma'/2, ... until one shows zero."""
+        """Tosses exp(-gamma') for gamma' in [0, 1]: coins of gamma'/1, gamma'/2, ... until one shows zero."""
         # The first zero comes at coin j with probability gamma'^(j-1)/(j-1)! - gamma'^j/j!; over all odd j that adds up
         # to 1 - gamma' + gamma'^2/2! - ... = exp(-gamma').
         odd = np.ones(k.size, np.bool_)
@@ -149,7 +148,7 @@ class _ExpCoin:
         return odd
 
     def _bernoulli(self, j: int, k: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Coins of probability gamma'(k) / j, exactly."""
+        """Tosses coins of probability gamma'(k) / j, exactly."""
         bits = np.frombuffer(self._random_bytes(8 * k.size), "<u8")
         thresholds = self._lookup(k, lambda value: self._threshold(j, value))
         shown = bits < thresholds
@@ -159,9 +158,9 @@ class _ExpCoin:
         return shown
 
     def _compare(self, p: Fraction) -> bool:
-        """Whether a uniform number below 1 is below p, by 64 bits of both at a time."""
+        """Returns whether a uniform number below 1 is below p, by 64 bits of both at a time."""
         while p:
-            # One is 0.111...: all its digits are the largest there is.
+            # One is 0.111...: every digit is the largest possible.
             digit = min((p.numerator << _BITS) // p.denominator, (1 << _BITS) - 1)
             bits = int.from_bytes(self._random_bytes(8), "big")
             if bits != digit:

@@ -1,10 +1,10 @@
-"""The error that a synthetic table's marginals are expected to have: estimates, beside the bounds of `intervals`.
+"""Expected errors of a synthetic table's marginals: estimates, beside the bounds of `intervals`.
 
-Provides ``Expected`` and ``expected_errors``. Public: everything; it is post-processing of released values.
+All values here are public, as post-processing of released values.
 
-A measured marginal's error is taken for that of its noisy counts, brought back to counts that are not negative and have
-the right sum, if the real marginal were the synthetic one. What was not measured has no estimate; what the last choice
-makes of it, without room for bad luck, is said to be the most that it is likely to be.
+The error of a measured marginal is taken to be that of its noisy counts, projected to non-negative counts with the
+right sum, if the real marginal were the synthetic one. A marginal that was not measured has no estimate; the error at
+which the last choice would have selected it, without a margin for chance, is reported as the most that is likely.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from mechanisms.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A marginal's ``error``, L1 of normalised marginals; with ``at_most`` no estimate but the most that is likely."""
+    """Expected L1 ``error`` of a normalised marginal.
+
+    With ``at_most`` it is the largest likely error instead of an estimate.
+    """
 
     error: float
     at_most: bool
@@ -39,9 +42,10 @@ def expected_errors(
     rows: float,
     choice: Choice | None = None,
 ) -> tuple[Expected, ...]:
-    """One for each candidate. ``synthetic`` (workload.cells,): the table's counts; ``rows``: how many real ones.
+    """Returns one ``Expected`` for each candidate.
 
-    Raises ``ValueError`` without rows.
+    ``synthetic`` (workload.cells,) has the table's counts; ``rows`` is the number of real rows. Raises ``ValueError``
+    without rows.
     """
     total = float(synthetic[workload.slice(0)].sum())
     if not (total > 0 and rows > 0):
@@ -58,7 +62,7 @@ def expected_errors(
         if interval.deviation is not None:
             counts = synthetic[workload.slice(i)] * (rows / total)
             found[i] = Expected(remaining_error(counts, interval.deviation), False)
-    # What contains a marginal is at least as far away.
+    # A marginal that contains another one is at least as far from the data.
     numbers = {q: i for i, q in enumerate(workload.candidates)}
     for q in reversed(workload.candidates):
         error = found[numbers[q]].error
@@ -71,15 +75,17 @@ def expected_errors(
 def _unchosen(
     workload: Workload, shares: NDArray[np.float64], choice: Choice, rows: float
 ) -> list[float]:
-    """For each candidate of the choice: the error at which its score would have been that of the chosen one."""
+    """Returns for each candidate of the choice the error at which its score would equal that of the chosen one."""
     spec, one = choice.spec, choice.released
     parts = np.split(spec.answers / 2**FRACTION_BITS, np.cumsum(spec.sizes)[:-1])
+    # L1 distance between the measurement and the model at the chosen candidate, in units of 2^-FRACTION_BITS rows.
     off = float(np.abs(one.noisy - parts[choice.position]).sum()) * 2**FRACTION_BITS
     best = spec.gains[choice.position] * off - spec.offsets[choice.position]
     errors = []
     for i, answers, gain, offset in zip(
         spec.candidates, parts, spec.gains, spec.offsets, strict=True
     ):
+        # ||s - M / n||_1, then ||M - real||_1 / n solved from gain * error - offset = best.
         moved = float(np.abs(shares[workload.slice(i)] - answers / rows).sum())
         at_most = max(0.0, best + offset) / gain / 2**FRACTION_BITS if gain else math.inf
         errors.append(moved + at_most / rows)

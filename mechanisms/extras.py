@@ -1,4 +1,4 @@
-"""Libraries that not everybody installs, imported when somebody asks for what they do. Public: everything."""
+"""Optional libraries, imported when their functions are needed. All values here are public."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _EXTRAS = {
     "pyreadstat": "statistics",
     "sqlalchemy": "sql",
 }
-"""Which extra of this project brings a library."""
+"""Name of the project's extra that installs each library."""
 
 
 def extra_module(name: str, where: object) -> ModuleType:
-    """The module of that name. Raises ``DataError`` that says what to install for ``where``, where it is missing."""
+    """Imports an optional module. Raises ``DataError`` with the extra to install for ``where`` if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -1,11 +1,11 @@
-"""FLAIM: synthetic data from clients that choose for themselves and reveal noisy sums only.
+"""FLAIM: synthetic data from clients that choose queries themselves and reveal noisy sums only.
 
-Provides ``run_flaim`` (Algorithm 1 of the FLAIM paper, the server's side, every variant), the interfaces it
-runs against (``Federation``: the clients; ``FlaimEstimator``: the model), and ``draw_participants``.
+``run_flaim`` is the server's side of Algorithm 1 of the FLAIM paper, for every variant. It runs against two interfaces:
+``Federation`` (the clients) and ``FlaimEstimator`` (the model).
 
-What one client does is ``mechanisms.flaim_client``; what goes over the wire is ``mechanisms.flaim_messages``.
+The client's side is ``mechanisms.flaim_client``; messages are ``mechanisms.flaim_messages``.
 
-Public: everything that passes through here. Counts stay behind ``Federation``.
+All values here are public. Counts stay behind ``Federation``.
 
 Source: FLAIM paper, Algorithm 1. Deviations: see README.md, FLAIM.
 """
@@ -39,13 +39,13 @@ from mechanisms.scores import MAX_CANDIDATES
 from mechanisms.totals import NoisyTotal, rows_per_client
 from mechanisms.workload import Workload
 
-# How often participants are drawn again before it is an error.
+# Most draws of participants before an error.
 MAX_DRAWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """A client of the run: its number, and the rows it declared where sizes are public (else None)."""
+    """A client of the run: its number, and the rows it declared if sizes are public (else None)."""
 
     client: int
     rows: int | None = None
@@ -53,7 +53,7 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class SumRequest:
-    """One sum to take: what it consists of, and of whom. ``members`` are numbers of clients, ascending."""
+    """A requested sum: its layout, and its ``members``, numbers of clients, ascending."""
 
     layout: Layout
     members: tuple[int, ...]
@@ -61,9 +61,9 @@ class SumRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """A noisy sum: ``counts`` float64 (layout.cells,) in rows, over ``survivors`` (numbers of clients).
+    """A noisy sum: ``counts`` float64 (layout.cells,) in rows, over the clients ``survivors``.
 
-    ``deviation``: that of the noise in each count.
+    ``deviation`` is that of the noise in each count.
     """
 
     counts: NDArray[np.float64]
@@ -72,37 +72,37 @@ class Sums:
 
 
 class Federation(Protocol):
-    """The clients, and the only two ways in which anything about their rows is released."""
+    """The clients, and the only two operations that release anything about their rows."""
 
     @property
     def population(self) -> Sequence[Participant]:
-        """All clients of the run, whoever takes part in a round."""
+        """All clients of the run, whether or not they take part in a round."""
 
     async def begin_round(self, round: int) -> Sequence[int]:
         """Draws the round's participants, at least the agreed minimum, and returns their numbers.
 
-        Raises ``RoundLost`` if too few clients are left for that, ``FinishedEarly`` where whoever runs it ends it here.
+        Raises ``RoundLost`` if too few clients are left, ``FinishedEarly`` if the operator ends the run here.
         """
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
-        """What each of the round's participants chose, by number; who left meanwhile is missing."""
+        """Returns the choices of each of the round's participants, by client number, without those that left."""
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
-        """The noisy sum for each request, None where too few of its members are left.
+        """Returns the noisy sum for each request, None if too few of its members are left.
 
-        Nothing about a sum is known to anybody before it has its noise, but to the server in ``server`` noise.
+        Nobody learns anything about a sum before it has its noise, except the server with ``server`` noise.
         """
 
 
 class FlaimEstimator(Protocol):
-    """Public post-processing of what was measured."""
+    """Public post-processing of the measurements."""
 
     async def estimate(
         self, targets: Sequence[tuple[int, Target]], *, spent: float, final: bool
     ) -> tuple[Model, NDArray[np.bool_]]:
-        """The model of (candidate, target) pairs, and which candidates (candidates,) a next one may contain.
+        """Returns the model of (candidate, target) pairs, and the candidates (candidates,) that the next may contain.
 
-        ``spent`` is the share of the budget used by then, 0 to 1.
+        ``spent`` is the share of the budget used so far, 0 to 1.
         """
 
 
@@ -110,8 +110,8 @@ class FlaimEstimator(Protocol):
 class FlaimMeasurement:
     """A released sum: ``noisy`` float64 (n_q,) counts of candidate ``candidate``, in C order, in rows.
 
-    ``deviation`` is that of the noise in each count; ``contributors`` are the clients whose rows are in it.
-    ``one_way``: whether it was taken of everybody rather than chosen.
+    ``deviation`` is that of the noise in each count; ``contributors`` are the clients whose rows are in it. ``one_way``
+    is true if the marginal was measured of all participants rather than chosen.
     """
 
     round: int
@@ -124,7 +124,7 @@ class FlaimMeasurement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlaimRound:
-    """A finished round: who took part, who chose what (by candidate), what was measured, what is spent.
+    """A finished round: its participants, the choosers by candidate, and the measurements.
 
     ``lost``: too few participants were left, so that nothing was opened though it was charged.
     """
@@ -138,12 +138,16 @@ class FlaimRound:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlaimResult:
-    """A finished run.
+    """Result of a finished run.
 
-    ``total``: rows of all clients, declared or estimated. ``rounds_done``: the last round that took place.
-    ``lost_rounds``: rounds that were charged and opened nothing. ``single_choosers``: how many of
-    ``chosen_queries`` (query and round) had one chooser. ``stopped``: why there were no more rounds, or empty.
-    ``population``: all clients of the run, whoever took part.
+    Attributes:
+        total: rows of all clients, declared or estimated.
+        rounds_done: the last round that took place.
+        lost_rounds: rounds that were charged and opened nothing.
+        chosen_queries: number of pairs of a query and a round.
+        single_choosers: number of ``chosen_queries`` with one chooser.
+        stopped: the reason why there were no more rounds, or empty.
+        population: all clients of the run, whether or not they took part.
     """
 
     model: Model
@@ -168,16 +172,19 @@ async def run_flaim(
     on_round: Callable[[FlaimRound], None] = lambda done: None,
     history: Sequence[FlaimRound] = (),
 ) -> FlaimResult:
-    """Runs FLAIM; ``schedule`` is ``settings.schedule(columns)``. ``on_round`` is called after each round.
+    """Runs FLAIM; ``schedule`` is ``settings.schedule(columns)``.
 
-    ``history``: the rounds of an interrupted run, 0 first, which are not taken again; not of an adaptive schedule.
+    Args:
+        on_round: called after each round.
+        history: the rounds of an interrupted run, 0 first, which are not repeated; not allowed with an adaptive
+            schedule.
 
-    Every release is charged to ``ledger`` before anybody is asked for it. A round that loses too many
-    participants is charged and opens nothing, and the next one follows; the run ends early, and says so in
-    ``rounds_done`` and ``stopped``, when the ledger cannot pay for a whole further round, there are too few clients
-    for one, or whoever runs it ends it.
+    Every release is charged to ``ledger`` before any client is asked for it. A round that loses too many participants
+    is charged and opens nothing, and the next one follows. The run ends early, as ``rounds_done`` and ``stopped``
+    report, if the ledger cannot pay for another whole round, there are too few clients for one, or the operator ends
+    it.
 
-    Raises ``RoundLost`` if that happens to the first sums, ``BudgetExceeded`` if they cannot be paid for,
+    Raises ``RoundLost`` if too few clients stay for the first sums, ``BudgetExceeded`` if these cannot be paid for,
     ``EstimationError`` if no query may be chosen, ``FlaimError`` for clients that do not fit the settings.
     """
     if history and schedule.adaptive:
@@ -186,15 +193,15 @@ async def run_flaim(
     run.check()
     stopped = ""
 
-    # One-way marginals first, so that there is a model to score against. Where they are measured in
-    # every round, these are the first round's.
+    # One-way marginals first, for the first model to score against. If they are measured in every round, these are the
+    # first round's.
     if not history:
         first = await run.measure(0, await federation.begin_round(0), {}, one_way=True)
         if first.lost:
             raise RoundLost("too few clients stayed for the first sums: no model can be made")
         on_round(first)
 
-    # Algorithm 1, lines 3 to 15: everybody chooses for itself, the sums are taken, the model is fitted.
+    # Algorithm 1, lines 3 to 15: every participant chooses, the sums are taken, the model is fitted.
     before: Model | None = None
     number = next_round(settings, history)
     while number <= schedule.rounds:
@@ -220,7 +227,7 @@ async def run_flaim(
 
 
 def next_round(settings: FlaimSettings, history: Sequence[FlaimRound]) -> int:
-    """The round that follows the first sums, or those of ``history``."""
+    """Returns the number of the round after the first sums, or after those of ``history``."""
     first = 1 if settings.chosen else 2
     return max([first, *(done.round + 1 for done in history)])
 
@@ -228,7 +235,10 @@ def next_round(settings: FlaimSettings, history: Sequence[FlaimRound]) -> int:
 def round_events(
     workload: Workload, settings: FlaimSettings, schedule: Schedule, number: int
 ) -> tuple[Event, ...]:
-    """What round ``number`` still has to be charged: of the first, one-way marginals are paid for."""
+    """Returns the events that round ``number`` still has to be charged.
+
+    The one-way marginals of the first round are paid already.
+    """
     events = schedule.events(number)
     if number == 1 and settings.one_way_each_round:
         return events[: -len(workload.one_way)]
@@ -236,7 +246,7 @@ def round_events(
 
 
 class _Run:
-    """A run under way: what was released so far, and what one round consists of."""
+    """State of a run in progress: the releases so far, and the steps of one round."""
 
     def __init__(
         self,
@@ -278,13 +288,16 @@ class _Run:
 
     @property
     def spent(self) -> float:
-        """The share of the budget used by now."""
+        """Share of the budget used so far."""
         return min(1.0, self._ledger.spent / self._settings.rho)
 
     async def choose(
         self, number: int, members: Sequence[int], model: Model, allowed: NDArray[np.bool_]
     ) -> Mapping[int, tuple[int, ...]]:
-        """Who chose what, by candidate; charges the choices and what clients measure for themselves."""
+        """Asks the participants for their choices and returns the choosers by candidate.
+
+        Charges the choices and the clients' own measurements before.
+        """
         settings, workload, schedule = self._settings, self._workload, self._schedule
         if not settings.chosen:
             return {}
@@ -332,7 +345,7 @@ class _Run:
         *,
         one_way: bool,
     ) -> FlaimRound:
-        """The round's sums, charged first; those who left before they chose are not asked."""
+        """Takes the round's sums, charged first; clients that left before they chose are not asked."""
         settings = self._settings
         chooses = settings.chosen > 0 and number > 0
         there = {client for clients in choosers.values() for client in clients}
@@ -387,7 +400,7 @@ class _Run:
             everybody = layout.one_way and position < len(self._workload.one_way)
             members = request.members if everybody else choosers[candidate]
             contributors = tuple(client for client in members if client in survivors)
-            # Whoever chose it may have left: then it is noise and nothing else.
+            # If all its choosers have left, the marginal is noise and nothing else.
             if contributors:
                 yield FlaimMeasurement(
                     layout.round,
@@ -409,7 +422,7 @@ class _Run:
         return [m for done in self._rounds for m in done.measurements]
 
     def _rate(self) -> float:
-        """The rows of one client on average, from the sums of one-way marginals."""
+        """Returns the average rows of one client, from the sums of one-way marginals."""
         return rows_per_client(
             [
                 NoisyTotal(
@@ -424,7 +437,7 @@ class _Run:
         return min(max(1, round(self._rate())), self._settings.max_client_rows)
 
     def _declared(self) -> Mapping[int, int]:
-        """The rows of every client: declared, or one estimate for all."""
+        """Returns the rows of every client: declared, or one estimate for all."""
         population = self._federation.population
         if self._settings.sizes == "public":
             return {p.client: p.rows or 0 for p in population}
@@ -432,9 +445,9 @@ class _Run:
         return {p.client: rows for p in population}
 
     def targets(self) -> list[tuple[int, Target]]:
-        """What the model is fitted to: everything measured, normalised by its contributors' rows N_q.
+        """Returns the targets of the model: all measurements, normalised by their contributors' rows N_q.
 
-        Weighted (N_q / sigma)^2; or as if all had been taken over the same rows, N / sigma.
+        The weight is (N_q / sigma)^2 if weighted; else (N / sigma)^2, as if all had been measured over the same rows.
         """
         settings, rows = self._settings, self._declared()
         typical = max(1, settings.participation * sum(rows.values()))
@@ -449,11 +462,14 @@ class _Run:
         return targets
 
     def _only_for_tau(self, m: FlaimMeasurement) -> bool:
-        """Without combining, one-way marginals of later rounds serve tau alone; the first make the first model."""
+        """Returns whether a one-way marginal serves tau alone: in later rounds, without combining.
+
+        The one-way marginals of round 0 make the first model.
+        """
         return m.round > 0 and not self._settings.combine
 
     def _one_way(self) -> NDArray[np.float64]:
-        """One-way estimates (cells of all columns,) from everything measured of everybody, as distributions."""
+        """Returns one-way estimates (cells of all columns,) from all one-way measurements, as distributions."""
         rows = self._declared()
         merged = merge(
             (
@@ -474,15 +490,15 @@ class _Run:
         return np.concatenate(parts)
 
     def settled(self, before: Model, after: Model) -> bool:
-        """Whether the last round's choices moved the model, at them, by no more than noise alone would.
+        """Returns whether the last round's choices moved the model, at them, by no more than noise alone would.
 
-        sum over q of N_q ||M_q(after) - M_q(before)||_1 <= sum of sqrt(2/pi) sigma n_q: line 17 of Algorithm 2, summed;
-        or the same for any q alone.
+        The test is sum over q of N_q ||M_q(after) - M_q(before)||_1 <= sum of sqrt(2/pi) sigma n_q, line 17 of
+        Algorithm 2 summed over q, or the same for any single q.
         """
         rows = self._declared()
         last = [m for m in self._rounds[-1].measurements if not m.one_way]
         cliques = [self._workload.candidates[m.candidate] for m in last]
-        # How much further than noise would each moved.
+        # N_q ||M_q(after) - M_q(before)||_1 - sqrt(2/pi) sigma n_q for each q.
         beyond = []
         for m, old, new in zip(last, before.answers(cliques), after.answers(cliques), strict=True):
             total = sum(rows[client] for client in m.contributors)
@@ -492,7 +508,7 @@ class _Run:
         return bool(last) and judge(beyond) <= 0
 
     def result(self, model: Model, rounds_done: int, stopped: str) -> FlaimResult:
-        """The finished run."""
+        """Returns the result of the finished run."""
         choosers = [clients for done in self._rounds for clients in done.choosers.values()]
         rows = (
             sum(self._declared().values())
@@ -515,14 +531,15 @@ class _Run:
 def draw_participants(
     clients: Sequence[int], settings: FlaimSettings, random_bytes: RandomBytes
 ) -> tuple[int, ...]:
-    """Who takes part in a round: each client with probability p, all drawn again while they are too few.
+    """Draws a round's participants: each client with probability p, all drawn again while they are too few.
 
-    The draw looks at no data, and our account claims no amplification from it, so that drawing again costs
-    nothing. Raises ``RoundLost`` where it cannot succeed.
+    The draw does not depend on the data, and our account claims no amplification from it, so that drawing again costs
+    nothing. Raises ``RoundLost`` if it cannot succeed.
     """
     least = settings.min_participants
     if len(clients) < least:
         raise RoundLost(f"{len(clients)} clients are there; min_participants = {least}")
+    # 53 random bits below ceil(2^53 p), for each client.
     threshold = math.ceil(settings.participation * 2.0**53)
     for _ in range(MAX_DRAWS):
         bits = np.frombuffer(random_bytes(8 * len(clients)), "<u8") >> np.uint64(11)

@@ -1,10 +1,10 @@
-"""A model's answers to the candidates as a client scores against them, and what one change of the model changes.
+"""A model's answers to the candidates, as a client scores against them, and their change after an update.
 
-Provides ``allowed_answers``, ``moved_answers`` and ``candidate_totals``. Columns that no clique of the model connects
-are independent: a candidate's answer is the product of those of its connected parts, few of which are different, and
-a model that was brought to a measurement answers as before wherever no column is connected with that.
+Columns that no clique of the model connects are independent: a candidate's answer is the product of those of its
+connected parts, few of which are different. A model that was updated to a measurement answers as before for every
+candidate without columns connected to that measurement.
 
-Public: everything; it is post-processing of the server's model and of a client's local measurement.
+All values here are public, as post-processing of the server's model and of a client's local measurement.
 
 Representation: probabilities in units of 2^-32, rounded to the nearest, 1 as 2^32 - 1; the candidates one after the
 other, as in ``Workload``. Equal to ``Model.answers_q32`` up to the last bits of the doubles that are rounded.
@@ -25,7 +25,7 @@ from mechanisms.workload import Workload
 def allowed_answers(
     workload: Workload, model: Model, allowed: NDArray[np.bool_]
 ) -> NDArray[np.uint32]:
-    """The model's answers (cells,) to the allowed candidates, 0 elsewhere."""
+    """Returns the model's answers (cells,) to the allowed candidates, 0 elsewhere."""
     answers = np.zeros(workload.cells, np.uint32)
     _fill(answers, workload, model, np.flatnonzero(allowed).tolist())
     return answers
@@ -38,9 +38,10 @@ def moved_answers(
     clique: Clique,
     allowed: NDArray[np.bool_],
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Answers (cells,) of ``model`` and their totals (candidates,), where ``before`` has those of another one.
+    """Returns the answers (cells,) of ``model`` and their totals (candidates,), from those of another model.
 
-    ``model`` is the other one times a function of ``clique``, which is in one of its own cliques.
+    ``before`` has the other model's answers and totals. ``model`` is that model times a function of ``clique``, which
+    lies in one of its own cliques.
     """
     answers, totals = before[0].copy(), before[1].copy()
     parts = _parts(model)
@@ -57,7 +58,7 @@ def moved_answers(
 
 
 def candidate_totals(workload: Workload, answers: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The sums (candidates,) of every candidate's part of an expanded vector (cells,)."""
+    """Returns the sums (candidates,) of every candidate's part of an expanded vector (cells,)."""
     return np.add.reduceat(answers, np.array(workload.offsets[:-1]), dtype=np.int64)
 
 
@@ -71,6 +72,7 @@ def _fill(
     tables = dict(zip(wanted, model.answers(wanted), strict=True))
     for i, cliques in split.items():
         names = workload.candidates[i]
+        # The product of the parts' marginals, times 2^32.
         table = np.full((1,) * len(names), 2.0**32)
         for clique in cliques:
             missing = tuple(axis for axis, name in enumerate(names) if name not in clique)
@@ -81,7 +83,7 @@ def _fill(
 
 
 def _split(names: Clique, parts: dict[str, int]) -> list[Clique]:
-    """The connected parts of a candidate, smallest number of a part first."""
+    """Returns the connected parts of a candidate, the smallest number of a part first."""
     return [
         tuple(name for name in names if parts[name] == part)
         for part in sorted({parts[name] for name in names})
@@ -89,7 +91,7 @@ def _split(names: Clique, parts: dict[str, int]) -> list[Clique]:
 
 
 def _parts(model: Model) -> dict[str, int]:
-    """For each column the number of the part that it belongs to: cliques that share a column are connected."""
+    """Returns for each column the number of its part: cliques that share a column are connected."""
     parts: dict[str, int] = {}
     for number, clique in enumerate(model.cliques):
         met = {parts[name] for name in clique if name in parts}

@@ -1,15 +1,15 @@
-"""What one client of FLAIM does with its rows: choose queries, and count what a sum asks for.
+"""FLAIM's client: it chooses queries by its rows, and counts the marginals of a requested sum.
 
-Provides ``FlaimClient``, used alike by a simulation and by a deployed process, and ``true_answers`` for experiments.
+``FlaimClient`` is used alike by a simulation and by a deployed process; ``true_answers`` is for experiments.
 
-Secret: the table, its counts, scores and random bytes. Released: choices and, through an aggregation
-that adds noise, count vectors. Both are charged to the client's own ledger before they are computed, so that
-no server can ask for more than the client agreed to.
+The table, its counts, scores and random bytes are secret. Choices are released and, through an aggregation that adds
+noise, count vectors. Both are charged to the client's own ledger before they are computed, so that no server can ask
+for more than the client agreed to.
 
-Representation: scores are integers, as in ``mechanisms.scores``. With r the client's size (declared or
-estimated, never counted) and p an answer in units of 2^-32, a count x is compared with r p exactly:
-a_q = sum |2^32 x - r p| = r sum p + sum over the cells with x > 0 of (|2^32 x - r p| - r p). One row moves a_q by at
-most 2^32, and a_q - tau_q by at most 2^33; cutting that to units of 2^-6 of a row keeps both bounds exact.
+Representation: scores are integers, as in ``mechanisms.scores``. With r the client's size (declared or estimated, never
+counted) and p an answer in units of 2^-32, a count x is compared with r p exactly: a_q = sum |2^32 x - r p| = r sum p +
+sum over the cells with x > 0 of (|2^32 x - r p| - r p). One row moves a_q by at most 2^32, and a_q - tau_q by at most
+2^33; cutting that to units of 2^-6 of a row keeps both bounds exact.
 
 Source: FLAIM paper, Algorithm 1, lines 5 to 12, and section 4.2 (tau).
 """
@@ -38,9 +38,9 @@ from mechanisms.workload import Workload, count_marginals
 
 
 class FlaimClient:
-    """Client with coded rows (rows, columns) int32; keeps its own ledger, charged before anything is released.
+    """Client with coded rows (rows, columns) int32 and its own ledger, charged before anything is released.
 
-    ``oracle`` uint32 (workload.cells,): ``true_answers`` of the pooled table, for tau oracle alone, which is no
+    ``oracle`` uint32 (workload.cells,) is ``true_answers`` of the pooled table, for tau oracle alone, which is no
     private mechanism.
 
     Raises ``FlaimError`` if the table does not fit the domain or the settings.
@@ -68,7 +68,7 @@ class FlaimClient:
         self._random_bytes = random_bytes
         self._oracle = oracle
         self._counts: _Counts | None = None
-        # The latest round that was asked about on this connection, and the round of the choices.
+        # The latest round of a brief on this connection, and the round of the choices.
         self._latest = 0
         self._round = 0
         self._chosen: tuple[int, ...] = ()
@@ -78,31 +78,31 @@ class FlaimClient:
 
     @property
     def declared_rows(self) -> int | None:
-        """What this client tells the server about its size: None where sizes are estimated."""
+        """Size that this client declares to the server; None if sizes are estimated."""
         return self._rows if self._settings.sizes == "public" else None
 
     def rejoin(self) -> None:
-        """The connection is a new one: a server that was started again may count its rounds from 0. Charges stay."""
+        """Prepares for a new connection: a restarted server may count its rounds from 0. Charges stay."""
         self._latest = 0
 
     @property
     def place(self) -> tuple[int, int, tuple[int, ...]]:
-        """Where this client is in the run, for ``resume`` in another process of it: rounds, and what it chose."""
+        """State of this client in the run, for ``resume`` in another process: rounds, and its choices."""
         return self._latest, self._round, self._chosen
 
     def resume(self, place: tuple[int, int, tuple[int, ...]]) -> None:
-        """Go on where a process before this one was."""
+        """Continues from the ``place`` of an earlier process."""
         self._latest, self._round, self._chosen = place
 
     def chose_of(self, layout: Layout) -> bool:
-        """Whether a sum has any of this client's choices of its round, as far as they are not counted yet."""
+        """Returns whether a sum has any choice of this client in its round that is not counted yet."""
         return layout.round == self._round and not set(layout.chosen).isdisjoint(self._chosen)
 
     def choose(self, brief: Brief) -> tuple[int, ...]:
-        """This round's choices: candidates in the order chosen. ``encode_choices`` makes them a message.
+        """Makes this round's choices and returns candidates in the order chosen; ``encode_choices`` packs them.
 
-        Raises ``BudgetExceeded`` if its own ledger does not cover them, ``FlaimError`` on a brief that
-        does not fit the settings or comes out of order.
+        Raises ``BudgetExceeded`` if the client's own ledger does not cover them, ``FlaimError`` on a brief that does
+        not fit the settings or comes out of order.
         """
         settings = self._settings
         if brief.round <= self._latest:
@@ -122,10 +122,10 @@ class FlaimClient:
         return self._chosen
 
     def count(self, layout: Layout) -> NDArray[np.int64]:
-        """The count vector (layout.cells,) for a sum: one-way marginals and what this client chose, else zeros.
+        """Returns the count vector (layout.cells,) for a sum: one-way marginals and this client's choices, else zeros.
 
-        Each count lies in 0 .. max_client_rows. Noise as ``noise_of`` says has to be added before it is opened.
-        Raises as ``choose``.
+        Each count lies in 0 .. max_client_rows. Noise as given by ``noise_of`` has to be added before the sum is
+        opened. Raises as ``choose``.
         """
         if layout.round < self._latest:
             raise FlaimError(f"a layout for round {layout.round} after a brief for {self._latest}")
@@ -147,11 +147,11 @@ class FlaimClient:
         return vector
 
     def noise_of(self, layout: Layout) -> SumNoise:
-        """The noise that this client insists on: a session of secure aggregation must have exactly it."""
+        """Returns the noise that this client requires of a secure aggregation."""
         return self._settings.sum_noise(layout.sigma)
 
     def _check_brief(self, brief: Brief) -> list[int]:
-        """The candidates that may be chosen."""
+        """Checks a brief and returns the candidates that may be chosen."""
         settings, workload = self._settings, self._workload
         if not settings.chosen:
             raise FlaimError(f"a brief, but variant {settings.variant} makes no choices")
@@ -181,7 +181,7 @@ class FlaimClient:
             raise FlaimError(f"a sum over {layout.clients} clients; {least} were agreed on")
 
     def _charge(self, round: int, charges: Sequence[tuple[str, Event]]) -> None:
-        """Before anything is computed from the rows, so that no failure after that can take it back."""
+        """Charges before anything is computed from the rows, so that no later failure can undo the charge."""
         try:
             self.ledger.charge_all(round, charges)
         except BudgetExceeded as error:
@@ -198,7 +198,7 @@ class FlaimClient:
         return tuple(left.pop(_below(len(left), self._random_bytes)) for _ in range(count))
 
     def _choose_privately(self, brief: Brief, candidates: list[int], count: int) -> tuple[int, ...]:
-        """Algorithm 1, lines 6 to 11: choose, and between two choices measure and update a model of one's own."""
+        """Algorithm 1, lines 6 to 11: chooses, and between two choices measures and updates a local model."""
         model, answers, totals = brief.model, brief.answers, brief.totals
         chosen: list[int] = []
         while model is not None:
@@ -234,7 +234,7 @@ class FlaimClient:
     ) -> list[int]:
         """epsilon u(q) / (2 Delta) with u(q) = w_q (||M_q(D_k) - M_q||_1 - sqrt(2/pi) sigma n_q - tau(q)).
 
-        In units of 2^-28 nats; a row moves each by no more than epsilon / 2, exactly.
+        In units of 2^-28 nats; a row changes each by no more than epsilon / 2, exactly.
         """
         workload, counts = self._workload, self._counted()
         rows = brief.rows or self._rows
@@ -242,7 +242,7 @@ class FlaimClient:
         if self._settings.tau != "none":
             distances = distances - self._tau(brief, rows)
         units = distances >> (ANSWER_BITS - FRACTION_BITS)
-        # With tau, a row moves two distances.
+        # Delta = max w_q, twice that with tau: a row then changes two distances.
         delta = max(workload.weights[i] for i in candidates) * (1 + (self._settings.tau != "none"))
         scores = []
         for i in candidates:
@@ -252,19 +252,23 @@ class FlaimClient:
         return scores
 
     def _tau(self, brief: Brief, rows: int) -> NDArray[np.int64]:
-        """The heterogeneity of every candidate, in units of 2^-32 of a row."""
+        """Returns the heterogeneity tau(q) of every candidate, in units of 2^-32 of a row."""
         workload, counts = self._workload, self._counted()
         if self._settings.tau == "oracle" and self._oracle is not None:
             return counts.distances(self._oracle, candidate_totals(workload, self._oracle), rows)
         proxy = brief.one_way_q32
         distances = counts.distances(proxy, candidate_totals(workload, proxy), rows)
+        # Proxy: the mean over a candidate's columns of the distance from the noisy one-way marginals.
         column = {name: int(distances[i]) for i, name in enumerate(workload.domain.names)}
         return np.array(
             [sum(column[name] for name in q) // len(q) for q in workload.candidates], np.int64
         )
 
     def _update(self, model: Model, candidate: int, brief: Brief) -> Model:
-        """A local measurement, and the server's model brought to it; unchanged where it would grow too large."""
+        """Measures a candidate locally and returns the server's model updated to it.
+
+        The model stays unchanged if it would grow too large.
+        """
         clique = self._workload.candidates[candidate]
         sizes = self._workload.domain.sizes(clique)
         counts = self._counted().marginal(candidate)
@@ -278,9 +282,9 @@ class FlaimClient:
 
 
 class _Counts:
-    """The marginals of all candidates of one table, as their cells that are not empty.
+    """Marginals of all candidates of one table, as their nonempty cells.
 
-    ``cells`` (nonzero,) positions in the expanded vector, ascending, ``counts`` (nonzero,) what is in them.
+    ``cells`` (nonzero,) are positions in the expanded vector, ascending; ``counts`` (nonzero,) are their counts.
     """
 
     def __init__(self, codes: NDArray[np.int32], workload: Workload) -> None:
@@ -301,7 +305,7 @@ class _Counts:
         self._ends = np.searchsorted(self._cells, np.array(workload.offsets))
 
     def marginal(self, candidate: int) -> NDArray[np.int64]:
-        """The counts (n_q,) of one candidate."""
+        """Returns the counts (n_q,) of one candidate."""
         cells = self._workload.slice(candidate)
         filled = slice(self._ends[candidate], self._ends[candidate + 1])
         dense = np.zeros(cells.stop - cells.start, np.int64)
@@ -311,12 +315,12 @@ class _Counts:
     def distances(
         self, answers: NDArray[np.uint32], totals: NDArray[np.int64], rows: int
     ) -> NDArray[np.int64]:
-        """||2^32 x - rows p||_1 (candidates,) for ``answers`` p (workload.cells,), in units of 2^-32 of a row.
+        """Returns ||2^32 x - rows p||_1 (candidates,) for ``answers`` p (workload.cells,), in 2^-32 of a row.
 
         ``totals`` are the candidates' sums of ``answers``. Exact: every partial sum is below 2^63.
         """
-        # If every cell were empty, a candidate's distance would be rows times the sum of its p. A cell that is not has
-        # |2^32 x - rows p| where rows p was counted; those of one candidate are a difference of prefix sums.
+        # If every cell were empty, a candidate's distance would be rows times the sum of its p. A nonempty cell has
+        # |2^32 x - rows p| in place of rows p; the corrections of one candidate are a difference of prefix sums.
         expected = answers[self._cells].astype(np.int64) * rows
         beyond = np.abs((self._counts << ANSWER_BITS) - expected) - expected
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(beyond)])[self._ends]
@@ -343,7 +347,7 @@ def check_table(codes: NDArray[np.int32], workload: Workload, settings: FlaimSet
 def selectable(
     workload: Workload, settings: FlaimSettings, allowed: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Which candidates may be chosen: allowed, with a weight, and not measured of everybody anyway."""
+    """Returns the candidates that may be chosen: allowed, with a weight, and not measured of all clients anyway."""
     weighted = np.array(workload.weights) > 0
     if settings.combine:
         weighted[list(workload.one_way)] = False
@@ -351,8 +355,10 @@ def selectable(
 
 
 def true_answers(workload: Workload, codes: NDArray[np.int32]) -> NDArray[np.uint32]:
-    """A table's own probabilities (cells,) in units of 2^-32: the oracle of experiments. Raises ``ValueError``
-    without rows."""
+    """Returns a table's own probabilities (cells,) in units of 2^-32: the oracle of experiments.
+
+    Raises ``ValueError`` without rows.
+    """
     if not len(codes):
         raise ValueError("a table without rows has no probabilities")
     shares = workload.expand(count_marginals(codes, workload)) / len(codes)
@@ -360,7 +366,7 @@ def true_answers(workload: Workload, codes: NDArray[np.int32]) -> NDArray[np.uin
 
 
 def _count(flat: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The values below ``size`` that occur, ascending, and how often: by a table or by sorting."""
+    """Returns the values below ``size`` that occur, ascending, and their counts: by a table or by sorting."""
     if size <= 4 * flat.size:
         counts = np.bincount(flat, minlength=size)
         cells = np.flatnonzero(counts)
@@ -370,7 +376,7 @@ def _count(flat: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArr
 
 
 def _below(bound: int, random_bytes: RandomBytes) -> int:
-    """Uniform on 0 .. bound - 1, by rejection."""
+    """Returns a number uniform on 0 .. bound - 1, by rejection."""
     limit = 2**64 - 2**64 % bound
     while (value := random_uint64(random_bytes)) >= limit:
         pass

@@ -1,14 +1,14 @@
-"""What FLAIM's server and clients tell each other in a round, apart from the sums themselves.
+"""Messages between FLAIM's server and clients in a round, apart from the sums themselves.
 
-Provides ``Brief`` (down: what to score against), choices (up: ``encode_choices``, ``decode_choices``) and ``Layout``
-(down: what one sum consists of).
+A ``Brief`` goes down, with the model to score against; choices go up (``encode_choices``, ``decode_choices``); a
+``Layout`` goes down, with the parts of one sum.
 
-Public: all of it. A brief is made of released measurements; choices are private by the mechanism that
-made them; a layout follows from the choices.
+All values here are public. A brief is made of released measurements; choices are private by the mechanism that made
+them; a layout follows from the choices.
 
-Representation: version 1. Integers and floats of the headers are big-endian; marginals are little-endian
-32-bit floats, columns and candidates 16-bit numbers. Every size is checked against the workload before
-anything is read, and nothing may follow.
+Representation: version 1. Integers and floats of the headers are big-endian; marginals are little-endian 32-bit floats,
+columns and candidates 16-bit numbers. Every size is checked against the workload before anything is read, and nothing
+may follow.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mechanisms.workload import Workload
 
 VERSION = 1
 
-# A client's rows are below this, and a candidate's answers sum to no more than twice 2^32: with that, all
-# arithmetic of scores fits into 63 bits.
+# A client's rows are below MAX_ROWS, and a candidate's answers sum to at most MAX_TOTAL, twice 2^32: so all arithmetic
+# of scores fits into 63 bits.
 MAX_ROWS = 1 << 29
 MAX_TOTAL = 1 << 33
 
-# Noise beyond that drowns any table, and no session of secure aggregation has room for it.
+# Larger noise drowns any table, and no session of secure aggregation has room for it.
 MAX_DEVIATION = 2.0**31
 
 _BRIEF = struct.Struct(">BIdddQBB")
@@ -43,19 +43,23 @@ _CLIQUE = struct.Struct(">hB")
 _CHOICES = struct.Struct(">BIH")
 _LAYOUT = struct.Struct(">BIIIdBH")
 
-# How far a marginal's sum may be from 1 after rounding to 32 bits.
+# Largest deviation of a marginal's sum from 1 after rounding to 32 bits.
 _SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Brief:
-    """What a participant scores against in one round.
+    """The data that a participant scores against in one round.
 
-    ``epsilon``: of each of its choices. ``sigma``: of each of its local measurements. ``penalty``: the
-    deviation of the noise to expect in a sum. ``rows``: a client's estimated rows, 0 where every client goes
-    by the size that it declared. ``allowed`` bool (candidates,): what may be chosen. ``model``: None where
-    choices do not look at one. ``one_way`` float64 (cells of all columns,): estimated probabilities of each
-    column's values, None where the score does not use them.
+    Attributes:
+        epsilon: of each of its choices.
+        sigma: of each of its local measurements.
+        penalty: the expected deviation of the noise in a sum.
+        rows: a client's estimated rows; 0 if every client uses its declared size.
+        allowed: bool (candidates,), the candidates that may be chosen.
+        model: the model; None if choices do not depend on one.
+        one_way: float64 (cells of all columns,), estimated probabilities of each column's values; None if the score
+            does not use them.
 
     Raises ``FlaimError`` if they do not fit the workload or a number is out of range.
     """
@@ -83,23 +87,23 @@ class Brief:
 
     @cached_property
     def answers(self) -> NDArray[np.uint32]:
-        """The model's answers (workload.cells,) in units of 2^-32, 0 where not allowed; computed once."""
+        """Model's answers (workload.cells,) in units of 2^-32, 0 where not allowed; computed once."""
         if self.model is None:
             raise FlaimError("a brief without a model has no answers")
         return allowed_answers(self.workload, self.model, self.allowed)
 
     @cached_property
     def totals(self) -> NDArray[np.int64]:
-        """The sums (candidates,) of each candidate's part of ``answers``. Raises ``FlaimError`` if too large."""
+        """Sums (candidates,) of each candidate's part of ``answers``. Raises ``FlaimError`` if too large."""
         totals = candidate_totals(self.workload, self.answers)
-        # Scores are exact in 63 bits as long as this holds, whatever a server sends.
+        # Scores are exact in 63 bits as long as this holds, for any message of the server.
         if totals.max() > MAX_TOTAL:
             raise FlaimError("a brief's model does not give probabilities")
         return totals
 
     @cached_property
     def one_way_q32(self) -> NDArray[np.uint32]:
-        """``one_way`` as an expanded vector (workload.cells,) in units of 2^-32: 0 for larger candidates."""
+        """``one_way`` as an expanded vector (workload.cells,) in units of 2^-32, 0 for larger candidates."""
         if self.one_way is None:
             raise FlaimError("a brief without one-way estimates")
         expanded = np.zeros(self.workload.cells, np.uint32)
@@ -110,7 +114,7 @@ class Brief:
         return expanded
 
     def encode(self) -> bytes:
-        """The bytes on the wire."""
+        """Returns the bytes on the wire."""
         header = _BRIEF.pack(
             VERSION,
             self.round,
@@ -130,7 +134,7 @@ class Brief:
 
     @classmethod
     def decode(cls, data: bytes, workload: Workload) -> Brief:
-        """The inverse of ``encode``, up to rounding to 32-bit floats. Raises ``FlaimError``."""
+        """Decodes the output of ``encode``, up to rounding to 32-bit floats. Raises ``FlaimError``."""
         reader = _Reader(data, "brief")
         version, number, epsilon, sigma, penalty, rows, has_model, has_one_way = reader.take(_BRIEF)
         if version != VERSION or has_model > 1 or has_one_way > 1:
@@ -150,10 +154,11 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What one sum consists of: all one-way marginals if ``one_way``, then those of ``chosen``, ascending.
+    """The parts of one sum: all one-way marginals if ``one_way``, then those of ``chosen``, ascending.
 
-    ``group`` numbers the sums of a round; ``clients`` are asked for it; ``sigma`` is what its noise is charged
-    for. A client adds its counts of the one-way marginals and of what it chose, and zeros elsewhere.
+    ``group`` numbers the sums of a round; ``clients`` is the number of clients asked for it; ``sigma`` is the deviation
+    that its noise is charged for. A client adds its counts of the one-way marginals and of its own choices, and zeros
+    elsewhere.
 
     Raises ``FlaimError`` if a number is out of range.
     """
@@ -178,15 +183,15 @@ class Layout:
             raise FlaimError("a layout's chosen candidates are ascending")
 
     def marginals(self, workload: Workload) -> tuple[int, ...]:
-        """The candidates one after the other."""
+        """Returns the candidates of the sum, in their order."""
         return (workload.one_way if self.one_way else ()) + self.chosen
 
     def cells(self, workload: Workload) -> int:
-        """The length of the vector."""
+        """Returns the length of the vector."""
         return sum(workload.offsets[i + 1] - workload.offsets[i] for i in self.marginals(workload))
 
     def encode(self) -> bytes:
-        """The bytes on the wire."""
+        """Returns the bytes on the wire."""
         header = _LAYOUT.pack(
             VERSION,
             self.round,
@@ -200,7 +205,7 @@ class Layout:
 
     @classmethod
     def decode(cls, data: bytes, workload: Workload) -> Layout:
-        """The inverse of ``encode``. Raises ``FlaimError``."""
+        """Decodes the output of ``encode``. Raises ``FlaimError``."""
         reader = _Reader(data, "layout")
         version, number, group, clients, sigma, one_way, count = reader.take(_LAYOUT)
         if version != VERSION or one_way > 1:
@@ -211,12 +216,12 @@ class Layout:
 
 
 def encode_choices(round: int, chosen: tuple[int, ...]) -> bytes:
-    """A client's choices of a round, in the order they were made."""
+    """Returns a client's choices of a round, in the order they were made, as bytes."""
     return _CHOICES.pack(VERSION, round, len(chosen)) + np.array(chosen, ">u2").tobytes()
 
 
 def decode_choices(data: bytes, workload: Workload, *, round: int, count: int) -> tuple[int, ...]:
-    """The inverse of ``encode_choices``, for ``count`` different ones of ``round``. Raises ``FlaimError``."""
+    """The inverse of ``encode_choices``, for up to ``count`` different choices of ``round``. Raises ``FlaimError``."""
     reader = _Reader(data, "choice")
     version, number, length = reader.take(_CHOICES)
     if version != VERSION or number != round:
@@ -231,12 +236,12 @@ def decode_choices(data: bytes, workload: Workload, *, round: int, count: int) -
 
 
 def one_way_cells(workload: Workload) -> int:
-    """How many values all columns have together."""
+    """Returns the total number of values of all columns."""
     return sum(workload.domain.shape)
 
 
 class _Reader:
-    """Takes fields off the front of a message; a message that is too short or too long is an error."""
+    """Reads fields off the front of a message; a message that is too short or too long is an error."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self._data = data
@@ -253,7 +258,7 @@ class _Reader:
         return layout.unpack(self.bytes(layout.size))
 
     def floats(self, count: int) -> NDArray[np.float64]:
-        # A number that is none may be a signalling one, of which NumPy would warn; who takes them refuses either.
+        # A NaN may be a signalling one, of which NumPy would warn; the callers refuse every NaN.
         with np.errstate(invalid="ignore"):
             return np.frombuffer(self.bytes(4 * count), "<f4").astype(np.float64)
 
@@ -271,7 +276,7 @@ class _Reader:
 
 
 def _encode_model(model: Model) -> bytes:
-    """The cliques (parent, columns), then their marginals, in the same order."""
+    """Returns the cliques (parent, columns), then their marginals, in the same order."""
     heads, tables = [_TREE.pack(len(model.cliques))], []
     for clique, parent, marginal in zip(model.cliques, model.parents, model.marginals, strict=True):
         columns = [model.domain.index(name) for name in clique]
@@ -309,7 +314,7 @@ def _decode_model(reader: _Reader, domain: Domain) -> Model:
 
 
 def _probabilities(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``values``, if each may be a probability."""
+    """Returns ``values`` if each may be a probability. Raises ``FlaimError``."""
     if not np.isfinite(values).all() or (values < 0).any():
         raise FlaimError("a probability is negative or not a number")
     return values

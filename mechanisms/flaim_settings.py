@@ -1,11 +1,11 @@
-"""What a run of FLAIM is: its variant, its rounds, its noise, as one frozen record that all sides agree on.
+"""Settings of a FLAIM run: variant, rounds and noise, as one frozen record that all sides agree on.
 
-Provides ``FlaimSettings`` with ``preset`` for each variant, ``SumNoise``, and the schedule of a run.
+``FlaimSettings.preset`` has the settings of each variant; ``SumNoise`` is the noise of a sum.
 
-Public: everything. Every side makes the same record from its own configuration.
+All values here are public. Every side makes the same record from its own configuration.
 
-Source: FLAIM paper (Maddock, Cormode, Maple, KDD 2024), Algorithm 1 and Lemma 4.1. Deviation:
-each client pays for its local measurements, see README.md.
+Source: FLAIM paper (Maddock, Cormode, Maple, KDD 2024), Algorithm 1 and Lemma 4.1. Deviation: each client pays for its
+local measurements, see README.md.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ Settles: TypeAlias = Literal["sum", "any"]
 
 FLAIM_VARIANTS: tuple[FlaimVariant, ...] = get_args(FlaimVariant)
 
-# The least deviation of one client's noise, in scaled units: from 3 on, a sum of discrete Gaussians
-# costs what one costs, up to 1e-36.
+# Least deviation of one client's noise, in scaled units: from 3 on, a sum of discrete Gaussians costs as much as a
+# single one, up to 1e-36.
 LEAST_CLIENT_DEVIATION = 3.0
 
-# How much larger than sigma distributed noise is made, so that rounding never makes it cost more.
+# Relative increase of distributed noise's variance, so that rounding never makes it cost more.
 _ROOM = Fraction(1, 10**9)
 
 
 @dataclass(frozen=True, slots=True)
 class SumNoise:
-    """The noise of one sum of counts.
+    """Noise of one sum of counts.
 
-    With ``scale`` s > 0, each client multiplies its counts by s and adds a discrete Gaussian of
-    ``variance``, before anything is sent. With ``scale`` 1 and ``variance`` 0, the server adds a discrete Gaussian of
-    deviation ``sigma`` to the sum. ``event`` is what one marginal of the sum costs a row of it.
+    With ``scale`` s > 0, each client multiplies its counts by s and adds a discrete Gaussian of ``variance``, before
+    anything is sent. With ``scale`` 1 and ``variance`` 0, the server adds a discrete Gaussian of deviation ``sigma`` to
+    the sum. ``event`` is the event that one marginal of the sum is charged as.
     """
 
     sigma: float
@@ -57,7 +57,7 @@ class SumNoise:
     event: Event
 
     def deviation(self, survivors: int) -> float:
-        """The deviation of the noise in a sum over ``survivors`` clients, in rows."""
+        """Returns the deviation of the noise in a sum over ``survivors`` clients, in rows."""
         if not self.variance:
             return self.sigma
         return math.sqrt(survivors * self.variance) / self.scale
@@ -65,25 +65,30 @@ class SumNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlaimSettings:
-    """One run. Use ``preset``: it fills in ``tau``, ``combine`` and ``weighted`` as the variant has them.
+    """Settings of one run; ``preset`` fills in ``tau``, ``combine`` and ``weighted`` by variant.
 
-    ``rho`` is the zCDP budget; ``rounds`` is T (unused when ``annealed``); ``local_rounds`` is s, the choices of
-    one client in one round; ``participation`` is the rate p of Poisson sampling, drawn again while fewer than
-    ``min_participants`` are drawn; a sum over fewer than those is never opened. ``measure_share`` is r.
-
-    ``grouping`` union: one sum over everything that was chosen; query: one sum for each chosen query among
-    those who chose it. ``noise`` server or distributed, the latter with ``corrupt`` clients of a sum (one at least)
-    in league with the server: the noise of the other ``min_participants`` - ``corrupt`` has deviation sigma.
-    ``sizes`` estimated: the mean of noisy totals is used for everybody; public: owners declare how many rows they
-    have, and the guarantee is for tables of the same declared size. ``settles``: an annealed round is followed by a
-    finer one if what it chose moved the model by no more than noise would: all of it in sum, or any single query.
-
-    ``tau``: what is taken from a client's score for heterogeneity: nothing, the true one (not private: an
-    experiment), or the mean over the columns of the distance from noisy one-way marginals. ``combine``:
-    one-way marginals are not chosen but measured in every round, and used for the model. ``weighted``:
-    measurements count by their rows over sigma. ``max_client_rows``: a public bound on one client's table.
-
-    ``iterations`` of PGM a round, ``final_iterations`` at the end; ``max_model_mb`` as in AIM.
+    Attributes:
+        rho: the zCDP budget.
+        rounds: T, unused when ``annealed``.
+        local_rounds: s, the choices of one client in one round.
+        participation: the rate p of Poisson sampling, drawn again while fewer than ``min_participants`` are drawn.
+        min_participants: a sum over fewer clients is never opened.
+        measure_share: r.
+        grouping: union: one sum over all chosen queries; query: one sum for each chosen query, among its choosers.
+        noise: server or distributed.
+        corrupt: clients of a sum (at least one) that may collude with the server, for distributed noise: the noise of
+            the other ``min_participants`` - ``corrupt`` has deviation sigma.
+        sizes: estimated: the mean of noisy totals is used for every client; public: owners declare their number of
+            rows, and the guarantee is for tables of the same declared size.
+        settles: an annealed round is followed by a finer one if its choices moved the model by no more than noise
+            would: all in sum, or any single query.
+        tau: the heterogeneity subtracted from a client's score: none, the true one (not private: an experiment), or the
+            mean over the columns of the distance from noisy one-way marginals.
+        combine: one-way marginals are not chosen but measured in every round, and used for the model.
+        weighted: measurements count by their rows over sigma.
+        max_client_rows: a public bound on one client's table.
+        iterations: iterations of PGM in a round; ``final_iterations`` at the end.
+        max_model_mb: as in AIM.
 
     Raises ``ValueError``, naming the setting, if one is out of range or two do not go together.
     """
@@ -160,11 +165,11 @@ class FlaimSettings:
 
     @classmethod
     def preset(cls, variant: str, *, rho: float, **changes: object) -> FlaimSettings:
-        """The settings of one of the paper's variants, with ``changes`` by name (Figure 2's ablations).
+        """Returns the settings of one of the paper's variants, with ``changes`` by name (Figure 2's ablations).
 
-        naive: nothing more. oracle: tau oracle, weighted. private: tau proxy, combine, weighted. random:
-        choices are uniform and cost nothing. naivebayes: one-way marginals only, in every round, weighted.
-        Raises ``ValueError`` for an unknown variant or setting.
+        naive: no additions. oracle: tau oracle, weighted. private: tau proxy, combine, weighted. random: choices are
+        uniform and cost nothing. naivebayes: one-way marginals only, in every round, weighted. Raises ``ValueError``
+        for an unknown variant or setting.
         """
         presets: dict[str, dict[str, object]] = {
             "naive": {},
@@ -182,36 +187,36 @@ class FlaimSettings:
 
     @property
     def selects(self) -> bool:
-        """Whether clients choose by the exponential mechanism."""
+        """True if clients choose by the exponential mechanism."""
         return self.variant in ("naive", "oracle", "private")
 
     @property
     def chosen(self) -> int:
-        """Queries that each participant adds to a round's sums."""
+        """Number of queries that each participant adds to a round's sums."""
         return 0 if self.variant == "naivebayes" else self.local_rounds
 
     @property
     def local_measurements(self) -> int:
-        """Noisy marginals that a client takes for itself in a round: one between two choices."""
+        """Number of noisy marginals that a client measures for itself in a round: one between two choices."""
         return self.local_rounds - 1 if self.selects else 0
 
     @property
     def one_way_each_round(self) -> bool:
-        """Whether all one-way marginals are measured in every round; otherwise once, at the start."""
+        """True if all one-way marginals are measured in every round; otherwise once, at the start."""
         return self.combine or self.tau == "proxy"
 
     @property
     def round_iterations(self) -> int:
-        """Iterations of an estimate between two rounds: none where nobody looks at that model."""
+        """Iterations of an estimate between two rounds; 0 if that model is not used."""
         return self.iterations if self.selects else 0
 
     @property
     def honest(self) -> int:
-        """The honest clients that every opened sum has at least: m."""
+        """Least number m of honest clients in every opened sum."""
         return self.min_participants - self.corrupt
 
     def schedule(self, columns: int) -> Schedule:
-        """How the budget is divided over the rounds, for a domain of ``columns``.
+        """Returns the division of the budget over the rounds, for a domain of ``columns``.
 
         A new object for each run. Raises ``ValueError`` if the budget is too small for it.
         """
@@ -246,7 +251,7 @@ class FlaimSettings:
         return "private" if self.one_way_each_round else "naive"
 
     def sum_noise(self, sigma: float) -> SumNoise:
-        """The noise of a sum that is charged as one of deviation ``sigma``. Its ``event`` costs no more."""
+        """Returns the noise of a sum that is charged as one of deviation ``sigma``. Its ``event`` costs no more."""
         return _sum_noise(self.noise, self.honest, sigma)
 
 
@@ -256,8 +261,9 @@ def _sum_noise(noise: NoiseMaker, honest: int, sigma: float) -> SumNoise:
     if noise == "server":
         return SumNoise(sigma, 1, Fraction(0), asked)
     scale = max(1, math.ceil(LEAST_CLIENT_DEVIATION * math.sqrt(honest) / sigma))
+    # m clients' noise has deviation scale * sigma together; each client's variance is a part of it.
     exact = (Fraction(sigma) * scale) ** 2 / honest * (1 + _ROOM)
-    # A short fraction keeps exact sampling short; rounding up only adds noise.
+    # A short fraction keeps exact sampling fast; rounding up only adds noise.
     variance = Fraction(math.ceil(exact * 1024), 1024)
     # The account's deviation is below the sampler's.
     part = math.nextafter(math.sqrt(variance), 0.0)

@@ -1,25 +1,24 @@
-"""The privacy loss of a run as that of one Gaussian at most: costs that add up like zCDP's and convert exactly.
+"""Privacy loss of a run, bounded by that of one Gaussian: costs that add up like zCDP's and convert exactly.
 
-Provides ``GaussianAccountant``, an ``accounting.Accountant`` that charges events in the currency below, ``factor_for``,
-``gaussian_budget`` and ``gaussian_epsilon`` (what a sum of such costs is in epsilon and delta) and
-``rounding_distance``. Public: everything here.
+``GaussianAccountant`` is an ``accounting.Accountant`` that charges events in the currency below; ``gaussian_budget``
+and ``gaussian_epsilon`` convert its costs. All values here are public.
 
 The currency: mechanisms whose costs add up to g are, together, no easier to tell apart on two neighbouring tables than
 N(0, 1) and N(sqrt(2 g), 1), in both directions. That is Gaussian differential privacy with mu^2 = 2 g. It implies
-g-zCDP, and is turned into (epsilon, delta) by the Gaussian's own curve, which at epsilon 1 and delta 1e-5 allows a g
-1.18 times as large as zCDP does. Costs may be decided by what was released before, as long as the sum of all stays
-within a budget that was fixed beforehand: from the last release back, each mechanism beside a Gaussian of what is left
-after it is dominated by one of what was left before it.
+g-zCDP, and is converted to (epsilon, delta) by the Gaussian's own curve, which at epsilon 1 and delta 1e-5 allows a g
+1.18 times as large as zCDP does. Costs may depend on earlier releases, as long as their sum stays within a budget that
+was fixed beforehand: from the last release back, each mechanism beside a Gaussian of the budget left after it is
+dominated by one of the budget left before it.
 
 * Gaussian noise costs sensitivity^2 / 2 variance.
 * Discrete Gaussian noise, and sums of it, cost that of a variance smaller by ``rounding`` rows^2: up to a statistical
   distance (``rounding_distance``) they are such a Gaussian, rounded at random.
 * A choice of range epsilon costs ``factor`` epsilon^2 / 8, provided that epsilon^2 / (8 ``ratio``) is left after it:
-  its coin beside a Gaussian is that much of a Gaussian. Each of ``FACTORS`` is a ratio and its factor, for which a test
-  computes that. A choice alone would be pi / 2.
+  its coin beside a Gaussian is dominated by that much of a Gaussian. Each of ``FACTORS`` is a ratio with its factor; a
+  test computes them. The factor of a choice alone would be pi / 2.
 
 Proofs: README, "A choice beside noise is a Gaussian". Source: Dong, Roth, Su 2022 (Gaussian differential privacy);
-Smith, Thakurta 2022 and Koskela, Tobaben, Honkela 2023 (costs chosen on the way); Dong, Durfee, Rogers 2020 (worst
+Smith, Thakurta 2022 and Koskela, Tobaben, Honkela 2023 (adaptively chosen costs); Dong, Durfee, Rogers 2020 (worst
 choices).
 """
 
@@ -56,7 +55,7 @@ __all__ = [
 ]
 
 GAUSSIAN = "gaussian"
-"""The accountant's word in configurations and budgets."""
+"""Name of the accountant in configurations and budgets."""
 FACTORS: tuple[tuple[float, float], ...] = (
     (1 / 64, 1.003),
     (1 / 32, 1.006),
@@ -68,12 +67,15 @@ FACTORS: tuple[tuple[float, float], ...] = (
     (2.0, 1.234),
     (4.0, 1.349),
 )
-"""Of a quarter of a choice's squared range to the Gaussian's mu^2 beside it; and its cost, in epsilon^2 / 8."""
+"""Pairs of a ratio, (a quarter of a choice's squared range) / (mu^2 of the Gaussian beside it), and a cost factor.
+
+The choice costs factor x epsilon^2 / 8.
+"""
 ROUNDINGS = (1, 2, 3)
-"""By how many rows^2 the variance of discrete noise is taken to be smaller."""
+"""Reductions of the variance of discrete noise to choose from, in rows^2."""
 _DIGITS = 50
 _PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510")
-# Costs of choices and noise are divided in proportions that hold up to this.
+# Tolerance of the proportion between the costs of choices and of noise.
 _ALMOST = 1 + 2.0**-10
 _MANTISSA_BITS = 30
 
@@ -82,7 +84,7 @@ _MANTISSA_BITS = 30
 class GaussianAccountant:
     """Costs in the module's currency, for choices with at least ``ratio`` of noise left, one of ``FACTORS``.
 
-    ``rounding`` is one of ``ROUNDINGS``. Raises ``ValueError`` for others.
+    ``rounding`` is one of ``ROUNDINGS``. Raises ``ValueError`` for other values.
     """
 
     ratio: float
@@ -105,9 +107,9 @@ class GaussianAccountant:
         return dict(FACTORS)[self.ratio]
 
     def cost(self, event: Event) -> float:
-        """See ``Accountant.cost``: rounded up, and infinite for noise that is all rounding.
+        """See ``Accountant.cost``: rounded up, and infinite for noise whose variance is all rounding.
 
-        Discrete Laplace noise is a coin of twice its epsilon as a range, at worst.
+        Discrete Laplace noise is, at worst, a coin whose range is twice its epsilon.
         """
         return _cost(event, self.rounding, self.choice_factor)
 
@@ -129,11 +131,14 @@ class GaussianAccountant:
 @lru_cache(maxsize=4096)
 def _cost(event: Event, rounding: int, factor: float) -> float:
     if isinstance(event, ExponentialEvent | DiscreteLaplaceEvent):
+        # factor mu^2 / 2 with mu^2 = epsilon^2 / 4.
         return round_up(Fraction(factor) * _coin(event) / 2)
     variance = Fraction(event.sigma) ** 2
     if isinstance(event, SumOfDiscreteGaussiansEvent):
         variance *= event.parts
     if not isinstance(event, GaussianEvent):
+        # README: up to ``rounding_distance``, discrete noise is a Gaussian of a variance less by ``rounding``, rounded
+        # at random.
         variance -= rounding
     return (
         math.inf if variance <= 0 else round_up(Fraction(event.sensitivity) ** 2 / (2 * variance))
@@ -141,16 +146,16 @@ def _cost(event: Event, rounding: int, factor: float) -> float:
 
 
 def _coin(event: ExponentialEvent | DiscreteLaplaceEvent) -> Fraction:
-    """A quarter of the squared range of its loss."""
+    """Returns a quarter of the squared range of the event's loss."""
     if isinstance(event, ExponentialEvent):
         return Fraction(event.epsilon) ** 2 / 4
     return (Fraction(event.sensitivity) / Fraction(event.scale)) ** 2
 
 
 def factor_for(choosing: Fraction, measuring: Fraction) -> float | None:
-    """The least ratio of ``FACTORS`` for choices that cost ``choosing``, each followed by noise of ``measuring``.
+    """Returns the least ratio of ``FACTORS`` that the noise behind each choice allows.
 
-    None where the noise is too little.
+    Choices cost ``choosing``, each followed by noise of ``measuring``. None if the noise is too little.
     """
     for ratio, factor in FACTORS:
         if choosing * Fraction(_ALMOST) <= measuring * Fraction(ratio) * Fraction(factor):
@@ -160,9 +165,9 @@ def factor_for(choosing: Fraction, measuring: Fraction) -> float | None:
 
 @lru_cache(maxsize=1024)
 def rounding_distance(noise: NoiseKind, budget: float, rounding: int) -> float:
-    """How far a cell of discrete noise that costs ``budget`` at most is from a Gaussian's, rounded: statistically.
+    """Returns the statistical distance of a cell of discrete noise from a rounded Gaussian, rounded up.
 
-    0 for noise that is continuous, infinite where nothing is known. Rounded up.
+    The noise costs at most ``budget``. 0 for continuous noise, infinite if no bound is known.
     """
     if noise == "box-muller":
         return 0.0
@@ -180,9 +185,11 @@ def rounding_distance(noise: NoiseKind, budget: float, rounding: int) -> float:
             part = variance / event.parts
             if part < Decimal("0.25"):
                 return math.inf
+            # exp(+- 5 sum_k exp(-2 pi^2 s k / (k + 1))) for a sum of discrete Gaussians of variance s (README).
             exponent = -2 * _PI_BELOW**2 * part
             shares = ((exponent * k / (k + 1)).exp() for k in range(1, event.parts))
             apart = 5 * sum(shares, Decimal(0))
+        # tau = 11 exp(-2 pi^2 (v + v')) for rounding with variance v, v' = v (s - v) / s (README).
         spread = rounding * free / variance
         rounded = 11 * (-2 * _PI_BELOW**2 * (rounding + spread)).exp()
         # Probabilities within a factor exp(+- tau) differ by tau at most, for tau up to 1.
@@ -191,16 +198,16 @@ def rounding_distance(noise: NoiseKind, budget: float, rounding: int) -> float:
 
 
 def gaussian_epsilon(cost: float, delta: float, *, distance: float = 0.0) -> float:
-    """An epsilon for which ``cost`` implies (epsilon, delta)-differential privacy, rounded up.
+    """Returns an epsilon for which ``cost`` implies (epsilon, delta)-differential privacy, rounded up.
 
-    ``distance`` as in ``accounting.rho_from_epsilon_delta``. Infinite where delta does not cover it.
+    ``distance`` is that of ``accounting.rho_from_epsilon_delta``. Infinite if delta does not cover it.
     """
     return epsilon_of([_gaussian(Fraction(cost))], delta, distance=distance) if cost else 0.0
 
 
 @lru_cache(maxsize=256)
 def gaussian_budget(epsilon: float, delta: float, *, distance: float = 0.0) -> float:
-    """The largest cost that implies (epsilon, delta)-differential privacy: up to 2^-30 of itself, rounded down.
+    """Returns the largest cost that implies (epsilon, delta)-differential privacy: up to 2^-30 of itself, rounded down.
 
     The same to the last bit on every machine. Raises as ``accounting.rho_from_epsilon_delta`` does.
     """
@@ -220,13 +227,13 @@ def gaussian_budget(epsilon: float, delta: float, *, distance: float = 0.0) -> f
 
 
 def _grid(index: int) -> Fraction:
-    """Numbers of 31 bits in their order."""
+    """Returns number ``index`` of the ordered numbers with 31 bits."""
     exponent, mantissa = divmod(index, 1 << _MANTISSA_BITS)
     return (1 + Fraction(mantissa, 1 << _MANTISSA_BITS)) * Fraction(2) ** exponent
 
 
 def _gaussian(cost: Fraction) -> GaussianEvent:
-    """The Gaussian of this cost, or a little more."""
+    """Returns the Gaussian of this cost, or a little more."""
     with localcontext() as context:
         context.prec = _DIGITS
         exact = (2 * Decimal(cost.numerator) / Decimal(cost.denominator)).sqrt()

@@ -1,16 +1,16 @@
-"""The header of a table: which line has the names of the columns, and what is no column at all.
+"""Header of a table: the line with the names of the columns, and the parts of a file that are no columns.
 
-Provides ``table_of``, which makes a ``TextTable`` of a file's rows. Nothing but names may become a column's name, since
-names are published: where that is in doubt the table is refused, with the option that decides.
+``table_of`` makes a ``TextTable`` of a file's rows. Only names may become column names, since these are published: if
+that is in doubt the table is refused, and the error names the option that decides.
 
-- A title above the header is skipped, with a note, where the row below it has a name for every column and the rows
-  below that have numbers or dates.
-- Refused: a header of which a cell looks like a value, a second header row, a header that comes again.
-- Left out, with a note: rows below the table that have separators alone, or words in the first column alone; an index
-  column (without a name, of whole numbers that are all different); columns without a name and without a value, such as
-  a trailing separator makes.
+- A title above the header is skipped, with a note, if the row below it has a name for every column and the rows below
+  that have numbers or dates.
+- Refused: a header with a cell that looks like a value, a second header row, a repeated header.
+- Left out, with a note: rows below the table with separators alone, or with words in the first column alone; an index
+  column (without a name, with whole numbers that are all different); columns without a name and without a value, such
+  as a trailing separator makes.
 
-Secret: the rows, at their owner; an error may quote one cell of the header.
+The rows are secret, at their owner; an error may quote one cell of the header.
 Limits: rules of thumb, all in the constants below; ``Dialect.header_line`` overrides them.
 """
 
@@ -31,9 +31,9 @@ _SAMPLE_ROWS = 500
 _TITLE_ROWS, _FOOTER_ROWS = 50, 10
 _SEVERAL_RAGGED = 10
 _FEWEST_ROWS = 3
-"""Rows below a header by which it is judged."""
+"""Fewest rows below a header by which it is judged."""
 _ALIKE, _TYPED = 0.95, 0.8
-"""So many values of a column have one shape where its header is held against that; so many are numbers or dates."""
+"""Share of a column's values with one shape that its header is compared with; share of numbers or dates."""
 _MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "-", ".")
 _PANDAS_INDEX = ("Unnamed: 0", "__index_level_0__")
 _DATE = re.compile(
@@ -56,9 +56,9 @@ def table_of(
     unit: str = "line",
     read: Callable[[list[Row]], None] = lambda body: None,
 ) -> TextTable:
-    """The table of a file's rows; ``read`` may change the rows below the header, in place.
+    """Returns the table of a file's rows; ``read`` may change the rows below the header, in place.
 
-    Raises: ``DataError`` as the module says, for a column without a name or with another's, and for a row of another
+    Raises ``DataError`` as the module says, for a column without a name or with another's, and for a row of another
     length than the header.
     """
     if not any(any(cells) for _, cells in rows):
@@ -82,20 +82,23 @@ def table_of(
 
 
 def is_table(rows: Sequence[Row]) -> bool:
-    """Rows among which a header of several names stands above others, whatever else may be wrong with them."""
+    """Returns whether a header of several names is above other rows; other errors do not matter."""
     filled = [sum(map(bool, cells)) for _, cells in rows]
     return sum(count > 1 for count in filled) >= 2
 
 
 def looks_like_value(text: str) -> bool:
-    """A number, a date, a time, a range, an amount or an address: what is in a table, and seldom above it."""
+    """Returns whether a text is a number, a date, a time, a range, an amount or an address.
+
+    Such texts are values of a table and seldom names.
+    """
     return any(form.fullmatch(text) for form in (_NUMERIC, _DATE, _ADDRESS))
 
 
 def _position(
     where: str, rows: Sequence[Row], header_line: int | None, unit: str
 ) -> tuple[int, tuple[str, ...]]:
-    """The row of the header, -1 for none, and a note on the rows above it."""
+    """Returns the position of the header row, -1 for none, and a note on the rows above it."""
     if header_line == 0:
         return -1, (f"no {unit} has names: columns are called column_1, column_2 and so on",)
     if header_line is None:
@@ -109,11 +112,11 @@ def _position(
 
 
 def _below_title(where: str, rows: Sequence[Row], unit: str) -> tuple[int, tuple[str, ...]]:
-    """The first row that is as wide as most are; those above it are a title, if they are narrow."""
+    """Returns the first row that is as wide as most rows; narrow rows above it are a title."""
     sample = [cells for _, cells in rows[:_SAMPLE_ROWS]]
     widths = [_width(cells) for cells in sample]
     width = Counter(map(len, sample)).most_common(1)[0][0]
-    # Rows of a sheet are of one length: what is filled in tells more.
+    # Rows of a sheet have one length: the number of filled cells tells more.
     counts = Counter(widths)
     common = max(max(counts, key=lambda found: (counts[found], found * (counts[found] > 1))), 1)
     filled = [sum(map(bool, cells)) for cells in sample]
@@ -135,7 +138,7 @@ def _below_title(where: str, rows: Sequence[Row], unit: str) -> tuple[int, tuple
 
 
 def _is_above(names: list[str], below: list[list[str]]) -> bool:
-    """A full row of names, over a column of numbers or dates."""
+    """Returns whether a row is full of names, above a column of numbers or dates."""
     named = [name for name in names if name]
     if len(set(named)) < len(named) or any(map(looks_like_value, named)):
         return False
@@ -156,7 +159,7 @@ def _range(rows: Sequence[Row], first: int, unit: str) -> str:
 def _without_end(
     header: list[str], body: list[Row], unit: str
 ) -> tuple[list[Row], tuple[str, ...]]:
-    """The rows without those at the end that are none: separators alone, as spreadsheets write them, and remarks."""
+    """Returns the rows without separators alone at the end, as spreadsheets write them, and without remarks."""
     end = len(body)
     while end and (not any(body[end - 1][1]) or _is_remark(header, body[end - 1][1])):
         end -= 1
@@ -164,7 +167,7 @@ def _without_end(
     if not end or not tail or len(header) < 2:
         return body, ()
     remarks = [line for line, cells in tail if any(cells)]
-    # In a sheet all rows are of one length; there an empty row tells a remark from a row.
+    # In a sheet all rows have one length; there an empty row separates a remark from the rows.
     apart = not any(tail[0][1]) or body[end - 1][0] + 1 < tail[0][0]
     short = any(len(cells) < len(header) for _, cells in tail)
     if remarks and (len(remarks) > _FOOTER_ROWS or not (apart or short)):
@@ -178,13 +181,13 @@ def _without_end(
 
 
 def _is_remark(header: list[str], cells: list[str]) -> bool:
-    """Words in the first of several columns, and nothing else."""
+    """Returns whether a row has words in the first of several columns, and nothing else."""
     said = cells[0] if cells and not any(cells[1:]) else ""
     return len(header) > 1 and " " in said and not looks_like_value(said)
 
 
 def _check_header(place: str, header: list[str], body: list[Row], unit: str) -> None:
-    """Raises ``DataError`` where the header may be none, or not all of it."""
+    """Raises ``DataError`` if the header may be no header, or not all of it."""
     sample = [cells for _, cells in body[:_SAMPLE_ROWS]]
     if repeats := [line for line, cells in body if cells == header]:
         raise DataError(
@@ -210,13 +213,13 @@ def _line_of(place: str) -> str:
 
 
 def _is_counted(header: list[str]) -> bool:
-    """Pandas' names of columns without a name: 0, 1, 2 and so on."""
+    """Returns whether the names are those of pandas for unnamed columns: 0, 1, 2 and so on."""
     named = header if header[0] else header[1:]
     return len(named) > 2 and named == [str(i) for i in range(len(named))]
 
 
 def _value_in(header: list[str], sample: list[list[str]], body: list[Row]) -> str:
-    """The cell of a header that is a value, and why; "" where none is."""
+    """Returns the cell of a header that is a value, and why; "" if there is none."""
     named = [(number, name) for number, name in enumerate(header) if name]
     columns = _columns(sample, len(header))
     for number, name in named:
@@ -229,7 +232,7 @@ def _value_in(header: list[str], sample: list[list[str]], body: list[Row]) -> st
                 return f"{said} is written like the values below it"
     rows = [cells for _, cells in body]
     again = [(number, name) for number, name in named if _has(rows, number, name)]
-    # A word above numbers is a name, and then one that is a value as well may be.
+    # A word above numbers is a name; then a name that also occurs as a value is accepted.
     sure = any(
         name not in _MISSING and (number, name) not in again and _is_typed(columns[number])
         for number, name in named
@@ -240,7 +243,7 @@ def _value_in(header: list[str], sample: list[list[str]], body: list[Row]) -> st
 
 
 def _has(rows: list[list[str]], number: int, value: str) -> bool:
-    """A row has the value in the column of that number."""
+    """Returns whether a row has the value in the column of that number."""
     try:
         return value in map(itemgetter(number), rows)
     except IndexError:
@@ -256,7 +259,7 @@ def _shape(text: str) -> str:
 
 
 def _is_second_header(header: list[str], sample: list[list[str]]) -> bool:
-    """A first row that has words in every column whose other values are numbers or dates."""
+    """Returns whether the first row has words in every column whose other values are numbers or dates."""
     second, rest = sample[0], sample[1:]
     if len(rest) < _FEWEST_ROWS:
         return False
@@ -268,25 +271,25 @@ def _is_second_header(header: list[str], sample: list[list[str]]) -> bool:
         return False
     if any(word in _MISSING or looks_like_value(word) for word in said):
         return False
-    # What other rows have, too, is a value.
+    # A cell that other rows have too is a value.
     return not any(cell and cell in column for cell, column in zip(second, columns, strict=False))
 
 
 def _is_typed(column: Sequence[str]) -> bool:
-    """A column of numbers or dates, few words among them."""
+    """Returns whether a column has numbers or dates, and few words."""
     values = [value for value in column if value not in _MISSING]
     return len(values) >= 2 and sum(map(looks_like_value, values)) >= _TYPED * len(values)
 
 
 def _columns(rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """The columns of rows, however long each is."""
+    """Returns the columns of rows of any length."""
     return [[row[i] if i < len(row) else "" for row in rows] for i in range(width)]
 
 
 def _cut(
     place: str, header: list[str], body: list[Row], unit: str
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Header and rows without the empty ends that trailing separators make; rows are cut in place."""
+    """Returns header and rows without the empty ends that trailing separators make; cuts rows in place."""
     names = header[: _width(header)]
     if not names:
         raise DataError(f"{place}: column 1 has no name")
@@ -308,14 +311,17 @@ def _cut(
 
 
 def _has_row_names(body: list[Row], width: int) -> bool:
-    """What R writes without a name for its row names: every row is one longer than the header, and begins with one."""
+    """Returns whether rows begin with R's row names: each row is one longer than the header and begins with a number.
+
+    R writes row names without a name in the header.
+    """
     rows = [cells for _, cells in body]
     whole = len(rows) >= _FEWEST_ROWS and all(len(cells) == width + 1 for cells in rows)
     return whole and any(cells[-1] for cells in rows) and _counts_up([cells[0] for cells in rows])
 
 
 def _counts(values: Sequence[str]) -> bool:
-    """Whole numbers that are all different, as an index has them."""
+    """Returns whether the values are whole numbers that are all different, as an index has them."""
     return all(map(str.isdecimal, values)) and len(set(values)) == len(values)
 
 
@@ -333,7 +339,7 @@ def _table(
     *,
     as_is: bool,
 ) -> TextTable:
-    """The table without columns that are none. Raises ``DataError`` for ragged rows and for names."""
+    """Returns the table without index and empty columns. Raises ``DataError`` for ragged rows and for names."""
     _check_lengths(place, header, body, unit)
     cells = (row for _, row in body)
     columns = list(zip(*cells, strict=True)) if body else [()] * len(header)
@@ -382,7 +388,7 @@ def _listed(lines: Sequence[int]) -> str:
 
 
 def _width(cells: Sequence[str]) -> int:
-    """The number of cells up to the last that is not empty."""
+    """Returns the number of cells up to the last nonempty one."""
     return next((i for i in range(len(cells), 0, -1) if cells[i - 1]), 0)
 
 

@@ -1,13 +1,13 @@
-"""Are the pairs of a synthetic table closer to the data than those of columns drawn independently?
+"""Comparison of a synthetic table's pairs with columns drawn independently: which are closer to the data.
 
-Provides ``PairGain`` and ``pair_gains``. Public: everything; it is post-processing of released values. Where the real
-table is at hand, `value_pairs` measures it.
+All values here are public, as post-processing of released values. If the real table is at hand, `value_pairs` measures
+the distances.
 
-A measured pair's table s is at an L1 distance D from the product of its two columns. Part of D is noise: with
-independent columns, too, s would be off the product by what noise leaves of the measurement, E. Squares of independent
-errors add up, so that the product is expected to be T = sqrt(D^2 - E^2) from the data. The measured pair is closer
-where E < T; it is seen to be related where D^2 also exceeds what chance makes of E^2 in a table of so many degrees of
-freedom. README.md, Shuffling, has why.
+A measured pair's table s is at an L1 distance D from the product of its two columns. Part of D is noise: even with
+independent columns s would differ from the product by E, the error that noise leaves in the measurement. Squares of
+independent errors add up, so that the product is expected to be T = sqrt(D^2 - E^2) from the data. The measured pair is
+closer if E < T; the columns are seen to be related if D^2 also exceeds the values of E^2 that are likely by chance in a
+table of so many degrees of freedom. README.md, Shuffling, has the reasons.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mechanisms.intervals import LARGEST, Interval
 from mechanisms.workload import Workload
 
 BY_CHANCE = 0.05
-"""With about this chance some pair of independent columns is taken for a related one."""
+"""Approximate chance that any pair of independent columns is taken for a related one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PairGain:
 
     @property
     def shown(self) -> bool:
-        """Is the pair shown to be closer to the data than independent columns?"""
+        """True if the pair is shown to be closer to the data than independent columns."""
         return self.proven or (self.seen and self.expected < self.independent)
 
 
@@ -56,7 +56,10 @@ def pair_gains(
     intervals: Sequence[Interval],
     expected: Sequence[Expected],
 ) -> tuple[PairGain, ...]:
-    """One for each pair in ``measured`` that has an estimate. ``synthetic`` (workload.cells,): the table's counts."""
+    """Returns one gain for each pair in ``measured`` that has an estimate.
+
+    ``synthetic`` (workload.cells,) has the table's counts.
+    """
     numbers = {q: i for i, q in enumerate(workload.candidates)}
     estimated = [
         (pair, numbers[pair])
@@ -80,19 +83,22 @@ def _gain(
 ) -> PairGain:
     shares = counts / counts.sum()
     product = np.outer(shares.sum(axis=1), shares.sum(axis=0))
+    # D, the L1 distance of the pair from the product of its columns.
     apart = float(np.abs(shares - product).sum())
     freedom = math.prod(max(1, int(np.count_nonzero(product.sum(axis=a))) - 1) for a in (0, 1))
     return PairGain(
         pair,
         expected,
+        # T = sqrt(D^2 - E^2).
         min(LARGEST, math.sqrt(max(0.0, apart**2 - expected**2))),
+        # D^2 compared with the likely values of E^2; Bonferroni over the pairs.
         apart**2 > expected**2 * _by_chance(freedom, BY_CHANCE / pairs),
-        # The product is at least so far from the data.
+        # Triangle inequality: the product is at least D - high from the data.
         high < apart - high,
     )
 
 
 def _by_chance(freedom: int, chance: float) -> float:
-    """What a mean of ``freedom`` squared Gaussians exceeds with a small chance: Wilson and Hilferty's cube."""
+    """Returns the quantile of a mean of ``freedom`` squared Gaussians (Wilson and Hilferty's cube)."""
     spread = 2 / (9 * freedom)
     return (1 - spread + NormalDist().inv_cdf(1 - chance) * math.sqrt(spread)) ** 3

@@ -1,12 +1,12 @@
 """Exact inference in a junction tree, on NumPy.
 
-Provides ``JunctionTree``: the marginals of its cliques under log potentials.
+``JunctionTree`` computes the marginals of its cliques under log potentials.
 
-Public: everything; it is post-processing of released measurements.
+All values here are public, as post-processing of released measurements.
 
-Representation: each potential is exponentiated, relative to its largest entry, before it is spread over its
-clique; messages are products and sums of those, each divided by its largest entry. Where that underflows (a
-distribution whose cliques disagree by hundreds of nats) the same messages are computed on logarithms.
+Representation: each potential is exponentiated, relative to its largest entry, before it is spread over its clique;
+messages are products and sums of those, each divided by its largest entry. If that underflows (a distribution whose
+cliques disagree by hundreds of nats) the same messages are computed on logarithms.
 
 Source: Shafer, Shenoy 1990; Jensen et al. 1990 (the division on the way down).
 """
@@ -26,7 +26,7 @@ from mechanisms.junction_tree import junction_tree
 
 Table: TypeAlias = NDArray[np.float64]
 
-# Products are trusted while the largest of a table is above this: what is lost is below 1e-100 of it.
+# Products are trusted while the largest entry of a table is above this: the lost part is below 1e-100 of it.
 _SMALLEST = 1e-200
 
 
@@ -45,16 +45,16 @@ class _Edge:
 class JunctionTree:
     """The junction forest whose cliques contain ``contained`` (`mechanisms.junction_tree`).
 
-    ``cliques`` are its maximal cliques, depth first; ``parents[i]`` is the position of i's parent, before i, or
-    -1; ``shapes`` are those of their tables.
+    ``cliques`` are its maximal cliques, depth first; ``parents[i]`` is the position of i's parent, before i, or -1;
+    ``shapes`` are the shapes of their tables.
     """
 
     def __init__(self, domain: Domain, contained: Sequence[Clique]) -> None:
         self.cliques, self.parents = junction_tree(domain, contained)
         self.shapes = [domain.sizes(clique) for clique in self.cliques]
         self._size = domain.size
-        # Where each potential goes and each answer comes from, larger cliques first: the smallest other one
-        # that contains it, or else a clique of the tree; and the axes by which that has more.
+        # The source of each answer and the destination of each potential, larger cliques first: the smallest other
+        # clique that contains it, or else a clique of the tree; and the additional axes of that clique.
         self._above: dict[Clique, tuple[Clique | int, tuple[int, ...]]] = {
             q: self._find_above(q, contained) for q in sorted(contained, key=len, reverse=True)
         }
@@ -88,16 +88,16 @@ class JunctionTree:
         )
 
     def marginals(self, potentials: Mapping[Clique, Table]) -> list[Table]:
-        """The cliques' marginals, of sum 1, under the sum of log potentials of contained cliques.
+        """Returns the cliques' marginals, of sum 1, under the sum of log potentials of contained cliques.
 
-        Not numbers where a potential is none.
+        The marginals are NaN if a potential is.
         """
         placed = self._placed(potentials)
         beliefs = self._in_products(placed)
         return self._in_logarithms(placed) if beliefs is None else beliefs
 
     def log_partition(self, potentials: Mapping[Clique, Table]) -> float:
-        """The logarithm of the sum over all rows of the domain of e to the sum of the log potentials there."""
+        """Returns the log partition function: the log of the sum over all rows of e^(sum of the log potentials)."""
         beliefs = [np.zeros(shape) for shape in self.shapes]
         for belief, tables in zip(beliefs, self._placed(potentials), strict=True):
             for table in tables:
@@ -109,7 +109,7 @@ class JunctionTree:
         return math.fsum(float(_log_sum(root, tuple(range(root.ndim)))) for root in roots)
 
     def _placed(self, potentials: Mapping[Clique, Table]) -> list[list[Table]]:
-        """The potentials that go onto each clique of the tree."""
+        """Returns the potentials that are added to each clique of the tree."""
         placed: list[list[Table]] = [[] for _ in self.shapes]
         gathered = dict(potentials)
         for clique, (above, axes) in reversed(self._above.items()):
@@ -119,12 +119,12 @@ class JunctionTree:
             if isinstance(above, int):
                 placed[above].append(table)
             else:
-                # Small tables are joined before they are spread over a large one.
+                # Small tables are added before they are spread over a large one.
                 gathered[above] = gathered[above] + table if above in gathered else table
         return placed
 
     def answers(self, marginals: Sequence[Table]) -> dict[Clique, Table]:
-        """The marginals of all contained cliques out of the tree's."""
+        """Returns the marginals of all contained cliques, from those of the tree."""
         contained: dict[Clique, Table] = {}
         for clique, (above, axes) in self._above.items():
             source = marginals[above] if isinstance(above, int) else contained[above]
@@ -132,7 +132,7 @@ class JunctionTree:
         return contained
 
     def _in_products(self, placed: Sequence[Sequence[Table]]) -> list[Table] | None:
-        """The marginals, or None where something underflows. ``placed``: each clique's potentials."""
+        """Returns the marginals, None if something underflows. ``placed`` has each clique's potentials."""
         beliefs = []
         for shape, tables in zip(self.shapes, placed, strict=True):
             first, *others = [np.exp(table - table.max()) for table in tables] or [np.ones(())]
@@ -140,8 +140,8 @@ class JunctionTree:
             for other in others:
                 belief *= other
             beliefs.append(belief)
-        # Collect: from the leaves to the root, what a child says about the shared columns is multiplied into its
-        # parent. Only ratios matter, so that each message is scaled to a largest entry of one.
+        # Collect: from the leaves to the root, a child's marginal of the shared columns is multiplied into its parent.
+        # Only ratios matter, so each message is scaled to a largest entry of one.
         sent: dict[int, Table] = {}
         for edge in reversed(self._edges):
             message = beliefs[edge.child].sum(axis=edge.child_axes).reshape(edge.parent_shape)
@@ -150,25 +150,25 @@ class JunctionTree:
             message /= largest
             beliefs[edge.parent] *= message
             sent[edge.child] = message.reshape(edge.child_shape)
-        # Distribute: back from the root, each child gets what the rest of the tree says, without its own message.
+        # Distribute: back from the root, each child gets the rest of the tree's message, without its own.
         for edge in self._edges:
             above = beliefs[edge.parent].sum(axis=edge.parent_axes).reshape(edge.child_shape)
             if not (largest := float(above.max())) > _SMALLEST:
                 return None
             below = sent[edge.child]
-            # What the child sent is in the parent's belief; where that is 0, so is all of it.
+            # The child's message is a factor of the parent's belief; where the message is 0, so is the belief.
             above /= largest
             np.divide(above, below, out=above, where=below > 0)
             beliefs[edge.child] *= above
         return _normalised(beliefs)
 
     def _in_logarithms(self, placed: Sequence[Sequence[Table]]) -> list[Table]:
-        """The same in logarithms: slower, and nothing underflows."""
+        """Returns the same marginals, computed in logarithms: slower, without underflow."""
         beliefs = [np.zeros(shape) for shape in self.shapes]
         for belief, tables in zip(beliefs, placed, strict=True):
             for table in tables:
                 belief += table - table.max()
-        # Collect and distribute as above; products are sums here, and taking a message out is a difference.
+        # Collect and distribute as above; products become sums, and dividing a message out is a difference.
         sent: dict[int, Table] = {}
         for edge in reversed(self._edges):
             message = _log_sum(beliefs[edge.child], edge.child_axes)

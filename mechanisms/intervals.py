@@ -1,14 +1,14 @@
-"""How far a synthetic table's marginals are from the real ones, at most, as what was released says.
+"""Bounds on the distance of a synthetic table's marginals from the real ones, from released values.
 
-Provides ``Released`` and ``Choice``, what a run released, ``Interval`` and ``marginal_intervals``, ``Prefixes`` and
-``prefix_bounds`` (of columns whose fine cells were measured). The distance is the L1 one of normalised marginals, 0 to
-2. All intervals hold at once with probability ``CONFIDENCE``, over the run's noise and choices; README.md, Intervals,
-has what is proved and how.
+``Released`` and ``Choice`` are the released values of a run; ``marginal_intervals`` bounds the marginals of candidates,
+``prefix_bounds`` those of columns whose fine cells were measured. The distance is the L1 distance of normalised
+marginals, 0 to 2. All intervals hold at once with probability ``CONFIDENCE``, over the run's noise and choices;
+README.md, Intervals, has the statements and proofs.
 
-Public: everything; it is post-processing of released values.
+All values here are public, as post-processing of released values.
 
-Source: McKenna et al. 2022 (AIM), section 6. Ours are: bounds that hold for discrete noise and for measurements that
-were chosen after looking at others, positive parts instead of absolute values, owners who arrive later.
+Source: McKenna et al. 2022 (AIM), section 6. Our additions: bounds that hold for discrete noise and for adaptively
+chosen measurements, positive parts instead of absolute values, owners who arrive later.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ from mechanisms.workload import Workload
 
 CONFIDENCE = 0.95
 LARGEST = 2.0
-"""Two marginals are never farther apart: what is said where nothing is known."""
+"""Largest distance of two marginals, reported where nothing is known."""
 
-# How the chance of an error, 1 - CONFIDENCE, is divided: numbers of rows; upper ends by one measurement, and by means
-# of several; lower ends; the last choice, and the measurement of what it chose.
+# Division of the chance of an error, 1 - CONFIDENCE: numbers of rows; upper ends by one measurement, and by means of
+# several; lower ends; the last choice, and the measurement of its candidate.
 _ROWS, _SINGLE, _MEANS, _LOWER, _CHOSEN, _REMEASURED = 0.1, 0.3, 0.1, 0.1, 0.2, 0.2
 
-# A selection's probabilities have a relative error far below this, on shares and in the clear.
+# In bits: far above the relative error of a selection's probabilities, on shares and in the clear.
 _INEXACT_BITS = 2.0**-15
 
 MEASURED, SELECTION, WIDER, NOTHING = "measured", "selection", "wider", "nothing"
-"""What an upper end follows from: measurements of the marginal, or of one that contains it; that the last round chose
-another; the upper end of a marginal that contains it; nothing, since it is as large as a distance can be."""
+"""Grounds of an upper end.
+
+Measurements of the marginal or of one that contains it; the last round's choice of another candidate; the upper end of
+a marginal that contains it; nothing, for the largest possible distance.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Released:
     """A noisy marginal: ``noisy`` float64 (n_q,) counts of candidate ``candidate``, released in round ``round``.
 
-    ``deviation`` is that of the noise of each count, ``rounding`` what it may be off besides. ``owners`` are those
-    whose rows are in it.
+    ``deviation`` is that of the noise of each count, ``rounding`` a further error of each. ``owners`` are the owners of
+    the counted rows.
     """
 
     round: int
@@ -61,9 +64,9 @@ class Released:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """The last choice: ``spec`` and the position chosen, of ``released``, which was measured after it.
+    """The last choice: ``spec`` and the chosen position, with ``released``, its measurement.
 
-    ``share`` of the chance of an error is for this round: 1 where it was agreed beforehand which would be the last.
+    ``share`` is this round's share of the chance of an error: 1 if the last round was fixed beforehand.
     """
 
     spec: ScoreSpec
@@ -74,9 +77,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The distance of one candidate's marginal lies in ``low`` .. ``high``; ``basis`` is what ``high`` follows from.
+    """Interval ``low`` .. ``high`` of the distance of one candidate's marginal, with the ``basis`` of ``high``.
 
-    ``deviation`` is that of each count of it in the best measurement that has everybody's rows, None where none has.
+    ``deviation`` is that of each count in the best measurement over all owners' rows, None if there is none.
     """
 
     low: float
@@ -96,11 +99,11 @@ def marginal_intervals(
     sizes: Mapping[int, int] | None = None,
     fine: Sequence[Released] = (),
 ) -> tuple[Interval, ...]:
-    """An interval for each candidate: how far ``synthetic`` is from the table of all ``owners``.
+    """Returns an interval for each candidate: the distance of ``synthetic`` from the table of all ``owners``.
 
-    ``synthetic`` (workload.cells,): the synthetic table's counts. ``rounds``: how many there could have been at most,
-    after round 0. ``sizes``: the rows of each owner, where they are public. ``fine``: see ``prefix_bounds``. Raises
-    ``ValueError`` without synthetic rows.
+    ``synthetic`` (workload.cells,) has the synthetic table's counts. ``rounds`` is the largest possible number of
+    rounds after round 0. ``sizes`` has the rows of each owner, if they are public. ``prefix_bounds`` explains ``fine``.
+    Raises ``ValueError`` without synthetic rows.
     """
     total = float(synthetic[workload.slice(0)].sum())
     if not total > 0:
@@ -117,9 +120,9 @@ def marginal_intervals(
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """What is known of all sums of a candidate's first cells at once: none is off by more than ``noise`` rows.
+    """Bounds on all sums of a candidate's first cells at once: no sum is off by more than ``noise`` rows.
 
-    The table has between ``rows`` rows; ``elsewhere`` is the share of them that may not have been in it then.
+    The table has between ``rows`` rows; ``elsewhere`` is a bound on the share of them that were not yet in it.
     """
 
     candidate: int
@@ -136,10 +139,10 @@ def prefix_bounds(
     owners: frozenset[int],
     rounds: int,
 ) -> tuple[Prefixes, ...]:
-    """For each of ``fine`` that rows are known of: columns' counts by cells of their own, which are no candidate's.
+    """Returns bounds for each of ``fine`` with known rows: columns' counts by fine cells, which are no candidates.
 
     They hold together with the intervals that ``marginal_intervals`` makes of the same measurements. Sums of the first
-    k cells are a martingale, so that the largest is no larger than the last one's bound (Doob).
+    k cells are a martingale, so that the bound of the last sum holds for the largest one (Doob).
     """
     bounds = _Bounds(workload, released, owners, rounds, None, fine)
     return tuple(found for one in fine if (found := bounds.prefixes(one)) is not None)
@@ -147,7 +150,7 @@ def prefix_bounds(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Bounds on the rows of some owners, at least one, and on the share that they have of everybody's rows."""
+    """Bounds on the rows of some owners, at least one, and on their share of all owners' rows."""
 
     low: float
     high: float
@@ -155,21 +158,21 @@ class _Rows:
 
     @property
     def scales(self) -> tuple[float, float]:
-        """1 / rows at both ends: whatever is convex in it is largest at one of them."""
+        """1 / rows at both ends: a function that is convex in it is largest at one of them."""
         return 1 / self.high, 1 / self.low
 
     @property
     def elsewhere(self) -> float:
-        """How far the normalised marginal of these owners is from everybody's, at most."""
+        """Largest distance of the normalised marginal of these owners from that of all owners."""
         return 2 * (1 - self.share)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
-    """What measurements say of a candidate's own counts: ``noisy`` (n_r,), each with noise of ``deviation``.
+    """A candidate's own counts by measurements: ``noisy`` (n_r,), each with noise of ``deviation``.
 
-    ``log_chance``: the logarithm of the chance that the noise may be beyond its bound; ``single`` measurements may be
-    used for lower ends, too.
+    ``log_chance`` is the logarithm of the chance that the noise exceeds its bound; ``single`` measurements may be used
+    for lower ends, too.
     """
 
     noisy: NDArray[np.float64]
@@ -180,28 +183,31 @@ class _View:
     single: bool
 
     def high(self, shares: NDArray[np.float64]) -> float:
-        """How far ``shares`` (n_r,) are from the marginal, at most.
+        """Returns an upper bound on the distance of ``shares`` (n_r,) from the marginal.
 
-        Both sum to 1, so that their distance is twice the sum of (s - p)+, to which only cells contribute that the
-        synthetic table has rows in. With p = (y - noise) / N it is at most (s - y / N)+ and the noise's positive part.
+        Both sum to 1, so that their distance is twice the sum of (s - p)+, to which only cells with synthetic rows
+        contribute. With p = (y - noise) / N each term is at most (s - y / N)+ plus the noise's positive part over N.
         """
         present = shares > 0
         cells = int(np.count_nonzero(present))
         noise = self._noise_in(len(shares), cells) + cells * self.rounding
         s, y = shares[present], self.noisy[present]
+        # elsewhere + 2 (sum (s - u y)+ + u noise), u = 1 / N at both ends of its interval.
         return self.rows.elsewhere + max(
             2 * (float(np.maximum(s - u * y, 0).sum()) + u * noise) for u in self.rows.scales
         )
 
     def low(self, shares: NDArray[np.float64]) -> float:
-        """How far they are at least: twice the sum of s - p over any cells, less what the noise may have there."""
+        """Returns a lower bound: twice the sum of s - p over any cells, less the noise that they may have."""
         cells = len(shares)
         u, v = self.rows.scales
         off = shares - (u + v) / 2 * self.noisy
+        # The best sets are those with the largest s - y / N; sizes 1, 2, 4, ... are tried.
         order = np.argsort(-off)
         sums = np.cumsum(shares[order]), np.cumsum(self.noisy[order])
         found, chosen = 0.0, 1
         while chosen < cells and off[order[chosen - 1]] > 0:
+            # A union bound over the sizes tried and over all subsets of that size.
             log_chance = self.log_chance + math.log(_LOWER / _SINGLE) - math.log(cells)
             log_chance -= log_subsets(cells, chosen)
             noise = linear_bound(chosen, self.deviation, log_chance=log_chance)
@@ -212,9 +218,10 @@ class _View:
         return found - self.rows.elsewhere
 
     def _noise_in(self, cells: int, present: int) -> float:
-        """The positive parts of the noise in ``present`` of the cells, which the synthetic table may owe to the noise.
+        """Returns a bound on the sum of the positive parts of the noise in the ``present`` cells with synthetic rows.
 
-        At most those of all cells; or the most that any so many cells have.
+        These cells may depend on the noise. The bound is the smaller of the bounds for all cells and for all subsets of
+        that size.
         """
         half = self.log_chance - math.log(2)
         everywhere = positive_sum_bound(cells, self.deviation, log_chance=half)
@@ -225,7 +232,7 @@ class _View:
 
 
 class _Bounds:
-    """The bounds of one run. Each event that they need has its part of the chance of an error, fixed beforehand."""
+    """Bounds of one run; each event that they use has a fixed share of the chance of an error."""
 
     def __init__(
         self,
@@ -245,7 +252,7 @@ class _Bounds:
         self._totals = [] if sizes is not None else list(self._totals_of([*released, *fine]))
         self._rows: dict[frozenset[int], _Rows | None] = {}
         self._numbers = {q: i for i, q in enumerate(workload.candidates)}
-        # How many candidates contain each one, itself among them; and what was measured of these.
+        # The number of candidates that contain each one, including itself, and the measurements of these.
         self._wider = Counter(i for q in workload.candidates for i in self._inside(q))
         self._of: dict[int, list[Released]] = {}
         for one in released:
@@ -253,7 +260,7 @@ class _Bounds:
                 self._of.setdefault(i, []).append(one)
 
     def measured(self, candidate: int, shares: NDArray[np.float64]) -> Interval:
-        """What the measurements that contain a candidate say of it (Theorem 3)."""
+        """Returns a candidate's interval from the measurements that contain it (Theorem 3)."""
         single = list(self._single(candidate))
         views = [*single, *self._means(candidate, single)]
         high = min((view.high(shares) for view in views), default=LARGEST)
@@ -263,7 +270,7 @@ class _Bounds:
         return Interval(max(0.0, low), min(high, LARGEST), basis, min(whole, default=None))
 
     def prefixes(self, one: Released) -> Prefixes | None:
-        """Of the first cells of a measurement by cells of its own, its missing values last."""
+        """Returns bounds on the first cells of a measurement of fine cells, whose missing values come last."""
         rows = self._rows_of(one.owners)
         if rows is None:
             return None
@@ -276,22 +283,23 @@ class _Bounds:
     def not_chosen(
         self, choice: Choice, shares: NDArray[np.float64]
     ) -> Iterator[tuple[int, float]]:
-        """Upper ends, by candidate, that follow from the choice of another one (Theorem 5)."""
+        """Yields upper ends, by candidate, that follow from the choice of another one (Theorem 5)."""
         spec, one = choice.spec, choice.released
         rows = self._rows_of(one.owners)
-        # A weight is never below 2^-FLOOR_BITS of the best one's: what is rarer than that, nothing is known of.
+        # A weight is never below 2^-FLOOR_BITS of the best one's: nothing is known of rarer events.
         log_chance = self._log_share(_CHOSEN) + math.log(choice.share)
         bits = (math.log(len(spec.candidates)) - log_chance) / math.log(2) + _INEXACT_BITS
         if rows is None or bits > FLOOR_BITS:
             return
         parts = np.split(spec.answers / 2**FRACTION_BITS, np.cumsum(spec.sizes)[:-1])
-        # How far the model was, in rows, from what was chosen: noise that is measured afterwards hardly hides it.
+        # The distance, in rows, between the model and the chosen marginal; the noise of the later measurement hides
+        # little.
         cells = one.noisy.size
         log_chance = self._log_share(_REMEASURED) + math.log(choice.share)
         off = float(np.abs(one.noisy - parts[choice.position]).sum()) + cells * one.rounding
         off += linear_bound(cells, one.deviation, log_chance=log_chance)
         gain, offset = spec.gains[choice.position], spec.offsets[choice.position]
-        # The best score exceeds that of the choice by no more than so many bits.
+        # The best score exceeds that of the choice by at most this many bits.
         best = gain * off * 2**FRACTION_BITS - offset + bits * 2**EXPONENT_BITS / LOG2E_SCALED
         for q, answers, gain, offset in zip(
             spec.candidates, parts, spec.gains, spec.offsets, strict=True
@@ -307,7 +315,7 @@ class _Bounds:
                 )
 
     def _single(self, candidate: int) -> Iterator[_View]:
-        """A candidate's counts by each measurement that contains it."""
+        """Yields a candidate's counts by each measurement that contains it."""
         names = self._workload.candidates[candidate]
         for one in self._of.get(candidate, ()):
             rows = self._rows_of(one.owners)
@@ -317,7 +325,8 @@ class _Bounds:
             axes = tuple(i for i, name in enumerate(clique) if name not in names)
             table = one.noisy.reshape(self._workload.domain.sizes(clique)).sum(axis=axes)
             merged = one.noisy.size // table.size
-            # Its round's part, which the round's measurements share, and each with all that it contains.
+            # The share of its round, divided among the round's measurements and, for each, all subsets that it
+            # contains.
             events = self._rounds * self._in_round[one.round] * (2 ** len(clique) - 1)
             yield _View(
                 table.reshape(-1),
@@ -329,9 +338,10 @@ class _Bounds:
             )
 
     def _means(self, candidate: int, single: Sequence[_View]) -> Iterator[_View]:
-        """The means, weighted by precision, of the two, three ... best of measurements of one kind.
+        """Yields means, weighted by precision, of the two, three, ... best measurements of one kind.
 
-        Which they are may depend on what they say; so the bound is for each set of them that could have been taken.
+        The choice of measurements may depend on their values, so each bound is for every set that could have been
+        chosen.
         """
         kinds: dict[tuple[frozenset[int], float], list[_View]] = {}
         released = [o for o in self._of.get(candidate, ()) if self._rows_of(o.owners) is not None]
@@ -347,7 +357,7 @@ class _Bounds:
                 yield _mean(ordered[:number], log_chance)
 
     def _rows_of(self, owners: frozenset[int]) -> _Rows | None:
-        """Bounds on the rows of ``owners``; None where there may be none."""
+        """Returns bounds on the rows of ``owners``; None if they may have none."""
         if owners not in self._rows:
             low, high = self._between(owners)
             least, most = self._between(self._owners)
@@ -358,7 +368,7 @@ class _Bounds:
         return self._rows[owners]
 
     def _between(self, owners: frozenset[int]) -> tuple[float, float]:
-        """The least and the most rows that ``owners`` have."""
+        """Returns the least and the largest possible number of rows of ``owners``."""
         if self._sizes is not None:
             rows = float(sum(self._sizes[owner] for owner in owners))
             return rows, rows
@@ -370,13 +380,14 @@ class _Bounds:
     def _totals_of(
         self, released: Sequence[Released]
     ) -> Iterator[tuple[frozenset[int], float, float]]:
-        """By round and owners: at least and at most how many rows they have, by all sums that were taken of them."""
+        """Yields owners with bounds on their rows, by round, from all sums that were released for them."""
         kinds: dict[tuple[int, frozenset[int]], list[Released]] = {}
         for one in released:
             kinds.setdefault((one.round, one.owners), []).append(one)
         in_round = Counter(round for round, _ in kinds)
         for (round, owners), sums in kinds.items():
             log_chance = self._log_share(_ROWS / (self._rounds * in_round[round])) - math.log(2)
+            # The mean by inverse variance; the variance of a sum of n counts is n sigma^2.
             weights = [1 / (one.noisy.size * one.deviation**2) for one in sums]
             values = [math.fsum(one.noisy.tolist()) for one in sums]
             rows = sum(w * value for w, value in zip(weights, values, strict=True)) / sum(weights)
@@ -385,19 +396,19 @@ class _Bounds:
             yield owners, rows - off, rows + off
 
     def _inside(self, candidate: Clique) -> Iterator[int]:
-        """The numbers of all candidates that a candidate contains, itself among them."""
+        """Yields the numbers of all candidates that a candidate contains, including itself."""
         for size in range(1, len(candidate) + 1):
             for names in itertools.combinations(candidate, size):
                 yield self._numbers[names]
 
     @staticmethod
     def _log_share(share: float) -> float:
-        """The logarithm of a share of the chance of an error."""
+        """Returns the logarithm of a share of the chance of an error."""
         return math.log((1 - CONFIDENCE) * share)
 
 
 def _mean(views: Sequence[_View], log_chance: float) -> _View:
-    """The mean of views of the same owners, by inverse variance."""
+    """Returns the mean of views of the same owners, by inverse variance."""
     weights = [view.deviation**-2 for view in views]
     total = sum(weights)
     parts = [w / total for w in weights]
@@ -412,7 +423,7 @@ def _mean(views: Sequence[_View], log_chance: float) -> _View:
 
 
 def _consistent(workload: Workload, found: Sequence[Interval]) -> tuple[Interval, ...]:
-    """A marginal is no farther away than one that contains it."""
+    """Returns the intervals made consistent: a marginal is no farther away than one that contains it."""
     numbers = {q: i for i, q in enumerate(workload.candidates)}
     intervals = list(found)
     for q in reversed(workload.candidates):
@@ -423,11 +434,11 @@ def _consistent(workload: Workload, found: Sequence[Interval]) -> tuple[Interval
     for q in workload.candidates:
         within = max((intervals[i].low for i in _one_less(q, numbers)), default=0.0)
         own = intervals[numbers[q]]
-        # Both ends hold at once with the same probability; where they contradict one another, one does not hold.
+        # Both ends hold at once with the same probability; if they contradict each other, one of them does not hold.
         intervals[numbers[q]] = replace(own, low=min(max(own.low, within), own.high))
     return tuple(intervals)
 
 
 def _one_less(clique: Clique, numbers: Mapping[Clique, int]) -> list[int]:
-    """The candidates that lack one of a candidate's columns."""
+    """Returns the candidates that lack one of a candidate's columns."""
     return [numbers[names] for names in itertools.combinations(clique, len(clique) - 1) if names]

@@ -1,13 +1,13 @@
-"""Junction trees: the cliques that a graphical model needs, and how they hang together.
+"""Junction trees: the cliques of a graphical model, and their tree.
 
-Provides ``junction_tree``, and ``model_cells`` and ``cells_with_each``, how large one would be.
+``junction_tree`` builds one; ``model_cells`` and ``cells_with_each`` compute the size of one.
 
-Public: everything; it depends on which marginals were measured alone.
+All values here are public; they depend only on the set of measured marginals.
 
 Representation: sets of columns are whole numbers, bit i for the domain's column i.
 
-Source: Shafer, Shenoy 1990; Koller, Friedman 2009, chapter 10. Columns are eliminated in a greedy order (the one whose
-clique is smallest, the first of equals), and the tree is a spanning tree of the cliques with the most columns in
+Source: Shafer, Shenoy 1990; Koller, Friedman 2009, chapter 10. Columns are eliminated in a greedy order (the one with
+the smallest clique, the first of equals), and the tree is a spanning tree of the cliques with the most columns in
 common, ties in the order of their names. It is the tree that ``mbi`` 2.0 builds, to the order of its cliques.
 """
 
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from mechanisms.domain import Clique, Domain
 
 _AT_ONCE = 512
-"""Candidates that are looked at together: some 50 MB with 300 columns."""
+"""Candidates processed together: about 50 MB with 300 columns."""
 
 
 def junction_tree(
     domain: Domain, contained: Sequence[Clique]
 ) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
-    """The maximal cliques of a forest that covers ``contained``, depth first, and the position of each one's parent.
+    """Returns the maximal cliques of a forest that covers ``contained``, depth first, with each one's parent position.
 
     Parents come before their children; a root has -1. A column that is in none of ``contained`` is a clique of its own.
     """
@@ -44,7 +44,7 @@ def junction_tree(
 
 
 def model_cells(domain: Domain) -> Callable[[Sequence[Clique]], int]:
-    """A function from cliques to the cells of the junction tree that contains them, in the greedy order."""
+    """Returns a function from cliques to the number of cells of their junction tree, in the greedy order."""
     size = _sizes(domain)
 
     def cells(cliques: Sequence[Clique]) -> int:
@@ -56,7 +56,7 @@ def model_cells(domain: Domain) -> Callable[[Sequence[Clique]], int]:
 def cells_with_each(
     domain: Domain, cliques: Sequence[Clique], candidates: Sequence[Clique]
 ) -> NDArray[np.float64]:
-    """By candidate: what ``model_cells`` says of ``cliques`` with it, float64 (candidates,); rounded from 2^53 on.
+    """Returns ``model_cells`` of ``cliques`` with each candidate, float64 (candidates,); rounded from 2^53 on.
 
     All candidates at once: each step eliminates a column in every one of them.
     """
@@ -70,10 +70,10 @@ def cells_with_each(
 def _cells_with(
     domain: Domain, cliques: Sequence[Clique], candidates: Sequence[Clique]
 ) -> NDArray[np.float64]:
-    """See ``_eliminated``, whose order this keeps."""
+    """Computes the cells as ``_eliminated`` does, in the same order."""
     count, columns = len(candidates), len(domain.names)
     shape = np.array(domain.shape, np.float64)
-    # joined[c, i]: the columns that candidate c's factors join to column i.
+    # joined[c, i]: the columns that the factors of candidate c join to column i.
     joined = np.tile(np.eye(columns, dtype=np.bool_), (count, 1, 1))
     for clique in cliques:
         places = [domain.index(name) for name in clique]
@@ -121,7 +121,7 @@ def _sizes(domain: Domain) -> Callable[[int], int]:
 def _eliminated(
     domain: Domain, factors: set[int], size: Callable[[int], int] | None = None
 ) -> list[int]:
-    """The maximal cliques that eliminating the columns in the greedy order makes."""
+    """Returns the maximal cliques made by eliminating the columns in the greedy order."""
     size = size or _sizes(domain)
     left = [1 << i for i in range(len(domain.names))]
     joined = {bit: bit for bit in left}
@@ -131,8 +131,8 @@ def _eliminated(
     sizes = {bit: size(columns) for bit, columns in joined.items()}
     maximal: list[int] = []
     while left:
-        # Eliminating a column joins all factors it is in to one clique, and leaves that clique without it: to the other
-        # columns of the clique it adds all of it, since what they shared with this column is in there.
+        # Eliminating a column joins all its factors to one clique, and leaves the clique without the column: the other
+        # columns of the clique are joined to all of it, which includes all that they shared with the eliminated column.
         bit = min(left, key=sizes.__getitem__)
         clique = joined[bit]
         if not any(clique & other == clique for other in maximal):
@@ -145,14 +145,14 @@ def _eliminated(
 
 
 def _is_tree(domain: Domain, edges: set[int]) -> bool:
-    """Whether the pairs of columns in ``edges`` connect all columns without a circle."""
+    """Returns whether the pairs of columns in ``edges`` connect all columns without a cycle."""
     forest = _Forest(len(domain.names))
     ends = [[bit.bit_length() - 1 for bit in _bits(edge)] for edge in edges]
     return len(edges) == len(domain.names) - 1 and all(forest.join(a, b) for a, b in ends)
 
 
 def _spanning_edges(cliques: Sequence[Clique]) -> list[tuple[int, int]]:
-    """Kruskal's maximal spanning forest, by the number of columns that two cliques share."""
+    """Returns Kruskal's maximal spanning forest, by the number of columns that two cliques share."""
     shared = [
         (-len(set(a) & set(b)), i, j)
         for (i, a), (j, b) in itertools.combinations(enumerate(cliques), 2)
@@ -164,7 +164,7 @@ def _spanning_edges(cliques: Sequence[Clique]) -> list[tuple[int, int]]:
 def _depth_first(
     cliques: Sequence[Clique], edges: Sequence[tuple[int, int]]
 ) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
-    """The cliques from the first of each tree, neighbours in the order of their ``edges``; and their parents."""
+    """Returns the cliques, depth first from the first of each tree in the order of ``edges``, and their parents."""
     neighbours: list[list[int]] = [[] for _ in cliques]
     for i, j in edges:
         neighbours[i].append(j)
@@ -180,20 +180,20 @@ def _depth_first(
             order.append(clique)
             parents.append(parent)
             placed.add(clique)
-            # What was put in last comes next, and there are no circles.
+            # The clique added last comes next; there are no cycles.
             below = [n for n in reversed(neighbours[clique]) if n not in placed]
             waiting += [(n, position) for n in below]
     return tuple(cliques[i] for i in order), tuple(parents)
 
 
 class _Forest:
-    """Which of ``count`` nodes are connected."""
+    """Union-find structure of ``count`` nodes."""
 
     def __init__(self, count: int) -> None:
         self._roots = list(range(count))
 
     def join(self, a: int, b: int) -> bool:
-        """Connect two nodes; False if they were."""
+        """Connects two nodes; returns False if they were connected."""
         first, second = self._root(a), self._root(b)
         self._roots[second] = first
         return first != second

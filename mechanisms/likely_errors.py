@@ -1,18 +1,19 @@
-"""An error that nine of ten marginals of a run stay below, calibrated on public tables; bounds are in `intervals`.
+"""Likely errors: values above nine of ten marginals' errors in a run, calibrated on public tables.
 
-Provides ``likely_errors``, ``SHARE``, ``TABLES`` and ``parts_of`` a model. Public: everything; it is post-processing of
-released values.
+All values here are public, as post-processing of released values.
 
 A bound of `intervals` holds for every table and for all marginals at once, and is far above most errors. Here an
-estimate is multiplied by a constant. Of a measured marginal it is what noise leaves and what drawing rows adds, which
-is known; of another one the geometric mean of two: the error at which the last choice would have taken it, mostly too
-much, and the error that measuring it would have left, mostly too little; to both is added what a choice cannot tell
-apart. This goes for runs that end when the model has settled; after a fixed number of rounds the former alone is taken.
-The constant is the smallest, in steps of a tenth, with which at least ``SHARE`` of the marginals of each of ``TABLES``
-public tables are below. README.md, Likely errors, has how it was found, and what it gave on other tables.
+estimate is multiplied by a constant. The estimate for a measured marginal combines the error that noise leaves with the
+known error of drawing rows. The estimate for any other marginal is the geometric mean of two errors: the error at which
+the last choice would have taken it, mostly too large, and the error that measuring it would have left, mostly too
+small; to both the error that a choice cannot resolve is added. This holds for runs that end when the model has settled;
+after a fixed number of rounds the former error alone is used.
 
-Limits: measured, not proven. It is a share of a run's marginals, and says nothing of the tenth that is beyond, which
-``Interval.high`` bounds. A table unlike all of those may have fewer below.
+The constant is the smallest, in steps of a tenth, with which at least ``SHARE`` of the marginals of each of ``TABLES``
+public tables are below. README.md, Likely errors, has the calibration and its results on other tables.
+
+Limits: measured, not proven. The tenth of the marginals beyond has no limit here; ``Interval.high`` bounds it. A table
+unlike all of those may have fewer marginals below.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from mechanisms.scores import FRACTION_BITS, SCORE_BITS
 from mechanisms.workload import Workload
 
 SHARE = 0.9
-"""Of a run's marginals, so many are expected to be no farther off."""
+"""Share of a run's marginals that are expected to have no larger error."""
 TABLES = 5
-"""Public tables that the factors come from."""
+"""Number of public tables used for the factors."""
 
 FACTOR = 1.1
-"""Of an estimate: by so much more are nine of ten errors covered."""
+"""Factor of an estimate that covers nine of ten errors."""
 
 
 def likely_errors(
@@ -51,12 +52,12 @@ def likely_errors(
     choice: Choice | None = None,
     settled: bool = False,
 ) -> tuple[float, ...]:
-    """One for each candidate, between the ends of its interval.
+    """Returns one likely error for each candidate, between the ends of its interval.
 
-    ``synthetic`` (workload.cells,): the counts of the table, which was drawn from ``model``. ``rows``: how many real
-    ones there are. ``settled``: the run was to go on until its model is as near as measuring would be. ``intervals``
-    and ``expected`` are what ``marginal_intervals`` and ``expected_errors`` made of the same. Where nothing is
-    expected, it is the upper end. Raises ``ValueError`` without rows.
+    ``synthetic`` (workload.cells,) has the counts of the table, which was drawn from ``model``. ``rows`` is the number
+    of real rows. ``settled`` is true for a run that continues until its model is as near as measuring would be.
+    ``intervals`` and ``expected`` are those of ``marginal_intervals`` and ``expected_errors`` for the same run. Without
+    an expected error the result is the upper end. Raises ``ValueError`` without rows.
     """
     total = float(synthetic[workload.slice(0)].sum())
     if not (total > 0 and rows > 0):
@@ -70,13 +71,15 @@ def likely_errors(
         clique, interval, error = workload.candidates[i], intervals[i], expected[i]
         drawn = float(np.abs(answers[i] - synthetic[workload.slice(i)] / total).sum())
         if not error.at_most:
+            # FACTOR sqrt(E^2 + drawing^2).
             likely = FACTOR * math.hypot(error.error, drawn)
         elif settled and choice is not None and len({parts[name] for name in clique}) == 1:
             left = remaining_error(answers[i] * rows, choice.released.deviation)
             left = math.hypot(left, drawn, apart.get(i, 0.0))
+            # FACTOR sqrt((E + apart) sqrt(left^2 + drawing^2 + apart^2)), the geometric mean.
             likely = FACTOR * math.sqrt((error.error + apart.get(i, 0.0)) * left)
         else:
-            # Of what is independent in the model, nothing that joins it was looked at; and a run that has ended early
+            # Of parts that the model holds independent no joint marginal was measured, and a run that ended early
             # leaves more than noise would.
             likely = error.error + apart.get(i, 0.0)
         found[i] = min(max(likely, interval.low), interval.high)
@@ -84,7 +87,7 @@ def likely_errors(
 
 
 def parts_of(columns: Clique, cliques: Sequence[Clique]) -> dict[str, str]:
-    """By column a name for its part of a model with ``cliques``: columns of two parts are independent."""
+    """Returns for each column the name of its part of a model with ``cliques``: two parts are independent."""
     parts = {name: name for name in columns}
     for clique in cliques:
         joined = {parts[name] for name in clique}
@@ -94,7 +97,7 @@ def parts_of(columns: Clique, cliques: Sequence[Clique]) -> dict[str, str]:
 
 
 def _indistinct(choice: Choice, rows: float) -> dict[int, float]:
-    """By candidate of the choice the error that makes its score larger by one nat: less is chance."""
+    """Returns for each candidate of the choice the error worth one nat of its score: smaller differences are chance."""
     spec = choice.spec
     return {
         i: 2.0 ** (SCORE_BITS - FRACTION_BITS) / gain / rows
@@ -106,7 +109,7 @@ def _indistinct(choice: Choice, rows: float) -> dict[int, float]:
 def _answers(
     workload: Workload, model: Model, candidates: Sequence[int]
 ) -> dict[int, NDArray[np.float64]]:
-    """The model's probabilities (n_q,) of some candidates."""
+    """Returns the model's probabilities (n_q,) of some candidates."""
     units = model.answers_q32([workload.candidates[i] for i in candidates])
     found, start = {}, 0
     for i in candidates:

@@ -1,8 +1,7 @@
-"""Linear models and the gradients of their losses, one for each example: what DP-SGD clips.
+"""Linear models and the per-example gradients of their losses, for DP-SGD.
 
-Provides ``Objective``, ``SquaredError`` and ``LogisticLoss``, and ``OBJECTIVES`` by name.
-
-Secret: features, labels, gradients and losses. A model is (d,) weights; a constant among the features is its intercept.
+Features, labels, gradients and losses are secret. A model is (d,) weights; a constant among the features is its
+intercept.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ class Objective(Protocol):
     def losses(
         self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The loss of each example, (n,)."""
+        """Returns the loss of each example, (n,)."""
 
     def gradients(
         self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The gradient of each example's loss in ``w``, (n, d)."""
+        """Returns the gradient of each example's loss in ``w``, (n, d)."""
 
     def error(
         self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
     ) -> float:
-        """What people judge the model by, averaged over the examples; less is better."""
+        """Returns the usual error measure of the model, averaged over the examples; less is better."""
 
 
 class SquaredError:
@@ -52,18 +51,19 @@ class SquaredError:
     def error(
         self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
     ) -> float:
-        """The mean squared error."""
+        """Returns the mean squared error."""
         return float(2 * self.losses(w, x, y).mean())
 
 
 class LogisticLoss:
-    """Minus the log-likelihood of labels 0 and 1 whose log-odds are ``x @ w``; its error is the share it gets wrong."""
+    """Negative log-likelihood of labels 0 and 1 with log-odds ``x @ w``; its error is the share of wrong labels."""
 
     def losses(
         self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """See ``Objective``."""
         odds = x @ w
+        # log(1 + e^odds) - y odds.
         losses: NDArray[np.float64] = np.logaddexp(0.0, odds) - y * odds
         return losses
 
@@ -71,6 +71,7 @@ class LogisticLoss:
         self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """See ``Objective``."""
+        # sigmoid(t) = (1 + tanh(t / 2)) / 2.
         chance = 0.5 * (1 + np.tanh(0.5 * (x @ w)))
         rows: NDArray[np.float64] = (chance - y)[:, None] * x
         return rows
@@ -78,7 +79,7 @@ class LogisticLoss:
     def error(
         self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
     ) -> float:
-        """The share of examples on whose label the model does not bet."""
+        """Returns the share of examples whose label has a predicted probability below one half."""
         return float(np.mean((x @ w > 0) != (y > 0.5)))
 
 

@@ -1,8 +1,8 @@
-"""A first domain for the tables of several sources, and by which columns their rows may be linked.
+"""Draft of a domain for the tables of several sources, and of the columns that link their rows.
 
-Provides ``draft_sources`` and ``SourceDraft``. As in `mechanisms.draft`, everything was read from the tables and is for
-their owners' eyes; of a key's columns a draft has the names alone. Secret: the tables. Limits: keys are guessed from
-names, or from what looks like an identifier.
+As in `mechanisms.draft`, everything was read from the tables and is for their owners' eyes; of a key's columns a draft
+has only the names. The tables are secret. Limits: keys are guessed from names, or from columns that look like
+identifiers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class SourceDraft:
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """A table that was read, where it is, and how it was recognised."""
+    """A table that was read, its place, and its recognised dialect."""
 
     table: TextTable
     where: str
@@ -35,9 +35,10 @@ class TableRead:
 def draft_sources(
     tables: Mapping[str, TableRead], *, private_bins: bool = False
 ) -> tuple[Draft, tuple[SourceDraft, ...]]:
-    """One domain for all tables, by the sources' names. The key is what all tables have, else each one's identifier.
+    """Returns one domain for all tables, by the sources' names, with each source's columns and key.
 
-    Raises: DataError as ``draft_of``; where a column stands in some tables and not in all, or no key is found.
+    The key has the columns that all tables have, else each table's identifier. Raises ``DataError`` as ``draft_of``,
+    for a column of some tables but not all, and if no key is found.
     """
     common = _common(tables)
     drafts, sources = list[Draft](), list[SourceDraft]()
@@ -57,7 +58,7 @@ def draft_sources(
 
 
 def _common(tables: Mapping[str, TableRead]) -> tuple[str, ...]:
-    """The columns that all tables have, in the first one's order. Raises DataError for one that some have."""
+    """Returns the columns that all tables have, in the first one's order. Raises ``DataError`` for a column of some."""
     names = [tuple(read.table.columns) for read in tables.values()]
     for column in dict.fromkeys(name for each in names for name in each):
         having = [source for source, each in zip(tables, names, strict=True) if column in each]

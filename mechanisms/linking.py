@@ -1,17 +1,17 @@
-"""Linking keys: how a row says whose it is, in the same few bits wherever the person's rows lie.
+"""Linking keys: a few bits, the same for a person in every owner's table, that identify the person of a row.
 
-Provides ``normalised`` (one value), ``linking_keys`` (a table's, normalised), ``hashed`` (for shares) and ``kinds_of``
-(dates, numbers, text). The rule is public and the same for every owner; `mechanisms/README.md` writes it out, and
+``normalised`` treats one value, ``linking_keys`` a table, ``hashed`` makes the numbers for shares, ``kinds_of`` tells
+dates, numbers and text. The rule is public and the same for every owner; `mechanisms/README.md` states it, and
 `tests/vectors/linking_keys.json` has known answers.
 
-A value is brought to Unicode's NFKC, folded to one case, its blanks to single ones, and a date to ISO 8601. Everything
-else stays as it is written, leading zeros included: 007 is not 7. A key is one such value or several, each with its
-length before it, so that ("ab", "c") is not ("a", "bc"). What is shared is the first 96 bits of SHA-256 over a salt of
-the run and the key. The salt is public: it makes keys of two runs incomparable, and hides nothing; whoever holds a
-hash can try names. So hashes are secret, too, and leave an owner as shares alone.
+A value is brought to Unicode's NFKC, folded to one case, its blanks reduced to single ones, and a date written in ISO
+8601. Everything else stays as written, including leading zeros: 007 is not 7. A key is one such value or several, each
+with its length before it, so that ("ab", "c") is not ("a", "bc"). The shared value is the first 96 bits of SHA-256 over
+a salt of the run and the key. The salt is public: it makes keys of two runs incomparable but hides nothing, since
+anyone with a hash can try names. So hashes are secret, too, and leave an owner as shares alone.
 
-Secret: the table, keys and hashes; errors name rows and never a value. Limits: two spellings of a name stay two keys;
-a date that may be of two days (01/02/2024) is an error.
+The table, keys and hashes are secret; errors name rows and never a value. Limits: two spellings of a name stay two
+keys; an ambiguous date (01/02/2024) is an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mechanisms.errors import DataError
 from mechanisms.text_table import TextTable
 
 KEY_BITS = 96
-"""Of a hash. Among 10^7 different keys two are alike with a chance below 10^14 / 2^97 = 7 x 10^-16."""
+"""Bits of a hash. Among 10^7 different keys two collide with a chance below 10^14 / 2^97 = 7 x 10^-16."""
 LIMB_BITS = 24
 LIMBS = KEY_BITS // LIMB_BITS
 DATE, NUMBER, TEXT = "dates", "numbers", "text"
@@ -43,16 +43,16 @@ _EITHER_FIRST = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4})")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 
 Key = tuple[str, ...]
-"""The normalised values of a key's columns. Secret."""
+"""The normalised values of a key's columns; secret."""
 
 
 class _TwoDates(ValueError):
-    """A date that may be of two days."""
+    """An ambiguous date, of two possible days."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LinkingKeys:
-    """The ``keys`` of a table's rows, in their order. Secret."""
+    """The ``keys`` of a table's rows, in their order; secret."""
 
     keys: tuple[Key, ...]
 
@@ -64,19 +64,19 @@ class LinkingKeys:
 
     @property
     def kinds(self) -> tuple[str | None, ...]:
-        """What each of a key's columns has: dates, numbers or text; None where there are no rows."""
+        """Kind of each of a key's columns: dates, numbers or text; None without rows."""
         return tuple(kinds_of(column) for column in zip(*self.keys, strict=True))
 
 
 def normalised(value: str) -> str:
-    """A value of a key's column by the public rule. Raises ValueError for a date that may be of two days."""
+    """Returns a value of a key's column by the public rule. Raises ``ValueError`` for an ambiguous date."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
     text = " ".join(folded.split())
     return _as_date(text) or text
 
 
 def _as_date(text: str) -> str | None:
-    """The day that ``text`` writes, as YYYY-MM-DD; None where it is no date."""
+    """Returns the day that ``text`` states, as YYYY-MM-DD; None if it is no date."""
     if not text.isascii():
         return None
     if found := _YEAR_FIRST.fullmatch(text):
@@ -99,12 +99,12 @@ def _day(year: str, month: str, day: str) -> str | None:
 
 
 def kinds_of(values: Sequence[str]) -> str | None:
-    """What normalised values are: dates, numbers, else text; None where there are none."""
+    """Returns the kind of normalised values: dates, numbers, else text; None without values."""
     if not values:
         return None
     if all(_ISO.fullmatch(value) for value in values):
         return DATE
-    # ASCII alone: other digits are brought to these by NFKC, or are none.
+    # ASCII only: NFKC turns other digits into these, or they are no digits.
     return NUMBER if all(value.isascii() and value.isdigit() for value in values) else TEXT
 
 
@@ -116,10 +116,10 @@ def linking_keys(
     missing: Collection[str] = (),
     at_most: int | None = 1,
 ) -> LinkingKeys:
-    """The keys of all rows by ``columns``; ``missing`` are spellings of a missing value.
+    """Returns the keys of all rows by ``columns``; ``missing`` are spellings of a missing value.
 
-    Raises: DataError where the table lacks a column, a row has no key, a date may be of two days, or one key stands in
-    more than ``at_most`` rows (None: that is not looked at). It names ``source`` and rows, and no value.
+    Raises ``DataError`` if the table lacks a column, a row has no key, a date is ambiguous, or one key occurs in more
+    than ``at_most`` rows (None: unlimited). The message names ``source`` and rows, and no value.
     """
     for name in columns:
         if name not in table.columns:
@@ -174,7 +174,7 @@ def _check_repeats(
 
 
 def _rows(table: TextTable, rows: Sequence[int]) -> str:
-    """Rows as messages name them, with the verb that follows."""
+    """Returns rows as messages name them, with the verb that follows."""
     numbers = ", ".join(str(table.places[row]) for row in rows[:_SHOWN_ROWS])
     more = f" and {len(rows) - _SHOWN_ROWS} more" if len(rows) > _SHOWN_ROWS else ""
     one = len(rows) == 1
@@ -182,10 +182,10 @@ def _rows(table: TextTable, rows: Sequence[int]) -> str:
 
 
 def hashed(keys: LinkingKeys, salt: bytes) -> NDArray[np.int32]:
-    """The hashes of keys, in ``LIMBS`` numbers of ``LIMB_BITS`` bits, the most significant last: (rows, LIMBS). Secret.
+    """Returns the hashes of keys, ``LIMBS`` numbers of ``LIMB_BITS`` bits, the most significant last: (rows, LIMBS).
 
-    The first 96 bits of SHA-256(label, length of the salt, salt, for each value its length and itself), read as one
-    big-endian number; lengths in 4 bytes, big-endian, text in UTF-8.
+    The hashes are secret. Each is the first 96 bits of SHA-256(label, length of the salt, salt, for each value its
+    length and itself), read as one big-endian number; lengths are in 4 bytes, big-endian, text in UTF-8.
     """
     start = hashlib.sha256(_LABEL + _prefixed(salt))
     limbs = np.empty((len(keys), LIMBS), np.int32)

@@ -1,12 +1,9 @@
-"""How far a synthetic table or a model is from a real table.
+"""Metrics of the distance between a synthetic table or a model and a real table.
 
-Provides ``query_errors``, ``workload_error``, ``nll`` and ``raw_nll``.
+The real table is secret, and the results are not private: they are for tests, trials and owners of the table.
 
-Secret: whatever real table they are given; what they return is not private, it is for tests, trials
-and owners who may look.
-
-Source: FLAIM paper, section 5 (average L1 error of the workload's normalised marginals, between 0
-and 2; negative log-likelihood).
+Source: FLAIM paper, section 5 (average L1 error of the workload's normalised marginals, between 0 and 2; negative
+log-likelihood).
 """
 
 from __future__ import annotations
@@ -22,22 +19,22 @@ from mechanisms.inference import JunctionTree
 from mechanisms.model import Model
 from mechanisms.workload import Workload, count_marginals
 
-# The weight of the uniform distribution that a model is mixed with before its likelihood is taken.
+# Weight of the uniform distribution that a model is mixed with before its likelihood is computed.
 UNIFORM_SHARE = 1e-6
 
 
 def table_answers(workload: Workload, codes: NDArray[np.int32]) -> NDArray[np.float64]:
-    """The expanded counts (cells,) of a table of codes (rows, columns)."""
+    """Returns the expanded counts (cells,) of a table of codes (rows, columns)."""
     return workload.expand(count_marginals(codes, workload)).astype(np.float64)
 
 
 def query_errors(
     workload: Workload, real: NDArray[np.generic], synthetic: NDArray[np.generic]
 ) -> NDArray[np.float64]:
-    """The L1 distance, 0 to 2, between normalised marginals, for each query of the workload.
+    """Returns the L1 distance, 0 to 2, between normalised marginals, for each query of the workload.
 
-    Shapes: real, synthetic (workload.cells,), expanded counts or model answers of any scale ->
-    (queries,). Raises: ``ValueError`` on another shape, or a marginal without a positive sum.
+    Shapes: real, synthetic (workload.cells,), expanded counts or model answers of any scale -> (queries,). Raises
+    ``ValueError`` on another shape, or a marginal without a positive sum.
     """
     number = {candidate: i for i, candidate in enumerate(workload.candidates)}
     errors = np.empty(len(workload.queries))
@@ -50,16 +47,15 @@ def query_errors(
 def workload_error(
     workload: Workload, real: NDArray[np.generic], synthetic: NDArray[np.generic]
 ) -> float:
-    """The average of ``query_errors``."""
+    """Returns the average of ``query_errors``."""
     return float(query_errors(workload, real, synthetic).mean())
 
 
 def nll(model: Model, codes: NDArray[np.int32]) -> float:
-    """The mean negative log-likelihood of a row, in nats.
+    """Returns the mean negative log-likelihood of a row, in nats, smoothed.
 
-    Smoothed: the model is mixed with the uniform distribution over the domain, whose share is
-    ``UNIFORM_SHARE``, so that a row of probability 0 costs much but not infinity.
-    Shapes: codes (rows, columns). Raises: ``ValueError`` without rows.
+    The model is mixed with the uniform distribution over the domain, of weight ``UNIFORM_SHARE``, so that a row of
+    probability 0 costs much but not infinity. Shapes: codes (rows, columns). Raises ``ValueError`` without rows.
     """
     if not len(codes):
         raise ValueError("the likelihood of no rows is not defined")
@@ -74,17 +70,18 @@ def nll(model: Model, codes: NDArray[np.int32]) -> float:
 def raw_nll(
     domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]], codes: NDArray[np.int32]
 ) -> float:
-    """The mean negative log-likelihood of a row, in nats, neither smoothed nor floored.
+    """Returns the mean negative log-likelihood of a row, in nats, neither smoothed nor floored.
 
-    The distribution is that whose logarithm is the sum of ``potentials``, up to a constant. It is nowhere 0, however
-    small: a model may be thousands of nats from a row that it has never seen.
-    Shapes: potentials as domain.sizes(clique); codes (rows, columns). Raises: ``ValueError`` without rows.
+    The logarithm of the distribution is the sum of ``potentials``, up to a constant. It is nowhere 0, however small: a
+    model may be thousands of nats from a row that it has never seen. Shapes: potentials as domain.sizes(clique); codes
+    (rows, columns). Raises ``ValueError`` without rows.
     """
     if not len(codes):
         raise ValueError("the likelihood of no rows is not defined")
     total = np.zeros(len(codes))
     for clique, table in potentials.items():
         total += table[tuple(codes[:, [domain.index(name) for name in clique]].T)]
+    # -mean(log p) = log Z - mean(sum of potentials).
     return JunctionTree(domain, list(potentials)).log_partition(potentials) - float(total.mean())
 
 

@@ -1,12 +1,12 @@
 """A graphical model of a table, as the marginals of its junction tree.
 
-Provides ``Model``: marginals of any columns, log-likelihoods, synthetic rows, and saving.
+``Model`` gives marginals of any columns, log-likelihoods and synthetic rows, and can be saved.
 
-Public: a model is made of released measurements only; everything here is post-processing.
+All values here are public: a model is made of released measurements only, and everything here is post-processing.
 
-Representation: the cliques of a junction forest, each after its parent, with calibrated marginals that
-sum to 1. The distribution is the product over cliques of P(clique | columns shared with the parent),
-so no potentials and no large exponents are left.
+Representation: the cliques of a junction forest, each after its parent, with calibrated marginals that sum to 1. The
+distribution is the product over cliques of P(clique | columns shared with the parent), so no potentials and no large
+exponents are left.
 
 Source: McKenna et al., ICML 2019 (Private-PGM). Limits: exact inference, so memory is the tree's.
 """
@@ -36,7 +36,7 @@ from mechanisms.tree_pairs import TreePairs
 
 LOG_FLOOR = 100.0
 
-# What reading a file raises that is missing, encrypted, or not what ``Model.save`` wrote.
+# Exceptions of reading a file that is missing, encrypted, or not written by ``Model.save``.
 _DAMAGES = (
     OSError,
     AttributeError,
@@ -61,12 +61,11 @@ _DAMAGES = (
 class Model:
     """A junction forest over ``domain`` with calibrated marginals.
 
-    ``cliques[i]`` has its columns in the domain's order and the array ``marginals[i]``, float64, of
-    shape ``domain.sizes(cliques[i])`` and sum 1. ``parents[i]`` is the position of its parent, before
-    i, or -1 for a root.
+    ``cliques[i]`` has its columns in the domain's order and the array ``marginals[i]``, float64, of shape
+    ``domain.sizes(cliques[i])`` and sum 1. ``parents[i]`` is the position of its parent, before i, or -1 for a root.
 
-    Raises ``ValueError`` if the shapes do not fit, a parent does not come first, or a column of the
-    domain is in no clique.
+    Raises ``ValueError`` if the shapes do not fit, a parent does not come first, or a column of the domain is in no
+    clique.
     """
 
     domain: Domain
@@ -87,27 +86,26 @@ class Model:
 
     @property
     def cells(self) -> int:
-        """The number of cells of all cliques."""
+        """Number of cells of all cliques."""
         return sum(marginal.size for marginal in self.marginals)
 
     def answers(self, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:
-        """The marginals of some sets of columns, each of shape ``domain.sizes(clique)``, sum 1.
+        """Returns the marginals of some sets of columns, each of shape ``domain.sizes(clique)``, sum 1.
 
-        A set inside a clique is summed out of it; a pair comes from what one of its columns tells the other
-        (``tree_pairs``), and any other set is one contraction of conditionals over the part of the tree that connects
-        it.
+        A set inside a clique is summed out of it. A pair is computed by passing one of its columns along the tree
+        (``tree_pairs``). Any other set is one contraction of conditionals over the part of the tree that connects it.
         """
         return list(self._answers(cliques))
 
     def answers_q32(self, cliques: Iterable[Clique]) -> NDArray[np.uint32]:
-        """The marginals of some sets of columns, one after the other in C order, in units of 2^-32.
+        """Returns the marginals of some sets of columns, one after the other in C order, in units of 2^-32.
 
         Every probability is rounded to the nearest unit; 1 becomes 2^32 - 1.
         """
         cliques = list(cliques)
         units = np.empty(sum(map(self.domain.size, cliques)), np.uint32)
         start = 0
-        # One after the other: in doubles all of them are several times what is returned.
+        # One after the other: all of them in doubles take several times the memory of the result.
         for marginal in self._answers(cliques):
             answer = marginal.reshape(-1) * 2.0**32
             np.clip(np.rint(answer, out=answer), 0, 2.0**32 - 1, out=answer)
@@ -116,7 +114,7 @@ class Model:
         return units
 
     def log_probabilities(self, codes: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The natural logarithm of each row's probability, minus infinity where it is 0.
+        """Returns the natural logarithm of each row's probability, minus infinity where it is 0.
 
         Shapes: codes (rows, columns of the domain) -> (rows,).
         """
@@ -128,9 +126,9 @@ class Model:
         return total
 
     def log_potentials(self) -> dict[Clique, NDArray[np.float64]]:
-        """Tables of the cliques whose sum is the logarithm of the distribution.
+        """Returns tables of the cliques whose sum is the logarithm of the distribution.
 
-        A probability of 0 is taken for e^-LOG_FLOOR, so that all are finite.
+        A probability of 0 is replaced by e^-LOG_FLOOR, so that all are finite.
         """
         smallest = math.exp(-LOG_FLOOR)
         return {
@@ -139,11 +137,11 @@ class Model:
         }
 
     def sample(self, rows: int, generator: np.random.Generator) -> NDArray[np.int32]:  # noqa: TID251
-        """Synthetic rows: codes (rows, columns of the domain), in random order.
+        """Returns synthetic rows: codes (rows, columns of the domain), in random order.
 
-        Cliques are drawn in turn given their parent's columns. Rows that agree on those are spread
-        evenly over the conditional distribution instead of drawn independently, so that marginals
-        within cliques are met up to rounding. Raises ``ValueError`` unless ``rows`` is positive.
+        Cliques are drawn in turn given their parent's columns. Rows that agree on those are spread evenly over the
+        conditional distribution instead of drawn independently, so that marginals within cliques are met up to
+        rounding. Raises ``ValueError`` unless ``rows`` is positive.
         """
         if rows < 1:
             raise ValueError(f"rows = {rows}; at least one is needed")
@@ -163,11 +161,11 @@ class Model:
         return codes
 
     def sampling_error(self, codes: NDArray[np.int32]) -> float:
-        """How far, in rows, the counts of a table are from those that ``sample`` would have drawn on average.
+        """Returns the largest difference, in rows, between the counts of a table and their expectation in ``sample``.
 
-        The largest difference over the cells of all cliques, each given the parent's columns as they are in the table:
-        below 2 for whatever ``sample`` draws, since it spreads rows evenly.
-        Shapes: codes (rows, columns of the domain).
+        The maximum is over the cells of all cliques, each given the parent's columns as they are in the table. It is
+        below 2 for every output of ``sample``, since ``sample`` spreads rows evenly. Shapes: codes (rows, columns of
+        the domain).
         """
         worst = 0.0
         for i, clique in enumerate(self.cliques):
@@ -193,7 +191,7 @@ class Model:
 
     @classmethod
     def load(cls, folder: str | Path) -> Model:
-        """The model that ``save`` wrote. Raises ``EstimationError`` if it is missing or damaged."""
+        """Reads the model that ``save`` wrote. Raises ``EstimationError`` if it is missing or damaged."""
         folder = Path(folder)
         try:
             tree = json.loads((folder / "model.json").read_text(encoding="utf-8"))
@@ -215,19 +213,19 @@ class Model:
             raise EstimationError(f"{folder}: is not a saved model: {error}") from error
 
     def _shared(self, i: int) -> Clique:
-        """The columns that clique i shares with its parent."""
+        """Returns the columns that clique i shares with its parent."""
         parent = () if self.parents[i] < 0 else self.cliques[self.parents[i]]
         return tuple(name for name in self.cliques[i] if name in parent)
 
     def _conditional(self, i: int) -> NDArray[np.float64]:
-        """P(clique i | columns shared with its parent), 0 where those have probability 0."""
+        """Returns P(clique i | columns shared with its parent), 0 where those have probability 0."""
         marginal, shared = self.marginals[i], self._shared(i)
         axes = tuple(a for a, name in enumerate(self.cliques[i]) if name not in shared)
         given = np.asarray(marginal.sum(axis=axes, keepdims=True))
         return np.asarray(np.divide(marginal, given, out=np.zeros_like(marginal), where=given > 0))
 
     def _answers(self, cliques: Iterable[Clique]) -> Iterator[NDArray[np.float64]]:
-        """See ``answers``. Pairs with the same first column cost little one after the other."""
+        """Yields the answers. Pairs with the same first column are cheap one after the other."""
         sets = [set(clique) for clique in self.cliques]
         pairs = TreePairs(self.domain, self.cliques, self.parents, self.marginals)
         first, of_first = "", dict[str, NDArray[np.float64]]()
@@ -254,8 +252,8 @@ class Model:
     ) -> NDArray[np.float64]:
         symbols = {name: opt_einsum.get_symbol(i) for i, name in enumerate(self.domain.names)}
         part = self._connecting(clique)
-        # The part's distribution is its roots' marginals times every other clique given its parent's columns; what is
-        # not asked for is summed out by the contraction.
+        # The part's distribution is its roots' marginals times every other clique given its parent's columns; the
+        # contraction sums all other columns out.
         roots = [i for i in part if self.parents[i] not in part]
         operands = [self.marginals[i] if i in roots else conditionals[i] for i in part]
         inputs = ("".join(symbols[name] for name in self.cliques[i]) for i in part)
@@ -263,10 +261,10 @@ class Model:
         return np.asarray(opt_einsum.contract(",".join(inputs) + "->" + output, *operands))
 
     def _connecting(self, clique: Clique) -> list[int]:
-        """The cliques that remain when those which add none of ``clique``'s columns are cut off, lowest first."""
+        """Returns the cliques left after cutting off those that add none of ``clique``'s columns, lowest first."""
         links = self._links()
         left = set(range(len(self.cliques)))
-        # Ascending numbers are a heap. Only who loses a link can become loose, or cease to be.
+        # Ascending numbers are a heap. Only a clique that loses a link can become loose, or cease to be.
         loose = [i for i in sorted(left) if self._is_loose(i, links[i], clique)]
         while loose:
             i = heapq.heappop(loose)
@@ -280,7 +278,7 @@ class Model:
         return sorted(left)
 
     def _links(self) -> list[set[int]]:
-        """By clique: its parent and its children."""
+        """Returns for each clique its parent and its children."""
         links: list[set[int]] = [set() for _ in self.cliques]
         for i, parent in enumerate(self.parents):
             if parent >= 0:
@@ -289,7 +287,7 @@ class Model:
         return links
 
     def _is_loose(self, i: int, links: set[int], clique: Clique) -> bool:
-        """Whether clique i hangs on at most one other, of ``links``, and adds no column to it."""
+        """Returns whether clique i is linked to at most one other, in ``links``, and adds no column to it."""
         if len(links) > 1:
             return False
         wanted = set(clique) & set(self.cliques[i])
@@ -297,7 +295,7 @@ class Model:
 
 
 def _flat_index(codes: NDArray[np.int32], domain: Domain, clique: Clique) -> NDArray[np.int64]:
-    """The position of each row in the flattened marginal of ``clique``; all 0 for no columns."""
+    """Returns the position of each row in the flattened marginal of ``clique``; all 0 for no columns."""
     flat = np.zeros(len(codes), np.int64)
     for name in clique:
         column = domain.index(name)
@@ -312,8 +310,8 @@ def _spread(
 ) -> NDArray[np.int64]:
     """Draws a column of ``table`` for each row, given its row of ``table``.
 
-    The n rows with the same ``given`` take one point in each n-th of the cumulative distribution, in
-    random order. Shapes: table (groups, values), given (rows,) -> (rows,).
+    The n rows with the same ``given`` take one point in each n-th of the cumulative distribution, in random order.
+    Shapes: table (groups, values), given (rows,) -> (rows,).
     """
     rows = len(given)
     # Group by group, in random order within each; the r-th of a group's n rows gets a point in [r/n, (r + 1)/n).

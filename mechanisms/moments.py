@@ -1,18 +1,17 @@
 """Dates and times of day as tables write them (ISO 8601), and as whole numbers of a unit.
 
-Provides ``Form`` (how values of a column are written), ``UNITS``, ``tick_of``, ``moment_of``, ``roundest_tick`` and
-``calendar_starts``.
-A form is written as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``, ``YYYY-MM-DDTHH:MM:SS+01:00``.
+A ``Form`` is written as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``,
+``YYYY-MM-DDTHH:MM:SS+01:00``.
 
-Time zones: a form without one is local time wherever the table comes from, and takes no value with a zone. A form
-that ends in ``Z`` or an offset takes values with any offset, and only such, and converts them to its own. One that ends
-in a name, ``YYYY-MM-DDTHH:MM:SS[Europe/Berlin]``, has that place's time of day, and writes the offset that its clocks
-have then; of an hour that they show twice both are one. Other spellings than ISO 8601 are in
+Time zones: a form without one is local time of the table's origin, and accepts no value with a zone. A form that ends
+in ``Z`` or an offset accepts values with any offset, and only such, and converts them to its own. A form that ends in a
+name, ``YYYY-MM-DDTHH:MM:SS[Europe/Berlin]``, has the time of day of that place, and writes the offset of its clocks at
+that time; the two passes of an hour that clocks show twice are one. Other spellings than ISO 8601 are in
 `mechanisms.date_patterns`.
 
-Public: the functions. Secret: at its owner, the values they read. Limits: years 1 to 9999 of the
-Gregorian calendar, no leap seconds, microseconds at most. What clocks show is as the zones' database of the machine has
-it, which changes for the future now and then.
+The functions are public. The values that they read are secret, at their owner. Limits: years 1 to 9999 of the Gregorian
+calendar, no leap seconds, microseconds at most. Offsets come from the machine's time zone database, which changes for
+the future now and then.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ UNITS = (
     *("microsecond", "millisecond", "second", "minute", "hour"),
     *("day", "week", "month", "quarter", "year"),
 )
-"""From the finest to the coarsest."""
+"""Units, from the finest to the coarsest."""
 DEFAULT_FORMS = {"date": "YYYY-MM-DD", "datetime": "YYYY-MM-DDTHH:MM:SS"}
 DATE_MARKS = (
     *((1, 1, 1), (1753, 1, 1), (1800, 1, 1), (1899, 12, 30), (1899, 12, 31), (1900, 1, 1)),
     *((1970, 1, 1), (2099, 12, 31), (2100, 1, 1), (2999, 12, 31), (9999, 12, 31)),
 )
-"""Year, month and day of dates that stand for none."""
+"""Year, month and day of dates that mark a missing date."""
 NEAR_YEARS = (1900, 2100)
-"""From and up to which year fine cells are alike; before and after they are centuries."""
+"""Years between which fine cells are equal; before and after they are centuries."""
 
 _MICROSECONDS = {
     "microsecond": 1,
@@ -70,7 +69,7 @@ _TICK = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How moments are written: a date, and for times of day ``separator``, ``time`` and ``zone`` ("" for none)."""
+    """The form of moments: a date, and for times of day ``separator``, ``time`` and ``zone`` ("" for none)."""
 
     date: str
     separator: str = ""
@@ -79,7 +78,7 @@ class Form:
 
     @classmethod
     def parse(cls, text: str) -> Form | None:
-        """The form written in letters, or None if it is none that is known here."""
+        """Parses a form written in letters; returns None if it is unknown."""
         found = _FORM.fullmatch(text)
         if found is None or (found[3] and found[1] not in ("YYYY-MM-DD", "YYYYMMDD")):
             return None
@@ -94,13 +93,13 @@ class Form:
 
     @property
     def unit(self) -> str:
-        """The finest unit that the form can tell."""
+        """Finest unit that the form states."""
         return _TIMES[self.time] if self.time else _DATES[self.date]
 
     def read(self, text: str, unit: str) -> datetime | None:
-        """The moment that ``text`` writes, in the form's zone; None where it tells less than ``unit``, or is none.
+        """Returns the moment that ``text`` states, in the form's zone; None if it is invalid or coarser than ``unit``.
 
-        Any ISO 8601 spelling that tells at least ``unit`` is taken; a date column takes a midnight for its day.
+        Any ISO 8601 spelling of at least ``unit`` is accepted; a date column takes a midnight for its day.
         """
         text = text.strip()
         try:
@@ -109,7 +108,7 @@ class Form:
             return None
 
     def write(self, moment: datetime) -> str:
-        """A moment of the form's zone in the form."""
+        """Returns a moment of the form's zone in the form."""
         iso = moment.isoformat(timespec="microseconds")
         day, time = iso.split("T")
         written = {
@@ -148,7 +147,7 @@ class Form:
         if (moment.tzinfo is None) != (not self.zone):
             return None
         if zone := named_zone(self.zone):
-            # An hour that clocks leave out is what was written: every time of day comes back as it is.
+            # An hour that clocks leave out stays as written: every time of day comes back as it is.
             wall = moment.replace(tzinfo=None)
             if zone.utcoffset(wall) != moment.utcoffset():
                 wall = moment.astimezone(zone).replace(tzinfo=None, fold=0)
@@ -164,7 +163,7 @@ class Form:
 
 @lru_cache(512)
 def named_zone(text: str) -> ZoneInfo | None:
-    """The zone whose name ``text`` has in brackets, None for other texts and for names that are not known here."""
+    """Returns the zone named in brackets in ``text``; None for other texts and unknown names."""
     if not text.startswith("["):
         return None
     try:
@@ -174,9 +173,10 @@ def named_zone(text: str) -> ZoneInfo | None:
 
 
 def calendar_starts(unit: str, low: int, high: int, cells: int) -> list[int]:
-    """Starts of at most ``cells`` fine cells of the units low .. high: centuries, and equal ones within ``NEAR_YEARS``.
+    """Returns the starts of at most ``cells`` fine cells of the units low .. high.
 
-    Dates that stand for none (``DATE_MARKS``) are by themselves. Where that leaves no room, all cells are equal.
+    The cells are centuries, and equal ones within ``NEAR_YEARS``. Dates that mark a missing date (``DATE_MARKS``) have
+    cells of their own. If that leaves no room, all cells are equal.
     """
     marks = {tick_of(datetime(*day), unit) for day in DATE_MARKS}
     apart = {start for mark in marks for start in (mark, mark + 1)}
@@ -191,7 +191,7 @@ def calendar_starts(unit: str, low: int, high: int, cells: int) -> list[int]:
 
 
 def tick_of(moment: datetime, unit: str) -> int:
-    """Which of the units since the year 1 the moment lies in; weeks begin on Mondays."""
+    """Returns the number, since the year 1, of the unit that the moment lies in; weeks begin on Mondays."""
     if unit in _MICROSECONDS:
         return (moment - _FIRST) // _TICK // _MICROSECONDS[unit]
     if unit == "day":
@@ -203,7 +203,7 @@ def tick_of(moment: datetime, unit: str) -> int:
 
 
 def moment_of(tick: int, unit: str) -> datetime:
-    """When a unit begins: what ``tick_of`` gives this tick for, and the earliest such moment."""
+    """Returns the beginning of a unit: the earliest moment for which ``tick_of`` gives this tick."""
     if unit in _MICROSECONDS:
         return _FIRST + tick * _MICROSECONDS[unit] * _TICK
     if unit == "day":
@@ -215,7 +215,7 @@ def moment_of(tick: int, unit: str) -> datetime:
 
 
 def roundest_tick(unit: str, low: int, high: int) -> int:
-    """Of the ticks of ``unit`` from ``low`` to ``high`` the first that begins the coarsest larger unit."""
+    """Returns the first tick of ``unit`` from ``low`` to ``high`` that begins the coarsest larger unit."""
     least, most = tick_of(datetime.min, unit), tick_of(datetime.max, unit)
     low, high = max(low, least), min(high, most)
     for coarser in reversed(UNITS[UNITS.index(unit) + 1 :]):

@@ -1,20 +1,22 @@
-"""Mean-regularised multi-task learning: every silo its own model and its own privacy, drawn to the mean of all.
+"""Mean-regularised multi-task learning (MR-MTL): each silo trains its own model, drawn to the mean of all.
 
-Provides ``MtlSettings`` (what everybody agrees on), ``run_mtl`` (the server) and its ``MtlResult``; a silo is
-``mtl_silo.MtlSilo``. Everything here is public: what the server is told is private already.
+``MtlSettings`` has the agreed settings, ``run_mtl`` is the server; a silo is ``mtl_silo.MtlSilo``, with its own privacy
+budget. All values here are public: everything that the server receives is private already.
 
     min over w_1 .. w_K of sum_k f_k(w_k) + (lambda / 2) |w_k - wbar|^2
 
-Each round the server sends wbar, each silo goes on from its own w_k by DP-SGD, and wbar becomes the mean of all models
-weighted by the silos' declared rows n_k. lambda = 0 is local training. At lambda = infinity silos start each round at
-wbar: FedAvg. With several candidates for lambda each is trained for ``tuning_rounds``, all in the same sums; then the
-silos' held-out rows vote by noisy differences of losses, and the one chosen goes on.
+Each round the server sends wbar, each silo continues from its own w_k by DP-SGD, and wbar becomes the mean of all
+models weighted by the silos' declared rows n_k. lambda = 0 is local training. At lambda = infinity silos start each
+round at wbar: FedAvg. With several candidates for lambda each is trained for ``tuning_rounds``, all in the same sums;
+then the silos' held-out rows vote by noisy differences of losses, and the chosen one is trained on.
 
-Rounds: one sum a round, one of votes. Communication: a sum has ``candidates`` x d + 1 numbers in a tuning round, d + 1
-otherwise, of the votes one a candidate. The last number is n_k, so that the server learns the sum of these over who was
-in the sum, and none of them. Representation: weights clipped to [-bound, bound], in units of 2^-model_bits, times n_k.
-Source: Liu, Hu, Wu, Smith 2022, "On privacy and personalization in cross-silo federated learning",
-Algorithm 1. Deviations: rounding to the grid; the choice of lambda.
+Rounds: one sum per round, one for the votes. Communication: a sum has ``candidates`` x d + 1 numbers in a tuning round,
+d + 1 otherwise; votes have one number per candidate. The last number is n_k, so that the server learns the sum of n_k
+over the survivors, and no single n_k. Representation: weights clipped to [-bound, bound], in units of 2^-model_bits,
+times n_k.
+
+Source: Liu, Hu, Wu, Smith 2022, "On privacy and personalization in cross-silo federated learning", Algorithm 1.
+Deviations: rounding to the grid; the choice of lambda.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from mechanisms.perceptron import PERCEPTRONS, Perceptron, size, start
 from mechanisms.silos import Request, Silos
 
 MODELS, VOTES = "models", "votes"
-# A model's units in 2^-model_bits, a vote's in 2^-VOTE_BITS of the most that a row may say.
+# A model's units are 2^-model_bits; a vote's are 2^-VOTE_BITS of the largest contribution of a row.
 VOTE_BITS = 10
-# Votes of a silo are cut here, in rows: its own noise is within this for every epsilon worth asking.
+# Votes of a silo are cut here, in rows: its own noise stays within this for every sensible epsilon.
 VOTE_ROWS = 1 << 14
-# Hidden units of a perceptron; noise grows with the weights long before.
+# Most hidden units of a perceptron; noise grows with the number of weights long before.
 MAX_HIDDEN = 1 << 10
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -46,13 +48,16 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MtlSettings:
-    """What the server and all silos agree on. Raises ``ValueError`` for numbers out of range.
+    """Settings that the server and all silos agree on. Raises ``ValueError`` for numbers out of range.
 
-    ``max_rows``: the most training rows n_k that a silo declares. ``batch``: the mean size B of a batch; the sampling
-    rate is min(1, B / n_k), and a round has max(1, round(epochs n_k / B)) steps of size ``rate``. ``clip``: of an
-    example's gradient, the pull towards the mean included. ``vote_norm``: what one held-out row's losses may differ by
-    at most (Euclidean norm over the candidates, after their mean is taken away). ``hidden``: the hidden units of a
-    perceptron; linear models have none.
+    Attributes:
+        max_rows: the most training rows n_k that a silo declares.
+        batch: the mean size B of a batch; the sampling rate is min(1, B / n_k), and a round has max(1, round(epochs n_k
+            / B)) steps of size ``rate``.
+        clip: bound on the norm of an example's gradient, including the pull towards the mean.
+        vote_norm: bound on the difference of one held-out row's losses, in Euclidean norm over the candidates after
+            their mean is subtracted.
+        hidden: the hidden units of a perceptron; linear models have none.
     """
 
     max_rows: int
@@ -108,57 +113,60 @@ class MtlSettings:
 
     @property
     def limit(self) -> int:
-        """The most that one number of a silo's answer is, in either direction."""
+        """Largest absolute value of one number of a silo's answer."""
         return self.max_rows * units(self.bound, self.model_bits)
 
     @property
     def size(self) -> int:
-        """d, the weights of a model."""
+        """Number d of weights of a model."""
         return size(self.features, self.hidden) if self.hidden else self.features
 
     @property
     def start(self) -> NDArray[np.float64]:
-        """Where every silo's model starts, (d,): public, the same for all."""
+        """Start of every silo's model, (d,): public, the same for all."""
         return start(self.features, self.hidden) if self.hidden else np.zeros(self.features)
 
     def make_objective(self) -> Objective:
-        """The loss that silos train with. Raises ``DataError`` where it needs a library that is not installed."""
+        """Returns the loss that silos train with. Raises ``DataError`` if a library that it needs is missing."""
         if self.hidden:
             return Perceptron(self.objective, self.hidden)
         return OBJECTIVES[self.objective]
 
     def sampling_rate(self, size: int) -> float:
-        """The rate q of a silo of ``size`` declared training rows."""
+        """Returns the sampling rate q of a silo of ``size`` declared training rows."""
         return min(1.0, self.batch / size)
 
     def steps(self, size: int) -> int:
-        """The steps that such a silo makes a round."""
+        """Returns the steps per round of a silo of ``size`` rows."""
         return max(1, round(self.epochs * size / self.batch))
 
     def total_steps(self, size: int) -> int:
-        """Its steps in the whole run, those of all candidates included."""
+        """Returns the steps of a silo in the whole run, including those of all candidates."""
         extra = (len(self.lambdas) - 1) * self.tuning_rounds
         return (self.rounds + extra) * self.steps(size)
 
     def models_request(
         self, round: int, candidates: tuple[int, ...], means: NDArray[np.float64]
     ) -> Request:
-        """Asks for the models of ``candidates`` (indices) after ``round``, which begins with ``means`` (c, d)."""
+        """Returns the request for the models of ``candidates`` (indices) after ``round``.
+
+        The round begins with ``means`` (c, d).
+        """
         head = np.array([round, *candidates], np.float64)
         payload = pack_arrays(head, means)
         return Request(MODELS, payload, means.size + 1, low=-self.limit, high=self.limit)
 
     def votes_request(self, means: NDArray[np.float64]) -> Request:
-        """Asks for the votes on all candidates, whose last ``means`` (c, d) are."""
+        """Returns the request for the votes on all candidates, whose last ``means`` are (c, d)."""
         limit = VOTE_ROWS << VOTE_BITS
         return Request(VOTES, pack_arrays(means), len(self.lambdas), low=-limit, high=limit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MtlResult:
-    """What the server knows in the end: the last mean (d,), the lambda, the sums of votes (none with one lambda).
+    """Result at the server: the last mean (d,), the chosen lambda, the sums of votes (none with one lambda).
 
-    ``survivors``: how many silos each round's mean is over.
+    ``survivors`` has the number of silos in each round's mean.
     """
 
     mean: NDArray[np.float64]
@@ -170,13 +178,14 @@ class MtlResult:
 async def run_mtl(
     settings: MtlSettings, silos: Silos, progress: Progress = lambda round, survivors: None
 ) -> MtlResult:
-    """Algorithm 1, the server. Raises ``RoundLost`` where too few silos are left in a round."""
+    """Runs the server of Algorithm 1. Raises ``RoundLost`` if too few silos are left in a round."""
     survivors: list[int] = []
 
     async def train(
         first: int, last: int, candidates: tuple[int, ...], means: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         for number in range(first, last + 1):
+            # wbar = sum_k n_k w_k / sum_k n_k, from the two parts of one sum.
             total = await silos.sum(settings.models_request(number, candidates, means))
             weight = max(1, int(total.values[-1]))
             models = total.values[:-1].reshape(means.shape)
@@ -202,5 +211,5 @@ async def run_mtl(
 
 
 def is_fedavg(lambda_: float) -> bool:
-    """Whether silos start each round at the mean."""
+    """Returns whether silos start each round at the mean."""
     return math.isinf(lambda_)

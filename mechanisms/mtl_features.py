@@ -1,11 +1,11 @@
-"""A table's rows as features and labels of a linear model, by what the domain says alone: bounds and categories.
+"""A table's rows as features and labels of a linear model, by the domain alone: bounds and categories.
 
-Provides ``Features``. A column with numbers between public bounds becomes its place between them, from -1 to 1 (in
-proportion where its scale is), and, where values may be missing or marked, whether one is. Any other column becomes one
-feature for each category. The last feature is 1, the intercept. A label is a number's place from 0 to 1 (linear), or
-which of two categories (logistic). Nothing is learnt from rows, so that nothing has to be charged.
+A column with numbers between public bounds becomes its place between them, from -1 to 1 (in proportion on a log scale),
+and, if values may be missing or marked, an indicator of that. Any other column becomes one feature for each category.
+The last feature is 1, the intercept. A label is a number's place from 0 to 1 (linear), or one of two categories
+(logistic). Nothing is learnt from rows, so that nothing has to be charged.
 
-Secret: rows, at their silo. Public: what features there are.
+The rows are secret, at their silo. The list of features is public.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mechanisms.text_table import TextTable
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The columns of ``domain`` as features, but for ``label``; ``two_classes`` for a label of two categories.
+    """The columns of ``domain`` as features, except ``label``; ``two_classes`` for a label of two categories.
 
-    Raises ``DomainError`` where there is no such column, or it is of another kind.
+    Raises ``DomainError`` if there is no such column, or it is of another kind.
     """
 
     domain: Domain
@@ -51,13 +51,13 @@ class Features:
 
     @property
     def names(self) -> list[str]:
-        """What each feature is, d of them; the intercept is "1"."""
+        """Names of the d features; the intercept is "1"."""
         return [name for column in self._columns() for name in _names(column)] + ["1"]
 
     def rows_of(
         self, table: TextTable, *, source: str, ignore_extra: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Features (n, d) and labels (n,). Raises ``DataError`` as ``mechanisms.table.encode`` does."""
+        """Returns features (n, d) and labels (n,). Raises ``DataError`` as ``mechanisms.table.encode`` does."""
         codes = encode(self.domain, table, source=source, ignore_extra=ignore_extra)
         parts = [
             _features(column, table, codes[:, self.domain.index(column.name)])
@@ -97,12 +97,12 @@ def _features(column: Column, table: TextTable, codes: NDArray[np.int32]) -> NDA
 
 
 def _others(column: Column) -> int:
-    """The number of codes that stand for no number: marks, and the missing one."""
+    """Returns the number of codes without a number: marks, and the missing one."""
     return column.missing + (0 if isinstance(column, Categorical) else len(column.marks))
 
 
 def _places(column: Column, table: TextTable, there: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Where the numbers of the rows that have one lie between the column's bounds, from 0 to 1."""
+    """Returns the places, 0 to 1, between the column's bounds for the rows that have a number."""
     if not isinstance(column, Integer | Real):
         raise DomainError(f"column {column.name!r} has no numbers")
     texts = [

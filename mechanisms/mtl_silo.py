@@ -1,13 +1,13 @@
 """One silo of MR-MTL: its rows, its own epsilon and delta, its own model.
 
-Provides ``SiloRows``, ``multiplier_of`` and ``MtlSilo``. Secret: rows, batches, noise, the model until it is sent.
-Emitted: the models after each round and the votes, both private by this silo's own noise; that aggregation hides them
-from the server besides lowers no noise. ``error_of`` is for the silo's own eyes: it is not charged.
+Rows, batches, noise, and the model until it is sent are secret. The silo emits the models after each round and the
+votes, both private by its own noise; that aggregation also hides them from the server reduces no noise. ``error_of`` is
+for the silo's own eyes: it is not charged.
 
-The guarantee, whatever the server and the other silos do: for two tables that differ in one example being there or
-not, everything this silo emits is (epsilon, delta)-indistinguishable. An example is in one part of the rows for good.
-Those that train are in every noisy gradient; those held out in one vote; those that test, in nothing emitted. So
-two ledgers, each with the whole budget, and the silo's epsilon is the larger of the two.
+The guarantee, regardless of the server and the other silos: for two tables that differ in the presence of one example,
+everything this silo emits is (epsilon, delta)-indistinguishable. An example is in one part of the rows for good.
+Training examples are in every noisy gradient; held-out ones in one vote; test ones in nothing emitted. So there are two
+ledgers, each with the whole budget, and the silo's epsilon is the larger of the two.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class SiloRows:
 
 @lru_cache(maxsize=1024)
 def multiplier_of(q: float, steps: int, epsilon: float, delta: float) -> float:
-    """The noise multiplier that keeps (epsilon, delta) over ``steps`` noisy sums at the sampling rate ``q``."""
+    """Returns the noise multiplier that keeps (epsilon, delta) over ``steps`` noisy sums at sampling rate ``q``."""
     return least_multiplier(lambda z: {SampledGaussian(q, z): steps}, epsilon, delta)
 
 
 class MtlSilo:
     """A silo with a budget of its own; a ``silos.Silo``.
 
-    It declares as many rows as ``rows.train`` has. ``multiplier``: of the noise, if it was computed before. A request
-    that comes again (a sum that was lost, a server that was started anew) is answered as it was, at no further cost.
-    Raises ``ValueError`` where rows and settings do not fit, ``DataError`` where a library is missing.
+    It declares as many rows as ``rows.train`` has. ``multiplier`` is that of the noise, if it was computed before. A
+    repeated request (after a lost sum, or a restart of the server) has the same answer, at no further cost. Raises
+    ``ValueError`` if rows and settings do not fit, ``DataError`` if a library is missing.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MtlSilo:
         z = multiplier or multiplier_of(self._q, steps, epsilon, delta)
         self._step = SampledGaussian(self._q, z)
         if multiplier is None:
-            # All at once: rounds that are part of this are not composed one by one.
+            # All steps at once: rounds that are part of them are then not composed one by one.
             self.training.require(MODELS, self._step, steps)
         self._noise = noise_for(
             multiplier_on_lattice(z, math.ldexp(settings.clip, settings.gradient_bits)),
@@ -111,27 +111,27 @@ class MtlSilo:
 
     @property
     def epsilon(self) -> float:
-        """What any example of this silo has been charged at most."""
+        """Largest epsilon charged for any example of this silo."""
         return max(self.training.spent, self.voting.spent)
 
     @property
     def lambda_(self) -> float:
-        """The lambda that was chosen; the first, as long as none is."""
+        """Chosen lambda; the first one until the choice."""
         return self._settings.lambdas[self._chosen or 0]
 
     @property
     def steps(self) -> int:
-        """How many noisy sums were charged."""
+        """Number of noisy sums charged."""
         return sum(entry.steps for entry in self.training.entries)
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """The mean of all models (d,) that the server sent last; the start before."""
+        """Mean of all models (d,) that the server sent last; the start before."""
         return self._settings.start if self._final is None else self._final
 
     @property
     def model(self) -> NDArray[np.float64]:
-        """The silo's model (d,) as it is now; with FedAvg the mean that was sent last."""
+        """Current model (d,) of the silo; with FedAvg the mean that was sent last."""
         if self._final is not None and is_fedavg(self.lambda_):
             return self._final
         own: NDArray[np.float64] = self._models[self._chosen or 0]
@@ -142,19 +142,22 @@ class MtlSilo:
         return self._vote(request) if request.step == VOTES else self._train(request)
 
     def finish(self, payload: bytes) -> None:
-        """Takes the last mean. Raises ``RequestRefused`` for something else."""
+        """Takes the last mean. Raises ``RequestRefused`` for another payload."""
         chosen, mean = unpack_arrays(payload, (1,), (self._settings.size,))
         if self._chosen is None or int(chosen[0]) != self._chosen:
             raise RequestRefused("the result is for another lambda than the last rounds were")
         self._final = self._in_box(mean)
 
     def error_of(self, w: NDArray[np.float64]) -> float:
-        """The error of model ``w`` on this silo's test rows; nan without any. For the silo alone: not private."""
+        """Returns the error of model ``w`` on this silo's test rows; NaN without any.
+
+        Not private: for the silo alone.
+        """
         x, y = self._rows.test
         return self._objective.error(w, x, y) if len(y) else math.nan
 
     def state(self) -> dict[str, object]:
-        """Where this silo is, for ``resume`` in another process: as secret as models are before they are sent."""
+        """Returns the state for ``resume`` in another process; as secret as models are before they are sent."""
         return {
             "round": self._round,
             "steps": self.steps,
@@ -164,7 +167,7 @@ class MtlSilo:
         }
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on where a process before this one was, whose ``state`` that is; charges are entered again."""
+        """Continues from the ``state`` of an earlier process; charges are entered again."""
         if state["steps"]:
             self.training.charge(f"{MODELS}, before", self._step, state["steps"])
         if state["votes"] is not None:
@@ -183,7 +186,7 @@ class MtlSilo:
     def _train(self, request: Request) -> NDArray[np.int64]:
         settings = self._settings
         everything = len(settings.lambdas)
-        # Before the votes a sum has the models of all candidates, after them of the one chosen.
+        # Before the votes a sum has the models of all candidates, after them that of the chosen one.
         tuning = settings.tuning_rounds > 0 and request.length == everything * settings.size + 1
         count = everything if tuning else 1
         request.check(settings.models_request(0, (), np.zeros((count, settings.size))))
@@ -195,7 +198,7 @@ class MtlSilo:
         means = self._in_box(means)
         if number > self._round:
             steps = settings.steps(self._size)
-            # Charged before a row is looked at. A silo that missed rounds has made fewer steps, and is charged fewer.
+            # Charged before a row is used. A silo that missed rounds has made fewer steps, and is charged fewer.
             self.training.charge(f"{MODELS}, round {number}", self._step, steps * count)
             self._round = number
             if not tuning:
@@ -208,7 +211,7 @@ class MtlSilo:
         return np.append((self._size * models).ravel(), self._size)
 
     def _check_place(self, number: int, candidates: list[int], *, tuning: bool) -> None:
-        """Raises ``RequestRefused`` for a round that is not to come, or other candidates than it has."""
+        """Raises ``RequestRefused`` for a round out of order, or with the wrong candidates."""
         settings = self._settings
         first = 1 if tuning else settings.tuning_rounds + 1
         last = settings.tuning_rounds if tuning else settings.rounds
@@ -224,7 +227,7 @@ class MtlSilo:
             raise RequestRefused(f"round {number} is for the candidates {candidates}")
 
     def _descend(self, candidate: int, mean: NDArray[np.float64], steps: int) -> None:
-        """``steps`` steps of DP-SGD on one candidate's model, from its own place."""
+        """Makes ``steps`` steps of DP-SGD on one candidate's model, from its present state."""
         settings = self._settings
         x, y = self._rows.train
         lambda_ = settings.lambdas[candidate]
@@ -234,11 +237,12 @@ class MtlSilo:
             batch = poisson_batch(len(y), self._q, self._random_bytes)
             gradients = self._objective.gradients(w, x[batch], y[batch])
             if pulled:
+                # The gradient of (lambda / 2) |w - wbar|^2, clipped together with the example's own.
                 gradients += lambda_ * (w - mean)
             total = noisy_sum(
                 gradients, self._noise.draw, clip=settings.clip, scale_bits=settings.gradient_bits
             )
-            # By the mean size of a batch: its real size is as secret as who is in it.
+            # Divided by the mean size of a batch: its real size is as secret as its members.
             w = w - settings.rate * total / (self._q * self._size)
             w = np.clip(w, -settings.bound, settings.bound)
         self._models[candidate] = w
@@ -247,7 +251,7 @@ class MtlSilo:
         return SampledGaussian(1, multiplier_of(1, 1, self.voting.epsilon, self.voting.delta))
 
     def _vote(self, request: Request) -> NDArray[np.int64]:
-        """Sums over held-out rows of how the candidates' losses differ, with this silo's own noise."""
+        """Returns sums over held-out rows of the differences of the candidates' losses, with this silo's own noise."""
         settings = self._settings
         expected = settings.votes_request(self._models)
         request.check(expected)
@@ -266,7 +270,7 @@ class MtlSilo:
             for lambda_, mean, model in zip(settings.lambdas, means, self._models, strict=True)
         ]
         losses = np.stack([self._objective.losses(w, x, y) for w in judged], axis=1)
-        # What a row says of all candidates alike does not choose between them.
+        # The part of a row's losses that all candidates share does not choose between them.
         differences = (losses - losses.mean(axis=1, keepdims=True)) / settings.vote_norm
         votes = encode_rows(differences, scale_bits=VOTE_BITS, norm=1.0).sum(axis=0)
         sigma = multiplier_on_lattice(vote.z, 2.0**VOTE_BITS) * 2**VOTE_BITS

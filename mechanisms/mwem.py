@@ -1,17 +1,17 @@
 """MWEM: choose a marginal, measure it with Laplace noise, reweight every cell of the domain; for small domains.
 
-Provides ``MwemPlan``, ``mwem_plan``, ``run_mwem``, what it runs against, ``MwemBackend``, and ``PlainMwem``, on counts
-in the clear. On shares (``bench.mwem``) it is DistMWEM, which the FLAIM paper's DistAIM succeeds.
+``run_mwem`` runs against ``MwemBackend``; ``PlainMwem`` is one on counts in the clear. On shares (``bench.mwem``) it is
+DistMWEM, the predecessor of the FLAIM paper's DistAIM.
 
-Public: everything that passes through here; the counts stay behind the backend, which charges before it opens.
+All values here are public; the counts stay behind the backend, which charges before it opens.
 
 Each choice and each measurement is epsilon_0-differentially private, with rounded noise of a whole scale; costs are
-charged in zCDP, so that an MWEM of (epsilon, delta) is comparable with AIM of the same. The number of rows is measured,
-too, where the papers take it for known.
+charged in zCDP, so that an MWEM of (epsilon, delta) is comparable with AIM of the same. The number of rows is measured
+too, while the papers assume that it is known.
 
 Source: Hardt, Ligett, McSherry (NeurIPS 2012); Pereira et al. (arXiv 2210.07332) for MPC. Deviations: candidates are
-whole marginals (L1 distance, less what noise is expected to leave), not single counts; of all measurements so far some
-passes are made (Hardt et al., section 3), and the last weights are kept, not averaged.
+whole marginals (L1 distance, less the error that noise is expected to leave), not single counts; several passes are
+made over all measurements so far (Hardt et al., section 3), and the last weights are kept, not averaged.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ PASSES = 50
 
 @dataclass(frozen=True, slots=True)
 class MwemPlan:
-    """``rounds`` choices of ``epsilon`` and, with the number of rows, a measurement more of a whole ``scale``.
+    """``rounds`` choices of ``epsilon`` each, and as many measurements plus one, of the rows, with a whole ``scale``.
 
-    A choice is charged ``slack`` more than its epsilon, for how exactly its probabilities are reached.
+    A choice is charged ``slack`` beyond its epsilon, for the inexactness of its probabilities.
 
     Raises ``ValueError`` for numbers that are not positive.
     """
@@ -72,30 +72,31 @@ class MwemPlan:
 
     @property
     def selection(self) -> ExponentialEvent:
-        """What a choice is charged as."""
+        """Event that a choice is charged as."""
         return ExponentialEvent(self.epsilon + self.slack)
 
     @property
     def measurement(self) -> DiscreteLaplaceEvent:
-        """What a measurement is charged as."""
+        """Event that a measurement is charged as."""
         return DiscreteLaplaceEvent(float(self.scale))
 
     @property
     def rho(self) -> float:
-        """What a run costs in zCDP, rounded up: a ledger adds exactly."""
+        """Cost of a run in zCDP, rounded up: a ledger adds exactly."""
         choices = [rho(self.selection)] * self.rounds
         spent = math.fsum(choices + [rho(self.measurement)] * (self.rounds + 1))
         return math.nextafter(spent, math.inf)
 
 
 def mwem_plan(budget: float, rounds: int, *, slack: float = GRID_SLACK) -> MwemPlan:
-    """The plan that spends ``budget`` (rho) on choices and measurements of one epsilon_0 each, as MWEM does.
+    """Returns the plan that spends ``budget`` (rho) on choices and measurements of one epsilon_0 each, as MWEM does.
 
-    T (epsilon_0^2 / 8 + epsilon_0^2 / 2) + epsilon_0^2 / 2 = rho; the scale is 1 / epsilon_0 rounded up, and what
-    that leaves goes to the choices. Raises ``ValueError`` where either is not positive.
+    T (epsilon_0^2 / 8 + epsilon_0^2 / 2) + epsilon_0^2 / 2 = rho; the scale is 1 / epsilon_0 rounded up, and the rest
+    of the budget goes to the choices. Raises ``ValueError`` if either is not positive.
     """
     if not budget > 0 or rounds < 1:
         raise ValueError(f"a budget of {budget} for {rounds} rounds; expected positive numbers")
+    # 1 / epsilon_0 with epsilon_0^2 (5 T / 8 + 1/2) = rho.
     scale = math.ceil(math.sqrt((0.625 * rounds + 0.5) / budget))
     left = budget - (rounds + 1) * rho(DiscreteLaplaceEvent(float(scale)))
     # A little less, so that sums of rounded costs stay within the budget.
@@ -104,21 +105,21 @@ def mwem_plan(budget: float, rounds: int, *, slack: float = GRID_SLACK) -> MwemP
 
 
 class MwemBackend(Protocol):
-    """The counts, and how anything about them is released; each charges before it opens."""
+    """The counts, and the operations that release anything about them; each charges before it opens."""
 
     async def rows(self, scale: int) -> int:
-        """The number of rows with Laplace noise."""
+        """Returns the number of rows with Laplace noise."""
 
     async def select(self, spec: ScoreSpec, epsilon: float) -> int:
-        """The position in ``spec`` chosen by the exponential mechanism."""
+        """Returns the position in ``spec`` chosen by the exponential mechanism."""
 
     async def measure(self, candidate: int, scale: int) -> NDArray[np.int64]:
-        """The counts (n_q,) of a candidate of the workload, each with Laplace noise."""
+        """Returns the counts (n_q,) of a candidate of the workload, each with Laplace noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MwemResult:
-    """The model, of one clique with all columns, the rows that were measured and the candidates chosen, in order."""
+    """The model, of one clique with all columns, the measured rows and the chosen candidates, in order."""
 
     model: Model
     total: int
@@ -128,9 +129,10 @@ class MwemResult:
 async def run_mwem(
     workload: Workload, plan: MwemPlan, backend: MwemBackend, *, max_rows: int
 ) -> MwemResult:
-    """Runs MWEM over the workload's queries. ``max_rows``: a public bound on the table.
+    """Runs MWEM over the workload's queries. ``max_rows`` is a public bound on the table.
 
-    Raises ``WorkloadError`` for a domain of more than 2^22 cells; what the backend raises, ``BudgetExceeded`` among it.
+    Raises ``WorkloadError`` for a domain of more than 2^22 cells, and the errors of the backend, such as
+    ``BudgetExceeded``.
     """
     domain = workload.domain
     if (cells := math.prod(domain.shape)) > MAX_CELLS:
@@ -164,10 +166,10 @@ def _spec(
     total: int,
     max_rows: int,
 ) -> ScoreSpec:
-    """Scores epsilon / 2 (||x - y||_1 - E |noise| n_q): one row changes the distance by one."""
+    """Returns the scores epsilon / 2 (||x - y||_1 - E |noise| n_q): one row changes the distance by one."""
     sizes = [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
     gain = score_gain(plan.epsilon, 1, 1)
-    # A mean of |z| of about the scale; ``score_offset`` is told the deviation of a Gaussian with that mean.
+    # E |z| is about the scale; ``score_offset`` takes the deviation of a Gaussian with that E |z|.
     offsets = [score_offset(gain, plan.scale * math.sqrt(math.pi / 2), size) for size in sizes]
     answers = [_marginal(workload, weights, workload.candidates[i]).ravel() for i in candidates]
     scaled = np.floor(np.concatenate(answers) * (total << FRACTION_BITS) + 0.5)
@@ -186,7 +188,10 @@ def _reweighted(
     weights: NDArray[np.float64],
     measured: dict[Clique, list[NDArray[np.float64]]],
 ) -> NDArray[np.float64]:
-    """Each cell times exp((measured - answered) / 2) of its cell in a marginal, marginal after marginal, in passes."""
+    """Multiplies each cell by exp((measured - answered) / 2) of its cell in a marginal.
+
+    Goes through the marginals one by one, in several passes.
+    """
     for _ in range(PASSES):
         for query, means in measured.items():
             mean = np.mean(means, axis=0)

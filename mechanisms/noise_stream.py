@@ -1,14 +1,14 @@
-"""The exact discrete Gaussian for those who need millions of samples of one large deviation: noise of gradients.
+"""The exact discrete Gaussian for millions of samples of one large deviation: noise of gradients.
 
-Provides ``DiscreteGaussianStream``. Secret: the random bytes and the samples, until released.
+The random bytes are secret; the samples are secret until released.
 
-Method: as ``exact_noise`` (Canonne, Kamath, Steinke 2020, Algorithms 2 and 3): a discrete Laplace, kept with a
-certain probability. Its coins, of probability exp(-gamma) for rational gamma, are decided otherwise: 64 random bits are
-a number below 1 known to 2^-64, and exp(-gamma) in double precision is off by less than 2^-49. Only where the two are
-within 2^-40 do as many digits of both have to be looked at as it takes to tell them apart, once in 2^39 coins. So every
-coin is exact here, too, and nothing is looked up by value, which is what large deviations make slow.
+Method: as ``exact_noise`` (Canonne, Kamath, Steinke 2020, Algorithms 2 and 3): a discrete Laplace, kept with a certain
+probability. Its coins, of probability exp(-gamma) for rational gamma, are decided differently: 64 random bits are a
+number below 1 known to 2^-64, and exp(-gamma) in double precision is off by less than 2^-49. Only if the two are within
+2^-40, once in 2^39 coins, as many further digits of both are compared as it takes to tell them apart. So every coin is
+exact here, too, without a table of values, which is slow for large deviations.
 
-Limits: not constant time, as every rejection sampler; NumPy's exp is taken to be right to 2^-45, where it is to 2^-51.
+Limits: not constant time, as every rejection sampler; NumPy's exp is assumed to be right to 2^-45 (it is to 2^-51).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _BLOCK = 1 << 16
 
 
 class DiscreteGaussianStream:
-    """Independent samples of P(z) proportional to exp(-z^2 / (2 sigma^2)), exactly, as many as are asked for.
+    """Independent samples of P(z) proportional to exp(-z^2 / (2 sigma^2)), exactly, in any number.
 
-    ``sigma`` is taken for the rational number that the double is. Samples are made some ``block`` at a time and kept
-    for the next call. Raises ``ValueError`` unless sigma is positive and below 2^20.
+    ``sigma`` is taken as the rational number that the double represents. Samples are made some ``block`` at a time and
+    kept for the next call. Raises ``ValueError`` unless sigma is positive and below 2^20.
     """
 
     def __init__(self, sigma: float, random_bytes: RandomBytes, *, block: int = 1024) -> None:
@@ -49,7 +49,7 @@ class DiscreteGaussianStream:
         return f"DiscreteGaussianStream(sigma={self.sigma})"
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        """The next ``count`` samples, int64 (count,)."""
+        """Returns the next ``count`` samples, int64 (count,)."""
         parts, size = [self._kept], self._kept.size
         while size < count:
             part = self._attempts(3 * min(max(count - size, self._block), _BLOCK))
@@ -60,13 +60,13 @@ class DiscreteGaussianStream:
         return samples[:count]
 
     def _attempts(self, count: int) -> NDArray[np.int64]:
-        """What ``count`` attempts give: somewhat fewer than half of them."""
+        """Returns the accepted samples of ``count`` attempts, somewhat fewer than half of them."""
         # Algorithm 2: |y| = u + t v, u below t with P(u) proportional to exp(-u/t), v geometric with ratio 1/e.
         t = self._scale
         u = self._uniform(count)
         u = u[self._coins(u / t, lambda k: Fraction(k, t), u)]
         y = u + t * self._geometric(u.size)
-        # Zero would come twice as often as it should if both its signs counted.
+        # Zero would be twice as likely as it should be if both its signs were accepted.
         negative = np.frombuffer(self._random_bytes(y.size), np.uint8) >= 128
         kept = ~(negative & (y == 0))
         y, negative = y[kept], negative[kept]
@@ -80,7 +80,7 @@ class DiscreteGaussianStream:
         return (y - self._variance / self._scale) ** 2 / (2 * self._variance)
 
     def _uniform(self, count: int) -> NDArray[np.int64]:
-        """Uniform on 0 .. t - 1: 64 bits modulo t, without those beyond the last whole multiple of t."""
+        """Returns numbers uniform on 0 .. t - 1: 64 bits modulo t, without those beyond the last multiple of t."""
         words = np.frombuffer(self._random_bytes(8 * count), "<u8")
         beyond = (1 << 64) - (1 << 64) % self._scale
         if beyond < 1 << 64:
@@ -89,7 +89,7 @@ class DiscreteGaussianStream:
         return uniform
 
     def _geometric(self, count: int) -> NDArray[np.int64]:
-        """P(v) = (1 - 1/e) e^-v: coins of probability 1/e until the first that shows zero."""
+        """Returns samples of P(v) = (1 - 1/e) e^-v: coins of probability 1/e until the first zero."""
         v = np.zeros(count, np.int64)
         running = np.arange(count)
         while running.size:
@@ -101,9 +101,9 @@ class DiscreteGaussianStream:
     def _coins(
         self, gamma: NDArray[np.float64], exact: Callable[[int], Fraction], k: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Coins of probability exp(-exact(k)), which ``gamma`` is in double precision; shapes (n,)."""
+        """Tosses coins of probability exp(-exact(k)); ``gamma`` has exact(k) in double precision; shapes (n,)."""
         words = np.frombuffer(self._random_bytes(8 * gamma.size), "<u8")
-        # A word w stands for a number in [w, w + 1) 2^-64; as a double it is off by 2^-53 at most.
+        # A word w stands for a number in [w, w + 1) 2^-64; as a double it is off by at most 2^-53.
         distance = words * 2.0**-64 - np.exp(-gamma)
         shown: NDArray[np.bool_] = distance < 0
         for i in np.flatnonzero(np.abs(distance) < _MARGIN):
@@ -112,9 +112,9 @@ class DiscreteGaussianStream:
 
 
 def is_below_exp(word: int, gamma: Fraction, random_bytes: RandomBytes) -> bool:
-    """Whether a uniform number whose first 64 bits are ``word`` is below exp(-gamma), for gamma >= 0.
+    """Returns whether a uniform number whose first 64 bits are ``word`` is below exp(-gamma), for gamma >= 0.
 
-    Takes further bits of it, and digits of the other, as far as they are needed.
+    Draws further bits of it, and computes further digits of exp(-gamma), as needed.
     """
     if gamma == 0:
         return True
@@ -124,7 +124,7 @@ def is_below_exp(word: int, gamma: Fraction, random_bytes: RandomBytes) -> bool:
             context.prec = bits // 3 + 40
             power = (-Decimal(gamma.numerator) / Decimal(gamma.denominator)).exp()
             scaled = power * (1 << bits)
-            # The argument's and the function's rounding together stay far below this.
+            # The rounding of the argument and of the function together stay far below this.
             slop = scaled * Decimal(10) ** (-context.prec + 20)
             if word + 1 <= scaled - slop:
                 return True

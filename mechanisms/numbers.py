@@ -1,16 +1,16 @@
-"""Columns of numbers: whole ones, and ones with decimals.
+"""Columns of numbers: whole numbers, and numbers with decimals.
 
-Numbers are cut into bins: ``bins`` of equal width between public bounds, both included; or alike in proportion
+Numbers are cut into bins: ``bins`` of equal width between public bounds, both included; or in equal proportions
 (``scale = "log"``, or ``"symlog"`` on both sides of zero); or between given ``edges``, the last bin closed. ``atoms``
-are values with a cell of their own, within the bounds or not; the bins are without them. ``within`` cuts bins between
-edges into parts; a value is drawn from one of them, each as likely, and no cell is more for it. With ``private`` bins
-the cells are fine ones until they have been measured, and those that follow from the measurement from then on
-(`mechanisms.private_bins`).
+are values with a cell of their own, within the bounds or not; the bins exclude them. ``within`` cuts bins between edges
+into parts; a value is drawn from one of them, all equally likely, and the number of cells stays the same. With
+``private`` bins the cells are fine ones until they have been measured, and afterwards those that follow from the
+measurement (`mechanisms.private_bins`).
 
-``form`` is how numbers are written where that is not with digits alone (`mechanisms.spelling`), ``marks`` are texts
-that stand among them, such as ``<5`` or ``refused``: each has a code of its own, behind those of the numbers.
+``form`` is the spelling of numbers other than plain digits (`mechanisms.spelling`). ``marks`` are texts among the
+numbers, such as ``<5`` or ``refused``: each has a code of its own, behind those of the numbers.
 
-Public: all of it. Secret: nothing. Source: FLAIM paper, section 5 (32 uniform bins).
+All values here are public. Source: FLAIM paper, section 5 (32 uniform bins).
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ MAX_DECIMALS = 15
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A column of whole numbers ``low`` .. ``high``, both included, in bins of equal width or as ``scale`` says.
+    """A column of whole numbers ``low`` .. ``high``, both included, in bins of equal width or by ``scale``.
 
-    Where the width is not whole, bins differ by one number at most. With ``edges`` the first is ``low``, the last
-    ``high``, and ``bins`` counts for nothing.
+    If the width is not whole, bins differ by one number at most. With ``edges`` the first is ``low``, the last
+    ``high``, and ``bins`` is not used.
 
     Raises ``DomainError`` if the bounds are out of order or beyond 64 bits, or there is no bin.
     """
@@ -106,70 +106,70 @@ class Integer:
 
     @property
     def kind(self) -> str:
-        """Its word in a configuration."""
+        """Name of the kind in a configuration."""
         return "integer"
 
     @property
     def values(self) -> int:
-        """How many whole numbers lie between the bounds."""
+        """Number of whole numbers between the bounds."""
         return self.high - self.low + 1
 
     @property
     def used_bins(self) -> int:
-        """The cells there are, the missing one left out: never more than values."""
+        """Number of cells, without the missing one; never more than values."""
         if self.edges or self.atoms or self.private or self.scale != LINEAR:
             return len(self.cells.ranges)
         return min(self.bins, self.values)
 
     @property
     def cells(self) -> Cells:
-        """Its numbers in cells."""
+        """Cells of the column's numbers."""
         return _integer_cells(self)
 
     @property
     def size(self) -> int:
-        """The number of codes, the missing one included."""
+        """Number of codes, including the missing one."""
         return self.used_bins + len(self.marks) + self.missing
 
     @property
     def allowed(self) -> str:
-        """What a value may be, for an error message."""
+        """Description of the allowed values, for an error message."""
         others = or_atoms((*self.atoms, *self.marks))
         return f"a whole number from {self.low} to {self.high}{others}{_as_in(self)}"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What each code stands for, the missing one left out: the lower end of a bin, or "= " an atom."""
+        """Label of each code, without the missing one: the lower end of a bin, or "= " an atom."""
         firsts = [self.text_of(first) for first, _ in self.cells.ranges]
         return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def code_of(self, value: str) -> int | None:
-        """The code of a written value that is not missing, or None if it is not allowed."""
+        """Returns the code of a written value that is not missing; None if it is not allowed."""
         if value in self.marks:
             return self.used_bins + self.marks.index(value)
         number = parse_whole(self.plain(value))
         return None if number is None else self.cells.code_of(number)
 
     def plain(self, value: str) -> str:
-        """A written value with digits alone, "" where it is written in another way than the column's."""
+        """Returns a written value in digits alone; "" if it is not in the column's spelling."""
         return plain_number(self.form, value)
 
     def text_of(self, number: int) -> str:
-        """A whole number as the column writes it."""
+        """Returns a whole number as the column writes it."""
         return spelt_number(self.form, str(number))
 
     def bin_range(self, code: int) -> tuple[int, int]:
-        """The smallest and the largest whole number with this code (not the missing one)."""
+        """Returns the smallest and the largest whole number with this code (not the missing one)."""
         return self.cells.ranges[code]
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """For each code that is not the missing one a number uniform among those of its cell, or a mark, as text."""
+        """Returns for each code but the missing one a number uniform in its cell, or a mark, as text."""
         return write_marked(
             self.marks, self.used_bins, codes, lambda present: _written(self, present, generator)
         )
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` table of a configuration."""
+        """Returns the ``[[column]]`` table of a configuration."""
         document = numbers_dict(
             self.name,
             self.kind,
@@ -188,14 +188,14 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A column of numbers ``low`` .. ``high``, both included, in bins of equal width or as ``scale`` says.
+    """A column of numbers ``low`` .. ``high``, both included, in bins of equal width or by ``scale``.
 
-    With ``decimals`` values are rounded to so many places first (ties to even), bounds too, and are whole multiples
-    from then on; no bin is without one. Without, a bin takes exactly the doubles between its ends, and an atom the
-    one double; ``places`` only decides what is written.
+    With ``decimals``, values and bounds are first rounded to so many places (ties to even) and are whole multiples from
+    then on; no bin is without one. Without, a bin contains exactly the doubles between its ends, and an atom one
+    double; ``places`` affects writing only.
 
-    Raises ``DomainError`` if the bounds are not finite or out of order, there is no bin, or bins cannot be
-    told from one another in 15 digits (64 bits of multiples).
+    Raises ``DomainError`` if the bounds are not finite or out of order, there is no bin, or bins cannot be told apart
+    in 15 digits (64 bits of multiples).
     """
 
     name: str
@@ -231,12 +231,12 @@ class Real:
 
     @property
     def kind(self) -> str:
-        """Its word in a configuration."""
+        """Name of the kind in a configuration."""
         return "real"
 
     @property
     def bin_edges(self) -> tuple[float, ...]:
-        """The edges of the bins; bin i is [edge i, edge i+1), the last one closed."""
+        """Edges of the bins; bin i is [edge i, edge i+1), the last one closed."""
         if self.edges:
             return self.edges
         if self.scale == SYMLOG:
@@ -251,7 +251,7 @@ class Real:
 
     @property
     def places(self) -> int:
-        """Decimals of what is written: those given, or as many as tell a hundred values of the narrowest bin apart."""
+        """Number of written decimals: those given, or enough for a hundred values of the narrowest bin."""
         if self.decimals is not None:
             return self.decimals
         width = (self.high - self.low) / self.bins
@@ -261,12 +261,12 @@ class Real:
 
     @property
     def cells(self) -> Cells:
-        """Its multiples of 10^-places in cells."""
+        """Cells of the column's multiples of 10^-places."""
         return _real_cells(self)
 
     @property
     def size(self) -> int:
-        """The number of codes, the missing one included."""
+        """Number of codes, including the missing one."""
         if self.decimals is None:
             bins = len(self.edges) - 1 if self.edges else self.bins
             return bins + len(self.atoms) + len(self.marks) + self.missing
@@ -274,13 +274,13 @@ class Real:
 
     @property
     def allowed(self) -> str:
-        """What a value may be, for an error message."""
+        """Description of the allowed values, for an error message."""
         others = or_atoms((*self.atoms, *self.marks))
         return f"a number from {self.low:g} to {self.high:g}{others}{_as_in(self)}"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What each code stands for, the missing one left out: the lower end of a bin, or "= " an atom."""
+        """Label of each code, without the missing one: the lower end of a bin, or "= " an atom."""
         if self.decimals is None and not self.atoms:
             lower = tuple(f"{edge:.4g}" for edge in self.bin_edges[:-1])
             return lower + mark_labels(self.marks)
@@ -288,7 +288,7 @@ class Real:
         return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def code_of(self, value: str) -> int | None:
-        """The code of a written value that is not missing, or None if it is not allowed."""
+        """Returns the code of a written value that is not missing; None if it is not allowed."""
         if value in self.marks:
             return self.size - self.missing - len(self.marks) + self.marks.index(value)
         value = self.plain(value)
@@ -304,26 +304,26 @@ class Real:
         return bins[min(bisect_right(edges, number), len(bins)) - 1]
 
     def plain(self, value: str) -> str:
-        """A written value with digits alone, "" where it is written in another way than the column's."""
+        """Returns a written value in digits alone; "" if it is not in the column's spelling."""
         return plain_number(self.form, value)
 
     def text_of(self, multiple: int) -> str:
-        """k / 10^places as the column writes it."""
+        """Returns k / 10^places as the column writes it."""
         return spelt_number(self.form, write_multiple(multiple, self.places))
 
     def bin_multiples(self, code: int) -> tuple[int, int]:
-        """The smallest and the largest k for which k / 10^places has this code (not the missing one)."""
+        """Returns the smallest and the largest k for which k / 10^places has this code (not the missing one)."""
         return self.cells.ranges[code]
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """For each code that is not the missing one a multiple uniform among those of its cell, or a mark, as text."""
+        """Returns for each code but the missing one a multiple uniform in its cell, or a mark, as text."""
         present = self.size - self.missing - len(self.marks)
         return write_marked(
             self.marks, present, codes, lambda present: _written(self, present, generator)
         )
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` table of a configuration."""
+        """Returns the ``[[column]]`` table of a configuration."""
         decimals = {} if self.decimals is None else {"decimals": self.decimals}
         document = numbers_dict(
             self.name,
@@ -431,14 +431,14 @@ def _check_written(column: Integer | Real) -> None:
 
 
 def _as_in(column: Integer | Real) -> str:
-    """The format, for an error message."""
+    """Returns the format, for an error message."""
     return f", as in {column.form}" if column.form else ""
 
 
 def _written(
     column: Integer | Real, codes: NDArray[np.int32], generator: PublicGenerator
 ) -> NDArray[np.object_]:
-    """A text for each code of numbers: each distinct number is spelt once."""
+    """Returns a text for each code of numbers; each distinct number is written once."""
     numbers = _drawn(column, codes, generator)
     if column.endings:
         cells = column.cells
@@ -453,7 +453,7 @@ def _written(
 def _drawn(
     column: Integer | Real, codes: NDArray[np.int32], generator: PublicGenerator
 ) -> NDArray[np.int64]:
-    """A number for each code: uniform among those of its cell, or of its fine cell where one was measured."""
+    """Returns a number for each code: uniform in its cell, or in its fine cell if those were measured."""
     if column.within:
         return _parted(column).draw(codes, generator)
     if column.private is None or not column.private.measured:
@@ -463,15 +463,17 @@ def _drawn(
 
 @lru_cache(512)
 def _parted(column: Integer | Real) -> PartedCells:
-    """Its cells with the parts that ``within`` cuts them into."""
+    """Returns the column's cells with the parts that ``within`` cuts them into."""
     finer = replace(column, edges=tuple(sorted({*column.edges, *column.within})), within=())
     return PartedCells.of(column.cells, finer.cells)
 
 
 @lru_cache(512)
 def fine_number_cells(column: Integer | Real) -> Cells:
-    """The cells that a column with private bins has before they were measured, side by side: none is an atom within
-    another one."""
+    """Returns the cells that a column with private bins has before they are measured.
+
+    They lie side by side: none is an atom within another one.
+    """
     if isinstance(column, Real):
         low, high = (_rounded(bound, column.places) for bound in (column.low, column.high))
     else:
@@ -482,7 +484,7 @@ def fine_number_cells(column: Integer | Real) -> Cells:
 
 
 def _starts(scale: str, low: int, high: int, bins: int) -> list[int]:
-    """Starts of bins on a scale."""
+    """Returns the starts of bins on a scale."""
     if scale == LOG:
         return log_starts(low, high, bins)
     if scale == SYMLOG:
@@ -521,7 +523,7 @@ def _real_cells(column: Real) -> Cells:
 
 
 def _rounded(bound: float, places: int) -> int:
-    """A bound as values are rounded, so that every value within the bounds stays there."""
+    """Returns a bound rounded as values are, so that every value within the bounds stays there."""
     multiple = multiple_of(repr(bound), places)
     if multiple is None:
         raise ValueError(f"{bound} is not finite")
@@ -534,7 +536,7 @@ def _edges_of(column: Real) -> tuple[float, ...]:
 
 
 def _multiples_between(column: Real, i: int) -> tuple[int, int]:
-    """As doubles compare: which multiples of 10^-places lie in bin i."""
+    """Returns the first and the last multiple of 10^-places in bin i, as doubles compare."""
     edges, unit = _edges_of(column), 10**column.places
     last = _first_multiple_of_double(edges[i + 1], unit)
     # The last bin holds its upper edge, if that is a multiple.
@@ -544,6 +546,6 @@ def _multiples_between(column: Real, i: int) -> tuple[int, int]:
 
 
 def _first_multiple_of_double(edge: float, unit: int) -> int:
-    """The smallest k with k / unit >= edge, as doubles compare."""
+    """Returns the smallest k with k / unit >= edge, as doubles compare."""
     guess = math.floor(edge * unit) - 1
     return next(k for k in range(guess, guess + 4) if k / unit >= edge)

@@ -1,8 +1,7 @@
-"""Origins of a domain's values, counted: how many are public, private, from a table, or said nothing of.
+"""Origins of a domain's values, counted: public, private, from a table, or unsaid.
 
-Provides ``origins`` (of each key of each column), ``counted``, ``column_in_words`` and ``counted_in_words``. Public:
-all of it. Secret: nothing. Bins that a run chooses from noisy counts are ``private`` by themselves; everything else is
-as `mechanisms.provenance` has it, or ``unsaid``.
+Bins that a run chooses from noisy counts are ``private`` by themselves; all other origins are those stated by
+`mechanisms.provenance`, or ``unsaid``. All values here are public.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ UNSAID = "unsaid"
 ORIGINS = (PUBLIC, PRIVATE, TABLE, UNSAID)
 _MEASURED = frozenset({"histogram", "deviation"})
 _VALUES = ("categories", "low", "high", "edges", "within", "atoms", "marks", "endings", "values")
-"""Keys whose values stand for something that a table has; the others say how it is written or cut."""
+"""Keys whose values stand for values of a table; the other keys describe spelling or bins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The provenance of ``count`` values that one ``key`` of a column has: one of ``ORIGINS``, and ``words``."""
+    """Origin of ``count`` values under one ``key`` of a column: one of ``ORIGINS``, and ``words``."""
 
     column: str
     key: str
@@ -35,7 +34,7 @@ class Origin:
 
 
 def origins(domain: Domain) -> tuple[Origin, ...]:
-    """Every key of every column with what is said of it, in the domain's order."""
+    """Returns the origin of every key of every column, in the domain's order."""
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
     said = {each.column: each for each in domain.provenance}
     return tuple(
@@ -46,7 +45,7 @@ def origins(domain: Domain) -> tuple[Origin, ...]:
 
 
 def counted(domain: Domain) -> dict[str, int]:
-    """The number of values of each of ``ORIGINS``, zeros left out."""
+    """Returns the number of values of each of ``ORIGINS``, without zeros."""
     counts = Counter[str]()
     for origin in origins(domain):
         counts[origin.origin] += origin.count
@@ -54,7 +53,7 @@ def counted(domain: Domain) -> dict[str, int]:
 
 
 def column_in_words(domain: Domain, column: str) -> str:
-    """The provenance of one column's values in a few words, such as ``public: code book; table (atoms)``."""
+    """Returns the provenance of one column's values in a few words: ``public: code book; table (atoms)``."""
     texts: dict[str, list[str]] = {}
     for origin in origins(domain):
         if origin.column == column and origin.count:
@@ -66,7 +65,7 @@ def column_in_words(domain: Domain, column: str) -> str:
 
 
 def counted_in_words(counts: Mapping[str, int]) -> str:
-    """The counts of ``counted`` in a sentence on what a domain was made of."""
+    """Returns a sentence on the origins of a domain's values, from the counts of ``counted``."""
     total = sum(counts.values())
     if counts.get(PUBLIC, 0) + counts.get(PRIVATE, 0) == total and counts.get(PUBLIC):
         bins = ", but for bins that noisy counts chose" if counts.get(PRIVATE) else ""

@@ -1,13 +1,13 @@
-"""A model beyond linear ones: one hidden layer of tanh, its per-example gradients by JAX.
+"""A nonlinear model: one hidden layer of tanh, its per-example gradients by JAX.
 
-Provides ``Perceptron``, an ``Objective``; ``PERCEPTRONS``, the loss of each by name; ``size``, ``start`` and
-``weight_names``, which need no JAX: servers and auditors do without it. JAX is imported where the first one is made.
+``Perceptron`` is an ``Objective``. ``size``, ``start`` and ``weight_names`` need no JAX, so that servers and auditors
+do without it; JAX is imported with the first ``Perceptron``.
 
     f(x) = v . tanh(W x) + c,   w = (W by rows, v, c),   d = hidden (features + 1) + 1
 
-Secret: features, labels, gradients and losses. Public: where training starts. A constant among the features is the
-bias of the hidden units. Numbers are float64. Rows go through in blocks of ``BLOCK``, the last filled up with zeros
-that are cut off again, so that it is compiled once whatever the size of a batch.
+Features, labels, gradients and losses are secret. The start of training is public. A constant among the features is the
+bias of the hidden units. Numbers are float64. Rows are processed in blocks of ``BLOCK``, the last filled up with zeros
+that are cut off again, so that one compilation serves batches of every size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PERCEPTRONS: dict[str, Objective] = {
     "perceptron": SquaredError(),
     "logistic-perceptron": LogisticLoss(),
 }
-"""The loss of f(x), as a linear model's of one feature f(x) and weight 1."""
+"""Loss of f(x), as that of a linear model with one feature f(x) and weight 1."""
 
 Floats: TypeAlias = NDArray[np.float64]
 Compiled: TypeAlias = Callable[[Floats, Floats, Floats], Any]
@@ -37,18 +37,18 @@ _ONE = np.ones(1)
 
 
 def size(features: int, hidden: int) -> int:
-    """d, the number of weights."""
+    """Returns d, the number of weights."""
     return hidden * (features + 1) + 1
 
 
 def start(features: int, hidden: int) -> Floats:
-    """Where everybody's training starts, (d,): at zero no hidden unit would ever differ from another.
+    """Returns the start of all training, (d,): not zero, where all hidden units would stay equal.
 
-    Each weight is uniform within 1 / sqrt(n), n the inputs that its unit has; c is 0. The same on every machine.
+    Each weight is uniform within 1 / sqrt(n), n the number of inputs of its unit; c is 0. The same on every machine.
     """
     count = size(features, hidden)
     words = hashlib.shake_256(b"syncret perceptron 1 start").digest(8 * count)
-    # 53 bits to -1 .. 1, without a rounding.
+    # 53 bits to -1 .. 1, without rounding.
     w: Floats = np.ldexp((np.frombuffer(words, "<u8") >> 11).astype(np.float64), -52) - 1
     w[: hidden * features] /= math.sqrt(features)
     w[hidden * features :] /= math.sqrt(hidden)
@@ -57,16 +57,16 @@ def start(features: int, hidden: int) -> Floats:
 
 
 def weight_names(features: Sequence[str], hidden: int) -> list[str]:
-    """What each of the d weights is between."""
+    """Returns the names of the d weights: the two units that each connects."""
     units = [f"unit {unit}" for unit in range(1, hidden + 1)]
     into = [f"{feature} to {unit}" for unit in units for feature in features]
     return [*into, *(f"{unit} to output" for unit in units), "1 to output"]
 
 
 class Perceptron:
-    """The perceptron of ``hidden`` units with the loss that ``PERCEPTRONS`` has for ``name``.
+    """The perceptron of ``hidden`` units with the loss ``PERCEPTRONS[name]``.
 
-    Raises ``DataError`` that says what to install where there is no JAX.
+    Raises ``DataError`` with the package to install if there is no JAX.
     """
 
     def __init__(self, name: str, hidden: int) -> None:
@@ -83,11 +83,11 @@ class Perceptron:
         return self._in_blocks(self._gradients, w, x, y)
 
     def error(self, w: Floats, x: Floats, y: Floats) -> float:
-        """The error that its loss has for a linear model."""
+        """Returns the error measure of the loss's linear model."""
         return self._loss.error(_ONE, self._in_blocks(self._outputs, w, x, y)[:, None], y)
 
     def _in_blocks(self, function: Compiled, w: Floats, x: Floats, y: Floats) -> Floats:
-        """``function`` of each row, (n, ...); an array of its own, since what JAX gives cannot be written to."""
+        """Returns ``function`` of each row, (n, ...), in an array of its own: JAX's arrays cannot be written to."""
         rows = len(x)
         blocks = max(1, -(-rows // BLOCK))
         padded_x = np.zeros((blocks * BLOCK, x.shape[1]))
@@ -105,13 +105,14 @@ class Perceptron:
 
 @functools.cache
 def _compiled(name: str, hidden: int) -> tuple[Compiled, Compiled]:
-    """f (n,) and the losses' gradients (n, d) of n rows; y is an argument of both, and f makes no use of it."""
+    """Returns f (n,) and the losses' gradients (n, d) for n rows; both take y, which f does not use."""
     jax = extra_module("jax", name)
     numpy = extra_module("jax.numpy", name)
     logistic = isinstance(PERCEPTRONS[name], LogisticLoss)
 
     def output(w: Any, x: Any, y: Any) -> Any:
         inner, outer = w[: hidden * x.size].reshape(hidden, x.size), w[hidden * x.size :]
+        # f(x) = v . tanh(W x) + c.
         return outer[:-1] @ numpy.tanh(inner @ x) + outer[-1]
 
     def loss(w: Any, x: Any, y: Any) -> Any:

@@ -1,12 +1,13 @@
 """Private-PGM: the graphical model that best explains noisy marginals.
 
-Provides ``PgmEstimator``, AIM's estimator, ``FederatedEstimator``, FLAIM's, and the fits behind them:
-``fit``, ``fit_targets`` and ``tilt``; ``misfit`` judges any model, ``allowed_candidates`` says what may be added.
+``PgmEstimator`` is AIM's estimator and ``FederatedEstimator`` FLAIM's; ``fit``, ``fit_targets`` and ``tilt`` are the
+fits behind them. ``misfit`` measures how well any model fits the measurements; ``allowed_candidates`` gives the
+candidates that a model has room for.
 
-Public: everything; it is post-processing of released measurements.
+All values here are public, as post-processing of released measurements.
 
-Source: McKenna et al., ICML 2019, Algorithm 1 (mirror descent on the marginals). The step rule and the
-inference are our own, see README.md.
+Source: McKenna et al., ICML 2019, Algorithm 1 (mirror descent on the marginals). The step rule and the inference are
+our own, see README.md.
 
 Limits: one estimate at a time for each estimator.
 """
@@ -43,17 +44,16 @@ CELLS_PER_MB = 2**20 / 8
 
 
 def _unheard(done: int, of: int) -> None:
-    """Nobody wants to know."""
+    """Ignores the progress."""
 
 
 class PgmEstimator:
-    """AIM's estimator: fits a model to all measurements, starting from the one before.
+    """AIM's estimator: fits a model to all measurements, starting from the model before.
 
-    ``iterations`` of mirror descent for an estimate, ``final_iterations`` for the final one. A model
-    may take (budget used / budget) x ``max_model_mb`` MB in the round it is used for; candidates that
-    would grow it further are not allowed. ``model`` is the last one, None before the first estimate, and
-    ``potentials`` its log potentials; ``on_iteration`` may be set by whoever wants to know how far one is.
-    ``descent`` is how potentials are improved.
+    ``iterations`` of mirror descent for an estimate, ``final_iterations`` for the final one. A model may take (budget
+    used / budget) x ``max_model_mb`` MB in the round it is used for; candidates that would grow it further are not
+    allowed. ``model`` is the last model, None before the first estimate, and ``potentials`` its log potentials;
+    ``on_iteration`` may be set to follow the progress. ``descent`` is the optimiser of potentials.
     """
 
     def __init__(
@@ -100,18 +100,18 @@ class PgmEstimator:
         return Estimate(allowed, answers)
 
     def targets(self, measurements: Sequence[Measurement]) -> Iterator[tuple[Clique, Target]]:
-        """What the model is fitted to; see ``fit``."""
+        """Yields the targets of the model; see ``fit``."""
         return _targets(self._workload, measurements)
 
 
 class FederatedEstimator:
-    """FLAIM's estimator: fits a model to all targets that fit into it, starting from the one before.
+    """FLAIM's estimator: fits a model to all targets that fit into it, starting from the model before.
 
-    Many queries are measured in a round, each of which leaves the model small and which together may not:
-    a target enters the model in the order measured, if the tree of those before it stays below the limit with
-    it, ``spent`` x ``max_model_mb``. One that has to wait enters when the limit has grown. A fit ends at the loss that
-    noise alone leaves: many noisy queries a round are more than a model should follow to the end. ``potentials``,
-    ``on_iteration`` and ``descent`` as in ``PgmEstimator``.
+    Many queries are measured in a round; each leaves the model small, but all together may not. A target enters the
+    model in the order measured, if the tree of the targets before it stays below the limit with it, ``spent`` x
+    ``max_model_mb``; later targets enter when the limit has grown. A fit ends at the loss that noise alone leaves: a
+    model should not follow many noisy queries a round to the end. ``potentials``, ``on_iteration`` and ``descent`` are
+    as in ``PgmEstimator``.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class FederatedEstimator:
         self._final_iterations = final_iterations
         self._max_model_mb = max_model_mb
         self._descent = descent
-        # Those of targets that do not fit any more, too: they may come back.
+        # Potentials of targets that no longer fit are kept, too: they may come back.
         self._start: Tables = {}
 
     async def estimate(
@@ -167,12 +167,12 @@ def fit(
     start: Mapping[Clique, NDArray[np.float64]] | None = None,
     on_iteration: OnIteration = _unheard,
 ) -> tuple[Model, Tables]:
-    """The model that minimises sum ||mu_q - y_q||^2 / (2 sigma_q^2), and its log potentials.
+    """Returns the model that minimises sum ||mu_q - y_q||^2 / (2 sigma_q^2), and its log potentials.
 
-    Every measurement is normalised to the total estimated for the clients counted in it, and its
-    deviation with it, so that the model's total is 1. ``start`` holds the potentials to start from.
+    Every measurement is normalised to the total estimated for the clients counted in it, and its deviation with it, so
+    that the model's total is 1. ``start`` holds the potentials to start from.
 
-    Raises: ``EstimationError`` without measurements, or if inference overflows.
+    Raises ``EstimationError`` without measurements, or if inference overflows.
     """
     targets = merge(_targets(workload, measurements))
     return fit_targets(
@@ -181,9 +181,9 @@ def fit(
 
 
 def misfit(workload: Workload, measurements: Sequence[Measurement], model: Model) -> float:
-    """What ``fit`` minimises, of any ``model`` over the workload's domain, for each cell that was measured, doubled.
+    """Returns twice the loss of ``fit`` per measured cell, of any ``model`` over the workload's domain.
 
-    Of the real table it is about 1: the sum of squared noise over its variance. ``fit`` stays below, as far as the
+    It is about 1 for the real table: the sum of squared noise over its variance. ``fit`` stays below, as far as the
     measurements contradict one another.
     """
     targets = merge(_targets(workload, measurements))
@@ -201,9 +201,9 @@ def fit_targets(
     on_iteration: OnIteration = _unheard,
     descent: Descent = mirror_descent,
 ) -> tuple[Model, Tables]:
-    """The model that minimises sum weight_q ||mu_q - mean_q||^2 / 2, and its log potentials.
+    """Returns the model that minimises sum weight_q ||mu_q - mean_q||^2 / 2, and its log potentials.
 
-    ``start`` holds the potentials to start from. Raises: ``EstimationError`` if inference overflows.
+    ``start`` holds the potentials to start from. Raises ``EstimationError`` if inference overflows.
     """
     tree = JunctionTree(domain, list(targets))
     begin = start or {}
@@ -213,11 +213,11 @@ def fit_targets(
 
 
 def tilt(model: Model, clique: Clique, target: Target, *, iterations: int) -> Model:
-    """The model times the exponential of a function of ``clique`` that brings it to ``target``.
+    """Returns the model times the exponential of a function of ``clique`` that brings it to ``target``.
 
-    Everything that ``model`` says about the other columns given those of ``clique`` stays as it is, so that the
-    function is found on the clique's own marginal, and the tree is needed once. Raises: ``EstimationError``
-    if inference overflows.
+    The conditional distribution of the other columns given those of ``clique`` stays as in ``model``, so that the
+    function is found on the clique's own marginal, and the tree is needed once. Raises ``EstimationError`` if inference
+    overflows.
     """
     (before,) = model.answers([clique])
     start = np.log(np.maximum(before, math.exp(-LOG_FLOOR)))
@@ -225,7 +225,7 @@ def tilt(model: Model, clique: Clique, target: Target, *, iterations: int) -> Mo
     _, fitted = fit_targets(alone, {clique: target}, iterations=iterations, start={clique: start})
     tree = JunctionTree(model.domain, [*model.cliques, clique])
     potentials = model.log_potentials()
-    # The clique's own potentials began as the logarithm of its marginal: what was added to that is the function.
+    # The clique's own potentials started as the logarithm of its marginal: the difference is the function.
     potentials[clique] = potentials.get(clique, 0.0) + fitted[clique] - start
     marginals = tree.marginals(potentials)
     return Model(model.domain, tree.cliques, tree.parents, tuple(marginals))
@@ -238,13 +238,14 @@ def _targets(
     for m in measurements:
         clique, total = workload.candidates[m.candidate], rows.at(m.clients)
         mean = m.noisy.reshape(workload.domain.sizes(clique)) / total
+        # The count's variance sigma^2 merged becomes sigma^2 merged / N^2 after normalisation.
         yield clique, Target(mean, (total / m.sigma) ** 2 / m.merged)
 
 
 def _fitting(
     domain: Domain, targets: Mapping[Clique, Target], limit_mb: float
 ) -> dict[Clique, Target]:
-    """The targets of single columns, and of the others those that leave the tree below the limit."""
+    """Returns the targets of single columns, and the others that leave the tree below the limit."""
     cells = model_cells(domain)
     fitting: dict[Clique, Target] = {q: t for q, t in targets.items() if len(q) == 1}
     for clique, target in targets.items():
@@ -256,7 +257,7 @@ def _fitting(
 def allowed_candidates(
     workload: Workload, model: Model, measured: Mapping[Clique, object], limit: float
 ) -> NDArray[np.bool_]:
-    """The candidates inside the model, and those that leave it at ``limit`` cells or below (Alg. 2, line 12)."""
+    """Returns candidates inside the model, and those that leave it at ``limit`` cells or below (Alg. 2, line 12)."""
     inside = [set(clique) for clique in model.cliques]
     allowed = np.array(
         [any(set(each) <= clique for clique in inside) for each in workload.candidates]

@@ -1,7 +1,7 @@
-"""AIM's backend on counts in the clear: central AIM, and the reference for the one on shares.
+"""AIM's backend on counts in the clear: central AIM, and the reference for the backend on shares.
 
-Provides ``PlaintextBackend``, ``measure_fine`` for private bins, and ``noise``: a sampler for each kind of noise.
-Secret: the counts, scores and random bytes; only what ``select`` and ``measure`` return is released.
+``measure_fine`` measures private bins; ``noise`` samples each kind of noise. The counts, scores and random bytes are
+secret; only the results of ``select`` and ``measure`` are released.
 
 Source: McKenna et al. 2022 (AIM). Limits: ``box-muller`` noise is not exact, see ``sampling.gaussian_noise``.
 """
@@ -32,10 +32,9 @@ from mechanisms.workload import Workload, count_marginals
 class PlaintextBackend:
     """The counts of clients that arrive round by round.
 
-    ``arrivals`` maps a round to the number of clients that arrive in it and the sum uint32
-    (maximal_cells,) of their count vectors. A selection takes 8 random bytes. Noise is of the plan's
-    kind. ``ledger`` is charged before either computes anything. ``measured``: how many of round 0's measurements it was
-    charged before.
+    ``arrivals`` maps a round to the number of clients that arrive in it and the sum uint32 (maximal_cells,) of their
+    count vectors. A selection takes 8 random bytes. Noise is of the plan's kind. ``ledger`` is charged before either
+    computes anything. ``measured`` is the number of round 0's measurements that were charged before.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class PlaintextBackend:
         random_bytes: RandomBytes,
         measured: int = 0,
     ) -> PlaintextBackend:
-        """Central AIM on a table of codes (rows, columns): one client, there from the start."""
+        """Returns central AIM on a table of codes (rows, columns): one client, present from the start."""
         arrivals = {0: (1, count_marginals(codes, workload))}
         return cls(
             workload,
@@ -82,7 +81,7 @@ class PlaintextBackend:
         )
 
     async def begin_round(self, round: int) -> int:
-        """Adds everyone who has arrived by ``round``; see ``Backend.begin_round``."""
+        """Adds all clients that have arrived by ``round``; see ``Backend.begin_round``."""
         due = self._plan.events(round)
         self.ledger.require(due[self._measured :] if round == 0 else due)
         self._round = round
@@ -94,7 +93,7 @@ class PlaintextBackend:
         return self._clients
 
     async def select(self, spec: ScoreSpec, scale: float) -> int:
-        """The choice of the reference mechanism, ``scores.select_index``; charged with the plan's slack.
+        """Returns the choice of the reference mechanism, ``scores.select_index``; charged with the plan's slack.
 
         Raises ``ValueError`` for an epsilon that is not the plan's, or a charge without ``GRID_SLACK``.
         """
@@ -108,7 +107,7 @@ class PlaintextBackend:
         return select_index(scores, random_uint64(self._random_bytes))
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
-        """The counts with ``noise`` of the plan's kind."""
+        """Returns the counts with ``noise`` of the plan's kind."""
         kind = self._plan.noise
         self.ledger.charge(self._round, MEASURE, measurement_event(kind, sigma))
         counts = self._expanded[self._workload.slice(candidate)]
@@ -123,7 +122,7 @@ def measure_fine(
     ledger: Ledger,
     random_bytes: RandomBytes,
 ) -> dict[int, NDArray[np.float64]]:
-    """The noisy fine counts of every column whose private bins are to be measured, by position: part of round 0.
+    """Returns the noisy fine counts of every column with unmeasured private bins, by position: part of round 0.
 
     ``ledger`` is charged for each as for any column. Raises ``BudgetExceeded`` before it measures any.
     """
@@ -139,10 +138,10 @@ def measure_fine(
 def noise(
     random_bytes: RandomBytes, kind: NoiseKind, sigma: float, count: int
 ) -> NDArray[np.float64]:
-    """Independent noise (count,) in rows, as each kind adds it to a marginal.
+    """Returns independent noise (count,) in rows, as each kind adds it to a marginal.
 
-    ``discrete-gaussian``: exactly that, of deviation parameter ``sigma``. ``distributed``: the sum of three
-    exact ones of sigma / sqrt(2), 1.5 times the variance, as three servers add it. ``box-muller``: see
+    ``discrete-gaussian``: an exact one of deviation parameter ``sigma``. ``distributed``: the sum of three exact ones
+    of sigma / sqrt(2), 1.5 times the variance, as three servers add it. ``box-muller``: see
     ``sampling.gaussian_noise``. Raises ``ValueError`` for another kind or a sigma out of range.
     """
     if kind == "box-muller":

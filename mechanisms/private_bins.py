@@ -1,13 +1,13 @@
-"""Numbers and dates by their own resolution: bins that are chosen from a noisy fine histogram (``bins = "private"``).
+"""Private bins of numbers and dates, chosen from a noisy fine histogram (``bins = "private"``).
 
-A column begins with up to ``resolution`` fine cells between its public bounds, the bounds and zero by themselves (of
-dates those that stand for none). Round 0 measures how many rows each has, under the budget. From these noisy counts
-``group`` makes up to ``coarse`` cells, by which the column is modelled: spikes by themselves, the rest cut into bins of
-similar mass. A value is drawn from the noisy histogram within its cell (``fine_weights``).
+A column begins with up to ``resolution`` fine cells between its public bounds; the bounds and zero have cells of their
+own (for dates the days that mark a missing date). Round 0 measures the number of rows in each, under the budget. From
+these noisy counts ``group`` makes up to ``coarse`` cells, which model the column: spikes are cells of their own, the
+rest is cut into bins of similar mass. A value is drawn from the noisy histogram within its cell (``fine_weights``).
 
-Public: all of it. The histogram is a released value, and what is made of it post-processing, which costs nothing more.
+All values here are public. The histogram is a released value, and its results are post-processing, at no further cost.
 Representation: counts are whole numbers and the rule is integer arithmetic, the same to the bit on every machine.
-Source: none. Limits: a fine cell is not divided: what it holds is drawn uniformly.
+Source: none. Limits: a fine cell is not divided: its values are drawn uniformly.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from mechanisms.sampling import PublicGenerator
 MAX_RESOLUTION = 1024
 LEAST_COARSE = 4
 SEEN = 4
-"""Deviations of its own noise that a count has to exceed to be told from nothing."""
+"""Deviations of its own noise that a count has to exceed to be told from zero."""
 FOUND = 5
-"""The same where a cell among a thousand, or one of as many windows of cells, is to have rows at all."""
+"""The same for the existence of rows in one of a thousand cells, or of as many windows of cells."""
 SPIKE_SHARE = 8
 """A spike has at least one part in ``SPIKE_SHARE`` x coarse of all rows."""
 _SINGLED = 4
-"""Fine cells that the bounds and zero take at most beyond those of equal width."""
+"""Most fine cells of the bounds and zero beyond those of equal width."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateBins:
-    """How many fine cells there may be and how many coarse ones; and what was measured, once it was.
+    """Largest numbers of fine and of coarse cells, and the histogram once it is measured.
 
-    ``histogram``: the noisy counts of the fine cells, whole numbers; empty before round 0. ``deviation``: of their
-    noise, in rows. Raises ``DomainError`` if there are too few cells or too many.
+    ``histogram`` has the noisy counts of the fine cells, whole numbers; empty before round 0. ``deviation`` is that of
+    their noise, in rows. Raises ``DomainError`` if there are too few cells or too many.
     """
 
     resolution: int = MAX_RESOLUTION
@@ -66,32 +66,32 @@ class PrivateBins:
 
     @property
     def measured(self) -> bool:
-        """Whether there is a histogram."""
+        """True if there is a histogram."""
         return bool(self.histogram)
 
     def having(self, histogram: NDArray[np.float64], deviation: float) -> PrivateBins:
-        """The same with the noisy counts of the fine cells (cells,) and the deviation of each."""
+        """Returns the same with the noisy counts of the fine cells (cells,) and the deviation of each."""
         counts = tuple(int(count) for count in np.rint(histogram))
         return replace(self, histogram=counts, deviation=deviation)
 
     def to_dict(self) -> dict[str, object]:
-        """Its keys in the ``[[column]]`` table of a configuration."""
+        """Returns the keys in the ``[[column]]`` table of a configuration."""
         known = {"histogram": list(self.histogram), "deviation": self.deviation}
         keys = {"bins": PRIVATE, "resolution": self.resolution, "coarse": self.coarse}
         return keys | (known if self.measured else {})
 
     def groups(self) -> tuple[int, ...]:
-        """The first fine cell of each coarse cell, ascending, from 0."""
+        """Returns the first fine cell of each coarse cell, ascending, from 0."""
         return group(self.histogram, self.coarse, self.deviation)
 
     def cells_of(self, fine: Cells) -> Cells:
-        """The cells that a column is modelled by: the ``fine`` ones, and once they were measured their groups."""
+        """Returns the cells that model a column: the ``fine`` cells, or their groups once measured."""
         if not self.measured:
             return fine
         return Cells.cut([fine.ranges[first][0] for first in _groups_of(self)], fine.ranges[-1][1])
 
     def places(self, fine: Cells, others: int) -> NDArray[np.int32]:
-        """The code of each fine one once they were measured, int32 (codes,); ``others`` (marks, missing) behind."""
+        """Returns the coarse code of each fine one, int32 (codes,); ``others`` (marks, missing) come last."""
         groups = _groups_of(self)
         behind = np.arange(others) + len(groups)
         return np.append(place_of(groups, len(fine.ranges)), behind).astype(np.int32)
@@ -99,13 +99,13 @@ class PrivateBins:
     def draw_within(
         self, fine: Cells, codes: NDArray[np.int32], generator: PublicGenerator
     ) -> NDArray[np.int64]:
-        """For each coarse code a number, uniform within one of its ``fine`` cells, as they were measured."""
+        """Returns for each coarse code a number, uniform within one of its ``fine`` cells drawn by the histogram."""
         return fine.draw(self.draw(codes, len(fine.ranges), generator), generator)
 
     def draw(
         self, codes: NDArray[np.int32], fine: int, generator: PublicGenerator
     ) -> NDArray[np.int32]:
-        """For each coarse code one of its ``fine`` cells, as the noisy histogram has them."""
+        """Returns for each coarse code one of its ``fine`` cells, drawn by the noisy histogram."""
         ends = _ends_of(self)
         starts = [*_groups_of(self), fine]
         before = np.array([0, *ends], np.int64)[starts]
@@ -116,7 +116,7 @@ class PrivateBins:
 def check_private(
     name: str, private: PrivateBins, fine: int, *, edges: Sequence[object], atoms: Sequence[object]
 ) -> None:
-    """Raises ``DomainError`` for a column of ``fine`` cells with other bins beside, or counts of other cells."""
+    """Raises ``DomainError`` for private bins beside other bins, or a histogram of a length other than ``fine``."""
     if edges or atoms:
         raise DomainError(
             f'column {name!r}: bins = "{PRIVATE}" stands beside {"edges" if edges else "atoms"}, which are found by '
@@ -129,25 +129,28 @@ def check_private(
 
 
 def fine_starts(starts: Sequence[int], low: int, high: int) -> list[int]:
-    """``starts`` of fine cells up to ``high``, with the bounds and zero, where values heap up, by themselves."""
+    """Returns ``starts`` of fine cells up to ``high``, with cells of their own for the bounds and zero.
+
+    Values often heap up there.
+    """
     apart = [number for number in (low, 0, high) if low <= number <= high]
     singled = {*apart, *(number + 1 for number in apart if number < high)}
     return sorted({*starts, *singled})
 
 
 def equal_cells(resolution: int, values: int) -> int:
-    """How many fine cells of equal width leave room for those of ``fine_starts``."""
+    """Returns the number of fine cells of equal width that leaves room for those of ``fine_starts``."""
     return values if values <= resolution else max(1, resolution - _SINGLED)
 
 
 def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int, ...]:
-    """The first fine cell of each of at most ``coarse`` groups of neighbours, by noisy counts and their deviation.
+    """Returns the first fine cell of each of at most ``coarse`` groups of neighbours, from noisy counts.
 
-    First spikes: the largest fine cells that exceed ``FOUND`` deviations and one row in ``SPIKE_SHARE`` x ``coarse``,
-    and each neighbour twice over; as many as leave room for what is between them. Then, again and again, the heaviest
-    group that can be told from nothing is cut where its halves are most nearly equal, until there are as many cells
-    beside the spikes as so many rows have (``discretising.cells_for``). Cells outside of the ``support`` count for
-    nothing, and are a group of their own only beside a spike.
+    First come spikes: the largest fine cells that exceed ``FOUND`` deviations, one row in ``SPIKE_SHARE`` x ``coarse``,
+    and twice each neighbour; as many as leave room for the cells between them. Then, repeatedly, the heaviest group
+    that can be told from zero is cut where its halves are most nearly equal, until there are as many cells beside the
+    spikes as the number of rows allows (``discretising.cells_for``). Cells outside of the ``support`` do not count, and
+    form a group only beside a spike. ``deviation`` is that of the counts.
     """
     cells = len(histogram)
     known, variance = support(histogram, deviation), math.ceil(deviation * deviation)
@@ -173,12 +176,12 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
 
 
 def support(histogram: Sequence[int], deviation: float) -> NDArray[np.bool_]:
-    """The fine cells (cells,) in which the noisy counts show rows; all of them where they show none anywhere.
+    """Returns the fine cells (cells,) in which the noisy counts show rows; all of them if they show none.
 
-    Of windows of all cells, half of them, a quarter and so on to single ones: while the cells of one that are not known
-    yet exceed ``FOUND`` deviations of their sum, the neighbours among them that stand out most have rows. What is left
-    is too little to be told from the noise of many empty cells: it would put rows where no value is, and far out
-    between wide bounds.
+    Windows of all cells, of half of them, a quarter and so on to single ones are examined: while the unknown cells of a
+    window exceed ``FOUND`` deviations of their sum, the neighbours among them that stand out most are marked as having
+    rows. The remaining cells cannot be told from the noise of many empty cells: they would put rows where there are no
+    values, and far out between wide bounds.
     """
     counts, variance = np.array(histogram, np.int64), math.ceil(deviation * deviation)
     known, width = np.zeros(len(counts), np.bool_), 1 << (len(counts) - 1).bit_length()
@@ -195,7 +198,7 @@ def support(histogram: Sequence[int], deviation: float) -> NDArray[np.bool_]:
 
 
 def _densest(counts: NDArray[np.int64]) -> slice:
-    """The neighbours whose sum exceeds the noise of as many cells most: the largest sum^2 / cells."""
+    """Returns the neighbours whose sum most exceeds the noise of as many cells: the largest sum^2 / cells."""
     sums = np.concatenate([[0], np.cumsum(counts)])
     first, last = np.triu_indices(len(sums), 1)
     mass = np.maximum(sums[last] - sums[first], 0).astype(np.float64)
@@ -210,18 +213,18 @@ def _groups_of(private: PrivateBins) -> tuple[int, ...]:
 
 @lru_cache(512)
 def _ends_of(private: PrivateBins) -> NDArray[np.int64]:
-    """The sums (cells,) of the fine cells' weights up to each."""
+    """Returns the cumulative sums (cells,) of the fine cells' weights."""
     return np.cumsum(fine_weights(private.histogram, _groups_of(private), private.deviation))
 
 
 def fine_weights(
     histogram: Sequence[int], groups: Sequence[int], deviation: float
 ) -> NDArray[np.int64]:
-    """How likely each fine cell is within its group: whole numbers, int64 (cells,), some positive in each group.
+    """Returns the weight of each fine cell within its group: int64 (cells,), some positive in each group.
 
-    The nonnegative counts of the sum over the group's cells of the ``support`` that are nearest to the noisy ones;
-    where that sum cannot be told from nothing, all of them alike. In a group without such a cell it is the one nearest
-    to the support: whatever noise puts there stays near to where values are.
+    The weights are the nonnegative counts nearest to the noisy ones, with the same sum over the group's cells of the
+    ``support``; if that sum cannot be told from zero, all of these cells have equal weights. In a group without such a
+    cell, the cell nearest to the support has all the weight: rows that noise puts there stay near to real values.
     """
     counts, known = np.array(histogram, np.int64), support(histogram, deviation)
     weights = np.ones(len(counts), np.int64)
@@ -241,12 +244,12 @@ def fine_weights(
 
 
 def seen(mass: int, cells: int, variance: int, *, times: int = SEEN) -> bool:
-    """A sum over so many noisy cells is above what their noise alone comes to, ``times`` its deviation."""
+    """Returns whether the sum ``mass`` over ``cells`` noisy cells exceeds ``times`` the deviation of their noise."""
     return mass > 0 and mass * mass > times * times * cells * variance
 
 
 def _spikes(histogram: Sequence[int], coarse: int, variance: int) -> list[int]:
-    """Fine cells that stand out from their neighbours, the largest first."""
+    """Returns the fine cells that stand out from their neighbours, the largest first."""
     least = -(-sum(histogram) // (SPIKE_SHARE * coarse))
     padded = [0, *histogram, 0]
     found = [
@@ -256,12 +259,12 @@ def _spikes(histogram: Sequence[int], coarse: int, variance: int) -> list[int]:
         and seen(count, 1, variance, times=FOUND)
         and count > 2 * max(padded[cell], padded[cell + 2])
     ]
-    # A spike has two ends and what lies between two spikes is a cell, too.
+    # A spike has two ends, and the space between two spikes is a cell, too.
     return [cell for _, cell in sorted(found)[: (coarse - 2) // 2]]
 
 
 def _middle(sums: Sequence[int], first: int, last: int) -> int:
-    """Where first .. last is cut so that its halves differ least; of several places the one nearest to its middle."""
+    """Returns the cut of first .. last whose halves differ least; of several the one nearest to the middle."""
     both = sums[first] + sums[last]
     return min(
         range(first + 1, last),
@@ -270,15 +273,15 @@ def _middle(sums: Sequence[int], first: int, last: int) -> int:
 
 
 def _nonnegative(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The nearest counts to these that are nonnegative and have the same (positive) sum, up to rounding."""
+    """Returns the nearest nonnegative counts with the same (positive) sum, up to rounding."""
     ordered = np.sort(counts)[::-1]
     over = np.cumsum(ordered) - counts.sum()
-    # The largest number of cells that all stay positive when what is too much is taken from them evenly.
+    # The largest number of cells that stay positive when the excess is taken from them evenly.
     used = np.flatnonzero(ordered * np.arange(1, len(counts) + 1) > over)[-1] + 1
     taken = int(over[used - 1]) // int(used)
     return np.maximum(counts - taken, 0)
 
 
 def place_of(groups: Sequence[int], cells: int) -> NDArray[np.int32]:
-    """The group of each fine cell: int32 (cells,)."""
+    """Returns the group of each fine cell: int32 (cells,)."""
     return np.array([bisect_right(groups, cell) - 1 for cell in range(cells)], np.int32)

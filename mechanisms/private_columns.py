@@ -1,8 +1,7 @@
-"""Columns with private bins, out of drafted ones: bounds that say sign and size alone, or nothing.
+"""Columns with private bins, made from drafted ones: bounds that reveal sign and size alone, or nothing.
 
-Provides ``with_private_bins``, ``without_values`` and ``form_of_bounds``. Public: the rules. Secret: drafted columns,
-until their owner has confirmed them. Limits: whole numbers up to ``LARGEST_WHOLE`` either side of zero, others up to
-``LARGEST`` with ``MOST_PLACES`` decimals.
+The rules are public. Drafted columns are secret until their owner has confirmed them. Limits: whole numbers up to
+``LARGEST_WHOLE`` either side of zero, others up to ``LARGEST`` with ``MOST_PLACES`` decimals.
 """
 
 from __future__ import annotations
@@ -20,22 +19,25 @@ from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 from mechanisms.spelling import Clock, spelling_of
 
 FINE_CELLS = 192
-"""Fine cells of a column with private bins: fewer than there may be, since each has noise of its own."""
+"""Fine cells of a column with private bins: fewer than allowed, since each has noise of its own."""
 FINE_ENOUGH = 64
-"""Numbers in a fine cell of equal width, at most; where there would be more, cells are alike in proportion."""
+"""Most numbers in a fine cell of equal width; beyond that, cells grow in proportion."""
 LARGEST_WHOLE, LARGEST, MOST_PLACES = 10**15, 10**12, 6
-"""Whole numbers up to the first, milliseconds since 1970 among them; 64 bits hold the second with so many decimals."""
+"""Largest whole number (milliseconds since 1970 fit), and largest other number with its decimals (64 bits hold it)."""
 _ENDS = (
     (datetime(1, 1, 1), datetime(9999, 12, 31)),
     (datetime(1900, 1, 1), datetime(2100, 1, 1)),
     (datetime(1969, 1, 1), datetime(2068, 12, 31)),
 )
-"""First and last dates; before and after the second the offsets of places are not what a file has, and years of two
-digits are from 1969 to 2068."""
+"""First and last dates.
+
+Before and after the second pair the offsets of places differ from those in files; years of two digits are from 1969 to
+2068.
+"""
 
 
 def with_private_bins(column: Column) -> Column:
-    """The same between powers of ten, which say its sign and size; of dates between bounds that any date keeps.
+    """Returns the column between powers of ten, which reveal sign and size; dates between bounds of any date.
 
     A column with a bin for each number stays, and so does one of categories.
     """
@@ -75,12 +77,12 @@ def with_private_bins(column: Column) -> Column:
 
 
 def _fine_scale(numbers: int, cells: int) -> str:
-    """The scale of so many fine cells for so many numbers: symlog where equal cells would be too wide."""
+    """Returns the scale of ``cells`` fine cells for ``numbers`` numbers: symlog if equal cells would be too wide."""
     return LINEAR if numbers <= FINE_ENOUGH * cells else SYMLOG
 
 
 def _power(number: float) -> int:
-    """The least power of ten from a number on, or 0 for one that is not above it."""
+    """Returns the least power of ten that is not below a number; 0 for a number that is not positive."""
     power = 1
     while power < number:
         power *= 10
@@ -88,18 +90,18 @@ def _power(number: float) -> int:
 
 
 def form_of_bounds(form: Form | Pattern, kind: str, unit: str) -> Form | Pattern:
-    """The form that a configuration writes bounds in: of patterns ISO 8601, which nobody can read in two ways.
+    """Returns the form in which a configuration writes bounds: ISO 8601 for patterns, which is unambiguous.
 
-    Quarters and weeks are as they are written.
+    Quarters and weeks keep their form.
     """
     usual = form_of(DEFAULT_FORMS[kind]) if isinstance(form, Pattern) else form
     return form if usual is None or unit in ("week", "quarter") else usual
 
 
 def without_values(column: Ordered) -> Ordered:
-    """The same with private bins between bounds that any value keeps; only its kind and its spelling stay.
+    """Returns the column with private bins between bounds of any value; only its kind and its spelling stay.
 
-    Raises ``DataError`` for dates in a form that no bounds are known for.
+    Raises ``DataError`` for dates in a form without known bounds.
     """
     if isinstance(column, Moment):
         return _dates(column)
@@ -134,7 +136,7 @@ def _dates(column: Moment) -> Moment:
 
 
 def _whole_bounds(column: Integer) -> tuple[int, int]:
-    """Bounds that every number keeps; of times of a day, the day, whether or not the table has its last minute."""
+    """Returns bounds of any number; for times of a day, the day, whether or not the table has its last minute."""
     spelling = spelling_of(column.form) if column.form else None
     if not isinstance(spelling, Clock):
         return -LARGEST_WHOLE, LARGEST_WHOLE
@@ -143,7 +145,7 @@ def _whole_bounds(column: Integer) -> tuple[int, int]:
 
 
 def _moment_bounds(column: Moment) -> tuple[str, str]:
-    """The first and the last unit of years that every such date keeps, as a configuration has it."""
+    """Returns the first and the last unit of years that bound every such date, as a configuration writes them."""
     form = column.shape
     bounds = form_of_bounds(form, column.kind, column.unit)
     for ends in _ENDS[bool(form.zone) :]:

@@ -1,12 +1,11 @@
-"""A draft without a value of the table that it was made from: names, kinds and spellings of columns alone.
+"""A draft without any value of its table: names, kinds and spellings of columns alone.
 
-Provides ``private_draft``. Numbers have bins that a run finds by noisy counts between bounds that any number keeps;
-dates likewise, between the years 1 and 9999. Categories cannot be had so: such columns are left to be listed from a
-code book.
+Numbers have bins that a run chooses by noisy counts between bounds of any number; dates likewise, between the years 1
+and 9999. Categories cannot be drafted so: such columns are left to be listed from a code book.
 
-Public: what comes out, but for names, kinds, decimals, units and formats of columns, and how the file is written, which
-the table's header and form tell. Limits: those of `mechanisms.private_columns`; what stands among numbers and is none
-(``marks``) has to be listed.
+The result is public, apart from names, kinds, decimals, units and formats of columns and the file's dialect, which the
+table's header and form reveal. Limits: those of `mechanisms.private_columns`; texts among numbers (``marks``) have to
+be listed.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _BOUNDS = "public: bounds that any such value keeps"
 
 
 def private_draft(draft: Draft) -> Draft:
-    """The draft without what was read of values, in notes, reasons and questions, too.
+    """Returns the draft without the values that were read, also in notes, reasons and questions.
 
     ``to_list`` names the columns that are left to be described.
 
-    Raises ``DataError`` where no column of numbers or dates is left.
+    Raises ``DataError`` if no column of numbers or dates is left.
     """
     drafted, columns, to_list = draft.domain, list[Column](), list[str]()
     for column in drafted.columns:

@@ -1,8 +1,7 @@
 """Provenance of a column's values: public knowledge, a run's noisy counts, or a table that was read in the clear.
 
-Provides ``Provenance``, as a column's ``from`` key says. Public: all of it; a provenance is a claim of the study's
-author, inside the configuration's digest, and nothing checks it. Secret: nothing. A list (``categories``, ``edges``)
-has one provenance.
+``Provenance`` is a column's ``from`` key. All values here are public. A provenance is a claim of the study's author,
+inside the configuration's digest, and nothing checks it. A list (``categories``, ``edges``) has one provenance.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from mechanisms.errors import DomainError
 
 PUBLIC, PRIVATE, TABLE = "public", "private", "table"
 WHOLE = ""
-"""The key of what holds for all of a column's values that no other key names."""
+"""Key of the provenance of all values of a column that no other key names."""
 NAMING = frozenset({"name", "kind", "implied_by"})
 """Keys that name a column and have no provenance."""
 _MOST_WORDS = 200
@@ -22,10 +21,10 @@ _MOST_WORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The provenance of a column's values: pairs of a key of its table (``WHOLE``: the rest) and a text.
+    """Provenance of a column's values: pairs of a key of its table (``WHOLE``: the rest) and a text.
 
-    A text is ``public``, ``private`` or ``table``, and after a colon in words where from: ``public: ICD-10-GM 2026``.
-    Raises ``DomainError`` for other texts.
+    A text is ``public``, ``private`` or ``table``, optionally with a colon and the source in words: ``public: ICD-10-GM
+    2026``. Raises ``DomainError`` for other texts.
     """
 
     column: str
@@ -43,18 +42,18 @@ class Provenance:
                 raise DomainError(f"{where}; expected one line of at most {_MOST_WORDS} characters")
 
     def of(self, key: str) -> str:
-        """The text for a key, "" where nothing is said of it."""
+        """Returns the text for a key, "" if there is none."""
         said = dict(self.said)
         return said.get(key, said.get(WHOLE, ""))
 
     def to_config(self) -> str | dict[str, str]:
-        """The value of ``from`` in the ``[[column]]`` table."""
+        """Returns the value of ``from`` in the ``[[column]]`` table."""
         said = dict(self.said)
         return said[WHOLE] if set(said) == {WHOLE} else said
 
     @classmethod
     def read(cls, column: str, value: object, keys: Mapping[str, object]) -> Provenance:
-        """The provenance that ``from`` says of a column with these keys. Raises ``DomainError``."""
+        """Reads the ``from`` value of a column with these keys. Raises ``DomainError``."""
         if isinstance(value, str):
             return cls(column, ((WHOLE, value),))
         if not isinstance(value, Mapping) or not value:

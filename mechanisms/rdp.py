@@ -1,21 +1,21 @@
-"""Renyi differential privacy of sampled Gaussian noise, and what it means in epsilon and delta.
+"""Renyi differential privacy of sampled Gaussian noise, and its conversion to epsilon and delta.
 
-Provides ``ORDERS``, ``sampled_gaussian`` (one step of DP-SGD), ``gaussian``, ``epsilon_of`` and ``least_multiplier``.
-A curve is float64 (len(ORDERS),): the Renyi divergence at each order; those of steps add up, also where
-a step is chosen by what the ones before have released.
+``sampled_gaussian`` is one step of DP-SGD. A curve is float64 (len(ORDERS),): the Renyi divergence at each order;
+curves of steps add up, also for adaptively chosen steps.
 
-Public: everything here. Neighbouring tables: one example is there or is not, and the declared number of rows, which
-rates and weights are made of, stays.
+All values here are public. Neighbouring tables: one example is present or absent, and the declared number of rows,
+which determines rates and weights, stays.
 
 For whole orders a >= 2, with q the rate of Poisson sampling and z the noise in multiples of the clipping norm,
 
     (a - 1) D_a = log sum_k C(a, k) (1-q)^(a-k) q^k exp((k^2 - k) / (2 z^2)).
 
 That bounds continuous and discrete noise in either direction, and (a - 1) D_a is convex in a: the orders between are
-interpolated (README, "What a step of DP-SGD costs", has the proofs). Rounding goes against us by 1e-9 of each curve.
+interpolated (README, "What a step of DP-SGD costs", has the proofs). Each curve is raised by 1e-9 of itself for
+rounding.
 
-Source: Mironov, Talwar, Zhang 2019 (whole orders); Canonne, Kamath, Steinke 2020, Proposition 12 (conversion).
-Limits: orders up to 512. ``sampled_loss`` says less epsilon of the same steps.
+Source: Mironov, Talwar, Zhang 2019 (whole orders); Canonne, Kamath, Steinke 2020, Proposition 12 (conversion). Limits:
+orders up to 512. ``sampled_loss`` gives a smaller epsilon for the same steps.
 """
 
 from __future__ import annotations
@@ -35,29 +35,30 @@ ORDERS: tuple[float, ...] = tuple(
 _A = np.array(_WHOLE)[:, None]
 _K = np.arange(_WHOLE[-1] + 1)
 _LOG_FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(_K[1:]))])
-# log C(a, k), for k <= a alone.
+# log C(a, k), valid for k <= a.
 _LOG_BINOMIALS = _LOG_FACTORIALS[_A] - _LOG_FACTORIALS[_K] - _LOG_FACTORIALS[np.abs(_A - _K)]
 _SLOP = 1 + 1e-9
 _LARGEST_Z = 1e6
 
 
 def gaussian(z: float) -> NDArray[np.float64]:
-    """The curve of Gaussian noise, discrete or not, of deviation ``z`` sensitivities: a / (2 z^2)."""
+    """Returns the curve of Gaussian noise, discrete or not, of deviation ``z`` sensitivities: a / (2 z^2)."""
     check_positive("z", z)
     return np.array(ORDERS) * (_SLOP / (2 * z * z))
 
 
 def sampled_gaussian(q: float, z: float) -> NDArray[np.float64]:
-    """The curve of one noisy sum over a Poisson sample: every row is in it with probability ``q`` at most.
+    """Returns the curve of one noisy sum over a Poisson sample: every row is in it with probability at most ``q``.
 
-    ``z``: the noise's deviation in multiples of the most that one row adds to the sum, in Euclidean norm. Raises
-    ``ValueError`` unless q lies in (0, 1] and z is positive and finite.
+    ``z`` is the noise's deviation in multiples of the largest contribution of one row to the sum, in Euclidean norm.
+    Raises ``ValueError`` unless q lies in (0, 1] and z is positive and finite.
     """
     check_positive("z", z)
     if not 0 < q <= 1:
         raise ValueError(f"q = {q}; a sampling rate lies above 0 and is at most 1")
     if q == 1:
         return gaussian(z)
+    # (a - 1) D_a is 0 at a = 1.
     moments = np.concatenate([[0.0], _log_moments(q, z)])
     between = np.interp(ORDERS, (1, *_WHOLE), moments)
     return np.asarray(between / (np.array(ORDERS) - 1) * _SLOP, np.float64)
@@ -65,13 +66,14 @@ def sampled_gaussian(q: float, z: float) -> NDArray[np.float64]:
 
 def _log_moments(q: float, z: float) -> NDArray[np.float64]:
     """(a - 1) D_a = log E[(Q/P)^a] of the mixture Q = (1-q) P + q P_shifted, for the whole orders."""
+    # log of C(a, k) (1-q)^(a-k) q^k, and the exponent (k^2 - k) / (2 z^2).
     shares = _LOG_BINOMIALS + (_A - _K) * math.log1p(-q) + _K * math.log(q)
     shares[_K > _A] = -np.inf
     growth = (_K * _K - _K) / (2 * z * z)
     terms = shares + growth
     peak = terms.max(axis=1)
     log_sum = peak + np.log(np.exp(terms - peak[:, None]).sum(axis=1))
-    # The shares add up to 1: where the sum is hardly more, terms less their shares say how much without cancellation.
+    # The shares add up to 1: if the sum is hardly more, terms less their shares give the excess without cancellation.
     above = np.where(
         growth < 1,
         np.exp(shares) * np.expm1(np.minimum(growth, 1)),
@@ -82,10 +84,10 @@ def _log_moments(q: float, z: float) -> NDArray[np.float64]:
 
 
 def epsilon_of(curve: NDArray[np.float64], delta: float, orders: Sequence[float] = ORDERS) -> float:
-    """An epsilon for which a Renyi curve implies (epsilon, delta)-differential privacy: the least over the orders.
+    """Returns the least epsilon, over the orders, for which a Renyi curve implies (epsilon, delta).
 
-    min over a of D_a + log((a - 1)/a) - (log delta + log a)/(a - 1). Raises ``ValueError`` unless delta lies
-    between 0 and 1.
+    min over a of D_a + log((a - 1)/a) - (log delta + log a)/(a - 1). Raises ``ValueError`` unless delta lies between 0
+    and 1.
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}; it lies between 0 and 1")
@@ -100,9 +102,9 @@ def least_multiplier(
     delta: float,
     orders: Sequence[float] = ORDERS,
 ) -> float:
-    """The least noise multiplier z, to 1e-6 and rounded up, whose whole curve ``curve_of(z)`` keeps (epsilon, delta).
+    """Returns the least noise multiplier z, to 1e-6 and rounded up, for which ``curve_of(z)`` keeps (epsilon, delta).
 
-    Raises ``ValueError`` for numbers out of range, or where not even z = 10^6 is enough.
+    Raises ``ValueError`` for numbers out of range, or if not even z = 10^6 is enough.
     """
     check_positive("epsilon", epsilon)
 
@@ -119,5 +121,5 @@ def least_multiplier(
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(middle) else (middle, high)
-    # Charged step by step the sum is rounded otherwise; it has to fit all the same.
+    # Step by step the sum is rounded differently; it has to fit all the same.
     return high * (1 + 1e-8)

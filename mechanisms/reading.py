@@ -1,14 +1,13 @@
 """Reading tables: text files, Parquet, Excel and others, and queries to a database.
 
-Provides ``read_text``, ``read_table`` for those who have pandas, ``read_recognised``, ``read_drawn`` and
-``as_text``. A file's content says what it is, and how it is compressed (`mechanisms.unpacking`,
-`mechanisms.typed_files`); where it does not, its name does: ``.tsv`` has tabs. With ``sql`` the location is a
-database's URL.
+``read_text`` gives a ``TextTable``, ``read_table`` a DataFrame. A file's content determines its kind and its
+compression (`mechanisms.unpacking`, `mechanisms.typed_files`), else its name does: ``.tsv`` has tabs. With ``sql`` the
+location is a database's URL.
 
-Secret: the table, at its owner, and the password that a URL may hold: no message has it.
+The table is secret, at its owner, and so is the password in a URL: no message contains it.
 
-Representation: strings, and each row's line in the file (its number where there are no lines); see
-`mechanisms.cell_text` for typed cells. Limits: a table has to fit into memory.
+Representation: strings, and each row's line in the file (its number if there are no lines); `mechanisms.cell_text` has
+typed cells. Limits: a table has to fit into memory.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ if TYPE_CHECKING:
 
 
 def read_text(source: str | Path | TableSource) -> TextTable:
-    """The rows of a table as strings, with their lines in the file.
+    """Returns the rows of a table as strings, with their lines in the file.
 
-    Blanks around values and empty lines are dropped; every other value stays as written, but for decimal commas.
+    Blanks around values and empty lines are dropped; every other value stays as written, except decimal commas.
 
-    Raises: ``DataError`` if the table cannot be read, is not of its kind, names a column twice,
-    or has a row of another length than the header. A header alone is a table without rows.
+    Raises ``DataError`` if the table cannot be read, is not of its kind, names a column twice, or has a row of another
+    length than the header. A header alone is a table without rows.
     """
     return read_recognised(source)[0]
 
 
 def read_table(source: str | Path | TableSource) -> pd.DataFrame:
-    """As ``read_text``, as a DataFrame of strings that is indexed by lines."""
+    """Returns ``read_text`` as a DataFrame of strings that is indexed by lines."""
     return read_text(source).frame()
 
 
 def read_recognised(source: str | Path | TableSource) -> tuple[TextTable, str]:
-    """As ``read_text``; and in words how the table was found to be written."""
+    """Returns ``read_text``, and the recognised dialect or kind in words."""
     if not isinstance(source, TableSource):
         source = TableSource(str(source))
     if source.sql is not None:
@@ -70,9 +69,9 @@ def read_recognised(source: str | Path | TableSource) -> tuple[TextTable, str]:
 
 
 def read_drawn(path: Path, domain: Domain) -> TextTable:
-    """A synthetic table of text over ``domain``, as it was written, whatever its values look like.
+    """Returns a synthetic text table over ``domain`` as it was written, regardless of the look of its values.
 
-    Raises: ``DataError`` as ``read_text``.
+    Raises ``DataError`` as ``read_text``.
     """
     form = domain.format
     table = read_text(TableSource(str(path), dialect=form.dialect))
@@ -150,8 +149,9 @@ def _read_database(source: TableSource) -> tuple[TextTable, str]:
 
 
 def as_text(frame: pd.DataFrame) -> TextTable:
-    """A DataFrame with columns of any types as a table of strings, rows counted from 1. Raises ``DataError``.
+    """Returns a DataFrame with columns of any types as a table of strings, rows counted from 1.
 
-    Floats that are all whole are written without a point: pandas makes floats of whole numbers where some are missing.
+    Floats that are all whole are written without a point: pandas turns whole numbers into floats if some are missing.
+    Raises ``DataError``.
     """
     return named_table("table", [str(name) for name in frame], frame_columns(frame))

@@ -1,8 +1,9 @@
 """Spellings of numbers, recognised from a column's texts: signs, decimals, durations, marks among them.
 
-Provides ``NumberReading`` and ``read_numbers``. What can be read in two ways is read in one, and ``question`` says so.
+Ambiguous texts are read in one way, and ``question`` states the other.
 
-Secret: the texts, at their owner; a question has none of them but a mark. Limits: rules of thumb, all in the constants.
+The texts are secret, at their owner; a question contains none of them except a mark. Limits: rules of thumb, all in the
+constants.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from mechanisms.spelling import THOUSANDS, Clock, Numeral, Spelling
 from mechanisms.written import decimals_of, parse_number
 
 MOST_MARKS, LONGEST_MARK = 8, 30
-"""So many different texts at most, of so many characters, are marks among numbers or dates."""
+"""Most different texts, and their most characters, that are marks among numbers or dates."""
 LEAST_VALUES = 20
-"""Texts of at most so many kinds are categories: marks and signs would not make them numbers."""
+"""Number of different texts up to which a column has categories: marks and signs would not make them numbers."""
 MARKED_SHARE = 0.5
-"""At least this share of the rows has a number where others are marks."""
+"""Least share of the rows with a number for the other texts to be marks."""
 MOST_SUFFIX = 12
 CODES_SHARE = 0.95
 CURRENCIES = (
@@ -71,9 +72,9 @@ _SEPARATORS = (
 
 @dataclass(frozen=True, slots=True)
 class NumberReading:
-    """Texts that are numbers, in a ``spelling``: ``plain`` has each with digits alone. ``marks`` are the other texts.
+    """Texts that are numbers in a ``spelling``: ``plain`` has each in digits alone; ``marks`` are the other texts.
 
-    ``question`` says what else the texts may mean, or "".
+    ``question`` states another possible meaning of the texts, or "".
     """
 
     plain: Mapping[str, str]
@@ -90,9 +91,9 @@ class NumberReading:
 def read_numbers(
     counts: Mapping[str, int], *, dotted_thousands: bool = False
 ) -> NumberReading | None:
-    """The spelling of a column's numbers, None if its texts are none; ``counts`` are the rows of each.
+    """Returns the spelling of a column's numbers, None if its texts are none; ``counts`` are the rows of each.
 
-    ``dotted_thousands`` tells that, where nothing else does, ``1.234`` is a whole number in the table.
+    ``dotted_thousands`` decides, if nothing else does, that ``1.234`` is a whole number in the table.
     """
     found = _bare(counts, dotted_thousands=dotted_thousands)
     if found is None and len(counts) > LEAST_VALUES:
@@ -103,7 +104,7 @@ def read_numbers(
 
 
 def marks_among(counts: Mapping[str, int], values: set[str]) -> tuple[str, ...] | None:
-    """The texts beside the ``values``, commonest first, if they can be marks; None if there are too many of them."""
+    """Returns the texts beside the ``values``, commonest first, if they can be marks; None if they are too many."""
     others = sorted(counts.keys() - values, key=lambda text: (-counts[text], text))
     if not others:
         return ()
@@ -115,7 +116,10 @@ def marks_among(counts: Mapping[str, int], values: set[str]) -> tuple[str, ...] 
 
 
 def code_shaped(counts: Mapping[str, int]) -> bool:
-    """Nearly all texts are short codes: letters that differ and digits (``A00.0``), or digits of one length."""
+    """Returns whether nearly all texts are codes.
+
+    Codes are letters that differ and digits (``A00.0``), or digits of one length.
+    """
     letters = [text[0] for text in counts if _CODE.fullmatch(text)]
     if len(letters) >= CODES_SHARE * len(counts):
         return len(set(letters)) > 1
@@ -123,7 +127,7 @@ def code_shaped(counts: Mapping[str, int]) -> bool:
 
 
 def ambiguous_versions(reading: NumberReading) -> bool:
-    """Two texts with a point are one number, which no single spelling explains: ``1.1`` and ``1.10``."""
+    """Returns whether two texts with a point are one number, as ``1.1`` and ``1.10``: no spelling explains both."""
     versions = [plain for plain in reading.plain.values() if re.fullmatch(r"\d+\.\d+", plain)]
     return len(set(map(Decimal, versions))) < len(versions)
 
@@ -145,12 +149,12 @@ def _bare(counts: Mapping[str, int], *, dotted_thousands: bool) -> NumberReading
 
 
 def _may_be_thousands(plain: Mapping[str, str]) -> bool:
-    """Every number is written like ``1.234``, as whole numbers in thousands are."""
+    """Returns whether every number is written like ``1.234``, as whole numbers in thousands are."""
     return all(re.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}", text) for text in plain)
 
 
 def _with_decimals(numeral: Numeral, plain: Mapping[str, str]) -> Numeral:
-    """The numeral with the decimals that the numbers are always written with, if others follow from the column's."""
+    """Returns the numeral with the decimals that the numbers always have, if they differ from the column's."""
     places = {
         len(text.partition(".")[2]) for text in plain.values() if decimals_of(text) is not None
     }
@@ -188,7 +192,7 @@ def _clock(counts: Mapping[str, int]) -> NumberReading | None:
 
 
 def _colons(counts: Mapping[str, int]) -> str:
-    """The pattern of texts such as ``03:56`` and ``0 days 03:56:00``, "" if most are none."""
+    """Returns the pattern of texts such as ``03:56`` and ``0 days 03:56:00``; "" if there are none."""
     found = Counter[str]()
     unpadded = False
     for text, rows in counts.items():
@@ -201,7 +205,7 @@ def _colons(counts: Mapping[str, int]) -> str:
 
 
 def _halves(counts: Mapping[str, int]) -> str:
-    """The pattern of times of day such as ``9:05 PM``, "" if most are none."""
+    """Returns the pattern of times of day such as ``9:05 PM``; "" if there are none."""
     found = Counter[str]()
     unpadded = False
     for text, rows in counts.items():
@@ -214,7 +218,7 @@ def _halves(counts: Mapping[str, int]) -> str:
 
 
 def _iso_durations(counts: Mapping[str, int]) -> str:
-    """The pattern of ISO 8601 durations such as ``PT2H5M``, the units that only some have in brackets, "" if none."""
+    """Returns the pattern of ISO 8601 durations such as ``PT2H5M``, optional units in brackets; "" if none."""
     matches = [found for text in counts if (found := _ISO_DURATION.fullmatch(text))]
     units = [unit for unit in "DHMS" if any(found[unit] for found in matches)]
     if not matches or not any(found["T"] for found in matches):
@@ -228,7 +232,7 @@ def _iso_durations(counts: Mapping[str, int]) -> str:
 
 
 def _unit_words(counts: Mapping[str, int]) -> str:
-    """The pattern of texts such as ``2h 5m``, the units that only some have in brackets; "" if most are none."""
+    """Returns the pattern of texts such as ``2h 5m``, with optional units in brackets; "" if there is none."""
     parts: dict[str, Counter[tuple[str, str]]] = {}
     texts, gap = 0, Counter[str]()
     present = Counter[str]()
@@ -268,7 +272,7 @@ def _unit_of(word: str) -> str:
 
 
 def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
-    """Numbers with a currency, a unit, a per cent sign, signs between thousands, parentheses for a minus."""
+    """Reads numbers with a currency, a unit, a per cent sign, thousands separators, parentheses for a minus."""
     split = {text: found.groups() for text in counts if (found := _AFFIXED.fullmatch(text))}
     around, below = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for text, (before, _, behind) in split.items():
@@ -287,7 +291,7 @@ def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
     plus = below.pop((_PLUS + prefix, suffix), 0)
     negative = below.most_common(1)[0][0] if below else None
     if plus and around[prefix, suffix] == plus + below.total():
-        # Nothing is without a sign: the plus stands before every number that is not negative.
+        # Every number has a sign: the plus stands before each one that is not negative.
         numeral = Numeral(_PLUS + prefix, suffix, negative=negative or (f"-{prefix}", suffix))
         return _separated(counts, numeral, cores)
     numeral = Numeral(
@@ -299,7 +303,7 @@ def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
 def _separated(
     counts: Mapping[str, int], numeral: Numeral, cores: Mapping[str, str]
 ) -> NumberReading | None:
-    """With the signs between thousands and before decimals that explain most of the cores."""
+    """Returns the reading with the thousands and decimal separators that explain most of the cores."""
     fits = {
         pair: sum(
             counts[text] for text, core in cores.items() if _core_regex(*pair).fullmatch(core)
@@ -337,7 +341,7 @@ def _core_regex(thousands: str, decimal: str) -> re.Pattern[str]:
 
 
 def _without_sign(before: str, behind: str) -> tuple[str, str]:
-    """What stands around a number beside its sign."""
+    """Returns the texts before and behind a number, without its sign."""
     if before.endswith("(") and behind.startswith(")"):
         return before[:-1], behind[1:]
     if before.startswith("(") and behind.endswith(")"):
@@ -352,7 +356,7 @@ def _without_sign(before: str, behind: str) -> tuple[str, str]:
 
 
 def _is_affix(prefix: str, suffix: str) -> bool:
-    """A currency before, a currency, a unit or a per cent sign behind."""
+    """Returns whether there is a currency before, and a currency, a unit or a per cent sign behind."""
     if prefix.strip() and prefix.strip() not in CURRENCIES:
         return False
     unit = suffix.strip()

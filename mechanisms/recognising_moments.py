@@ -1,9 +1,9 @@
 """Spellings of dates and times, recognised from a column's texts.
 
-Provides ``MomentReading`` and ``read_moments``. Where days and months can be read in either order, one is chosen and
-``question`` says so.
+If days and months can be read in either order, one is chosen and ``question`` says so.
 
-Secret: the texts, at their owner; a question has none of them. Limits: English names of months; patterns without zones.
+The texts are secret, at their owner; a question contains none of them. Limits: English names of months; patterns
+without zones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mechanisms.moments import Form, named_zone
 from mechanisms.recognising import marks_among
 
 ENOUGH_ROWS = 10
-"""Digits alone are dates in so many rows at least."""
+"""Fewest rows in which digits alone are dates."""
 PLAUSIBLE_YEARS = range(1900, 2101)
 
 _ZONES = (
@@ -75,7 +75,7 @@ _DIGITS = {6: ("%Y%m",), 8: ("%d%m%Y", "%m%d%Y"), 12: ("%Y%m%d%H%M",), 14: ("%Y%
 
 @dataclass(frozen=True, slots=True)
 class MomentReading:
-    """Texts that are moments, in ``form``, and ``marks``. ``question`` says what else they may mean, or ""."""
+    """Texts that are moments in ``form``, and ``marks``. ``question`` states another possible meaning, or ""."""
 
     form: Form | Pattern
     moments: Mapping[str, datetime]
@@ -84,7 +84,7 @@ class MomentReading:
 
 
 def read_moments(counts: Mapping[str, int]) -> MomentReading | None:
-    """The spelling of a column's dates or times, None if its texts are none; ``counts`` are the rows of each."""
+    """Returns the spelling of a column's dates or times, None without one; ``counts`` has the rows of each text."""
     words = {text for text in counts if not re.search(r"[1-9]", text)}
     marks = marks_among(counts, counts.keys() - words)
     for others in ((), marks) if marks else ((),):
@@ -96,7 +96,7 @@ def read_moments(counts: Mapping[str, int]) -> MomentReading | None:
 
 
 def _read(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime] | None:
-    """The moments of all texts, None where one is none."""
+    """Returns the moments of all texts, None if one of them is none."""
     moments = {}
     for text in values:
         moment = form.read(text, form.unit)
@@ -107,7 +107,7 @@ def _read(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime
 
 
 def _exact(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime] | None:
-    """As ``_read``, where each text comes back as it was."""
+    """Returns ``_read`` if writing each moment gives its text back, else None."""
     moments = _read(form, values)
     if moments is None or any(form.write(moment) != text for text, moment in moments.items()):
         return None
@@ -115,7 +115,7 @@ def _exact(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetim
 
 
 def _are_plausible(moments: Mapping[str, datetime], values: Mapping[str, int]) -> bool:
-    """Digits alone are dates only in many rows, and within years that one lives in."""
+    """Returns whether digits alone are dates: only in many rows, and within plausible years."""
     if not all(text.isdecimal() for text in values):
         return True
     years = {moment.year for moment in moments.values()}
@@ -123,7 +123,7 @@ def _are_plausible(moments: Mapping[str, datetime], values: Mapping[str, int]) -
 
 
 def _iso(values: Mapping[str, int]) -> MomentReading | None:
-    """The ISO form in which all texts are written, or one that can be read from all of them."""
+    """Returns the ISO form in which all texts are written, or one that can be read from all of them."""
     for form in _iso_forms(next(iter(values))):
         moments = _exact(form, values)
         if moments is not None:
@@ -140,7 +140,7 @@ def _iso(values: Mapping[str, int]) -> MomentReading | None:
 
 
 def _zoned_forms(values: Mapping[str, int]) -> list[Form]:
-    """Forms of places, for moments with the offset of summer and of winter."""
+    """Returns forms with named zones, for moments with the offsets of summer and of winter."""
     offsets = {text[-6:] for text in values}
     first = _iso_forms(next(iter(values)))
     if len(offsets) != 2 or not first or not first[0].zone:
@@ -149,7 +149,7 @@ def _zoned_forms(values: Mapping[str, int]) -> list[Form]:
 
 
 def _iso_forms(value: str) -> list[Form]:
-    """Forms that a first value may have."""
+    """Returns the forms that a first value may have."""
     if len(value) < 11:
         dates = ("YYYY-MM-DD", "YYYYMMDD", "YYYY-MM", "YYYY-Www")
         return [Form(date) for date in dates if len(date) == len(value)]
@@ -164,7 +164,7 @@ def _iso_forms(value: str) -> list[Form]:
 
 
 def _common_form(values: Sequence[str]) -> Form | None:
-    """The usual form, for moments written in several ways: in UTC where they have zones."""
+    """Returns the usual form, for moments written in several ways: in UTC if they have zones."""
     for text in ("YYYY-MM-DD", "YYYY-MM-DDTHH:MM:SS.ffffff", "YYYY-MM-DDTHH:MM:SS.ffffffZ"):
         form = Form.parse(text)
         read = (
@@ -179,7 +179,7 @@ def _common_form(values: Sequence[str]) -> Form | None:
 
 
 def _patterned(values: Mapping[str, int]) -> MomentReading | None:
-    """The pattern that all texts are written in; of two orders of day and month the first one, with a question."""
+    """Returns the pattern that all texts are written in; of two orders of day and month the first, with a question."""
     first = next(iter(values))
     found: list[MomentReading] = []
     for pattern in _patterns(first):
@@ -202,7 +202,7 @@ def _patterned(values: Mapping[str, int]) -> MomentReading | None:
 
 
 def _patterns(value: str) -> Iterator[Pattern]:
-    """The patterns that a value may be written in."""
+    """Yields the patterns that a value may be written in."""
     dates: Sequence[str] = (*_DAYS, *_PERIODS)
     times = [""]
     if value.isdecimal():
@@ -219,7 +219,7 @@ def _patterns(value: str) -> Iterator[Pattern]:
 
 
 def _times(found: re.Match[str]) -> Iterator[str]:
-    """What follows a date, of hours with a leading zero and without."""
+    """Yields the patterns of the time behind a date, for hours with and without a leading zero."""
     twelve = found[7]
     if twelve and twelve != twelve.upper():
         return
@@ -231,7 +231,7 @@ def _times(found: re.Match[str]) -> Iterator[str]:
 
 
 def _flagged(date: str) -> Iterator[str]:
-    """The pattern with leading zeros and without, with names of months as they are and in capitals."""
+    """Yields the pattern with and without leading zeros, with names of months as they are and in capitals."""
     yield date
     if "%d" in date or "%m" in date:
         yield date.replace("%d", "%-d").replace("%m", "%-m")

@@ -1,23 +1,23 @@
-"""The error that a noisy measurement leaves: what AIM's penalty for noise becomes where counts are few.
+"""The error that a noisy measurement leaves: AIM's penalty for noise, corrected for small counts.
 
-Provides ``remaining_errors``, in whole units for choices, and ``remaining_error``, normalised, for people.
+``remaining_errors`` gives it in whole units for choices, ``remaining_error`` normalised for reports.
 
-Public: everything; it is computed from a model's answers, which are released.
+All values here are public; they are computed from a model's answers, which are released.
 
-Noise of deviation sigma on n counts has the L1 norm sqrt(2/pi) sigma n on average, and that is what AIM takes a
-measurement to cost. But what is measured is brought back to counts that are not negative and have the right sum; then
-noise on N rows cannot leave more than 2 N, and leaves little where most counts are 0. The projection lowers all counts
-by one t and cuts at 0; t is the one for which the sum is right on average. With m(x) = E max(x + Z, 0) for a standard
-normal Z, and counts u in deviations,
+Noise of deviation sigma on n counts has the L1 norm sqrt(2/pi) sigma n on average, which AIM takes as the error of a
+measurement. But measured counts are projected to non-negative counts with the right sum; then noise on N rows cannot
+leave more than 2 N, and leaves little where most counts are 0. The projection lowers all counts by one t and cuts at 0;
+t is the one for which the sum is right on average. With m(x) = E max(x + Z, 0) for a standard normal Z, and counts u in
+deviations,
 
     sum m(u - t) = sum u,    error = sum (m(-t) + m(t) - m(t - u)),
 
-since E |max(X, 0) - u| for X = u - t + Z is the mean of X above u, and below it but for what is cut. For u far above 0
-and t = 0 a count's error is 2 m(0) = sqrt(2/pi): AIM's penalty. README.md derives it.
+since E |max(X, 0) - u| for X = u - t + Z is the mean of X above u, plus that below it without the part that is cut. For
+u far above 0 and t = 0 a count's error is 2 m(0) = sqrt(2/pi): AIM's penalty. README.md derives it.
 
 Representation: integers throughout, so that servers with different processors compute the same. Counts are rounded to
-2^-11 deviations, and m is a table at steps of 2^-7 in units of 2^-28, made once in 50 digits; between steps it is
-straight. Limits: marginals of fewer than 2^27 cells.
+2^-11 deviations, and m is a table at steps of 2^-7 in units of 2^-28, made once in 50 digits; it is linear between
+steps. Limits: marginals of fewer than 2^27 cells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST = 2.0
-"""Of two normalised marginals."""
+"""Largest L1 distance of two normalised marginals."""
 
 SMALLEST_SIGMA = 2.0**-12
 
@@ -42,7 +42,7 @@ _PARTS_BITS = 4
 _PARTS = 1 << _PARTS_BITS
 _SMALL_COUNT = _STEPS * _PARTS // 8
 _UNIT = 1 << 28
-# Below -6, m is less than a unit; a count from 16 on is cut by no t up to 8.
+# Below -6, m is less than a unit; no t up to 8 cuts a count of 16 or more.
 _SMALL, _LOWERED, _LARGE = 6 * _STEPS, 8 * _STEPS, 16 * _STEPS
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510")
 _DIGITS = 50
@@ -52,11 +52,11 @@ _CELLS_AT_ONCE = 1 << 18
 def remaining_errors(
     answers: NDArray[np.uint32], sizes: Sequence[int], sigma: float, *, fraction_bits: int
 ) -> list[int]:
-    """The expected L1 error of each candidate's marginal, if it were measured with noise ``sigma`` (in rows).
+    """Returns the expected L1 error of each candidate's marginal, if measured with noise ``sigma`` (in rows).
 
     Shapes: ``answers`` (sum of ``sizes``,), the candidates' counts one after the other in units of 2^-``fraction_bits``
-    rows, as is the result. It is at most twice the candidate's rows, and 0 without rows. Raises ``ValueError`` for
-    another shape or a sigma out of range.
+    rows, as is the result. The result is at most twice the candidate's rows, and 0 without rows. Raises ``ValueError``
+    for another shape or a sigma out of range.
     """
     if answers.shape != (sum(sizes),):
         raise ValueError(f"answers of shape {answers.shape}; {sum(sizes)} are needed")
@@ -89,7 +89,7 @@ def remaining_errors(
 
 
 def _together(sizes: Sequence[int]) -> Iterator[range]:
-    """Neighbouring groups that are looked at together: not too many cells, and large ones by themselves."""
+    """Yields neighbouring groups to process together: not too many cells, and large groups by themselves."""
     first, held = 0, 0
     for i, size in enumerate(sizes):
         if i > first and (held + size > _CELLS_AT_ONCE or size > _LARGE):
@@ -104,11 +104,14 @@ def _together(sizes: Sequence[int]) -> Iterator[range]:
 
 
 def remaining_error(counts: NDArray[np.float64], sigma: float) -> float:
-    """The same of one marginal ``counts`` (n,), normalised: L1, 0 to 2. Raises ``ValueError`` without rows."""
+    """Returns the remaining error of one marginal ``counts`` (n,), normalised: L1, 0 to 2.
+
+    Raises ``ValueError`` without rows.
+    """
     total = float(counts.sum())
     if not total > 0:
         raise ValueError("a marginal without rows has no error")
-    # As fine as 32 bits hold.
+    # The finest units that 32 bits hold.
     fraction_bits = max(0, 30 - int(max(1.0, float(counts.max()))).bit_length())
     answers = np.rint(np.maximum(counts, 0.0) * (1 << fraction_bits)).astype(np.uint32)
     (error,) = remaining_errors(
@@ -118,12 +121,12 @@ def remaining_error(counts: NDArray[np.float64], sigma: float) -> float:
 
 
 def _in_fine_steps(answers: NDArray[np.uint32], scaled_sigma: Fraction) -> NDArray[np.int64]:
-    """Counts in units of 2^-11 deviations, rounded; those from 16 deviations on are all one."""
-    # A factor of about 31 bits, or of what a shift by 48 leaves: products stay below 2^63.
+    """Returns counts in units of 2^-11 deviations, rounded; all counts from 16 deviations on are equal."""
+    # A factor of about 31 bits, or of the rest that a shift by 48 leaves: products stay below 2^63.
     ratio = _STEPS * _PARTS / scaled_sigma
     shift = max(0, min(48, 30 - ratio.numerator.bit_length() + ratio.denominator.bit_length()))
     scale = round(ratio * (1 << shift))
-    # Where the product is at least the largest, it need not be known.
+    # The exact product is not needed where it exceeds the largest.
     most = np.uint32(min((_LARGE * _PARTS << shift) // max(scale, 1) + 1, 2**32 - 1))
     product = np.minimum(answers, most).astype(np.uint64) * np.uint64(scale)
     rounded = (product + np.uint64((1 << shift) // 2)) >> np.uint64(shift)
@@ -133,10 +136,10 @@ def _in_fine_steps(answers: NDArray[np.uint32], scaled_sigma: Fraction) -> NDArr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Held:
-    """Counts below 16 deviations of G groups, with how many groups each is held in ``parts`` of a sixteenth.
+    """Counts below 16 deviations of G groups, with multiplicities in ``parts`` of a sixteenth.
 
-    ``steps`` (n,) are what they are, ``parts`` (n,) how often, those of a group one after the other from ``starts``
-    (G,). ``large`` (G,): how many counts are beyond.
+    ``steps`` (n,) are the counts, ``parts`` (n,) their multiplicities, those of a group one after the other from
+    ``starts`` (G,). ``large`` (G,) is the number of counts beyond 16 deviations.
     """
 
     steps: NDArray[np.int64]
@@ -146,7 +149,7 @@ class _Held:
 
     @classmethod
     def of(cls, fine: NDArray[np.int64], starts: NDArray[np.int64]) -> _Held:
-        """Each count between two steps, as two."""
+        """Splits each count between its two neighbouring steps."""
         held = fine < _LARGE * _PARTS
         steps, parts = fine >> _PARTS_BITS, fine & (_PARTS - 1)
         both = np.stack([np.where(held, steps, 0), np.where(held, steps + 1, 0)], axis=1)
@@ -156,27 +159,27 @@ class _Held:
 
     @classmethod
     def by_steps(cls, fine: NDArray[np.int64]) -> _Held:
-        """Of one group of very many counts: how many are at each step."""
+        """Counts one group with very many counts: the multiplicity of each step."""
         often, large = np.zeros(_LARGE + 1, np.int64), np.zeros(1, np.int64)
         for first in range(0, fine.size, _CELLS_AT_ONCE):
             one = cls.of(fine[first : first + _CELLS_AT_ONCE], np.zeros(1, np.int64))
-            # Sums of small whole numbers, which doubles hold.
+            # Sums of small whole numbers, which doubles hold exactly.
             held = np.bincount(one.steps, one.parts, minlength=_LARGE + 1)
             often, large = often + held.astype(np.int64), large + one.large
         return cls(np.arange(often.size), often, np.zeros(1, np.int64), large)
 
     def sums(self, table: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """By group (G,): the sum of ``table`` at the steps moved by ``at`` (G,), in parts."""
+        """Returns for each group (G,) the sum of ``table`` at the steps moved by ``at`` (G,), in parts."""
         lengths = np.diff(np.append(self.starts, self.steps.size))
         found = table[self.steps + np.repeat(at, lengths)] * self.parts
         return np.asarray(np.add.reduceat(found, self.starts))
 
 
 def _errors(held: _Held, lost: Sequence[int]) -> list[Fraction]:
-    """The errors (G,) in deviations and units of m.
+    """Returns the errors (G,) in deviations and units of m.
 
-    Of a large count u, m(u - t) = u - t. ``lost``: what rounding took from the sums of small counts, of which there
-    may be many; to them everything is nearly straight.
+    For a large count u, m(u - t) = u - t. ``lost`` is the part that rounding took from the sums of small counts, of
+    which there may be many; for them m is nearly linear.
     """
     above = _mean_above()
     mirrored = above[::-1].copy()
@@ -187,18 +190,19 @@ def _errors(held: _Held, lost: Sequence[int]) -> list[Fraction]:
     of_lost = np.array(lost, np.int64)
 
     def slope(x: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of m at ``x`` steps, in units, times what rounding took, in units."""
+        """Returns the slope of m at ``x`` steps, in units, times the part that rounding took, in units."""
         of_m = (above[zero + x + 1] - above[zero + x]) * _STEPS
         # The product has up to 72 bits: two halves, and the floor of the whole.
         product: NDArray[np.int64] = (of_lost >> 14) * of_m + ((of_lost & 0x3FFF) * of_m >> 14)
         return product >> 14
 
     def excess(t: NDArray[np.int64]) -> NDArray[np.int64]:
-        """By how much the counts lowered by ``t`` steps and cut have too large a sum."""
+        """Returns the excess of the sum of the counts, lowered by ``t`` steps and cut, over the right sum."""
+        # sum m(u - t) - sum u, where a large count contributes -t.
         cut = held.sums(above, zero - t) // _PARTS + slope(-t)
         return cut - (sums + of_lost + held.large * (t * _UNIT // _STEPS))
 
-    # The largest t with an excess that is not negative: one bit after the other.
+    # The largest t with an excess that is not negative, bit by bit.
     lowered = nothing
     step = _LOWERED // 2
     while step:
@@ -206,13 +210,14 @@ def _errors(held: _Held, lost: Sequence[int]) -> list[Fraction]:
         step //= 2
 
     def error(s: NDArray[np.int64]) -> NDArray[np.int64]:
+        # sum (m(-t) + m(t) - m(t - u)); m(t - u) is 0 for large counts.
         both = (sizes + held.large) * (above[zero - s] + above[zero + s])
         return both - held.sums(mirrored, zero - s) // _PARTS + slope(s)
 
     ends = [excess(lowered), excess(lowered + 1), error(lowered), error(lowered + 1)]
     found = []
     for at, beyond, low, high in zip(*(end.tolist() for end in ends), strict=True):
-        # Between two steps both sides are nearly straight.
+        # Between two steps both sides are nearly linear.
         share = Fraction(min(max(at, 0), at - beyond), at - beyond) if at > beyond else Fraction(0)
         found.append(low + (high - low) * share)
     return found
@@ -220,7 +225,7 @@ def _errors(held: _Held, lost: Sequence[int]) -> list[Fraction]:
 
 @lru_cache(maxsize=1)
 def _mean_above() -> NDArray[np.int64]:
-    """m(x) = E max(x + Z, 0) in whole units, at x = -24 .. 24 in steps of 2^-7; m(0) stands in the middle."""
+    """Returns m(x) = E max(x + Z, 0) in whole units, at x = -24 .. 24 in steps of 2^-7; m(0) in the middle."""
     reach = _LOWERED + _LARGE
     below = [0] * (reach + 1)
     with localcontext() as context:
@@ -236,6 +241,7 @@ def _mean_above() -> NDArray[np.int64]:
                 term = term * x * x / n
                 total += term
             tail = Decimal("0.5") - density * total
+            # m(-x) = phi(x) - x Phi(-x).
             below[k] = round((density - x * tail) * _UNIT)
     # m(x) = x + m(-x).
     over = [below[k] + k * _UNIT // _STEPS for k in range(1, reach + 1)]

@@ -1,9 +1,9 @@
-"""What a release costs a row that is replaced by another one, where all tables have one size.
+"""Privacy cost of a release for a row that is replaced by another one, where all tables have one size.
 
-Provides ``replaced`` (an event as such a row sees it) and ``rho_of_replacing``. Public: everything.
+All values here are public.
 
 Events are for one row more or less, which moves one cell of a marginal by 1 and a choice's scores by half their
-epsilon. A row that is replaced leaves one cell and enters another: README.md, FLAIM, has the derivation.
+epsilon. A replaced row leaves one cell and enters another: README.md, FLAIM, has the derivation.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mechanisms.events import (
     SumOfDiscreteGaussiansEvent,
 )
 
-# Rounded up, as everything that is charged.
+# Rounded up, as all charges are.
 _ROOT_2 = math.nextafter(math.sqrt(2), 2.0)
 
 
 def replaced(event: Event) -> Event:
-    """The event with the sensitivity that replacing a row has.
+    """Returns the event with the sensitivity of replacing a row.
 
-    Noisy counts: two cells move, by as much each, hence sqrt(2) times as far in Euclidean norm, and twice as far in L1,
-    which is what Laplace noise is for. A choice: every score moves by twice as much, hence twice the epsilon.
+    Noisy counts: two cells move, by the same amount, hence sqrt(2) times as far in Euclidean norm, and twice as far in
+    L1, the norm of Laplace noise. A choice: every score moves by twice as much, hence twice the epsilon.
     """
     if isinstance(event, ExponentialEvent):
         return ExponentialEvent(2 * event.epsilon)
@@ -41,5 +41,5 @@ def replaced(event: Event) -> Event:
 
 
 def rho_of_replacing(events: Iterable[Event]) -> float:
-    """What ``events`` together cost a row that is replaced: twice the rho of counts, four times that of choices."""
+    """Returns the cost of ``events`` for a replaced row: twice the rho of counts, four times that of choices."""
     return math.fsum(rho(replaced(event)) for event in events)

@@ -1,8 +1,6 @@
-"""A domain before its private bins were measured and after: from fine cells to those that a model has.
+"""Domains before and after their private bins are measured: from fine cells to those of a model.
 
-Provides ``unmeasured`` (which columns have bins that are still to be measured), ``stand_in`` (a domain of the sizes
-that they come to at most), ``resolve`` (the domain with what was measured), ``coarse_codes`` and
-``coarse_measurement``. Public: domains and noisy histograms. Secret: codes. Source: `mechanisms.private_bins`.
+Domains and noisy histograms are public. Codes are secret. Source: `mechanisms.private_bins`.
 """
 
 from __future__ import annotations
@@ -19,19 +17,19 @@ from mechanisms.domain import Domain
 
 
 def unmeasured(domain: Domain) -> tuple[int, ...]:
-    """The positions of the columns whose private bins have not been measured."""
+    """Returns the positions of the columns whose private bins have not been measured."""
     return tuple(i for i, column in enumerate(domain.columns) if _is_unmeasured(column))
 
 
 def stand_in(domain: Domain) -> Domain:
-    """The domain with uniform bins, as many as there may be, in the place of bins that are to be measured."""
+    """Returns the domain with uniform bins, as many as there may be, in place of unmeasured bins."""
     return replace(domain, columns=tuple(map(_standing_in, domain.columns)))
 
 
 def resolve(
     domain: Domain, histograms: Mapping[int, NDArray[np.float64]], deviation: float
 ) -> Domain:
-    """The domain with the noisy counts (codes,) of some columns by position; each count has noise of ``deviation``.
+    """Returns the domain with the noisy counts (codes,) of some columns by position, each with noise of ``deviation``.
 
     Raises ``ValueError`` for a column without private bins, ``DomainError`` for another number of counts.
     """
@@ -46,7 +44,7 @@ def resolve(
 
 
 def coarse_codes(fine: Domain, resolved: Domain, codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Codes (rows, columns) of ``fine`` as those of ``resolved``, which is the same domain measured."""
+    """Converts codes (rows, columns) of ``fine`` to those of ``resolved``, the same domain after measuring."""
     moved = codes.copy()
     for i in unmeasured(fine):
         moved[:, i] = places(resolved.columns[i])[codes[:, i]]
@@ -54,7 +52,7 @@ def coarse_codes(fine: Domain, resolved: Domain, codes: NDArray[np.int32]) -> ND
 
 
 def places(column: Column) -> NDArray[np.int32]:
-    """The code of each fine code of a measured column: int32 (fine codes,), ascending."""
+    """Returns the code of each fine code of a measured column: int32 (fine codes,), ascending."""
     if isinstance(column, Categorical) or column.private is None:
         raise ValueError(f"column {column.name!r} has no private bins")
     return column.private.places(fine_cells(column), len(column.marks) + column.missing)
@@ -63,10 +61,10 @@ def places(column: Column) -> NDArray[np.int32]:
 def coarse_measurement(
     resolved: Domain, position: int, noisy: NDArray[np.float64], *, sigma: float, clients: int
 ) -> Measurement:
-    """A column's noisy fine counts as a measurement of round 0 of its coarse ones: sums, which are post-processing.
+    """Returns a column's noisy fine counts as a measurement of its coarse counts in round 0, by post-processing sums.
 
-    The noise of a sum over m cells has m times the variance; ``merged`` is the mean of m. What is said of the total is
-    exact then, and of the cells right on average.
+    The noise of a sum over m cells has m times the variance; ``merged`` is the mean of m. The variance of the total is
+    then exact, and that of the cells right on average.
     """
     moved = places(resolved.columns[position])
     counts = np.bincount(moved, noisy, minlength=resolved.columns[position].size)

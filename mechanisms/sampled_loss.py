@@ -1,27 +1,26 @@
-"""The privacy loss of sampled Gaussian noise, composed numerically: the cost of all steps of DP-SGD together.
+"""Privacy loss of sampled Gaussian noise, composed numerically: the cost of all steps of DP-SGD together.
 
-Provides ``SampledGaussian`` (one step), ``delta_of``, ``epsilon_of`` and ``least_multiplier`` of many, and
-``SampledLedger``. Public: everything here. Neighbouring tables: one example is there or is not, and the declared number
-of rows stays. A step may be chosen by what the ones before have released.
+``SampledGaussian`` is one step; ``SampledLedger`` charges steps. All values here are public. Neighbouring tables: one
+example is present or absent, and the declared number of rows stays. Steps may be chosen adaptively.
 
-A step is dominated by a pair of distributions on the line, one for each direction (Zhu, Dong, Wang 2022, Theorem 11):
-P = N(0, 1) and the mixture M = (1-q) P + q N(1/z, 1), whose loss log M/P grows with the answer. Pairs compose; delta is
-the larger one of the two directions'.
+A step is dominated by a pair of distributions on the line, one for each direction (Zhu, Dong, Wang 2022, Theorem 11): P
+= N(0, 1) and the mixture M = (1-q) P + q N(1/z, 1), whose loss log M/P grows with the answer. Pairs compose; delta is
+the larger one of the two directions.
 
-Representation: losses on a grid of step h, doubles. The probability between two points of the grid goes to these two
-so that it stays under both distributions: that is a straight line, over e^x, above a convex curve (Doroshenko et al.
-2022), and adds h^2 / 4 to a variance at most. What lies beyond the grid is moved up, or is counted as delta. Sums of
-losses are powers of one Fourier transform of the probabilities p e^(t x) in place of p, with t such that their mean is
-about epsilon: what rounds there is small beside delta itself, whatever delta is. What the transform's period folds over
-adds to delta where it comes from below; where it comes from above, Markov's bound on e^(t x) is added. Rounding goes
-against us by 1e-6 of delta.
+Representation: losses on a grid of step h, doubles. The probability between two points of the grid is split between
+these two so that it stays the same under both distributions: that is a straight line, over e^x, above a convex curve
+(Doroshenko et al. 2022), and adds at most h^2 / 4 to a variance. Losses beyond the grid are moved up, or counted as
+delta. Sums of losses are powers of one Fourier transform of the probabilities p e^(t x) in place of p, with t such that
+their mean is about epsilon: rounding errors are then small beside delta itself, for every delta. The part that the
+transform's period folds over adds to delta if it comes from below; if it comes from above, Markov's bound on e^(t x) is
+added. Delta is raised by 1e-6 of itself for rounding.
 
-Discrete noise of a variance 4 units^2 larger costs no more than continuous noise, but for a distance of 1e-33 for each
-coordinate (README, "What a step of DP-SGD costs"): ``multiplier_on_lattice``. Of 10^10 coordinates, all steps together,
-that is 1e-23 (1 + e^epsilon) of delta, which is added to each.
+Discrete noise of a variance 4 units^2 larger costs no more than continuous noise, except for a distance of 1e-33 for
+each coordinate (README, "What a step of DP-SGD costs"): ``multiplier_on_lattice``. For 10^10 coordinates, all steps
+together, that is 1e-23 (1 + e^epsilon) of delta, which is added to each.
 
-Source: Koskela, Jalko, Honkela 2020 (Fourier transforms); Gopi, Lee, Wutschitz 2021; the names above. Never above what
-``rdp`` says. Limits: a delta below 1e-15 and an epsilon above 40 are left to that.
+Source: Koskela, Jalko, Honkela 2020 (Fourier transforms); Gopi, Lee, Wutschitz 2021; the names above. Never above the
+result of ``rdp``. Limits: a delta below 1e-15 and an epsilon above 40 are left to ``rdp``.
 """
 
 from __future__ import annotations
@@ -54,20 +53,20 @@ _DEVIATIONS = 14
 _MOST_LINES, _MOST_POINTS = 1 << 16, 1 << 22
 _STEEPEST = 600.0
 _FADED = 16.0
-"""Markov's bound on what is above the grid is e^-16 of delta, or less."""
+"""Markov's bound on the losses above the grid is e^-16 of delta, or less."""
 _SLACK = 1 + 1e-6
 _ROUNDED = 1e-23
 _LEAST_DELTA, _MOST_EPSILON = 1e-15, 40.0
 _LARGEST = 500.0
-"""A loss, beyond which probabilities count as delta."""
+"""Loss beyond which probabilities count as delta."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SampledGaussian:
-    """A noisy sum over a Poisson sample: every row is in it with probability ``q`` at most.
+    """A noisy sum over a Poisson sample: every row is in it with probability at most ``q``.
 
-    ``z``: the noise's deviation in multiples of the most that one row adds to the sum, in Euclidean norm. Raises
-    ``ValueError`` unless q lies in (0, 1] and z is positive and finite.
+    ``z`` is the noise's deviation in multiples of the largest contribution of one row to the sum, in Euclidean norm.
+    Raises ``ValueError`` unless q lies in (0, 1] and z is positive and finite.
     """
 
     q: float
@@ -80,16 +79,19 @@ class SampledGaussian:
 
 
 Steps = Mapping[SampledGaussian, int]
-"""The number of steps of each kind."""
+"""Number of steps of each kind."""
 
 
 def multiplier_on_lattice(z: float, units: float) -> float:
-    """That of discrete noise which costs no more than continuous noise of ``z``: one row adds ``units`` at most."""
+    """Returns the multiplier of discrete noise that costs no more than continuous noise of ``z``.
+
+    One row adds ``units`` at most.
+    """
     return math.sqrt(z * z + 4 / (units * units)) * (1 + 1e-15)
 
 
 def delta_of(steps: Steps, epsilon: float) -> float:
-    """A delta with which ``steps`` together are (epsilon, delta)-private; 1 where nothing can be said, as above 40.
+    """Returns a delta with which ``steps`` together are (epsilon, delta)-private; 1 if unknown, as for epsilon > 40.
 
     Raises ``ValueError`` unless epsilon is positive and finite.
     """
@@ -102,9 +104,9 @@ def delta_of(steps: Steps, epsilon: float) -> float:
 
 
 def epsilon_of(steps: Steps, delta: float) -> float:
-    """An epsilon with which ``steps`` together are (epsilon, delta)-private, to 1e-6; never above that by Renyi curves.
+    """Returns an epsilon with which ``steps`` together are (epsilon, delta)-private, to 1e-6.
 
-    Raises ``ValueError`` unless delta lies between 0 and 1.
+    It is never above that of the Renyi curves. Raises ``ValueError`` unless delta lies between 0 and 1.
     """
     by_curve = rdp.epsilon_of(_curve(steps), delta)
     if not sum(steps.values()):
@@ -113,21 +115,21 @@ def epsilon_of(steps: Steps, delta: float) -> float:
         return by_curve
     found = by_curve
     for _ in range(2):
-        # Tilted for one epsilon, the probabilities serve for those near it: once more for what was found.
+        # Tilted for one epsilon, the probabilities serve for nearby ones: repeated once for the result.
         parts = [_composed(steps, found, added=added) for added in (True, False)]
         low, high = 0.0, by_curve
         while high - low > 1e-7 * by_curve:
             middle = (low + high) / 2
             low, high = (low, middle) if _bounded(parts, middle) <= delta else (middle, high)
         found = min(by_curve, high * (1 + 1e-7))
-    # Far from it rounding may be more than is left: the last word has the one that is tilted for it.
+    # Far from it rounding may exceed the result: the last check is tilted for the result itself.
     return found if delta_of(steps, found) <= delta else by_curve
 
 
 def least_multiplier(steps_of: Callable[[float], Steps], epsilon: float, delta: float) -> float:
-    """The least noise multiplier z, to 1e-6 and rounded up, whose steps ``steps_of(z)`` keep (epsilon, delta).
+    """Returns the least noise multiplier z, to 1e-6 and rounded up, for which ``steps_of(z)`` keeps (epsilon, delta).
 
-    Raises ``ValueError`` for numbers out of range, or where not even z = 10^6 is enough.
+    Raises ``ValueError`` for numbers out of range, or if not even z = 10^6 is enough.
     """
     high = rdp.least_multiplier(lambda z: _curve(steps_of(z)), epsilon, delta)
     if delta < _LEAST_DELTA or epsilon > _MOST_EPSILON:
@@ -147,7 +149,7 @@ def least_multiplier(steps_of: Callable[[float], Steps], epsilon: float, delta: 
 
 @dataclass(frozen=True, slots=True)
 class SampledEntry:
-    """``steps`` releases of one kind, ``event``, for what ``name`` says."""
+    """``steps`` releases of one kind, ``event``, for the purpose ``name``."""
 
     name: str
     event: SampledGaussian
@@ -155,7 +157,7 @@ class SampledEntry:
 
 
 class SampledLedger:
-    """The releases of one silo, against its own (``epsilon``, ``delta``); kept in memory.
+    """The releases of one silo, against its own (``epsilon``, ``delta``), in memory.
 
     Raises ``ValueError`` for numbers out of range.
     """
@@ -174,16 +176,16 @@ class SampledLedger:
 
     @property
     def spent(self) -> float:
-        """The epsilon, at ``delta``, of everything that was charged; 0 where nothing was."""
+        """Epsilon, at ``delta``, of all charges; 0 without charges."""
         return min(self.epsilon, epsilon_of(self._spent, self.delta))
 
     @property
     def entries(self) -> list[SampledEntry]:
-        """All charges, in their order."""
+        """All charges, in order."""
         return list(self._entries)
 
     def require(self, name: str, event: SampledGaussian, steps: int) -> None:
-        """Raises ``BudgetExceeded`` where so many ``steps`` more are above the budget. Fewer are not, then."""
+        """Raises ``BudgetExceeded`` if ``steps`` more are above the budget; otherwise fewer steps are not either."""
         check_positive(f"{name}: steps", steps)
         after = self._spent + Counter({event: steps})
         if after <= self._affordable:
@@ -198,9 +200,9 @@ class SampledLedger:
         self._affordable = after
 
     def charge(self, name: str, event: SampledGaussian, steps: int) -> None:
-        """Enters ``steps`` releases of ``event`` each; call it before anything of them is computed.
+        """Enters ``steps`` releases of ``event``; call it before anything of them is computed.
 
-        Raises ``BudgetExceeded``, and enters nothing, where that is more than the budget.
+        Raises ``BudgetExceeded``, and enters nothing, if that exceeds the budget.
         """
         self.require(name, event, steps)
         self._spent[event] += steps
@@ -208,7 +210,7 @@ class SampledLedger:
 
 
 def _bounded(directions: Sequence[_Composed], epsilon: float) -> float:
-    """The larger delta of both directions, with what rounds and what noise on a lattice is off."""
+    """Returns the larger delta of both directions, raised by the errors of rounding and of noise on a lattice."""
     off = _ROUNDED * (1 + math.exp(epsilon))
     return min(1.0, max(each.delta(epsilon) for each in directions) * _SLACK + off)
 
@@ -222,9 +224,9 @@ def _curve(steps: Steps) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Composed:
-    """The sum of all losses: at ``losses`` (n,) it has the probability ``tilted`` e^(``scale`` - ``tilt`` loss).
+    """The sum of all losses: the loss ``losses`` (n,) has the probability ``tilted`` e^(``scale`` - ``tilt`` loss).
 
-    ``beyond`` is delta whatever epsilon is.
+    ``beyond`` is a part of delta for every epsilon.
     """
 
     losses: NDArray[np.float64]
@@ -234,10 +236,10 @@ class _Composed:
     beyond: float
 
     def delta(self, epsilon: float) -> float:
-        """The expected part of a loss above ``epsilon``: E max(0, 1 - e^(epsilon - loss))."""
+        """Returns delta at ``epsilon``: E max(0, 1 - e^(epsilon - loss))."""
         over = self.losses > epsilon
         losses = self.losses[over]
-        # Where the exponent is large, epsilon is far from what this was tilted for; rounding alone is above any delta.
+        # A large exponent means that epsilon is far from the tilted one; rounding alone exceeds any delta there.
         exponents = np.minimum(self.scale - self.tilt * losses, _STEEPEST)
         weights = -np.expm1(epsilon - losses) * np.exp(exponents)
         return float(self.tilted[over] @ weights) + self.beyond
@@ -249,7 +251,7 @@ _NOTHING = _Composed(np.zeros(0), np.zeros(0), 1.0, 0.0, 1.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tilted:
-    """``weights``, probabilities times e^(t loss) by their sum, the logarithm of that sum, and the losses' moments."""
+    """``weights``: probabilities times e^(t loss), normalised; the logarithm of their sum, and the losses' moments."""
 
     weights: NDArray[np.float64]
     log: float
@@ -259,9 +261,9 @@ class _Tilted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Of one kind of step: logarithms of the probabilities of the losses ``(first + i) h``.
+    """Logarithms of the probabilities of the losses ``(first + i) h`` of one kind of step.
 
-    ``beyond`` is the probability of a loss of any size.
+    ``beyond`` is the probability of an arbitrarily large loss.
     """
 
     first: int
@@ -270,7 +272,7 @@ class _Part:
     count: int
 
     def tilted(self, tilt: float, step: float) -> _Tilted:
-        """One step's losses under probabilities that grow with them."""
+        """Returns one step's losses under the tilted probabilities p e^(t loss)."""
         losses = step * (self.first + np.arange(self.logs.size))
         exponents = self.logs + tilt * losses
         peak = float(exponents.max())
@@ -283,7 +285,7 @@ class _Part:
 
 
 def _composed(steps: Steps, epsilon: float, *, added: bool) -> _Composed:
-    """All losses together, tilted for ``epsilon``; ``added``: the example is there, or is not."""
+    """Returns the sum of all losses, tilted for ``epsilon``; ``added``: the direction with the example present."""
     used = {event: count for event, count in steps.items() if count}
     step = _step(used)
     parts = [_part(event, count, step, added=added) for event, count in sorted(used.items())]
@@ -315,6 +317,7 @@ def _composed(steps: Steps, epsilon: float, *, added: bool) -> _Composed:
     first = math.ceil(low / step)
     positions = (first + np.arange(points) - start) % points
     top = step * (first + points)
+    # Markov: P(loss >= top) <= E e^(t loss) e^(-t top), for losses that fold over from above.
     above = 0.0 if top > most else math.exp(min(0.0, scale - tilt * top))
     losses: NDArray[np.float64] = step * (first + np.arange(points, dtype=np.float64))
     tilted = np.maximum(0.0, sums[positions])
@@ -322,7 +325,7 @@ def _composed(steps: Steps, epsilon: float, *, added: bool) -> _Composed:
 
 
 def _tilt(parts: Sequence[_Part], step: float, epsilon: float) -> float:
-    """A t for which the losses, tilted, have a mean of about ``epsilon``."""
+    """Returns a t for which the tilted losses have a mean of about ``epsilon``."""
     low, high = 1e-3, 1e3
     for _ in range(24):
         middle = math.sqrt(low * high)
@@ -332,28 +335,32 @@ def _tilt(parts: Sequence[_Part], step: float, epsilon: float) -> float:
 
 
 def _step(steps: Steps) -> float:
-    """The step of the grid: so small that the losses' deviations hardly grow, unless there are too many points."""
+    """Returns the step of the grid: small enough to hardly widen the losses, unless that takes too many points."""
     least, span = min(_deviation(event) for event in steps), max(_span(event) for event in steps)
     return max(least / _POINTS_A_DEVIATION, span / _MOST_LINES)
 
 
 def _span(event: SampledGaussian) -> float:
-    """From the least loss of one step that is looked at to the largest."""
+    """Returns the distance between the least and the largest loss of one step that is considered."""
     low, high = _ends(event)
     return high - low
 
 
 def _deviation(event: SampledGaussian) -> float:
-    """About that of one loss where the example is there: of its variance under P, (e^(1/z^2) - 1) q^2 at small q."""
+    """Returns about the deviation of one loss with the example present.
+
+    The variance under P is (e^(1/z^2) - 1) q^2 at small q.
+    """
     return min(event.q * math.sqrt(math.expm1(min(50.0, event.z**-2))), 1 / event.z)
 
 
 def _part(event: SampledGaussian, count: int, step: float, *, added: bool) -> _Part:
-    """The grid's probabilities of one step's loss."""
+    """Returns the probabilities of one step's loss on the grid."""
     q, mu = event.q, 1 / event.z
     least, most = _ends(event)
     lines = np.arange(math.floor(least / step), math.ceil(most / step) + 1)
     ends = np.full(lines.size, -np.inf)
+    # The answer y with loss log M/P = l: e^l = 1 - q + q e^(mu y - mu^2 / 2), solved for y.
     odds = (np.expm1(lines * step) + q) / q
     ends[odds > 0] = np.log(odds[odds > 0]) / mu + mu / 2
     if q == 1:
@@ -367,13 +374,13 @@ def _part(event: SampledGaussian, count: int, step: float, *, added: bool) -> _P
     masses = np.zeros(lines.size)
     width = -math.expm1(-step)
     if added:
-        # Between lines j and j + 1, with the likelihood ratios e^l: to the upper one goes (M - P e^(l_j)) / (1 - e^-h).
+        # Between lines j and j + 1, with the likelihood ratios e^l, the upper one gets (M - P e^(l_j)) / (1 - e^-h).
         upper = np.clip((present - absent * np.exp(lines[:-1] * step)) / width, 0, present)
         masses[1:] += upper
         masses[:-1] += present - upper
         masses[0] += of_present_below
         return _Part(int(lines[0]), _log(masses), of_present_above, count)
-    # The loss is log P/M, and its upper end the lower line.
+    # The loss is log P/M, so its upper end is the lower line.
     upper = np.clip((absent - present * np.exp(-lines[1:] * step)) / width, 0, absent)
     masses[:-1] += upper
     masses[1:] += absent - upper
@@ -387,7 +394,7 @@ def _log(masses: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _ends(event: SampledGaussian) -> tuple[float, float]:
-    """The losses log M/P: from log(1-q), or the least that is looked at, to that of the largest answer."""
+    """Returns the ends of the losses log M/P: from log(1-q), or the least considered, to that of the largest answer."""
     q, mu = event.q, 1 / event.z
     moved = math.log(q) + mu * (_REACH + mu / 2)
     if q == 1:
@@ -396,12 +403,12 @@ def _ends(event: SampledGaussian) -> tuple[float, float]:
 
 
 def _between(ends: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The normal probabilities between neighbours, from the side where there is less, so that little cancels."""
+    """Returns the normal probabilities between neighbours, from the smaller tail, so that little cancels."""
     below, above = _below(ends), _below(-ends)
     between: NDArray[np.float64] = np.where(ends[:-1] > 0, -np.diff(above), np.diff(below))
     return between
 
 
 def _below(ends: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The normal probability of less."""
+    """Returns the normal probability of a smaller value."""
     return np.array([math.erfc(-end * math.sqrt(0.5)) / 2 for end in ends.tolist()])

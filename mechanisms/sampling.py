@@ -1,13 +1,12 @@
-"""Where the mechanisms' randomness comes from.
+"""Sources of the mechanisms' randomness.
 
-Provides the two sources, so that neither is taken for the other: ``RandomBytes``, a function from a
-number of bytes to that many random bytes, for everything whose guess would cost privacy (production
-passes ``secrets.token_bytes``); and ``public_generator``, the package's only NumPy generator, for
-choices that are public or post-processing: drawing the workload, splitting a table for a trial,
-sampling rows from an already private model.
+There are two sources, kept apart. ``RandomBytes`` is a function from a number of bytes to that many random bytes, for
+all randomness whose guess would cost privacy (production passes ``secrets.token_bytes``). ``public_generator`` makes
+the package's only NumPy generators, for choices that are public or post-processing: drawing the workload, splitting a
+table for a trial, sampling rows from an already private model.
 
-Also ``gaussian_noise``, ``uniform_below`` and ``random_uint64`` on top of the former. Secret: the bytes and what is
-made of them, until released.
+``gaussian_noise``, ``uniform_below`` and ``random_uint64`` are built on the former. The bytes, and all numbers made of
+them, are secret until released.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from numpy.typing import NDArray
 RandomBytes: TypeAlias = Callable[[int], bytes]
 PublicGenerator: TypeAlias = np.random.Generator  # noqa: TID251
 
-# Noise lies on the grid 2^-NOISE_BITS, the one that noisy counts are opened on.
+# Noise lies on the grid 2^-NOISE_BITS, as do opened noisy counts.
 NOISE_BITS = 6
 
 
 def public_generator(seed: int) -> PublicGenerator:
-    """NumPy's default generator from a public seed. Never for noise or for a selection."""
+    """Returns NumPy's default generator from a public seed. Never for noise or for a selection."""
     return np.random.default_rng(seed)  # noqa: TID251
 
 
 def random_uint64(random_bytes: RandomBytes) -> int:
-    """Uniform on 0 .. 2^64 - 1; takes 8 bytes."""
+    """Returns a number uniform on 0 .. 2^64 - 1; takes 8 bytes."""
     return int.from_bytes(random_bytes(8), "big")
 
 
 def uniform_below(random_bytes: RandomBytes, bound: int, count: int) -> NDArray[np.int64]:
-    """Uniform on 0 .. bound - 1, by rejection of too large values of as many bits as the bound has.
+    """Returns numbers uniform on 0 .. bound - 1, by rejection of larger values with the bits of the bound.
 
-    Shapes: (count,). Raises: ``ValueError`` unless bound is at least 1 and at most 2^63.
+    Shapes: (count,). Raises ``ValueError`` unless bound is at least 1 and at most 2^63.
     """
     if not 1 <= bound <= 1 << 63:
         raise ValueError(f"bound = {bound}; expected 1 to 2^63")
@@ -53,20 +52,20 @@ def uniform_below(random_bytes: RandomBytes, bound: int, count: int) -> NDArray[
 
 
 def gaussian_noise(random_bytes: RandomBytes, sigma: float, count: int) -> NDArray[np.float64]:
-    """Independent Gaussian noise of deviation ``sigma``, rounded to the grid 2^-6.
+    """Returns independent Gaussian noise of deviation ``sigma``, rounded to the grid 2^-6.
 
-    Distribution: Box-Muller on 53-bit uniforms u1 in (0, 1], u2 in [0, 1), in double precision;
-    then rounding, which is post-processing for counts on the grid. Not exact: no sample exceeds
-    8.58 sigma, a tail of 1e-17 a sample, and the functions are rounded to 1 in 2^52 before they are
-    rounded to the grid.
+    Distribution: Box-Muller on 53-bit uniforms u1 in (0, 1], u2 in [0, 1), in double precision; then rounding, which is
+    post-processing for counts on the grid. Not exact: no sample exceeds 8.58 sigma, a tail of 1e-17 per sample, and the
+    functions are rounded to 1 in 2^52 before they are rounded to the grid.
 
-    Shapes: (count,). Raises: ``ValueError`` unless sigma is positive and finite.
+    Shapes: (count,). Raises ``ValueError`` unless sigma is positive and finite.
     """
     if not (sigma > 0 and math.isfinite(sigma)):
         raise ValueError(f"sigma = {sigma}; it has to be positive and finite")
     pairs = (count + 1) // 2
     bits = np.frombuffer(random_bytes(16 * pairs), "<u8") >> np.uint64(11)
     u1, u2 = (bits[:pairs] + np.uint64(1)) * 2.0**-53, bits[pairs:] * 2.0**-53
+    # Box-Muller: sqrt(-2 ln u1) (cos, sin)(2 pi u2).
     radius = sigma * np.sqrt(-2.0 * np.log(u1))
     angle = 2.0 * math.pi * u2
     samples = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

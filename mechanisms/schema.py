@@ -1,8 +1,8 @@
-"""A domain as a Table Schema (Frictionless Data), which programs of many languages read and check tables with.
+"""A domain as a Table Schema (Frictionless Data), with which programs in many languages read and check tables.
 
-Provides ``table_schema``. Public: everything; a schema says of a synthetic table what the public domain says of it.
-Source: Table Schema of the Frictionless Data Package standard, version 1; a field's own ``missingValues`` (of version
-2) stand where a category is written like a missing value. Limits: which value implies which is said in words.
+All values here are public; a schema states of a synthetic table only facts of the public domain. Source: Table Schema
+of the Frictionless Data Package standard, version 1; a field has its own ``missingValues`` (of version 2) if a category
+is written like a missing value. Limits: implied values are described in words.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PATTERNS = (
 
 
 def table_schema(domain: Domain) -> dict[str, object]:
-    """The schema of the tables that are drawn from a model over ``domain``: fields, constraints, missing values."""
+    """Returns the schema of tables drawn from a model over ``domain``: fields, constraints, missing values."""
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
     types, optional = value_types(domain), missing_columns(domain)
     spellings = list(domain.missing_values[:1]) if optional else []
@@ -94,7 +94,7 @@ def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict
 
 
 def _is_spelt(column: Integer | Real | Moment, kind: ValueType) -> bool:
-    """Values are texts that no pattern of the standard describes, with their bounds."""
+    """Returns whether values are texts that no pattern of the standard describes, with their bounds."""
     if isinstance(column, Moment):
         return bool(column.marks) or (
             isinstance(column.shape, Pattern) and not column.shape.is_strptime
@@ -109,7 +109,7 @@ def _spelt(column: Integer | Real | Moment) -> str:
 
 
 def _number_bounds(column: Integer | Real, kind: ValueType, places: int) -> Mapping[str, object]:
-    """The smallest and the largest number that is ever written."""
+    """Returns the smallest and the largest number that is ever written."""
     ranges = column.cells.ranges
     ends = ranges[0][0], max(last for _, last in ranges)
     low, high = (kind.value(write_multiple(end, places)) for end in ends)
@@ -124,7 +124,7 @@ def _moment_bounds(column: Moment) -> Mapping[str, object]:
 
 
 def _moment_format(form: Form | Pattern) -> dict[str, object]:
-    """Type and format of moments of this form; the standard has months, and no weeks."""
+    """Returns type and format of moments of this form; the standard has months, and no weeks."""
     if isinstance(form, Pattern):
         return {"type": "datetime" if form.time else "date", "format": form.strptime}
     if form.date == "YYYY-MM":

@@ -1,16 +1,14 @@
 """The exponential mechanism in fixed point: scores, and the reference of the secure selection.
 
-Provides ``ScoreSpec`` (the public integers of one selection), ``build_spec`` by one of ``RULES``, ``plain_scores``,
-``select_index`` and ``MAX_CANDIDATES``.
+``ScoreSpec`` has the public integers of one selection; ``build_spec`` makes it by one of ``RULES``.
 
-Secret: counts and scores. Public: the specification and the chosen index.
+Counts and scores are secret. The specification and the chosen index are public.
 
-Representation: model answers are counts in units of 2^-FRACTION_BITS; scores t are integers in
-units of 2^-SCORE_BITS nats, and the mechanism chooses q with probability proportional to e^t. All
-of it is integer arithmetic or exact rationals, so that every machine gets the same numbers.
+Representation: model answers are counts in units of 2^-FRACTION_BITS; scores t are integers in units of 2^-SCORE_BITS
+nats, and the mechanism chooses q with probability proportional to e^t. All of it is integer arithmetic or exact
+rationals, so that every machine gets the same numbers.
 
-Source: McKenna et al. 2022 (AIM), Algorithm 2; Pereira et al. 2022, Protocol 2.
-Limits: ``max_rows`` below 2^25.
+Source: McKenna et al. 2022 (AIM), Algorithm 2; Pereira et al. 2022, Protocol 2. Limits: ``max_rows`` below 2^25.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from numpy.typing import NDArray
 from mechanisms.workload import Workload
 
 Rule: TypeAlias = Literal["aim", "remaining-error"]
-"""The error that a measurement is taken to leave: AIM's norm of raw noise, or that of counts made of it."""
+"""Formula of the error that a measurement leaves: AIM's norm of raw noise, or that of projected counts."""
 AIM: Rule = "aim"
 REMAINING_ERROR: Rule = "remaining-error"
 RULES: tuple[Rule, ...] = (REMAINING_ERROR, AIM)
@@ -41,8 +39,8 @@ SCORE_BITS = 28
 # Model answers are probabilities in units of 2^-ANSWER_BITS.
 ANSWER_BITS = 32
 
-# log2(e) in units of 2^-LOG2E_BITS, rounded down so that the mechanism never chooses more sharply
-# than its epsilon says. Base-2 exponents then have SCORE_BITS + LOG2E_BITS fractional bits.
+# log2(e) in units of 2^-LOG2E_BITS, rounded down so that the mechanism never chooses more sharply than its epsilon
+# allows. Base-2 exponents then have SCORE_BITS + LOG2E_BITS fractional bits.
 LOG2E_BITS = 20
 LOG2E_SCALED = math.floor(math.log2(math.e) * 2**LOG2E_BITS)
 EXPONENT_BITS = SCORE_BITS + LOG2E_BITS
@@ -51,7 +49,7 @@ EXPONENT_BITS = SCORE_BITS + LOG2E_BITS
 # of no larger sensitivity, so the floor costs no privacy.
 FLOOR_BITS = 24
 
-# More are not chosen among: the grid of 64 random bits would be too coarse for what it is charged.
+# Most candidates of a selection: with more, the grid of 64 random bits would be too coarse for its charge.
 MAX_CANDIDATES = 1 << 16
 
 _DIGITS = 50
@@ -61,11 +59,14 @@ _DIGITS = 50
 class ScoreSpec:
     """The public integers of one selection among G candidates.
 
-    ``candidates`` (G,): their indices in the workload. ``sizes`` int64 (G,): their cells.
-    ``answers`` uint32 (sum of sizes,): the model's counts y in units of 2^-FRACTION_BITS, one
-    candidate after the other. ``gains``, ``offsets`` (G,): the score of candidate q is
-    t_q = gain_q a_q - offset_q with a_q = sum |2^FRACTION_BITS x - y|. ``max_rows``: a public bound
-    on the rows counted in x.
+    Attributes:
+        candidates: (G,), their indices in the workload.
+        sizes: int64 (G,), their cells.
+        answers: uint32 (sum of sizes,), the model's counts y in units of 2^-FRACTION_BITS, one candidate after the
+            other.
+        gains, offsets: (G,); the score of candidate q is t_q = gain_q a_q - offset_q with a_q = sum |2^FRACTION_BITS x
+        - y|.
+        max_rows: a public bound on the rows counted in x.
 
     Raises ``ValueError`` if shapes or ranges do not fit together.
     """
@@ -104,16 +105,15 @@ def build_spec(
     max_rows: int,
     left: Mapping[int, int] | None = None,
 ) -> ScoreSpec:
-    """The specification of AIM's selection among some of the workload's candidates.
+    """Returns the specification of AIM's selection among some of the workload's candidates.
 
-    The score s_q = w_q (||x - y||_1 - e_q) has sensitivity Delta, the largest weight, and t_q = epsilon s_q /
-    (2 Delta). e_q is the error that the measurement would leave: sqrt(2/pi) sigma n_q, or by candidate what is in
-    ``left`` (``remaining_errors``); both are public. Gains are rounded down: one row changes t by no more than
-    epsilon / 2.
+    The score s_q = w_q (||x - y||_1 - e_q) has sensitivity Delta, the largest weight, and t_q = epsilon s_q / (2
+    Delta). e_q is the error that the measurement would leave: sqrt(2/pi) sigma n_q, or the candidate's value in
+    ``left`` (``remaining_errors``); both are public. Gains are rounded down: one row changes t by no more than epsilon
+    / 2.
 
-    Shapes: answers_q32 (workload.cells,), probabilities in units of 2^-32; ``total`` is the number
-    of rows they are scaled to. Raises ``ValueError`` if ``total`` is not in 1 .. max_rows, no
-    candidate is given, or none has a weight.
+    Shapes: answers_q32 (workload.cells,), probabilities in units of 2^-32; ``total`` is the number of rows they are
+    scaled to. Raises ``ValueError`` if ``total`` is not in 1 .. max_rows, no candidate is given, or none has a weight.
     """
     if not 1 <= total <= max_rows:
         raise ValueError(f"total = {total}; it lies in 1 .. max_rows = {max_rows}")
@@ -138,16 +138,17 @@ def build_spec(
 
 
 def plain_scores(x_counts: NDArray[np.uint32], spec: ScoreSpec) -> list[int]:
-    """The exact scores t of all candidates, in units of 2^-SCORE_BITS nats.
+    """Returns the exact scores t of all candidates, in units of 2^-SCORE_BITS nats.
 
-    Shapes: x_counts (sum of sizes,), the candidates' marginals one after the other.
-    Raises ``ValueError`` on another shape.
+    Shapes: x_counts (sum of sizes,), the candidates' marginals one after the other. Raises ``ValueError`` on another
+    shape.
     """
     if x_counts.shape != spec.answers.shape:
         raise ValueError(f"counts of shape {spec.answers.shape} are needed, not {x_counts.shape}")
     scaled = x_counts.astype(np.int64) << FRACTION_BITS
     distances = np.abs(scaled - spec.answers.astype(np.int64))
     starts = np.cumsum(spec.sizes) - spec.sizes
+    # a_q = sum |2^FRACTION_BITS x - y| over the candidate's cells.
     sums = np.add.reduceat(distances, starts)
     return [
         gain * int(a) - offset
@@ -156,22 +157,21 @@ def plain_scores(x_counts: NDArray[np.uint32], spec: ScoreSpec) -> list[int]:
 
 
 def select_index(scores: Sequence[int], random_u64: int) -> int:
-    """The candidate that 64 uniform bits choose by the exponential mechanism: the exact reference.
+    """Returns the candidate that 64 uniform bits choose by the exponential mechanism: the exact reference.
 
-    z_q = min((max t - t_q) LOG2E_SCALED, FLOOR_BITS 2^48), weights e_q = 2^(-z_q / 2^48) with
-    prefix sums c, u = (random_u64 + 1) / 2^64 in (0, 1]; the first q with c_q >= u c_last. Weights
-    are computed to 50 digits.
+    z_q = min((max t - t_q) LOG2E_SCALED, FLOOR_BITS 2^48), weights e_q = 2^(-z_q / 2^48) with prefix sums c, u =
+    (random_u64 + 1) / 2^64 in (0, 1]; the first q with c_q >= u c_last. Weights are computed to 50 digits.
 
-    Distribution: q has floor(2^64 c_q / c_last) - floor(2^64 c_(q-1) / c_last) of the 2^64 words, less than one
-    away from 2^64 p_q, for the mechanism's own p_q = e_q / c_last. Weights of G candidates lie in 2^-FLOOR_BITS .. 1,
-    so that p_q >= 2^-24 / G: its relative error is below eta = 2^-40 G, 2^-24 for the most candidates. Of two
-    tables and two candidates the ratio of ratios of probabilities has four of them, each off by a factor of
-    1 / (1 - eta) at most: the choice is one by the exponential mechanism of epsilon + 4 eta (1 + 2 eta), which
-    ``events.GRID_SLACK`` = 2^-21 covers twice. (Weights of 50 digits move a boundary between words only where
-    2^64 c_q / c_last is within 2^-80 of a whole number: that is in the other half.)
+    Distribution: q has floor(2^64 c_q / c_last) - floor(2^64 c_(q-1) / c_last) of the 2^64 words, less than one away
+    from 2^64 p_q, for the mechanism's own p_q = e_q / c_last. Weights of G candidates lie in 2^-FLOOR_BITS .. 1, so
+    that p_q >= 2^-24 / G: its relative error is below eta = 2^-40 G, 2^-24 for the most candidates. A ratio of ratios
+    of probabilities, for two tables and two candidates, has four of them, each off by a factor of at most 1 / (1 -
+    eta): the choice is one by the exponential mechanism of epsilon + 4 eta (1 + 2 eta), which ``events.GRID_SLACK`` =
+    2^-21 covers twice. (Weights of 50 digits move a boundary between words only if 2^64 c_q / c_last is within 2^-80 of
+    a whole number: that is in the other half.)
 
-    Raises: ``ValueError`` without scores, with more than ``MAX_CANDIDATES``, or if ``random_u64`` is not in
-    0 .. 2^64 - 1.
+    Raises ``ValueError`` without scores, with more than ``MAX_CANDIDATES``, or if ``random_u64`` is not in 0 .. 2^64 -
+    1.
     """
     if not scores or not 0 <= random_u64 < 2**64:
         raise ValueError("at least one score and 64 random bits are needed")
@@ -192,20 +192,20 @@ def select_index(scores: Sequence[int], random_u64: int) -> int:
 
 @lru_cache(maxsize=4096)
 def score_gain(epsilon: float, weight: int, delta: int) -> int:
-    """floor(epsilon w / (2 Delta)), in score units for each unit of distance."""
+    """Returns floor(epsilon w / (2 Delta)), in score units for each unit of distance."""
     exact = Fraction(epsilon) * weight / (2 * delta) * (1 << (SCORE_BITS - FRACTION_BITS))
     return math.floor(exact)
 
 
 @lru_cache(maxsize=4096)
 def score_offset(gain: int, sigma: float, size: int) -> int:
-    """The gain times the distance that noise alone is expected to leave."""
+    """Returns the gain times the distance that noise alone is expected to leave, sqrt(2/pi) sigma n."""
     noise = Fraction(math.sqrt(2 / math.pi)) * Fraction(sigma) * (size << FRACTION_BITS)
     return round(gain * noise)
 
 
 def scale_answers(answers_q32: NDArray[np.uint32], total: int) -> NDArray[np.uint32]:
-    """Probabilities times ``total``, rounded to units of 2^-FRACTION_BITS; uint64 holds it all."""
+    """Returns probabilities times ``total``, rounded to units of 2^-FRACTION_BITS; uint64 holds every step."""
     shift = np.uint64(ANSWER_BITS - FRACTION_BITS)
     half = np.uint64(1 << (ANSWER_BITS - FRACTION_BITS - 1))
     scaled = answers_q32.astype(np.uint64)

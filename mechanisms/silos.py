@@ -1,7 +1,7 @@
-"""Rounds of exact sums: what the algorithms of a server and its silos are written against.
+"""Rounds of exact sums: the interface of algorithms that run between a server and its silos.
 
-Provides ``Request`` (what the server asks for), ``Sum`` (what it gets), the two sides ``Silos`` and ``Silo``, the noise
-of a sum (``Noise``, ``sum_noise``), and ``InProcess``, which carries it out with all silos in one process.
+A ``Request`` asks for a ``Sum``; ``Silos`` and ``Silo`` are the two sides; ``Noise`` is that of a sum. ``InProcess``
+runs all silos in one process.
 
 An algorithm is a coroutine of the server that awaits sums and reads like its paper, and a silo that answers:
 
@@ -9,13 +9,13 @@ An algorithm is a coroutine of the server that awaits sums and reads like its pa
         means = await silos.sum(Request(MEANS, ...))        def answer(self, request): ...
         ...                                                 def finish(self, payload): ...
 
-Every answer is a vector of whole numbers between bounds that everybody knows (`mechanisms.fixed_point` makes them of
-real ones). What carries the requests (`parties.federation`) shows the server the sum over the survivors and nothing
-else. Requests are public, and a silo does not believe them: it compares each with its own settings and charges its own
-ledger before it looks at its rows.
+Every answer is a vector of whole numbers between bounds that all sides know (`mechanisms.fixed_point` encodes real
+numbers so). The transport of the requests (`parties.federation`) shows the server the sum over the survivors and
+nothing else. Requests are public, and a silo does not trust them: it compares each with its own settings and charges
+its own ledger before it uses its rows.
 
-Secret: answers, and sums that have a noise to come. Known limits: ``InProcess`` holds everything in one place; its
-noise has deviations below 2^20 units.
+Answers, and sums before their noise, are secret. Known limits: ``InProcess`` holds everything in one process; its noise
+has deviations below 2^20 units.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_STEP_BYTES = 64
 MAX_PAYLOAD_BYTES = 1 << 26
 MAX_LENGTH = 1 << 24
 MAX_VALUE = 1 << 52
-# Below it a sum of discrete Gaussians is far from one, and sessions of secure aggregation refuse it.
+# Below it a sum of discrete Gaussians is far from a single one, and sessions of secure aggregation refuse it.
 LEAST_PART_VARIANCE = Fraction(9, 4)
 
 NoiseMaker: TypeAlias = Literal["server", "distributed"]
@@ -51,8 +51,9 @@ NoiseMaker: TypeAlias = Literal["server", "distributed"]
 class Noise:
     """Discrete Gaussian noise, in units of the whole numbers that are summed.
 
-    ``maker`` server: the server adds one of ``variance`` to the sum, which it sees without. Distributed: every silo
-    adds one of ``variance`` to its answer, before it is masked. Raises ``ValueError`` for what cannot be sampled.
+    With ``maker`` server, the server adds one sample of ``variance`` to the sum, which it sees without noise. With
+    distributed, every silo adds one of ``variance`` to its answer, before masking. Raises ``ValueError`` for noise that
+    cannot be sampled.
     """
 
     maker: NoiseMaker
@@ -69,7 +70,7 @@ class Noise:
             )
 
     def deviation(self, survivors: int) -> float:
-        """The deviation of the noise in a sum over ``survivors``, in units."""
+        """Returns the deviation of the noise in a sum over ``survivors``, in units."""
         parts = survivors if self.maker == "distributed" else 1
         return math.sqrt(parts * self.variance)
 
@@ -77,16 +78,16 @@ class Noise:
 def sum_noise(
     maker: NoiseMaker, sigma: float, *, sensitivity: float, cells: int, honest: int
 ) -> tuple[Noise, Event]:
-    """The noise of deviation ``sigma`` in a sum, and what it is to be charged as; everything in units.
+    """Returns noise of deviation ``sigma`` in a sum, and the event that it is charged as; everything in units.
 
-    One row moves at most ``cells`` numbers of the sum, by ``sensitivity`` in Euclidean norm. ``honest``: the survivors
-    that are certain not to be in league with the server; where each silo adds its part, theirs alone reach ``sigma``.
-    Raises ``ValueError`` for numbers out of range.
+    One row moves at most ``cells`` numbers of the sum, by ``sensitivity`` in Euclidean norm. ``honest`` is the number
+    of survivors that certainly do not collude with the server; if each silo adds its part, theirs alone reach
+    ``sigma``. Raises ``ValueError`` for numbers out of range.
     """
     if not (sigma > 0 and math.isfinite(sigma)) or honest < 1:
         raise ValueError(f"sigma = {sigma}, {honest} honest silos; expected both positive")
     parts = honest if maker == "distributed" else 1
-    # A short fraction keeps exact sampling short; rounding up only adds noise.
+    # A short fraction keeps exact sampling fast; rounding up only adds noise.
     variance = Fraction(math.ceil(Fraction(sigma) ** 2 / parts * 1024), 1024)
     noise = Noise(maker, variance)
     if maker == "server":
@@ -98,12 +99,11 @@ def sum_noise(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the server wants summed: public, and the same for every silo.
+    """A sum that the server requests: public, and the same for every silo.
 
-    ``step`` is a named constant of the algorithm, ``payload`` what it has to say (JSON, or
-    ``fixed_point.pack_arrays``), the answer ``length`` whole numbers in [``low``, ``high``], before ``noise``.
-    ``event`` is what the sum costs a row, charged before anybody is asked; None where answers are private by
-    themselves, or nothing is. Raises ``ValueError`` out of range.
+    ``step`` is a named constant of the algorithm, ``payload`` its data (JSON, or ``fixed_point.pack_arrays``), the
+    answer ``length`` whole numbers in [``low``, ``high``], before ``noise``. ``event`` is charged per row before any
+    silo is asked; None if answers are private by themselves, or nothing is private. Raises ``ValueError`` out of range.
     """
 
     step: str
@@ -129,7 +129,7 @@ class Request:
             )
 
     def check(self, expected: Request) -> None:
-        """For a silo: whether this is what its own settings say comes now, whatever the payloads of both.
+        """Checks, at a silo, that this request is the one its own settings expect, apart from the payload.
 
         Raises ``RequestRefused``.
         """
@@ -154,31 +154,34 @@ class Silos(Protocol):
 
     @property
     def count(self) -> int:
-        """How many silos the run has, whoever is there; their numbers are 0 to ``count`` - 1."""
+        """Number of silos of the run, present or not; they are numbered 0 to ``count`` - 1."""
 
     async def sum(self, request: Request) -> Sum:
-        """The sum over those who stay to its end. Raises ``RoundLost``, with nothing opened, where they are too few."""
+        """Returns the sum over the silos that stay to its end.
+
+        Raises ``RoundLost``, with nothing opened, if they are too few.
+        """
 
     async def finish(self, payload: bytes) -> None:
-        """Sends everybody who is there the run's public result, as the last thing."""
+        """Sends the run's public result to all present silos, as the last message."""
 
 
 class Silo(Protocol):
     """One silo's side. Called from one thread at a time."""
 
     def answer(self, request: Request) -> NDArray[np.int64]:
-        """The silo's numbers, int64 (request.length,), within the request's bounds, without the request's noise.
+        """Returns the silo's numbers, int64 (request.length,), within the request's bounds, without its noise.
 
-        Raises ``RequestRefused`` where its settings do not have this request, now; ``BudgetExceeded`` where it cannot
-        be paid for. The silo then leaves the run.
+        Raises ``RequestRefused`` if its settings do not expect this request now; ``BudgetExceeded`` if it cannot be
+        paid for. The silo then leaves the run.
         """
 
     def finish(self, payload: bytes) -> None:
-        """Takes the run's result. Raises ``RequestRefused`` where it is none."""
+        """Takes the run's result. Raises ``RequestRefused`` if it is invalid."""
 
 
 def checked_answer(silo: Silo, request: Request) -> NDArray[np.int64]:
-    """``silo.answer``, held to what an answer is. Raises ``ValueError``, without a value, for a silo that errs."""
+    """Returns ``silo.answer`` after checking its form. Raises ``ValueError``, without a value, for a wrong answer."""
     values = silo.answer(request)
     if values.shape != (request.length,) or values.dtype != np.int64:
         raise ValueError(
@@ -190,10 +193,10 @@ def checked_answer(silo: Silo, request: Request) -> NDArray[np.int64]:
 
 
 class InProcess:
-    """``Silos`` in this process, for tests and measurements: exact sums, and noise as the deployed ones have.
+    """``Silos`` in this process, for tests and measurements: exact sums, and the noise of the deployed ones.
 
-    ``drops``: who is missing from which sum, by the sum's number, 0 first. Fewer than ``min_survivors`` and it is lost.
-    ``sums`` counts them. Each is charged to ``ledger``, where there is one, as a deployed server does.
+    ``drops`` has the silos missing from each sum, by the sum's number, 0 first. With fewer than ``min_survivors`` a sum
+    is lost. ``sums`` counts the sums. Each is charged to ``ledger``, if there is one, as a deployed server does.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Where a table is: a file, or a query to a database.
+"""The source of a table: a file, or a query to a database.
 
-Provides ``TableSource``. Secret: the password that a database's URL may hold; ``shown`` is the location without it.
+The password in a database's URL is secret; ``shown`` is the location without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mechanisms.dialect import Dialect
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table at ``location``: a file, or with ``sql`` a database whose URL it is and a query to it.
+    """A table at ``location``: a file, or with ``sql`` a query to the database at that URL.
 
     ``sheet`` is the sheet of a workbook, or the file of an archive, that has the table.
     """
@@ -36,7 +36,7 @@ class TableSource:
 
     @property
     def place(self) -> str:
-        """Where the table is, whoever asks: of a database without its user."""
+        """The location without a database's user: the same for every user."""
         if self.sql is None:
             return self.location
         scheme, colon, rest = self.shown.partition("://")
@@ -44,7 +44,7 @@ class TableSource:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What of the URL no message may have: its password, and all of its query."""
+        """Parts of the URL that no message may contain: its password, and all of its query."""
         if self.sql is None:
             return ()
         head, _, tail = self.location.rpartition("@")
@@ -59,7 +59,7 @@ class TableSource:
         return name.split(".")[0].rpartition(":")[2] or "table"
 
     def beside(self, ending: str) -> Path:
-        """A hidden file or folder beside the table; of a database, in the current folder."""
+        """Returns a hidden file or folder beside the table; for a database, in the current folder."""
         if self.sql is not None:
             return Path(f".{self.name}.{ending}")
         path = Path(self.location)

@@ -1,18 +1,18 @@
 """Spellings of a column's numbers: signs around and between digits, durations and times of day.
 
-Provides ``Spelling`` (``read`` turns what is written into a plain number such as ``-1234.5``, ``write`` turns it back)
-``spelling_of``, which reads one of its two notations, and for columns ``plain_number`` and ``spelt_number``:
+A ``Spelling`` has ``read``, from the written form to a plain number such as ``-1234.5``, and ``write``, its inverse.
+``spelling_of`` parses one of its two notations; ``plain_number`` and ``spelt_number`` serve columns:
 
-- ``Numeral``, as spreadsheets have it: ``$#,##0.00``, ``0.0%``, ``#.##0,00 €``, ``#,##0;(#,##0)``. ``#,##`` before the
-  last digit stands for a sign between thousands, zeros behind the decimal sign are decimals that are always written, a
-  ``#`` there says that further zeros at the end are dropped. Behind the semicolon stands how a negative number is
-  written, if not with a minus in front. Signs are what they are: ``0.0%`` writes 12.3 as ``12.3%``.
-- ``Clock``, as ``strftime`` has it: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
-  ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out where the number before it is 1, and
-  what stands in brackets where its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%I`` is the hour from 1 to 12,
-  with ``%p`` (AM, PM) or ``%P`` (am, pm) behind.
+- ``Numeral``, as in spreadsheets: ``$#,##0.00``, ``0.0%``, ``#.##0,00 €``, ``#,##0;(#,##0)``. ``#,##`` before the last
+  digit is a separator of thousands, zeros behind the decimal sign are decimals that are always written, a ``#`` there
+  means that further zeros at the end are dropped. The part behind the semicolon is the form of a negative number, if
+  not with a minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
+- ``Clock``, as in ``strftime``: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
+  ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out if the number before it is 1, and a
+  part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%I`` is the hour from 1 to 12, with
+  ``%p`` (AM, PM) or ``%P`` (am, pm) behind.
 
-Public: the notations. Secret: at its owner, the values that are read.
+The notations are public. The values that are read are secret, at their owner.
 Limits: groups of three digits; whole units of time.
 """
 
@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 THOUSANDS = ",.'\u2019 \u00a0\u202f"
-"""Signs that stand between thousands."""
+"""Signs that separate thousands."""
 _HALF_DAY = 12
 SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
@@ -40,7 +40,7 @@ _PIECE = re.compile(rf"{_DIRECTIVE.pattern}|\(s\)")
 
 @dataclass(frozen=True, slots=True)
 class Numeral:
-    """Digits with signs: a ``prefix`` and a ``suffix`` of any number, ``negative`` ones around a negative number.
+    """Digits with signs: a ``prefix`` and a ``suffix``, and a ``negative`` pair of them for negative numbers.
 
     ``least`` decimals are always written; without ``more`` as many as the column has. ``thousands`` and ``decimal`` are
     single characters, the former may be "".
@@ -56,7 +56,7 @@ class Numeral:
 
     @classmethod
     def parse(cls, text: str) -> Numeral | None:
-        """The spelling in the notation of spreadsheets, or None if it is none."""
+        """Parses the notation of spreadsheets; returns None if it is invalid."""
         positive, semicolon, negative = text.partition(";")
         found = _CORE.search(positive)
         if found is None or (found["thousands"] and found["thousands"] == found["decimal"]):
@@ -83,14 +83,14 @@ class Numeral:
 
     @property
     def bare(self) -> bool:
-        """The numbers are written with nothing but digits, a minus and a decimal point."""
+        """True if numbers are written with nothing but digits, a minus and a decimal point."""
         return (
             not (self.prefix or self.suffix or self.thousands or self.negative)
             and self.decimal == "."
         )
 
     def read(self, text: str) -> str | None:
-        """The plain number, None for what is written in another way; signs between thousands may be left out."""
+        """Returns the plain number, None for another spelling; thousands separators may be left out."""
         text = text.strip()
         if self.bare:
             return text
@@ -104,7 +104,7 @@ class Numeral:
         return f"{sign}{digits}" + (f".{fraction}" if fraction else "")
 
     def write(self, plain: str) -> str:
-        """A plain number, with at most the decimals that it has, in this spelling."""
+        """Returns a plain number, with at most the decimals that it has, in this spelling."""
         found = _PLAIN.fullmatch(plain)
         if found is None:
             return plain
@@ -128,7 +128,7 @@ class Clock:
 
     @classmethod
     def parse(cls, text: str) -> Clock | None:
-        """The spelling in directives, or None if it is none: the units are there once, from the coarsest on."""
+        """Parses the notation of directives; returns None unless each unit occurs once, from the coarsest on."""
         written = "".join(found["letter"] for found in _DIRECTIVE.finditer(text))
         twelve = written.startswith("I") and written[-1] in _HALVES
         # An hour of twelve is an hour with its half of the day.
@@ -146,27 +146,27 @@ class Clock:
 
     @property
     def letters(self) -> str:
-        """The units, from the coarsest to the finest."""
+        """Letters of the units, from the coarsest to the finest."""
         written = "".join(found["letter"] for found in _DIRECTIVE.finditer(self.text))
         return written.rstrip("pP").replace("I", "H")
 
     @property
     def day(self) -> int | None:
-        """How many of the finest unit a day has; None where days are written."""
+        """Number of the finest units in a day; None if days are written."""
         return None if self.letters[0] != "H" else SECONDS["D"] // SECONDS[self.letters[-1]]
 
     @property
     def within_a_day(self) -> bool:
-        """Does it tell times of a day alone?"""
+        """True if the spelling is of times of day alone."""
         return "%I" in self.text.replace("%-", "%")
 
     @property
     def bare(self) -> bool:
-        """A clock never writes a plain number."""
+        """False: a clock never writes a plain number."""
         return False
 
     def read(self, text: str) -> str | None:
-        """How many of the finest unit that is, as a plain number; None for what is written in another way."""
+        """Returns the number of the finest units, as a plain number; None for another spelling."""
         found = _clock_regex(self.text).fullmatch(text.strip())
         if found is None or not any(found[letter] for letter in self.letters):
             return None
@@ -186,7 +186,7 @@ class Clock:
         return f"-{total}" if found["sign"] and total else str(total)
 
     def write(self, plain: str) -> str:
-        """A plain whole number of the finest unit."""
+        """Returns a plain whole number of the finest unit in this spelling."""
         left, numbers = abs(int(plain)), {}
         for before, letter in reversed([*zip(self.letters, self.letters[1:], strict=False)]):
             left, numbers[letter] = divmod(left, _ratio(before, letter))
@@ -207,20 +207,20 @@ Spelling: TypeAlias = Numeral | Clock
 
 
 def plain_number(form: str, value: str) -> str:
-    """A value in the spelling ``form`` ("" for digits alone) as a plain number, "" where it is in another one."""
+    """Returns a value in the spelling ``form`` ("" for digits alone) as a plain number; "" for another spelling."""
     spelling = spelling_of(form) if form else None
     return value if spelling is None else spelling.read(value) or ""
 
 
 def spelt_number(form: str, plain: str) -> str:
-    """A plain number in the spelling ``form``."""
+    """Returns a plain number in the spelling ``form``."""
     spelling = spelling_of(form) if form else None
     return plain if spelling is None else spelling.write(plain)
 
 
 @lru_cache(512)
 def spelling_of(text: str) -> Spelling | None:
-    """The spelling that is described by ``text``, or None if that is none."""
+    """Parses the spelling described by ``text``; returns None if it is invalid."""
     return Clock.parse(text) if _DIRECTIVE.search(text) else Numeral.parse(text)
 
 
@@ -230,7 +230,7 @@ def _around(numeral: Numeral) -> tuple[str, str]:
 
 @lru_cache(512)
 def _numeral_regex(numeral: Numeral) -> re.Pattern[str]:
-    """Of positive numbers, and of negative ones; decimals are optional, signs between thousands all there or none."""
+    """Matches positive and negative numbers; decimals are optional, thousands separators all present or none."""
     before, behind = map(re.escape, _around(numeral))
     above = _digits(numeral, "whole", "fraction")
     below = _digits(numeral, "whole_below", "fraction_below")
@@ -249,7 +249,7 @@ def _ratio(coarse: str, fine: str) -> int:
 
 @lru_cache(512)
 def _parts(text: str) -> tuple[tuple[str, bool], ...]:
-    """The text in parts, and which of them stood in brackets; () where brackets are without a directive."""
+    """Returns the text in parts, with a flag for those in brackets; () if brackets are without a directive."""
     parts = [
         (found[1] or found[2], found[1] is not None)
         for found in re.finditer(r"\[([^\[\]]*)\]|([^\[]+)", text)
@@ -291,7 +291,7 @@ def _clock_regex(text: str) -> re.Pattern[str]:
                 name = "H" if letter == "I" else letter
                 pattern += f"(?P<{name}>{digits})" if letter else "s?"
         rest = part[end:]
-        # The blank at the end of a part in brackets is not there where nothing follows.
+        # The blank at the end of a part in brackets is missing if nothing follows.
         pattern += (
             re.escape(rest.rstrip()) + " ?" if optional and rest[-1:] == " " else re.escape(rest)
         )

@@ -1,7 +1,7 @@
-"""A table as its owner sees it before anything of it is sent: what is in each column, in the table's own values.
+"""Summary of a table for its owner before anything is sent: the contents of each column, in the table's own values.
 
-Provides ``summarise`` and ``ColumnSummary``. SECRET: all of it. It is made where the table is, for the eyes of who has
-the table, and is no part of anything that is sent, recorded or reported.
+All values here are SECRET. The summary is made on the owner's machine, for the owner's eyes, and is no part of anything
+that is sent, recorded or reported.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MOST_FREQUENT = 3
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """One column: how many values are ``missing``, and how many ``distinct`` ones there are besides.
+    """One column: the number of ``missing`` values, and of ``distinct`` ones besides.
 
-    ``low`` and ``high`` as they are written, where values have an order (else None); ``frequent`` are the commonest
-    categories with their rows, where they have none, or the marks that stand among them.
+    ``low`` and ``high`` are as written, if values have an order (else None). ``frequent`` are the commonest categories
+    with their rows if there is no order, else the marks among the values.
     """
 
     name: str
@@ -34,14 +34,14 @@ class ColumnSummary:
     frequent: tuple[tuple[str, int], ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns a dictionary for JSON."""
         return asdict(self)
 
 
 def summarise(domain: Domain, values: Callable[[str], Iterable[str]]) -> tuple[ColumnSummary, ...]:
-    """The columns of the domain in a table that fits it (``mechanisms.table.encode`` raises for one that does not).
+    """Summarises the domain's columns in a table that fits it (``mechanisms.table.encode`` raises for others).
 
-    ``values`` gives a column's, by its name, as they are written.
+    ``values`` gives a column's values, by its name, as they are written.
     """
     return tuple(_summary(domain, column, values(column.name)) for column in domain.columns)
 
@@ -64,5 +64,5 @@ def _summary(domain: Domain, column: Column, values: Iterable[str]) -> ColumnSum
 
 
 def _place(column: Integer | Real | Moment, value: str) -> float:
-    """Where a value stands among the others of its column."""
+    """Returns the place of a value in the order of its column."""
     return float(number_of(column, value))

@@ -1,6 +1,6 @@
 """Synthetic tables from a released model.
 
-Provides ``synthetic_parts``. Public: everything; drawing rows from a model costs no privacy.
+All values here are public; drawing rows from a model costs no privacy.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from mechanisms.sampling import public_generator
 from mechanisms.table import decode
 
 PART = 1 << 20
-"""Rows that are text in memory at once; as codes all of them are, 4 bytes a value."""
+"""Rows that are text in memory at once; as codes all rows are in memory, 4 bytes a value."""
 
 
 def synthetic_parts(model: Model, rows: int, *, seed: int) -> Iterator[pd.DataFrame]:
-    """``rows`` rows drawn from ``model``, as text in the columns of its domain, in parts of up to ``PART`` rows.
+    """Yields ``rows`` rows drawn from ``model``, as text, in parts of at most ``PART`` rows.
 
-    The same seed gives the same rows. Raises ``ValueError`` unless ``rows`` is positive.
+    The columns are those of the model's domain. The same seed gives the same rows. Raises ``ValueError`` unless
+    ``rows`` is positive.
     """
     generator = public_generator(seed)
     codes = model.sample(rows, generator)

@@ -1,13 +1,12 @@
 """Tables of text and tables of codes: encoding and decoding.
 
-Provides ``encode`` and ``decode``, and of the latter ``decode_column`` and ``written_frame``. Tables are read by
-`mechanisms.reading`, domains drafted by `mechanisms.draft`.
+Tables are read by `mechanisms.reading`, domains drafted by `mechanisms.draft`.
 
-Secret: the table and its codes, at its owner; ``encode`` puts up to ten offending values into its error,
-which is raised where the owner runs.
+The table and its codes are secret, at their owner; ``encode`` puts up to ten offending values into its error, which is
+raised on the owner's machine.
 
-Representation: a table is one of strings, a ``TextTable`` or, where pandas is at hand, a DataFrame whose index
-holds each row's line in the file (the header is line 1). Codes are int32 (rows, columns of the domain).
+Representation: a table consists of strings, a ``TextTable`` or, with pandas, a DataFrame whose index holds each row's
+line in the file (the header is line 1). Codes are int32 (rows, columns of the domain).
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ def encode(
     source: str | Path = "table",
     ignore_extra: bool = False,
 ) -> NDArray[np.int32]:
-    """The codes (rows, columns of the domain) of a table of strings, its columns in any order.
+    """Returns the codes (rows, columns of the domain) of a table of strings, its columns in any order.
 
-    Columns that the domain ignores are left out, and with ``ignore_extra`` every other one that it does not know.
-    An implied column may be there or not; if it is, each of its values has to be the one that follows.
+    Columns that the domain ignores are left out, and with ``ignore_extra`` all unknown ones. An implied column is
+    optional; if it is present, each of its values has to be the implied one.
 
-    Raises: ``DataError`` if a column is missing or unknown, or values are not in the domain; the
-    message names ``source``, how many values there are, and of the first ten the line, the column, the value (cut to
-    40 characters) and what is allowed.
+    Raises ``DataError`` if a column is missing or unknown, or values are not in the domain; the message names
+    ``source``, the number of such values, and for the first ten the line, the column, the value (cut to 40 characters)
+    and the allowed values.
     """
     table = TextTable.of(frame)
     _check_columns(domain, table, source, ignore_extra=ignore_extra)
@@ -66,10 +65,10 @@ def encode(
 
 
 def decode(domain: Domain, codes: NDArray[np.int32], generator: PublicGenerator) -> pd.DataFrame:
-    """A table in the user's columns, categories and units, from codes (rows, columns).
+    """Returns a table in the user's columns, categories and units, from codes (rows, columns).
 
-    A number is uniform among those of its cell, with the column's decimals, a date among the units of its cell, an
-    atom is itself; a missing value is written as the first of the domain's spellings. Implied columns are looked up.
+    A number is uniform among those of its cell, with the column's decimals; a date among the units of its cell; an atom
+    is itself; a missing value is written as the first of the domain's spellings. Implied columns are looked up.
     ``encode`` gives the codes back. All cells are strings, as in a table that was read.
     """
     columns = {
@@ -82,7 +81,7 @@ def decode(domain: Domain, codes: NDArray[np.int32], generator: PublicGenerator)
 def decode_column(
     domain: Domain, column: Column, codes: NDArray[np.int32], generator: PublicGenerator
 ) -> NDArray[np.object_]:
-    """Codes (rows,) of one column as text (rows,); see ``decode``."""
+    """Returns codes (rows,) of one column as text (rows,); see ``decode``."""
     present = column.size - column.missing
     written = column.write(np.minimum(codes, present - 1), generator)
     if column.missing:
@@ -91,7 +90,7 @@ def decode_column(
 
 
 def written_frame(domain: Domain, columns: dict[str, NDArray[np.object_]]) -> pd.DataFrame:
-    """A table in the order in which the domain's are written, of its columns as text; implied ones are looked up."""
+    """Returns a table in the domain's order of written columns, from columns as text; implied ones are looked up."""
     # Data owners, who only encode, do without pandas.
     import pandas as pd
 
@@ -106,9 +105,9 @@ def written_frame(domain: Domain, columns: dict[str, NDArray[np.object_]]) -> pd
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BadCells:
-    """Which ``rows`` of a column are wrong, (rows,) bool, and what is ``allowed`` in it.
+    """The wrong ``rows`` of a column, (rows,) bool, and its ``allowed`` values.
 
-    An implied column has, instead, what each wrong row's value contradicts (``follows``).
+    For an implied column, ``follows`` has instead the contradiction of each wrong row's value.
     """
 
     column: str
@@ -118,13 +117,13 @@ class _BadCells:
     follows: Mapping[int, str] | None = None
 
     def said_of(self, row: int, value: object) -> str:
-        """The wrong value of a row."""
+        """Returns the wrong value of a row, for a message."""
         said = f"the value {shown(str(value))}"
         return said if self.follows is None else f"{said} {self.follows[row]}"
 
 
 def shown(value: str) -> str:
-    """A value in a message: quoted, and cut to 40 characters."""
+    """Returns a value for a message: quoted, and cut to 40 characters."""
     return repr(value if len(value) <= _CUT else value[: _CUT - 3] + "...")
 
 
@@ -165,7 +164,7 @@ def _bad_message(table: TextTable, bad: list[_BadCells], source: str | Path) -> 
 
 
 def _first_bad(bad: list[_BadCells]) -> Iterator[tuple[int, _BadCells]]:
-    """The first cells in the order of the table's rows, ten at most."""
+    """Yields the first wrong cells in the order of the table's rows, ten at most."""
     found = [
         (int(row), number)
         for number, cells in enumerate(bad)
@@ -176,7 +175,7 @@ def _first_bad(bad: list[_BadCells]) -> Iterator[tuple[int, _BadCells]]:
 
 
 def _factorized(values: Sequence[_Value]) -> tuple[NDArray[np.intp], list[_Value]]:
-    """The position (rows,) of each value among the distinct ones, which are in the order in which they come."""
+    """Returns the position (rows,) of each value among the distinct ones, which are in order of appearance."""
     distinct = list(dict.fromkeys(values))
     position = {value: i for i, value in enumerate(distinct)}
     return np.fromiter(map(position.__getitem__, values), np.intp, len(values)), distinct
@@ -185,7 +184,7 @@ def _factorized(values: Sequence[_Value]) -> tuple[NDArray[np.intp], list[_Value
 def _encode_column(
     domain: Domain, column: Column, values: Sequence[str]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Codes of one column, and which rows have none: each distinct value is looked at once."""
+    """Returns the codes of one column, and the rows without one; each distinct value is encoded once."""
     positions, distinct = _factorized(values)
     codes = [_code(domain, column, value) for value in distinct]
     table = np.array([-1 if code is None else code for code in codes], np.int32)
@@ -196,7 +195,7 @@ def _encode_column(
 def _contradictions(
     domain: Domain, implied: Implied, table: TextTable, rows: NDArray[np.bool_]
 ) -> _BadCells:
-    """Of ``rows`` those whose value is not the one that follows from the source's."""
+    """Returns those of ``rows`` whose value is not the one that the source's value implies."""
     source = domain.columns[domain.index(implied.source)]
     known = dict(implied.values)
     pairs = list(zip(table.columns[implied.source], table.columns[implied.name], strict=True))
@@ -217,7 +216,7 @@ def _contradictions(
 def _implied_value(
     domain: Domain, source: Column, known: Mapping[str, str], written: str
 ) -> str | None:
-    """What follows from a value of the source; None where that is missing."""
+    """Returns the value implied by a value of the source; None if that is missing."""
     if not isinstance(source, Categorical):
         number = parse_whole(written)
         written = written if number is None else str(number)

@@ -1,9 +1,9 @@
-"""The form of a text table that is written: delimiter, encoding, decimal sign, quotes, line ends, empty columns.
+"""Format of a written text table: delimiter, encoding, decimal sign, quotes, line ends, empty columns.
 
-Provides ``TextFormat``, ``PLAIN_FORMAT``, and ``form_of_text``. A draft has the format of the table that it was drafted
-from, as a configuration's ``[format]``, so that a synthetic table opens in its owner's program as the real one does.
+A draft has the format of the table that it was drafted from, as a configuration's ``[format]``, so that a synthetic
+table opens in its owner's program as the real one does.
 
-Public: all of it; a format says nothing of a row.
+All values here are public; a format contains nothing of a row.
 Limits: a decimal comma is written in columns of numbers (`mechanisms.typed`), not in categories that are text.
 """
 
@@ -25,7 +25,7 @@ LINE_ENDS = {"lf": "\n", "crlf": "\r\n", "cr": "\r"}
 
 
 def _writes_text(encoding: str) -> bool:
-    """An encoding gives back what every table is made of: no compression, no cipher, no names of hosts."""
+    """Returns whether an encoding preserves the text of tables: no compression, no cipher, no host names."""
     table = f"{string.printable}\r\n"
     try:
         return table.encode(encoding).decode(encoding) == table
@@ -35,10 +35,10 @@ def _writes_text(encoding: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """The form of a text table. ``quoting`` is "needed" or "all", ``line_end`` "lf", "crlf" or "cr".
+    """Format of a text table. ``quoting`` is "needed" or "all", ``line_end`` "lf", "crlf" or "cr".
 
-    ``columns`` names all columns of the table in order, where those that are left out are to be there, and empty.
-    Raises ``DomainError`` for what is none of these.
+    ``columns`` names all columns of the table in order, if left-out columns are to be written, empty. Raises
+    ``DomainError`` for invalid values.
     """
 
     delimiter: str = COMMA
@@ -73,16 +73,16 @@ class TextFormat:
 
     @property
     def newline(self) -> str:
-        """The characters that end a line."""
+        """Characters that end a line."""
         return LINE_ENDS[self.line_end]
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect to read a table in this format by; decimal commas are left to the reader."""
+        """Dialect for reading a table in this format; decimal commas are left to the reader."""
         return replace(PLAIN, delimiter=self.delimiter, encoding=self.encoding, quote=self.quote)
 
     def cannot_write(self, texts: Sequence[str]) -> str | None:
-        """The first text that the encoding has no characters for; None where it has all."""
+        """Returns the first text that the encoding cannot represent; None if there is none."""
         encode = codecs.lookup(self.encoding).encode
         for text in texts:
             try:
@@ -92,7 +92,7 @@ class TextFormat:
         return None
 
     def to_dict(self) -> dict[str, object]:
-        """The keys of ``[format]`` that say something: nothing for a plain table."""
+        """Returns the keys of ``[format]`` that differ from the default; none for a plain table."""
         said = {item.name: getattr(self, item.name) for item in fields(self)}
         plain = {item.name: item.default for item in fields(self)}
         different = {key: value for key, value in said.items() if value != plain[key]}
@@ -100,7 +100,7 @@ class TextFormat:
 
     @classmethod
     def from_dict(cls, table: object) -> TextFormat:
-        """The format of a ``[format]`` table. Raises ``DomainError`` on an unknown key or a value of another type."""
+        """Reads a ``[format]`` table. Raises ``DomainError`` on an unknown key or a value of another type."""
         if not isinstance(table, Mapping):
             raise DomainError('format: a table is needed, such as [format] delimiter = ";"')
         known = [item.name for item in fields(cls)]
@@ -119,11 +119,11 @@ class TextFormat:
 
 
 PLAIN_FORMAT = TextFormat()
-"""Commas, points, UTF-8: what a table is written in where nothing else is said."""
+"""Default format: commas, points, UTF-8."""
 
 
 def form_of_text(text: str, found: Dialect) -> TextFormat:
-    """The format of a text that was read, of which the dialect ``found`` is known; plain where none can be written."""
+    """Returns the format of a text that was read with the dialect ``found``; plain parts where none can be written."""
     delimiter, quote = found.delimiter or COMMA, found.quote or '"'
     first = _LINE_END.search(text)
     ends = {characters: name for name, characters in LINE_ENDS.items()}
@@ -140,13 +140,13 @@ def form_of_text(text: str, found: Dialect) -> TextFormat:
 
 
 def _encoding_name(encoding: str | None) -> str:
-    """One spelling of each encoding; UTF-8 where everything is."""
+    """Returns one spelling of each encoding; UTF-8 for ASCII."""
     name = codecs.lookup(encoding or "utf-8").name
     return {"ascii": "utf-8", "iso8859-1": "latin-1"}.get(name, name)
 
 
 def _quotes_all(text: str, delimiter: str, quote: str) -> bool:
-    """The first lines have every value in quotes."""
+    """Returns whether the first lines have every value in quotes."""
     lines = [line for line in _LINE_END.split(text[: 1 << 16])[:-1] if line][:_SAMPLE_LINES]
     value = f"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}"
     row = re.compile(f"{value}({re.escape(delimiter)}{value})*")

@@ -1,6 +1,6 @@
-"""Tables of text, column by column, without pandas: what an owner's table is read into.
+"""Tables of text, column by column, without pandas: the form in which an owner's table is read.
 
-Provides ``TextTable``. Secret: the table, at its owner; its ``repr`` has no value.
+The table is secret, at its owner; its ``repr`` has no value.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TextTable:
-    """Columns of strings by name, each of as many as there are rows.
+    """Columns of strings by name, each with one value per row.
 
-    ``places`` are the numbers by which messages name the rows: ``unit`` says of what, the lines of a file or rows.
-    ``notes`` say what of a file is not in it, and ``form`` is how a file of text was written.
-    Raises ``ValueError`` for columns of different lengths.
+    ``places`` are the numbers that messages use for the rows; ``unit`` is their unit, lines of a file or rows.
+    ``notes`` describe the parts of a file that were left out, and ``form`` is the format of a text file. Raises
+    ``ValueError`` for columns of different lengths.
     """
 
     columns: Mapping[str, Sequence[str]]
@@ -42,7 +42,7 @@ class TextTable:
 
     @classmethod
     def of(cls, frame: TextTable | pd.DataFrame) -> TextTable:
-        """A DataFrame of strings, whose index has the places and, as its name, another unit than lines."""
+        """Converts a DataFrame of strings, whose index has the places and, as its name, a unit other than lines."""
         if isinstance(frame, TextTable):
             return frame
         columns = {name: frame[name].tolist() for name in frame.columns}
@@ -50,7 +50,7 @@ class TextTable:
         return cls(columns, frame.index.tolist(), unit)
 
     def frame(self) -> pd.DataFrame:
-        """The table as a DataFrame of strings; see ``of``."""
+        """Returns the table as a DataFrame of strings; see ``of``."""
         # Data owners do without pandas.
         import pandas as pd
 

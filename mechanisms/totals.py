@@ -1,9 +1,9 @@
-"""How many rows there are, as released sums say.
+"""Estimates of the number of rows, from released sums.
 
-Provides ``NoisyTotal``, ``rows_per_client`` (one average for all clients) and ``GrowingTotal`` (the rows of
-those counted so far, while clients arrive).
+``rows_per_client`` is one average for all clients; ``GrowingTotal`` has the rows of the clients counted so far, while
+clients arrive.
 
-Public: everything; it is post-processing of released measurements. Sums are exactly rounded and the rest is scalar
+All values here are public, as post-processing of released measurements. Sums are exactly rounded and the rest is scalar
 arithmetic, so that servers on different processors get the same numbers.
 
 Source: Rauch, Tung, Striebel 1965 (the smoother).
@@ -30,11 +30,10 @@ class NoisyTotal:
 
 
 def rows_per_client(totals: Sequence[NoisyTotal]) -> float:
-    """The rows that one client has on average, over all clients that were ever counted.
+    """Returns the average rows of one client, over all clients that were ever counted.
 
-    A total S_i has mean lambda K_i and variance v_i when K_i clients were counted: weighted least squares gives
-    sum(S_i K_i / v_i) / sum(K_i^2 / v_i). It is kept from falling below one row in all. Raises
-    ``EstimationError`` without totals.
+    A total S_i has mean lambda K_i and variance v_i when K_i clients were counted: weighted least squares gives sum(S_i
+    K_i / v_i) / sum(K_i^2 / v_i). The result is at least one row in all. Raises ``EstimationError`` without totals.
     """
     if not totals:
         raise EstimationError("nothing was measured, so the number of rows is unknown")
@@ -44,12 +43,12 @@ def rows_per_client(totals: Sequence[NoisyTotal]) -> float:
 
 
 class GrowingTotal:
-    """The rows N(K) of the first K clients counted, K growing while ``totals`` were measured.
+    """The rows N(K) of the first K clients counted, while K grew during the measurements of ``totals``.
 
-    N(K) is taken for lambda K with increments that deviate: the sizes of clients are independent, with a standard
-    deviation as large as their mean lambda. So a precise sum counts for the clients that were in it, an
-    imprecise one (of many cells) is outweighed by its neighbours, and clients of unequal sizes do no harm. Raises
-    ``EstimationError`` without totals.
+    N(K) is modelled as lambda K with random increments: the sizes of clients are independent, with a standard deviation
+    as large as their mean lambda. So a precise sum determines the rows of the clients in it, an imprecise one (of many
+    cells) is outweighed by its neighbours, and clients of unequal sizes do no harm. Raises ``EstimationError`` without
+    totals.
     """
 
     def __init__(self, totals: Sequence[NoisyTotal]) -> None:
@@ -57,15 +56,16 @@ class GrowingTotal:
         merged = _merged(totals)
         self._clients = [0, *(t.clients for t in merged)]
         off = [t.rows - self._rate * t.clients for t in merged]
+        # Variance lambda^2 for each further client.
         steps = [self._rate * self._rate * (k - before) for before, k in pairwise(self._clients)]
         self._deviations = [0.0, *_smoothed(off, [t.variance for t in merged], steps)]
 
     def at(self, clients: int) -> float:
-        """The estimated rows of the first ``clients`` clients, at least one."""
+        """Returns the estimated rows of the first ``clients`` clients, at least one."""
         return max(1.0, self._rate * clients + self._deviation(clients))
 
     def _deviation(self, clients: int) -> float:
-        """That of the walk: linear between its points, and after them that of the last."""
+        """Returns the walk's deviation: linear between its points, and constant after the last."""
         known, deviations = self._clients, self._deviations
         i = bisect_right(known, clients)
         if i == len(known):
@@ -75,7 +75,7 @@ class GrowingTotal:
 
 
 def _merged(totals: Sequence[NoisyTotal]) -> list[NoisyTotal]:
-    """One total for each number of clients, in ascending order: the mean by inverse variance."""
+    """Returns one total for each number of clients, in ascending order: the mean by inverse variance."""
     merged = []
     for clients, group in groupby(sorted(totals, key=_clients), key=_clients):
         of_same = list(group)
@@ -92,11 +92,11 @@ def _clients(total: NoisyTotal) -> int:
 def _smoothed(
     values: Sequence[float], variances: Sequence[float], steps: Sequence[float]
 ) -> list[float]:
-    """The expectation of a random walk from 0, at each of its points, given all ``values`` observed.
+    """Returns the expectation of a random walk from 0, at each of its points, given all ``values`` observed.
 
-    ``steps``: the variance of the walk's step to each point; ``variances``: that of what is observed there.
+    ``steps`` are the variances of the walk's steps to each point; ``variances`` those of the observations.
     """
-    # Forwards, the Kalman filter: each point's mean and variance given what was observed up to it.
+    # Forwards, the Kalman filter: each point's mean and variance given the observations up to it.
     mean = spread = 0.0
     filtered = []
     for value, variance, step in zip(values, variances, steps, strict=True):
@@ -104,8 +104,8 @@ def _smoothed(
         gain = spread / (spread + variance)
         mean, spread = mean + gain * (value - mean), (1 - gain) * spread
         filtered.append((mean, spread))
-    # Backwards, the Rauch-Tung-Striebel smoother: of what the next point turned out to be beyond what was expected, a
-    # point takes the share that its own variance has in that of the step's end.
+    # Backwards, the Rauch-Tung-Striebel smoother: a point takes the share spread / (spread + step) of the next point's
+    # difference from its prediction.
     smoothed = [filtered[-1][0]]
     for (mean, spread), step in zip(filtered[-2::-1], steps[:0:-1], strict=True):
         smoothed.append(mean + spread / (spread + step) * (smoothed[-1] - mean))

@@ -1,10 +1,10 @@
-"""Marginals of pairs of columns that no clique of a junction forest has together, all pairs of a column at a time.
+"""Marginals of pairs of columns outside all cliques of a junction forest, all pairs of a column at a time.
 
-Provides ``TreePairs``. Public: everything.
+All values here are public.
 
-From the cliques that have column a, the table P(a, separator) is passed on from clique to clique: times P(next columns
-| separator), products of small matrices. Each pair takes one such product, where a contraction of its own looks
-for an order first: with 41 columns and 780 pairs a tenth of the time. Source: Koller, Friedman 2009, section 10.3.3
+From the cliques that have column a, the table P(a, separator) is passed from clique to clique, times P(next columns |
+separator): products of small matrices. Each pair takes one such product, while a contraction of its own first searches
+for an order: with 41 columns and 780 pairs a tenth of the time. Source: Koller, Friedman 2009, section 10.3.3
 (out-of-clique queries). Limits: pairs; larger sets are contractions (``model.Model.answers``).
 """
 
@@ -21,9 +21,9 @@ Table = NDArray[np.float64]
 
 
 class TreePairs:
-    """The pairs of a calibrated forest: ``cliques`` with ``marginals`` and their ``parents``, as ``model.Model`` has.
+    """Pairs of a calibrated forest: ``cliques`` with ``marginals`` and their ``parents``, as in ``model.Model``.
 
-    What is computed of a clique is kept as long as this is.
+    Intermediate results of a clique are kept for the lifetime of the object.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TreePairs:
         return f"TreePairs(cliques={len(self._cliques)})"
 
     def of(self, name: str) -> dict[str, Table]:
-        """P(``name``, b), of shape (n_name, n_b), by each column b that no clique has together with ``name``."""
+        """Returns P(``name``, b), of shape (n_name, n_b), for each column b that shares no clique with ``name``."""
         found: dict[str, Table] = {}
         seen = {other for clique in self._cliques if name in clique for other in clique}
         for i, separator, table in self._passed(name):
@@ -63,7 +63,7 @@ class TreePairs:
         return found
 
     def _passed(self, name: str) -> Iterator[tuple[int, Clique, Table]]:
-        """Each clique without ``name`` in its tree, the separator by which it is reached, and P(name, separator)."""
+        """Yields each clique without ``name`` in its tree, the separator that leads to it, and P(name, separator)."""
         holders = [i for i, clique in enumerate(self._cliques) if name in clique]
         waiting: list[tuple[int, int, Clique, Table]] = []
         for i in holders:
@@ -81,10 +81,10 @@ class TreePairs:
                     waiting.append((i, j, shared, self._carried(table, i, separator, shared)))
 
     def _carried(self, table: Table, i: int, separator: Clique, target: Clique) -> Table:
-        """P(name, ``target``), (n_name, cells), from P(name, ``separator``) by clique i's P(target | separator).
+        """Returns P(name, ``target``), (n_name, cells), from P(name, ``separator``) and P(target | separator).
 
-        Columns that are in both are the same in both: for each of their cells one product of matrices, so that no table
-        is larger than the clique. 0 where the separator has probability 0.
+        The conditional is that of clique i. Columns in both are the same in both: one matrix product for each of their
+        cells, so that no table is larger than the clique. 0 where the separator has probability 0.
         """
         kept = tuple(name for name in target if name in separator)
         summed = tuple(name for name in separator if name not in target)
@@ -99,7 +99,7 @@ class TreePairs:
         return np.ascontiguousarray(result.transpose([0, *places])).reshape(len(result), -1)
 
     def _given(self, i: int, kept: Clique, summed: Clique, fresh: Clique) -> Table:
-        """P(``fresh`` | ``kept``, ``summed``) in clique i: (cells of kept, of summed, of fresh)."""
+        """Returns P(``fresh`` | ``kept``, ``summed``) in clique i: (cells of kept, of summed, of fresh)."""
         key = (i, kept + summed, fresh)
         if key not in self._conditionals:
             joint = self._summed(i, kept + summed + fresh).reshape(
@@ -109,7 +109,7 @@ class TreePairs:
             self._conditionals[key] = np.divide(
                 joint, given, out=np.zeros_like(joint), where=given > 0
             )
-        # The same columns in the same order, however they are divided.
+        # The same columns in the same order, for every division of them.
         return self._conditionals[key].reshape(
             *(self._domain.size(names) for names in (kept, summed, fresh))
         )
@@ -125,7 +125,7 @@ class TreePairs:
         return tuple(name for name in self._cliques[i] if name in self._cliques[j])
 
     def _summed(self, i: int, names: Clique) -> Table:
-        """The marginal of ``names``, with their axes in that order, out of clique i."""
+        """Returns the marginal of ``names``, with their axes in that order, from clique i."""
         key = (i, names)
         if key not in self._sums:
             clique, marginal = self._cliques[i], self._marginals[i]

@@ -1,13 +1,13 @@
-"""The type of each written column's values, and tables of text as tables of such values.
+"""Types of the written columns' values, and tables of text as tables of typed values.
 
-Provides ``ValueType``, ``value_types``, ``typed_table`` and ``as_types``. A table's cells are text everywhere else
-(`mechanisms.table`); Parquet, Excel, a table schema and pandas want numbers, truth values, days and moments.
+A table's cells are text everywhere else (`mechanisms.table`); Parquet, Excel, a table schema and pandas need numbers,
+truth values, days and moments.
 
-Public: the types. Secret: nothing, tables of text that are given here are synthetic.
-Representation: a column of categories, or one that another implies, has the type that all of its values have,
-each in one spelling only (``7`` and never ``07``), so that every value reads back as it was written.
-What has a spelling of its own (``$1,234.56``, ``28.01.2022``) or marks stays text, as it is in the owner's table.
-Limits: a date that tells less than a day (a month, a week) stays text, since no typed table has such.
+The types are public; tables of text that are passed here are synthetic.
+Representation: a column of categories, or one that another implies, has the common type of all its values, each in one
+spelling only (``7`` and never ``07``), so that every value reads back as it was written. Values in a spelling of their
+own (``$1,234.56``, ``28.01.2022``) or with marks stay text, as in the owner's table.
+Limits: a date coarser than a day (a month, a week) stays text, since typed tables have no such type.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _WHOLE_DAYS = ("YYYY-MM-DD", "YYYYMMDD")
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """``kind`` is one of those words, ``places`` are a number's decimals, ``zone`` a moment's time zone or ""."""
+    """A type: ``kind`` is one of the words above, ``places`` a number's decimals, ``zone`` a time zone or ""."""
 
     kind: str
     places: int = 0
     zone: str = ""
 
     def value(self, written: str) -> object:
-        """A value that is not missing. Raises ``ValueError`` for another type's."""
+        """Returns a written value, not missing, as a value of the type. Raises ``ValueError`` for another type's."""
         if self.kind == WHOLE:
             return int(written)
         if self.kind == NUMBER:
@@ -60,31 +60,31 @@ class ValueType:
 
 
 def value_types(domain: Domain) -> dict[str, ValueType]:
-    """The type of each written column by its name."""
+    """Returns the type of each written column by its name."""
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
     return {name: _type_of(columns[name]) for name in domain.written_names}
 
 
 def written_texts(domain: Domain) -> tuple[str, ...]:
-    """All text that a table may have in it: names, categories, and what follows from others."""
+    """Returns all text that a table may contain: names, categories, and implied values."""
     listed = [c.values for c in domain.columns if isinstance(c, Categorical)]
     listed += [tuple(value for _, value in column.values) for column in domain.implied]
     return (*domain.written_names, *(text for texts in listed for text in texts))
 
 
 def number_columns(domain: Domain) -> frozenset[str]:
-    """The names of the written columns of numbers that may have decimals."""
+    """Returns the names of the written columns of numbers that may have decimals."""
     return frozenset(name for name, kind in value_types(domain).items() if kind.kind == NUMBER)
 
 
 def missing_columns(domain: Domain) -> frozenset[str]:
-    """The names of the written columns that may have missing values."""
+    """Returns the names of the written columns that may have missing values."""
     names = {column.name for column in domain.columns if column.missing}
     return frozenset(names | {column.name for column in domain.implied if column.source in names})
 
 
 def absent_in(domain: Domain, name: str) -> frozenset[str]:
-    """The texts that stand for a missing value in a written column; a category is a value, whatever it looks like."""
+    """Returns the texts for a missing value in a written column; a category is a value in every spelling."""
     if name not in missing_columns(domain):
         return frozenset()
     listed = (c.values for c in domain.columns if isinstance(c, Categorical) and c.name == name)
@@ -92,12 +92,12 @@ def absent_in(domain: Domain, name: str) -> frozenset[str]:
 
 
 def typed_table(domain: Domain, frame: pd.DataFrame) -> pd.DataFrame:
-    """A synthetic table of text with columns of pandas' types, a missing value as pandas has it.
+    """Returns a synthetic table of text with columns of pandas' types and its missing values.
 
-    Types: int64 or, where values may be missing, Int64; float64; bool or boolean; datetime64; str.
-    Raises ``ValueError`` for a table that is not the domain's.
+    Types: int64 or, if values may be missing, Int64; float64; bool or boolean; datetime64; str. Raises ``ValueError``
+    for a table that is not the domain's.
     """
-    # A schema, which wants the types alone, does without pandas.
+    # A schema, which needs the types alone, does without pandas.
     import pandas as pd
 
     types = value_types(domain)
@@ -117,7 +117,7 @@ def typed_table(domain: Domain, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_types(table: pd.DataFrame, types: Mapping[str, object]) -> pd.DataFrame:
-    """A table with the pandas types that another one's columns have, by name, where they can hold every value."""
+    """Returns a table with the pandas types of another one's columns, by name, where they can hold every value."""
     return type(table)(
         {name: _as_type(values, types.get(str(name))) for name, values in table.items()}
     )
@@ -129,7 +129,7 @@ def _as_type(values: pd.Series[Any], kind: Any) -> pd.Series[Any]:
         return values
     if hasattr(kind, "categories") and not values.dropna().isin(kind.categories).all():
         return values
-    # What does not come back the same is not held: a category as a truth value, a half as a whole number.
+    # A value that does not come back the same is not held: a category as a truth value, a half as a whole number.
     with contextlib.suppress(ValueError, TypeError):
         other = values.astype(kind)
         if other.astype(values.dtype).equals(values):
@@ -140,7 +140,7 @@ def _as_type(values: pd.Series[Any], kind: Any) -> pd.Series[Any]:
 def typed_values(
     kind: ValueType, values: Iterable[str], absent: frozenset[str]
 ) -> list[object | None]:
-    """Written values as values of a type, None where one is missing; each distinct one is read once."""
+    """Returns written values as values of a type, None for a missing one; each distinct one is read once."""
     known: dict[str, object | None] = dict.fromkeys(absent)
     return [
         known[value] if value in known else known.setdefault(value, kind.value(value))
@@ -175,7 +175,7 @@ def _type_of(column: Column | Implied) -> ValueType:
 
 
 def _type_of_numbers(column: Integer | Real) -> ValueType:
-    """Numbers of which decimals alone are written in a way of their own stay numbers."""
+    """Returns the type of a column of numbers: a number if at most its decimals have a spelling of their own."""
     spelling = spelling_of(column.form) if column.form else None
     if spelling is not None and not spelling.bare:
         return ValueType(TEXT)

@@ -1,7 +1,7 @@
 """Files of typed tables: Parquet, Feather, JSON, and those of Stata, SPSS and SAS.
 
-Provides ``READERS`` by kind, and ``kind_of``, which recognises a kind by a file's first bytes, else by its name.
-Secret: the table, at its owner. Limits: a table that unpacks to more than memory holds is refused by its declared size.
+``READERS`` has a reader for each kind; ``kind_of`` recognises a kind by a file's first bytes, else by its name. The
+table is secret, at its owner. Limits: a table that unpacks to more than memory holds is refused by its declared size.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _REFUSED = (
 
 
 def check_installed(path: Path) -> None:
-    """Raises ``DataError`` where the name says that a library is missing, or that the file is not read here."""
+    """Raises ``DataError`` if, by the name, a library is missing or the file cannot be read."""
     if path.suffix.lower() in (".xls", ".ods"):
         raise DataError(f"{path}: {path.suffix} is not read here; save it as .xlsx or .csv")
     if needed := _NEEDS.get(_ENDINGS.get(path.suffix.lower(), TEXT)):
@@ -81,7 +81,7 @@ def check_installed(path: Path) -> None:
 
 
 def kind_of(content: Content) -> str:
-    """The kind of a file, by its content. Raises ``DataError`` for one that holds no table, and says what to do."""
+    """Returns the kind of a file, by its content. Raises ``DataError`` for one without a table, with a remedy."""
     data = content.data
     for magic, what, instead in _REFUSED:
         if data[:64].lstrip().startswith(magic):
@@ -156,7 +156,7 @@ def _of_arrow(content: Content, table: Any) -> TextTable:
 
 
 def _read_json(content: Content) -> TextTable:
-    """Records in a list, or one on each line, by the names of their columns; a name that is left out is missing."""
+    """Reads records in a list, or one on each line, by the names of their columns; an absent name is missing."""
     try:
         written = content.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -190,7 +190,7 @@ def _read_json(content: Content) -> TextTable:
 
 
 def _parsed(content: Content, written: str, line: int = 0) -> Any:
-    """The value that a JSON text has; numbers stay as written. Raises ``DataError``."""
+    """Returns the value of a JSON text; numbers stay as written. Raises ``DataError``."""
 
     def record(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
@@ -237,7 +237,7 @@ def _of_sas(content: Content, form: str) -> TextTable:
 
 
 def _read_spss(content: Content) -> TextTable:
-    """A library that takes files only gets one that nobody else can read."""
+    """Reads SPSS data by a library that takes files only, through a file that only this user can read."""
     pyreadstat = extra_module("pyreadstat", content.where)
     with failures(content.where), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.sav"
@@ -256,7 +256,7 @@ def _of_frame(content: Content, frame: pd.DataFrame) -> TextTable:
 
 
 def frame_columns(frame: pd.DataFrame) -> list[Sequence[object]]:
-    """A DataFrame's columns as values; floats that are all whole are whole numbers."""
+    """Returns a DataFrame's columns as values; floats that are all whole become whole numbers."""
     columns: list[Sequence[object]] = []
     for _, column in frame.items():
         values = column.astype(object).tolist()

@@ -1,10 +1,10 @@
-"""What one unit of privacy is when a person has several rows: budgets of a unit, and of one row.
+"""Units of privacy of several rows: budgets of a unit, and of one row.
 
-Provides ``row_budget``. Mechanisms, plans and ledgers count in rows: a row moves one cell of each marginal by one. A
-unit that makes or unmakes up to m rows is a group of m, and costs m^2 times as much in zCDP (Bun and Steinke 2016,
-Proposition 1.9). So a run that has rho for a unit has rho / m^2 for a row, and everything follows: with that, the
-deviation of the noise is m times as large and the epsilon of a selection the m-th part, as they would be for marginals
-of sensitivity m and scores of sensitivity m. Public: everything. Source: README, "Units of privacy".
+Mechanisms, plans and ledgers count in rows: a row moves one cell of each marginal by one. A unit that adds or removes
+up to m rows is a group of m, and costs m^2 times as much in zCDP (Bun and Steinke 2016, Proposition 1.9). So a run with
+rho for a unit has rho / m^2 for a row, and everything follows: the deviation of the noise is m times as large and the
+epsilon of a selection the m-th part, as they would be for marginals of sensitivity m and scores of sensitivity m. All
+values here are public. Source: README, "Units of privacy".
 """
 
 import math
@@ -12,11 +12,12 @@ from fractions import Fraction
 
 
 def row_budget(rho: float, rows: int) -> float:
-    """The largest budget of a row for which a group of ``rows`` costs no more than ``rho``: rounded down.
+    """Returns the largest budget of a row for which a group of ``rows`` costs at most ``rho``, rounded down.
 
-    Raises ValueError for fewer rows than one.
+    Raises ``ValueError`` for fewer rows than one.
     """
     if rows < 1:
         raise ValueError(f"a unit of {rows} rows; expected at least one")
+    # rho / m^2, checked exactly since the division may have rounded up.
     budget, square = rho / rows**2, rows**2
     return budget if Fraction(budget) * square <= Fraction(rho) else math.nextafter(budget, 0.0)

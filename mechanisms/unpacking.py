@@ -1,9 +1,8 @@
 """Compressed files: recognised by their first bytes and unpacked up to a bound.
 
-Provides ``unpacked`` and ``Content``. gzip, bzip2, xz and zip are known, one within another as well; a name's ending
-decides nothing. Secret: the content, at its owner.
-Limits: ``MAX_BYTES``, and ``MAX_GROWTH`` times the packed size from ``SMALL_BYTES`` on; an archive has one file that is
-a table, or its name is given.
+gzip, bzip2, xz and zip are known, also nested; a name's ending decides nothing. The content is secret, at its owner.
+Limits: ``MAX_BYTES``, and ``MAX_GROWTH`` times the packed size from ``SMALL_BYTES`` on; an archive contains one table,
+or the file's name is given.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from typing import IO, Any
 from mechanisms.errors import DataError
 
 MAX_BYTES = 1 << 32
-"""Bytes that a file may unpack to."""
+"""Most bytes that a file may unpack to."""
 SMALL_BYTES, MAX_GROWTH = 1 << 26, 1000
-"""So many bytes are always allowed; above them so many times the packed size. Tables rarely reach 100."""
+"""Bytes that are always allowed, and largest growth beyond them. Tables rarely grow 100 times."""
 _MOST_LAYERS = 4
 _PART = 1 << 20
 _ZIP = b"PK\x03\x04"
@@ -40,7 +39,7 @@ _FAILURES = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Content:
-    """The bytes of a table, the ``name`` of the file that has them, and ``where`` that is, for messages."""
+    """The bytes of a table, the ``name`` of their file, and its place ``where``, for messages."""
 
     data: bytes
     name: str
@@ -48,9 +47,9 @@ class Content:
 
 
 def unpacked(path: Path, member: str | None = None) -> Content:
-    """The content of a file without its compression; ``member`` names the file of an archive.
+    """Returns the content of a file without its compression; ``member`` names the file of an archive.
 
-    Raises: ``DataError`` where the file cannot be read, unpacks to too much, or is an archive of several tables.
+    Raises ``DataError`` if the file cannot be read, unpacks to too much, or is an archive of several tables.
     """
     where = str(path)
     try:
@@ -67,7 +66,7 @@ def unpacked(path: Path, member: str | None = None) -> Content:
 
 
 def is_office_file(data: bytes) -> bool:
-    """A zip archive that is a workbook or the like: nothing to unpack."""
+    """Returns whether a zip archive is a workbook or the like, and not to be unpacked."""
     if not data.startswith(_ZIP):
         return False
     try:
@@ -88,7 +87,7 @@ def check_archive(content: Content) -> None:
 
 
 def _without_layer(content: Content, member: str | None) -> Content | None:
-    """The content without one layer of compression; None where there is none."""
+    """Returns the content without one layer of compression; None if there is none."""
     data = content.data
     if data.startswith(_ZSTANDARD):
         raise DataError(f"{content.where}: Zstandard is not read here; unpack it, or use gzip")
@@ -107,7 +106,7 @@ def _without_layer(content: Content, member: str | None) -> Content | None:
 def _member_of(content: Content, wanted: str | None) -> Content:
     with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
         files = [item for item in archive.infolist() if _is_file(item)]
-        # Of the only file ``wanted`` may be a sheet.
+        # If there is only one file, ``wanted`` may be a sheet of it.
         chosen = [item for item in files if len(files) == 1 or item.filename == wanted]
         if len(chosen) != 1:
             names = ", ".join(repr(item.filename) for item in files[:10]) or "none"
@@ -129,7 +128,7 @@ def _member_of(content: Content, wanted: str | None) -> Content:
 
 
 def _is_file(item: zipfile.ZipInfo) -> bool:
-    """A file that somebody packed, none that a system adds."""
+    """Returns whether an entry is a user's file and not one that a system adds."""
     name = item.filename.rpartition("/")[2]
     return bool(name) and not item.filename.startswith("__MACOSX/") and not name.startswith(".")
 
@@ -153,7 +152,7 @@ def _check_size(content: Content, size: int) -> None:
 
 
 def _inner_name(content: Content) -> str:
-    """The name without the ending of the compression."""
+    """Returns the name without the ending of the compression."""
     stem, dot, ending = content.name.rpartition(".")
     packed = dot and ending.lower() in ("gz", "gzip", "bz2", "xz", "lzma", "zip")
     return stem if packed else content.name

@@ -1,12 +1,11 @@
-"""Pairs of columns of tables at hand, in the reader's values: how far two tables are apart, and one that is shuffled.
+"""Pairs of columns of tables at hand, in the reader's values: the distance of two tables, and of a shuffled one.
 
-Provides ``ValuePairs`` (a real table's pairs, to hold others against), ``mean_pair_distance``, ``shuffled`` and the
-cells that values fall into, ``decile_ends``, ``decile_cells`` and ``commonest``. Secret: the real table, whose cells a
-``ValuePairs`` holds; what is computed from it is not private, it is for trials and measurements.
+``ValuePairs`` holds a real table's pairs for comparison. The real table is secret, and a ``ValuePairs`` holds its
+cells; the results are not private, they are for trials and measurements.
 
-A number falls between the deciles of the real column, anything else into its twenty commonest values or one cell for
-the others; what is missing has a cell of its own. So the distance does not go by the cells of a run: a run with four
-cells would find itself good.
+A number falls between the deciles of the real column, any other value into its twenty commonest values or one cell for
+the others; missing values have a cell of their own. So the distance does not depend on the cells of a run: a run with
+four cells would otherwise find itself good.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from mechanisms.sampling import public_generator
 from mechanisms.text_table import TextTable
 
 COMMON = 20
-"""So many values of a column that is no number have a cell of their own."""
+"""Number of values with a cell of their own, in a column that is no number."""
 MAX_ROWS = 100_000
-"""Rows of a table that are compared."""
+"""Most rows of a table that are compared."""
 _QUANTILES = np.linspace(0, 1, 11)[1:-1]
 
 
@@ -38,25 +37,25 @@ class _Cells(Protocol):
 
     @property
     def size(self) -> int:
-        """Their number."""
+        """Number of cells."""
 
     def of(self, values: Sequence[str]) -> NDArray[np.int64]:
-        """That of each value."""
+        """Returns the cell of each value."""
 
 
 def decile_ends(known: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The deciles of a column's finite numbers, each once; none where there are no numbers."""
+    """Returns the deciles of a column's finite numbers, each once; none without numbers."""
     return np.unique(np.quantile(known, _QUANTILES)) if known.size else np.zeros(0)
 
 
 def decile_cells(ends: NDArray[np.float64], numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The cell of each number, 0 to len(ends); what is not finite has the one after."""
+    """Returns the cell of each number, 0 to len(ends); numbers that are not finite have the next one."""
     places = np.searchsorted(ends, numbers, side="right")
     return np.where(np.isfinite(numbers), places, len(ends) + 1).astype(np.int64)
 
 
 def commonest(values: Iterable[str]) -> dict[str, int]:
-    """The cells of the commonest values; all others have the cell ``COMMON``."""
+    """Returns the cells of the commonest values; all others have the cell ``COMMON``."""
     return {value: i for i, (value, _) in enumerate(Counter(values).most_common(COMMON))}
 
 
@@ -69,22 +68,22 @@ class ValuePairs:
 
     @classmethod
     def of(cls, domain: Domain, table: TextTable) -> ValuePairs:
-        """Those of the columns that the domain models, of up to MAX_ROWS rows."""
+        """Builds the pairs of the columns that the domain models, from up to MAX_ROWS rows."""
         rows = _kept(len(table))
         kept = {c.name: [table.columns[c.name][i] for i in rows] for c in domain.columns}
         cells = tuple((c.name, _cells_of(domain, c, kept[c.name])) for c in domain.columns)
         return cls(_codes(cells, kept), cells)
 
     def distance(self, table: TextTable) -> float:
-        """The mean total variation of another table's pairs from these; see ``mean_pair_distance``."""
+        """Returns the mean total variation of another table's pairs from these; see ``mean_pair_distance``."""
         return mean_pair_distance(self.codes, self._of(table), self._sizes)
 
     def shuffled_distance(self, table: TextTable) -> float:
-        """The same of that table with each column shuffled."""
+        """Returns the same distance for that table with each column shuffled."""
         return mean_pair_distance(self.codes, shuffled(self._of(table)), self._sizes)
 
     def best_shuffled(self) -> float:
-        """The same of the real table with each column shuffled: what columns without noise would come to."""
+        """Returns the same distance for the real table with each column shuffled: that of columns without noise."""
         return mean_pair_distance(self.codes, shuffled(self.codes), self._sizes)
 
     @property
@@ -99,7 +98,7 @@ class ValuePairs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Common:
-    """Of texts."""
+    """Cells of a column of texts."""
 
     by_value: Mapping[str, int]
 
@@ -113,7 +112,7 @@ class _Common:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Deciles:
-    """Of numbers and moments."""
+    """Cells of a column of numbers or moments."""
 
     domain: Domain
     column: Column
@@ -135,7 +134,7 @@ def _cells_of(domain: Domain, column: Column, values: Sequence[str]) -> _Cells:
 
 
 def _numbers(domain: Domain, column: Column, values: Sequence[str]) -> NDArray[np.float64]:
-    """What values stand for; not a number where one is missing. Each distinct value is read once."""
+    """Returns the numbers of values, NaN for a missing one; each distinct value is read once."""
     known: dict[str, float] = {}
     for value in values:
         if value not in known and not isinstance(column, Categorical):
@@ -150,7 +149,7 @@ def _codes(
 
 
 def _kept(rows: int) -> list[int]:
-    """The rows that are looked at: all, or as many as MAX_ROWS."""
+    """Returns the rows that are compared: all, or MAX_ROWS of them."""
     if rows <= MAX_ROWS:
         return list(range(rows))
     chosen: list[int] = np.sort(
@@ -162,9 +161,9 @@ def _kept(rows: int) -> list[int]:
 def mean_pair_distance(
     one: NDArray[np.int64], other: NDArray[np.int64], sizes: Sequence[int]
 ) -> float:
-    """The mean total variation, 0 to 1, of two tables over all pairs of their columns.
+    """Returns the mean total variation, 0 to 1, of two tables over all pairs of their columns.
 
-    ``one`` and ``other`` (rows, columns) are cells below ``sizes``. Raises ``ValueError`` where a table has no rows, or
+    ``one`` and ``other`` (rows, columns) are cells below ``sizes``. Raises ``ValueError`` if a table has no rows, or
     fewer than two columns.
     """
     if not (len(one) and len(other)) or len(sizes) < 2:
@@ -184,7 +183,7 @@ def _distances(
 
 
 def shuffled(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A table (rows, columns) with each column in an order of its own: what joins its columns is gone."""
+    """Returns a table (rows, columns) with each column shuffled by itself, which removes all dependence."""
     return np.stack(
         [of[public_generator(i).permutation(len(of))] for i, of in enumerate(codes.T)], axis=1
     )

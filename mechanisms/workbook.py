@@ -1,6 +1,6 @@
-"""Workbooks: which sheet is the table, and its rows.
+"""Workbooks: the sheet that is the table, and its rows.
 
-Provides ``read_workbook``. Secret: the table, at its owner.
+The table is secret, at its owner.
 Limits: of several sheets that are tables one has to be named; formulas have the values that were saved with them.
 """
 
@@ -20,16 +20,16 @@ from mechanisms.text_table import TextTable
 from mechanisms.unpacking import Content, check_archive
 
 _MUCH_LARGER = 20
-"""A sheet of so many times the cells of every other one is the table."""
+"""Ratio of cells to every other sheet from which a sheet is the table."""
 _Cells = list[tuple[int, list[object]]]
 
 
 def read_workbook(
     content: Content, sheet: str | None, header_line: int | None
 ) -> tuple[TextTable, str]:
-    """The table of the sheet that is one, or of the one called ``sheet``; and in words which it is.
+    """Returns the table of the sheet that is one, or of the one called ``sheet``; and its name in words.
 
-    Raises: ``DataError`` as ``table_of``, and where no sheet, or several, may be the table.
+    Raises ``DataError`` as ``table_of``, and if no sheet, or several, may be the table.
     """
     openpyxl = extra_module("openpyxl", content.where)
     check_archive(content)
@@ -49,7 +49,7 @@ def read_workbook(
 
 
 def _cells(sheet: Any) -> _Cells:
-    """The rows that are not empty, from 1."""
+    """Returns the nonempty rows, numbered from 1."""
     rows = [(i, list(row)) for i, row in enumerate(sheet.iter_rows(values_only=True), start=1)]
     return [(i, row) for i, row in rows if any(value is not None for value in row)]
 
@@ -77,7 +77,7 @@ def _chosen(where: str, sheets: dict[str, _Cells], wanted: str | None) -> str:
 
 
 def _rows(where: str, cells: _Cells) -> list[Row]:
-    """Rows of one length, as text; columns that are empty at the sides are left out."""
+    """Returns rows of one length, as text; empty columns at the sides are left out."""
     width = max(len(row) for _, row in cells)
     padded = [[*row, *[None] * (width - len(row))] for _, row in cells]
     filled = [
@@ -94,7 +94,7 @@ def _rows(where: str, cells: _Cells) -> list[Row]:
 
 
 def _column(where: str, values: Sequence[object]) -> list[str]:
-    """The first words stand above, in title and header; what is below them is of one type."""
+    """Returns a column as text: the first words are title and header; the values below have one type."""
     above = next(
         (i for i, value in enumerate(values) if not isinstance(value, str | None)), len(values)
     )
@@ -106,7 +106,7 @@ def _column(where: str, values: Sequence[object]) -> list[str]:
 
 
 def _unsaved(openpyxl: Any, content: Content, title: str, cells: _Cells) -> set[str]:
-    """The names of columns of formulas of which no value was saved: programs write such workbooks."""
+    """Returns the names of columns of formulas without saved values, as some programs write them."""
     width = max(len(row) for _, row in cells)
     body = [row for _, row in cells if sum(value is not None for value in row) * 2 >= width]
     blank = [
@@ -128,7 +128,7 @@ def _unsaved(openpyxl: Any, content: Content, title: str, cells: _Cells) -> set[
 
 
 def _without(table: TextTable, names: set[str]) -> TextTable:
-    """The table without those columns, if they have no value, and with a note on each."""
+    """Returns the table without those columns, if they have no value, with a note on each."""
     out = [name for name in table.columns if name in names and not any(table.columns[name])]
     notes = [
         f"column {name!r} left out: it has formulas whose values were not saved; open the workbook in Excel or "

@@ -1,18 +1,15 @@
 """The marginal queries that a synthetic table should answer well, and their counts.
 
-Provides ``Workload`` (queries, their downward closure and the layout of all counts),
-``draw_workload``, ``count_marginals`` and ``Workload.expand``.
+``Workload`` has the queries, their downward closure and the layout of all counts.
 
-Public: the workload. Secret: codes, counts, and shares of counts; ``expand`` may be applied to
-shares.
+The workload is public. Codes, counts, and shares of counts are secret; ``expand`` may be applied to shares.
 
-Representation: a *count vector* holds the marginals of the maximal queries (those in no other), one
-after the other, each in C order with the columns in the domain's order. The *expanded* vector holds
-the marginals of all candidates in the same manner; it is a linear function of the count vector.
+Representation: a *count vector* holds the marginals of the maximal queries (those in no other), one after the other,
+each in C order with the columns in the domain's order. The *expanded* vector holds the marginals of all candidates in
+the same manner; it is a linear function of the count vector.
 
-Source: McKenna et al. 2022 (AIM), section 4: candidates are the downward closure of the workload,
-with weights w_q = sum over r in the workload of |r & q|. Limits: a marginal has fewer than 2^31
-cells.
+Source: McKenna et al. 2022 (AIM), section 4: candidates are the downward closure of the workload, with weights w_q =
+sum over r in the workload of |r & q|. Limits: a marginal has fewer than 2^31 cells.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from mechanisms.sampling import public_generator
 
 MAX_CELLS = 2**31
 TARGET_WEIGHT = 4
-"""How many queries one counts as that has a target."""
+"""Weight of a query with a target, in ordinary queries."""
 
 _Scalar = TypeVar("_Scalar", np.uint32, np.uint64, np.int64, np.float64)
 
@@ -53,14 +50,14 @@ class _Step:
 class Workload:
     """Queries over a domain, their candidates, weights and layout.
 
-    ``queries`` are sets of columns; they are put into the domain's column order and sorted.
-    ``candidates`` are all non-empty subsets of queries and every single column, by number of
-    columns and then by position; ``weights[i]`` is that of ``candidates[i]`` and 0 for a column
-    that no query contains. A query that has one of the ``targets``, columns that the table is made to predict, counts
-    ``TARGET_WEIGHT`` times. Candidate i takes ``offsets[i]:offsets[i + 1]`` of the expanded vector.
+    ``queries`` are sets of columns, in the domain's column order and sorted. ``candidates`` are all non-empty subsets
+    of queries and every single column, by number of columns and then by position; ``weights[i]`` is that of
+    ``candidates[i]`` and 0 for a column that no query contains. A query with one of the ``targets``, columns that the
+    table is made to predict, counts ``TARGET_WEIGHT`` times. Candidate i takes ``offsets[i]:offsets[i + 1]`` of the
+    expanded vector.
 
-    Raises ``WorkloadError`` on an empty or repeated query, a column repeated in one, one that the
-    domain does not have, or too many cells.
+    Raises ``WorkloadError`` on an empty or repeated query, a column repeated in one, one that the domain does not have,
+    or too many cells.
     """
 
     domain: Domain
@@ -86,7 +83,7 @@ class Workload:
         fill = object.__setattr__
         fill(self, "queries", queries)
         fill(self, "candidates", candidates)
-        # |r & q| is the number of q's columns that r has; summed over r, that of the queries that have each column.
+        # |r & q| is the number of q's columns in r; summed over r, that is the sum over q's columns of their queries.
         if unknown := [name for name in self.targets if name not in position]:
             raise WorkloadError(
                 f"target {unknown[0]!r} is no column; the columns are {', '.join(self.domain.names)}"
@@ -103,33 +100,33 @@ class Workload:
 
     @property
     def cells(self) -> int:
-        """The cells of all candidates: the length of the expanded vector."""
+        """Number of cells of all candidates: the length of the expanded vector."""
         return self.offsets[-1]
 
     @property
     def maximal_cells(self) -> int:
-        """The cells of the maximal queries: the length of the count vector."""
+        """Number of cells of the maximal queries: the length of the count vector."""
         return self.maximal_offsets[-1]
 
     @property
     def one_way(self) -> tuple[int, ...]:
-        """The candidate indices of the single columns, in the domain's order."""
+        """Candidate indices of the single columns, in the domain's order."""
         return tuple(range(len(self.domain.columns)))
 
     def slice(self, candidate: int) -> slice:
-        """Where candidate number ``candidate`` lies in the expanded vector."""
+        """Returns the slice of candidate number ``candidate`` in the expanded vector."""
         return slice(self.offsets[candidate], self.offsets[candidate + 1])
 
     def gather(self, expanded: NDArray[_Scalar], candidates: Sequence[int]) -> NDArray[_Scalar]:
-        """The marginals of some candidates, one after the other, out of an expanded vector."""
+        """Returns the marginals of some candidates, one after the other, from an expanded vector."""
         return np.concatenate([expanded[self.slice(i)] for i in candidates])
 
     def expand(self, vector: NDArray[_Scalar]) -> NDArray[_Scalar]:
-        """All candidates' marginals from those of the maximal queries.
+        """Returns all candidates' marginals, from those of the maximal queries.
 
         Linear over the vector's own type, wrapping around in it: servers call it on shares.
 
-        Shapes: (maximal_cells,) -> (cells,). Raises: ``ValueError`` on another shape.
+        Shapes: (maximal_cells,) -> (cells,). Raises ``ValueError`` on another shape.
         """
         if vector.shape != (self.maximal_cells,):
             raise ValueError(
@@ -151,8 +148,8 @@ class Workload:
         return expanded
 
     def digest(self) -> str:
-        """Hex SHA-256 of the domain's digest and the queries: the same on every machine."""
-        # A workload without targets has the digest that it had before there were any.
+        """Returns the hex SHA-256 of the domain's digest and the queries, the same on every machine."""
+        # A workload without targets keeps the digest of versions before targets existed.
         targets = [self.targets] if self.targets else []
         text = json.dumps(
             [self.domain.digest(), self.queries, *targets], separators=(",", ":"), ensure_ascii=True
@@ -168,12 +165,11 @@ def draw_workload(
     seed: int = 123,
     targets: tuple[str, ...] = (),
 ) -> Workload:
-    """All (``count`` None) or ``count`` random queries of ``degree`` columns.
+    """Returns all (``count`` None) or ``count`` random queries of ``degree`` columns.
 
-    The draw is ``default_rng(seed).choice(n, count, replace=False)`` over the combinations of
-    columns in order, as in the FLAIM authors' experiments. If there are no more than ``count``
-    combinations, all are taken. Raises ``WorkloadError`` if the domain has fewer columns than
-    ``degree``, or either number is below 1.
+    The draw is ``default_rng(seed).choice(n, count, replace=False)`` over the combinations of columns in order, as in
+    the FLAIM authors' experiments. If there are no more than ``count`` combinations, all are taken. Raises
+    ``WorkloadError`` if the domain has fewer columns than ``degree``, or either number is below 1.
     """
     if not 1 <= degree <= len(domain.columns):
         raise WorkloadError(
@@ -189,10 +185,10 @@ def draw_workload(
 
 
 def count_marginals(codes: NDArray[np.int32], workload: Workload) -> NDArray[np.uint32]:
-    """The count vector of a table: how many of its rows fall into each cell of each maximal query.
+    """Returns the count vector of a table: the number of its rows in each cell of each maximal query.
 
-    Shapes: codes (rows, columns of the domain) -> (maximal_cells,). One row adds 1 to one cell of
-    each query. Raises: ``ValueError`` on another number of columns or a code outside the domain.
+    Shapes: codes (rows, columns of the domain) -> (maximal_cells,). One row adds 1 to one cell of each query. Raises
+    ``ValueError`` on another number of columns or a code outside the domain.
     """
     shape = np.array(workload.domain.shape)
     if codes.ndim != 2 or codes.shape[1] != len(shape):
@@ -210,7 +206,7 @@ def count_marginals(codes: NDArray[np.int32], workload: Workload) -> NDArray[np.
 
 
 def _canonical_queries(domain: Domain, queries: Iterable[Iterable[str]]) -> tuple[Clique, ...]:
-    """Checked queries in the domain's column order, sorted by position."""
+    """Returns checked queries in the domain's column order, sorted by position."""
     position = {name: i for i, name in enumerate(domain.names)}
     canonical: list[list[int]] = []
     for number, query in enumerate(map(tuple, queries), start=1):
@@ -242,7 +238,7 @@ def _offsets(domain: Domain, cliques: Sequence[Clique]) -> tuple[int, ...]:
 
 
 def _proper_subsets(clique: Clique) -> Iterator[Clique]:
-    """The non-empty sets of some of its columns, in its order."""
+    """Returns the non-empty proper subsets of a clique's columns, in its order."""
     return itertools.chain.from_iterable(
         itertools.combinations(clique, size) for size in range(1, len(clique))
     )
@@ -251,7 +247,7 @@ def _proper_subsets(clique: Clique) -> Iterator[Clique]:
 def _plan(
     domain: Domain, candidates: Sequence[Clique], maximal: Sequence[Clique]
 ) -> tuple[_Step, ...]:
-    """Sums each candidate from the smallest one that contains it, larger ones first."""
+    """Plans to sum each candidate from the smallest one that contains it, larger ones first."""
     number = {clique: i for i, clique in enumerate(candidates)}
     counted = {clique: i for i, clique in enumerate(maximal)}
     # Every subset of a candidate is one, in the same order of columns; of equal sizes the first stays.

@@ -1,11 +1,10 @@
 """Writing synthetic tables: text files, Parquet, Excel, by the same names that `mechanisms.reading` reads.
 
-Provides ``TableForm``, ``form_of``, ``write_rows`` and ``text_bytes``. Text has what the columns say, in the domain's
-format (`mechanisms.text_format`), a .tsv with tabs. Parquet and Excel have values of the columns' types
-(`mechanisms.typed`), and null where one is missing. What is written reads back to the same codes, but for null where
-the domain's spellings of missing values lack the empty one.
+Text is in the columns' spelling and in the domain's format (`mechanisms.text_format`), a .tsv with tabs. Parquet and
+Excel have values of the columns' types (`mechanisms.typed`), and null for a missing one. A written table reads back to
+the same codes, except for null if the domain's spellings of missing values lack the empty one.
 
-Secret: nothing; what is written was drawn from a released model.
+Nothing here is secret; tables are drawn from a released model.
 Representation: a table comes in parts, which are not all in memory at once (in Excel they are).
 """
 
@@ -47,7 +46,7 @@ from mechanisms.typed import (
 )
 
 EXCEL_ROWS = 1_048_575
-"""What a sheet holds below its header."""
+"""Most rows of a sheet below its header."""
 _FIRST_EXCEL_YEAR = 1901
 _EXCEL_PART = 10_000
 _FORMS = ".csv, .tsv (either with .gz), .parquet and .xlsx"
@@ -55,14 +54,14 @@ _FORMS = ".csv, .tsv (either with .gz), .parquet and .xlsx"
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """A kind of file: ``write`` takes its path, the table's parts and the domain; ``most`` rows go into it."""
+    """A kind of file: ``write`` takes its path, the table's parts and the domain; ``most`` is its largest row count."""
 
     write: Callable[[Path, Iterable[pd.DataFrame], Domain], None]
     most: int | None = None
 
 
 def form_of(path: Path) -> TableForm:
-    """What kind of file a name's ending says. Raises ``DataError`` for another one, or where a library is missing."""
+    """Returns the kind of file by a name's ending. Raises ``DataError`` for other endings and missing libraries."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]
     ending = next(iter(suffixes[-2:] if packed else suffixes[-1:]), "")
@@ -78,22 +77,22 @@ def form_of(path: Path) -> TableForm:
 
 
 def write_rows(path: Path, frames: Iterable[pd.DataFrame], domain: Domain, form: TableForm) -> None:
-    """Write a table of text, in parts that have the same columns, into the file ``path``.
+    """Writes a table of text, in parts that have the same columns, into the file ``path``.
 
-    Raises OSError, and ``DataError`` for a value that the form cannot hold.
+    Raises ``OSError``, and ``DataError`` for a value that the form cannot hold.
     """
     form.write(path, frames, domain)
 
 
 def text_bytes(frame: pd.DataFrame, domain: Domain) -> bytes:
-    """A table of text as the bytes of a file in the domain's format."""
+    """Returns a table of text as the bytes of a file in the domain's format."""
     raw = io.BytesIO()
     _write_text(raw, (frame,), domain, domain.format)
     return raw.getvalue()
 
 
 def _text_form(delimiter: str | None, *, packed: bool) -> TableForm:
-    """Text in the domain's format, with another ``delimiter`` where the file's name says so."""
+    """Returns text in the domain's format, with another ``delimiter`` if the file's name asks for it."""
 
     def write(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
         form = domain.format
@@ -130,7 +129,10 @@ def _write_text(
 
 
 def _needs_quotes(domain: Domain, form: TextFormat) -> bool:
-    """Every value in quotes: as the real table is, or since empty ones and other line ends would not be read back."""
+    """Returns whether every value is quoted: as in the real table, or so that all values can be read back.
+
+    Empty values between blanks, and line ends other than the format's, need quotes.
+    """
     if form.quoting == ALL or (form.delimiter == BLANK and missing_columns(domain)):
         return True
     others = {"\r", "\n"}.difference(form.newline)
@@ -139,7 +141,7 @@ def _needs_quotes(domain: Domain, form: TextFormat) -> bool:
 
 @contextmanager
 def _file(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
-    """The same rows make the same bytes, so that no time and no name goes into a packed file."""
+    """Opens a file; the same rows make the same bytes, so a packed file contains no time and no name."""
     with path.open("wb") as raw:
         if not packed:
             yield raw
@@ -197,7 +199,7 @@ def _excel_rows(sheet: Any, frame: pd.DataFrame, domain: Domain) -> Iterator[tup
 
 
 def _excel_cell(sheet: Any, kind: ValueType, value: object | None) -> object:
-    """A cell shown as the column is written; text stays text, even where it begins as a formula does.
+    """Returns a cell in the column's form; text stays text, even if it begins as a formula does.
 
     Excel knows neither time zones nor days before 1900: such moments are text.
     """

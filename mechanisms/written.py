@@ -1,7 +1,7 @@
 """Numbers as tables write them, and as whole multiples of a power of ten.
 
-Public: the functions. Secret: at its owner, the values they read.
-Limits: decimal points only; a table with decimal commas is translated where it is read (`mechanisms.dialect`).
+The functions are public. The values that they read are secret, at their owner.
+Limits: decimal points only; the reader of a table translates decimal commas (`mechanisms.dialect`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
-# More digits than any number between 64-bit multiples has before it is rounded, by a wide margin.
+# More digits, by a wide margin, than any number between 64-bit multiples has before rounding.
 EXACT = Context(prec=60)
 
 
 def parse_whole(value: str) -> int | None:
-    """A whole number written as ``39``, ``-1`` or ``39.0``; None for anything else."""
+    """Returns a whole number written as ``39``, ``-1`` or ``39.0``; None for anything else."""
     whole, point, fraction = value.strip().partition(".")
     if point and fraction.strip("0"):
         return None
@@ -24,7 +24,7 @@ def parse_whole(value: str) -> int | None:
 
 
 def parse_number(value: str) -> float | None:
-    """A finite number as tables have it; None for anything else, ``1_000`` and ``inf`` included."""
+    """Returns a finite number as tables write it; None for anything else, including ``1_000`` and ``inf``."""
     try:
         number = float(value)
     except ValueError:
@@ -33,7 +33,7 @@ def parse_number(value: str) -> float | None:
 
 
 def multiple_of(value: str, places: int) -> int | None:
-    """The k for which k / 10^places is nearest to a written number, ties to even; None for what is no number."""
+    """Returns the k for which k / 10^places is nearest to a written number, ties to even; None for no number."""
     if parse_number(value) is None:
         return None
     scaled = Decimal(value.strip()).scaleb(places, EXACT)
@@ -41,17 +41,17 @@ def multiple_of(value: str, places: int) -> int | None:
 
 
 def first_multiple(bound: float, places: int) -> int:
-    """The smallest k with k / 10^places >= ``bound``, which is taken for the shortest decimal that reads as it."""
+    """Returns the smallest k with k / 10^places >= ``bound``, taken as the shortest decimal that reads as it."""
     return int(Decimal(repr(bound)).scaleb(places, EXACT).to_integral_value(ROUND_CEILING, EXACT))
 
 
 def last_multiple(bound: float, places: int) -> int:
-    """The largest k with k / 10^places <= ``bound``, which is taken as by ``first_multiple``."""
+    """Returns the largest k with k / 10^places <= ``bound``, taken as in ``first_multiple``."""
     return int(Decimal(repr(bound)).scaleb(places, EXACT).to_integral_value(ROUND_FLOOR, EXACT))
 
 
 def write_multiple(multiple: int, places: int) -> str:
-    """k / 10^places with ``places`` decimals."""
+    """Returns k / 10^places with ``places`` decimals."""
     if not places:
         return str(multiple)
     whole, fraction = divmod(abs(multiple), 10**places)
@@ -59,7 +59,7 @@ def write_multiple(multiple: int, places: int) -> str:
 
 
 def decimals_of(value: str) -> int | None:
-    """How many decimals a number is written with; None where it has an exponent or is no number."""
+    """Returns the number of written decimals; None for an exponent or no number."""
     if parse_number(value) is None or "e" in value.lower():
         return None
     return len(value.strip().partition(".")[2])

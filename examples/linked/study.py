@@ -28,7 +28,7 @@ DEATHS = ("number", "date_of_birth", "died", "cause")
 
 
 def tables(folder: Path, seed: int = 7) -> None:
-    """Write the hospitals' tables, all of them in hospitals.csv, and the registry's. Nobody in them is real."""
+    """Writes the hospitals' tables, all of them in hospitals.csv, and the registry's. All people are invented."""
     draw = public_generator(seed)
     order = draw.permutation(PEOPLE)
     # Of 2,400 people 1,500 were in a hospital, and 1,500, not the same, are in the registry.
@@ -68,7 +68,7 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def run(folder: Path) -> int:
-    """Make the tables and run the trial; returns its exit status."""
+    """Makes the tables and runs the trial; returns its exit status."""
     tables(folder)
     command = [sys.executable, "-m", "parties", "run", str(HERE / "linked.toml")]
     for source in ("hospitals", "registry"):

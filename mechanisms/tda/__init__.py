@@ -2,7 +2,7 @@
 
 Variational Gaussian mixtures of the continuous columns (`mixture`), normal scores of the discrete ones (`icdm`), the
 covariance of all of them (`covariance`), and rows drawn from a Gaussian copula (`model`). Sums are those of
-`mechanisms.silos`; `server` and `silo` are the two sides of it.
+`mechanisms.silos`; `server` and `silo` are its two sides.
 
 Source: Fed-TDA (federated tabular data augmentation). Deviations and errata: the package's README, "Fed-TDA".
 """

@@ -1,7 +1,7 @@
-"""What Fed-TDA sends: the formula of the paper's Table 5, and the values of our sums.
+"""Communication of Fed-TDA: the formula of the paper's Table 5, and the number of values in our sums.
 
-Provides ``paper_values``, ``paper_mib`` and ``sent_values``. Public: everything. What goes over a wire is what these
-values take in masked form, with the keys and shares of each session beside them.
+All values here are public. The bytes on a wire are those of these values in masked form, plus the keys and shares of
+each session.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _VALUE_BYTES = 4
 def paper_values(
     continuous: int, categories: Sequence[int], *, silos: int, components: int, iterations: int
 ) -> int:
-    """Values that K silos upload: K (4 n_c^2 + n_d^2 + 4 n_c n_d + (3 t m + 2 m + 2) n_c + sum (p + 1)).
+    """Returns the values that K silos upload: K (4 n_c^2 + n_d^2 + 4 n_c n_d + (3 t m + 2 m + 2) n_c + sum (p + 1)).
 
-    ``categories`` p of each of the n_d discrete columns, the label among them; t components, m iterations.
+    ``categories`` p of each of the n_d discrete columns, including the label; t components, m iterations.
     """
     discrete = len(categories)
     covariance = 4 * continuous**2 + discrete**2 + 4 * continuous * discrete
@@ -35,7 +35,7 @@ def paper_mib(
     components: int = 10,
     iterations: int = 100,
 ) -> float:
-    """The same in MiB at 4 bytes a value: with its defaults, the paper's Table 5 (Fed-TDA, up)."""
+    """Returns ``paper_values`` in MiB at 4 bytes a value; with the defaults, the paper's Table 5 (Fed-TDA, up)."""
     values = paper_values(
         continuous, categories, silos=silos, components=components, iterations=iterations
     )
@@ -43,6 +43,8 @@ def paper_mib(
 
 
 def sent_values(layout: Layout, steps: Steps, *, iterations: int) -> int:
-    """Values that one silo answers in a run of so many iterations: 3 T n_c each, all categories, the moments'
-    triangle."""
+    """Returns the values of one silo's answers in a run of ``iterations``.
+
+    They are 3 T n_c per iteration, all categories, and the triangle of the moments.
+    """
     return iterations * steps.mixture.length + steps.frequencies.length + triangle(layout)

@@ -1,16 +1,15 @@
 """Means and covariances as one sum: the second moments of rows (1, X).
 
-Provides ``moments`` (a silo's, of whole numbers or of real ones), ``MomentSum`` (what the server makes of their sum)
-and ``correlation`` and ``positive`` (what rows can be drawn with).
+``moments`` is a silo's part (of whole numbers or of real ones), ``MomentSum`` the server's; ``correlation`` and
+``positive`` make the matrix that rows are drawn with.
 
 With y = (1, X) the sum of y y^T has the number of rows, the sum of X and that of X X^T in one symmetric matrix, of
 which the upper triangle is sent: 1 + l + l (l + 1) / 2 numbers. A row of norm R adds a matrix of Frobenius norm R^2.
 
-Noise: entries off the diagonal stand in the matrix twice and in the triangle once. A row of the triangle with its
-diagonal multiplied by 1 / sqrt(2) has the norm R^2 / sqrt(2), whatever the row: sum_i y_i^4 / 2 + sum_{i<j} y_i^2
-y_j^2 = (sum y_i^2)^2 / 2. So that is what is sent where noise is added, rounded down for every row; and the noise is
-symmetric. Where a row is longer than R it is made shorter, the 1 in it too, so that it counts for less than one row
-in all sums alike.
+Noise: entries off the diagonal stand in the matrix twice and in the triangle once. The triangle of a row, with its
+diagonal multiplied by 1 / sqrt(2), has the norm R^2 / sqrt(2) for every row: sum_i y_i^4 / 2 + sum_{i<j} y_i^2 y_j^2 =
+(sum y_i^2)^2 / 2. This is sent if noise is added, rounded down for every row; the noise is symmetric. A row longer than
+R is shortened, including its 1, so that it counts for less than one row in all sums alike.
 
 Source: Fed-TDA, covariance. Erratum: its eq. 3 prints a sum over silos without their weights.
 """
@@ -24,18 +23,18 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Below 1 / sqrt(2), by more than a double's rounding of the product does.
+# Below 1 / sqrt(2), by more than the rounding of the product in doubles.
 DIAGONAL = 0.70710678
 _PART = 1 << 14
-# A variance that is 1 but for noise is taken for no less.
+# A variance that is 1 except for noise is taken to be at least this.
 _LEAST_VARIANCE = 0.25
 
 
 def moments(rows: Floats, *, whole: bool) -> Floats:
-    """The upper triangle (d (d + 1) / 2,), row by row, of sum y y^T over rows y (n, d).
+    """Returns the upper triangle (d (d + 1) / 2,), row by row, of sum y y^T over rows y (n, d).
 
-    ``whole``: rows are whole numbers; the diagonal is multiplied by ``DIAGONAL`` and rounded down row by row, and all
-    is exact as long as no sum reaches 2^53.
+    With ``whole``, rows are whole numbers; the diagonal is multiplied by ``DIAGONAL`` and rounded down row by row, and
+    all is exact as long as no sum reaches 2^53.
     """
     d = rows.shape[1]
     total, diagonal = np.zeros((d, d)), np.zeros(d)
@@ -51,7 +50,7 @@ def moments(rows: Floats, *, whole: bool) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentSum:
-    """What sums say of X: how many ``rows``, the ``mean`` (l,), the ``covariance`` (l, l), symmetric."""
+    """Estimates from sums over X: the number of ``rows``, the ``mean`` (l,), the ``covariance`` (l, l), symmetric."""
 
     rows: float
     mean: Floats
@@ -59,21 +58,25 @@ class MomentSum:
 
     @classmethod
     def of(cls, triangle: Floats, columns: int, *, diagonal: float = 1.0) -> MomentSum:
-        """From a sum of ``moments``, in units of 1, of rows (1, X) with l = ``columns``; ``diagonal`` as sent."""
+        """Computes them from a sum of ``moments``, in units of 1, of rows (1, X) with l = ``columns``.
+
+        ``diagonal`` is the factor of the diagonal as sent.
+        """
         matrix = np.zeros((columns + 1, columns + 1))
         matrix[np.triu_indices(columns + 1)] = triangle
         matrix += np.triu(matrix, 1).T
         np.fill_diagonal(matrix, np.diag(matrix) / diagonal)
         rows = max(float(matrix[0, 0]), 1.0)
         mean = matrix[0, 1:] / rows
+        # Cov(X) = E[X X^T] - E[X] E[X]^T.
         return cls(rows, mean, matrix[1:, 1:] / rows - np.outer(mean, mean))
 
 
 def correlation(covariance: Floats, *, error: float) -> Floats:
-    """A noisy covariance (l, l) with its diagonal brought to 1, which it is but for noise, and less of the rest.
+    """Returns a noisy covariance (l, l) with its diagonal scaled to 1 and the other entries shrunk.
 
-    ``error``: the deviation of the noise in an entry off the diagonal. Entries are made smaller by the share of their
-    squares that is noise, as expected (James and Stein's rule): where all of it may be, nothing is left of them.
+    The true diagonal is 1. ``error`` is the deviation of the noise in an entry off the diagonal. Entries are reduced by
+    the share of their squares that is expected to be noise (James and Stein's rule), to zero if that may be all.
     """
     scale = 1 / np.sqrt(np.maximum(np.diag(covariance), _LEAST_VARIANCE))
     off = covariance * np.outer(scale, scale)
@@ -85,9 +88,9 @@ def correlation(covariance: Floats, *, error: float) -> Floats:
 
 
 def positive(covariance: Floats, *, weights: Floats | None = None, floor: float = 1e-6) -> Floats:
-    """The nearest matrix (l, l) in Frobenius norm to a symmetric one with no eigenvalue below ``floor``.
+    """Returns the nearest matrix (l, l), in Frobenius norm, to a symmetric one with no eigenvalue below ``floor``.
 
-    ``weights`` (l,): how much more an entry of a column counts than others', both matrices multiplied by them.
+    ``weights`` (l,) are the weights of columns in the norm: both matrices are multiplied by them.
     """
     root = np.ones(len(covariance)) if weights is None else np.sqrt(weights)
     values, vectors = np.linalg.eigh(covariance * np.outer(root, root))

@@ -1,13 +1,12 @@
-"""From covariances of category means to the correlations of the normal variables behind them.
+"""Correlations of the normal variables behind categories, from covariances of category means.
 
-Provides ``latent_correlation``. Public: everything.
+All values here are public.
 
-A category is an interval of a standard normal variable Z; its score is g = E[Z | category]. What the scores of two
-columns have in common is less than what their variables have: two equal columns of two categories, half and half,
-have scores with a correlation of 1, but scores drawn within the intervals, as the paper does, one of 0.64, and rows
-drawn with that agree in 72 %. With a_k = E[g(Z) h_k(Z)], h_k the orthonormal Hermite polynomials, variables of
-correlation r have E[g_i g_j] = sum_k r^k a_ik a_jk (Mehler's formula), which grows with r: so it is solved for r, for
-all pairs at once.
+A category is an interval of a standard normal variable Z; its score is g = E[Z | category]. The scores of two columns
+correlate less than their variables: two equal columns of two categories, half and half, have scores with a correlation
+of 1, but scores drawn within the intervals, as in the paper, one of 0.64, and rows drawn with that agree in 72 %. With
+a_k = E[g(Z) h_k(Z)], h_k the orthonormal Hermite polynomials, variables of correlation r have E[g_i g_j] = sum_k r^k
+a_ik a_jk (Mehler's formula), which grows with r: so it is solved for r, for all pairs at once.
 
 Source: none of the papers; the polychoric correlation by moments. Known limits: the series ends after ``TERMS``.
 """
@@ -27,20 +26,21 @@ TERMS = 24
 _LARGEST = 0.99
 _HALVINGS = 30
 _LEAST_GAIN = 1e-9
-# A variance that is 1 but for noise is taken for no less.
+# A variance that is 1 except for noise is taken to be at least this.
 _LEAST_VARIANCE = 0.25
 
 
 def hermite_terms(scores: Scores) -> Floats:
-    """a_1 .. a_TERMS of a column's category means, (TERMS,)."""
+    """Returns a_1 .. a_TERMS of a column's category means, (TERMS,)."""
     z, density = scores.bounds()
-    # Of interval (l, u): integral of h_k phi = (h_{k-1}(l) phi(l) - h_{k-1}(u) phi(u)) / sqrt(k).
+    # Over an interval (l, u): integral of h_k phi = (h_{k-1}(l) phi(l) - h_{k-1}(u) phi(u)) / sqrt(k).
     before, now = np.zeros_like(z), np.ones_like(z)
     means = scores.means()[scores.order]
     terms = []
     for k in range(1, TERMS + 1):
         at = now * density
         terms.append(float(means @ (at[:-1] - at[1:])) / np.sqrt(k))
+        # h_k = (z h_{k-1} - sqrt(k-1) h_{k-2}) / sqrt(k).
         before, now = now, (z * now - np.sqrt(k - 1) * before) / np.sqrt(k)
     return np.array(terms)
 
@@ -48,11 +48,11 @@ def hermite_terms(scores: Scores) -> Floats:
 def latent_correlation(
     covariance: Floats, places: int, ranked: Sequence[Scores], *, rows: float, noise: float = 0.0
 ) -> Floats:
-    """The correlations (l, l), 1 on the diagonal, of the normal variables behind places and scores.
+    """Returns the correlations (l, l), 1 on the diagonal, of the normal variables behind places and scores.
 
-    ``covariance`` (l, l) of ``places`` normal columns and the category means of ``ranked`` columns, over ``rows`` rows;
-    ``noise``: its entries' deviation. What an entry says is brought down to what is left of it once its noise and the
-    accident of the rows are taken off, as expected for correlations as large as these are on average.
+    ``covariance`` (l, l) is that of ``places`` normal columns and the category means of ``ranked`` columns, over
+    ``rows`` rows; ``noise`` is its entries' deviation. An entry is shrunk by the expected effect of its noise and of
+    the finite number of rows, for correlations as large as these are on average.
     """
     deviation = np.sqrt(np.maximum(np.diag(covariance)[:places], _LEAST_VARIANCE))
     terms = np.zeros((len(covariance), TERMS))
@@ -66,8 +66,10 @@ def latent_correlation(
     # a_1 is the variance of the scores as well: Var(g) = E[g Z].
     gain = np.outer(terms[:, 0], terms[:, 0])
     np.fill_diagonal(gain, 0.0)
+    # Variance of an entry: of finite rows, gain / n, and of the noise.
     error = gain / max(rows, 1.0) + noise**2 * np.outer(scale, scale) ** 2
     signal = max(0.0, float((off**2 - error)[gain > 0].sum())) / max(float((gain**2).sum()), 1e-300)
+    # Wiener shrinkage: signal variance / (signal variance + error variance).
     kept = gain**2 * signal / np.maximum(gain**2 * signal + error, 1e-300)
     latent = _solved(kept * off, terms)
     np.fill_diagonal(latent, 1.0)
@@ -75,15 +77,16 @@ def latent_correlation(
 
 
 def _solved(products: Floats, terms: Floats) -> Floats:
-    """r (l, l) with sum_k r^k a_ik a_jk = ``products``, within [-0.99, 0.99]: by halving."""
+    """Returns r (l, l) with sum_k r^k a_ik a_jk = ``products``, within [-0.99, 0.99], by bisection."""
     low, high = np.full(products.shape, -_LARGEST), np.full(products.shape, _LARGEST)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         value = np.zeros_like(middle)
+        # Horner's scheme for sum_k r^k a_ik a_jk.
         for k in range(TERMS - 1, -1, -1):
             value = middle * (value + np.outer(terms[:, k], terms[:, k]))
         below = value < products
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    # A column of one category has nothing in common with any.
+    # A column of one category is uncorrelated with all others.
     empty = np.outer(terms[:, 0], terms[:, 0]) < _LEAST_GAIN
     return np.where(empty, 0.0, (low + high) / 2)

@@ -1,13 +1,13 @@
-"""Which columns of a table are continuous and which discrete, and a silo's rows in that form.
+"""Continuous and discrete columns of a table, and a silo's rows in that form.
 
-Provides ``Layout``, ``Rows`` and ``rows_of``; ``scaled`` and ``unscaled``, between a column's values and [0, 1].
+``scaled`` and ``unscaled`` map between a column's values and [0, 1].
 
-A column is continuous where it has numbers between public bounds, more of them than a mixture has components. Every
-other one is discrete: categories, dates (by their bins), few whole numbers, and what the settings name. A missing value
-and a value with a cell of its own (an atom, a mark) in a continuous column are further components of it, without a
-number.
+A column is continuous if it has numbers between public bounds, more of them than a mixture has components. Every other
+one is discrete: categories, dates (by their bins), few whole numbers, and the columns that the settings name. A missing
+value and a value with a cell of its own (an atom, a mark) in a continuous column are further components of it, without
+a number.
 
-Secret: rows, at their silo. Public: layouts.
+The rows are secret, at their silo. Layouts are public.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Continuous: TypeAlias = Integer | Real
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of ``domain`` as numbers of columns: ``continuous`` and ``discrete`` ones, and T ``components``.
+    """The columns of ``domain`` by number: ``continuous`` and ``discrete`` ones, and T ``components``.
 
     A row X has, in this order, the place of each continuous value in its component, the components, and the discrete
     columns: l = 2 n_c + n_d. The components and the discrete columns are all the categories there are.
@@ -50,7 +50,7 @@ class Layout:
 
     @classmethod
     def of(cls, domain: Domain, settings: TdaSettings) -> Layout:
-        """Raises ``DomainError`` if the settings name a column that there is not."""
+        """Builds the layout. Raises ``DomainError`` if the settings name a column that does not exist."""
         named = {domain.index(name) for name in settings.discrete}
         continuous = tuple(
             i
@@ -64,33 +64,36 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """l, the length of a row X."""
+        """Length l of a row X."""
         return 2 * len(self.continuous) + len(self.discrete)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many categories each of the n_c component columns and the n_d discrete columns has."""
+        """Number of categories of each of the n_c component columns and the n_d discrete columns."""
         components = (
             self.components + len(specials(self.number(j))) for j in range(len(self.continuous))
         )
         return (*components, *(self.domain.columns[i].size for i in self.discrete))
 
     def number(self, j: int) -> Continuous:
-        """The ``j``-th continuous column."""
+        """Returns the ``j``-th continuous column."""
         column = self.domain.columns[self.continuous[j]]
         if not isinstance(column, Integer | Real):
             raise DomainError(f"column {column.name!r} has no numbers")
         return column
 
     def split(self, values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """A vector (sum of ``sizes``,) by column."""
+        """Splits a vector (sum of ``sizes``,) by column."""
         return np.split(values, np.cumsum(self.sizes)[:-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Rows:
-    """A silo's table: ``x`` (rows, n_c) scaled, not a number where ``special`` (rows, n_c) has a number of
-    ``specials``, else -1; ``codes`` (rows, n_d) of the discrete columns."""
+    """Rows of a silo's table.
+
+    ``x`` (rows, n_c) is scaled, NaN where ``special`` (rows, n_c) has a number of ``specials`` instead of -1; ``codes``
+    (rows, n_d) are those of the discrete columns.
+    """
 
     x: Floats
     special: NDArray[np.int32]
@@ -104,7 +107,7 @@ class Rows:
 
 
 def specials(column: Continuous) -> tuple[float | str | None, ...]:
-    """The further components of a continuous column: its atoms ascending, marks, then None if values may be missing."""
+    """Returns the further components of a continuous column: atoms ascending, marks, None if values may be missing."""
     missing: tuple[None, ...] = (None,) if column.missing else ()
     return (*sorted(map(float, column.atoms)), *column.marks, *missing)
 
@@ -116,7 +119,7 @@ def rows_of(
     source: str | Path = "table",
     ignore_extra: bool = False,
 ) -> Rows:
-    """A table of text as rows. Raises ``DataError`` as ``mechanisms.table.encode`` does."""
+    """Returns a table of text as rows. Raises ``DataError`` as ``mechanisms.table.encode`` does."""
     table = TextTable.of(frame)
     codes = encode(layout.domain, table, source=source, ignore_extra=ignore_extra)
     x = np.full((len(table), len(layout.continuous)), np.nan)
@@ -131,7 +134,7 @@ def rows_of(
 
 
 def scaled(column: Continuous, values: Floats) -> Floats:
-    """Values (any shape) as places between the column's bounds, in proportion where its scale is; cut to [0, 1]."""
+    """Returns values (any shape) as places between the column's bounds, cut to [0, 1]; logarithmic on a log scale."""
     if column.scale == "log":
         places = np.log(values / column.low) / math.log(column.high / column.low)
     else:
@@ -140,7 +143,7 @@ def scaled(column: Continuous, values: Floats) -> Floats:
 
 
 def unscaled(column: Continuous, x: Floats) -> Floats:
-    """The inverse of ``scaled``."""
+    """Returns values from places: the inverse of ``scaled``."""
     if column.scale == "log":
         return np.asarray(column.low * (column.high / column.low) ** x)
     return np.asarray(column.low + x * (column.high - column.low))
@@ -158,7 +161,7 @@ def _check_bounds(column: Column) -> None:
 
 
 def _special_of(column: Continuous, codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Which further component each code is, -1 for numbers of bins."""
+    """Returns the further component of each code, -1 for numbers of bins."""
     table = np.full(column.size, -1, np.int32)
     # Atoms have their codes in ascending order, as `specials` has them.
     for place, code in enumerate(sorted(column.cells.atoms.values())):
@@ -170,7 +173,7 @@ def _special_of(column: Continuous, codes: NDArray[np.int32]) -> NDArray[np.int3
 
 
 def _numbers(column: Continuous, written: Sequence[str], here: NDArray[np.bool_]) -> Floats:
-    """The numbers of the rows that have one (``here``), as the column rounds them."""
+    """Returns the numbers of the rows that have one (``here``), as the column rounds them."""
     texts = [text for text, has in zip(written, here.tolist(), strict=True) if has]
     read = {text: number_of(column, text) for text in dict.fromkeys(texts)}
     return np.array([read[text] for text in texts], np.float64)

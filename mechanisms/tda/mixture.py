@@ -1,16 +1,16 @@
-"""Variational Gaussian mixtures of scaled columns, as sums over rows: the E-step of a silo, the M-step of the server.
+"""Variational Gaussian mixtures of scaled columns, as sums over rows: E-step of a silo, M-step of the server.
 
-Provides ``Prior``, ``Mixture`` (what the server broadcasts), ``initial``, ``responsibilities`` and ``row_terms`` (the
-silo's side), ``update`` (the server's), ``moved`` (how far an update went).
+``Mixture`` is broadcast by the server; ``responsibilities`` and ``row_terms`` are the silo's side, ``update`` and
+``moved`` the server's.
 
 Every continuous column has a mixture of its own; arrays have the columns first and the components last. Columns are
-scaled to [0, 1] by public bounds. Secret: rows and what is computed from single ones. Public: mixtures.
+scaled to [0, 1] by public bounds. Rows and values computed from single rows are secret. Mixtures are public.
 
 Source: Fed-TDA, federated VB-GMM, for one dimension; Bishop, Pattern Recognition and Machine Learning, section 10.2.
-Errata of the former: in its eq. 8 the expectation of ln Lambda has psi((nu + 1 - d) / 2), in one dimension psi(nu /
-2); its eq. 10 leaves out that responsibilities are normalised; its eq. 21, the bound, is not one: an exact run ends
-when the parameters stop changing. Deviation: squares are taken about the mean that was broadcast, not the new one,
-and moved there by the server, so that an iteration is one sum and not two.
+Errata of the former: in its eq. 8 the expectation of ln Lambda has psi((nu + 1 - d) / 2), in one dimension psi(nu / 2);
+its eq. 10 leaves out that responsibilities are normalised; its eq. 21, the bound, is not one: an exact run ends when
+the parameters stop changing. Deviation: squares are taken about the mean that was broadcast, not the new one, and moved
+there by the server, so that an iteration is one sum and not two.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# How far noise may move a component in one update: its mean by so many of its deviations, its variance by this factor.
+# Limits on the change of a component by noise in one update: of its mean in deviations, of its variance as a factor.
 _MOST_SHIFT = 3.0
 _MOST_SPREAD = 16.0
 _ROWS_OF_NOISE = 3.0
 
-# Far beyond any table's. What a silo is sent lies within, so that no square of its overflows: an error would depend on
-# its rows.
+# Far beyond any table's values. Payloads to a silo lie within, so that no square of its overflows: an error would
+# depend on its rows.
 _MOST = 2.0**48
 
 
@@ -38,7 +38,7 @@ _MOST = 2.0**48
 class Prior:
     """Dirichlet(``weight``), Normal(``mean``, 1 / (``precision`` Lambda)), Wishart(1 / ``scatter``, ``freedom``).
 
-    In the paper's letters alpha0, m0, beta0, W0^-1 and nu0. Raises ``ValueError`` out of range.
+    In the paper's notation alpha0, m0, beta0, W0^-1 and nu0. Raises ``ValueError`` out of range.
     """
 
     weight: float
@@ -56,7 +56,7 @@ class Prior:
 
     @classmethod
     def of(cls, components: int) -> Prior:
-        """The default, which knows nothing but the bounds: a component is a hundredth of its part of [0, 1] wide."""
+        """Returns the default, from the bounds alone: a component is a hundredth of its part of [0, 1] wide."""
         return cls(1 / components, 1.0, 0.5, (0.1 / components) ** 2, 1.0)
 
 
@@ -64,8 +64,8 @@ class Prior:
 class Mixture:
     """The posterior: (columns, components) each of ``counts`` N_t, ``mean`` m_t and ``scatter`` W_t^-1.
 
-    alpha_t, beta_t and nu_t are the prior's plus N_t. No posterior has a scatter below the
-    prior's. Raises ``ValueError`` for what is none of any table.
+    alpha_t, beta_t and nu_t are the prior's plus N_t. No posterior has a scatter below the prior's. Raises
+    ``ValueError`` for values that no table has.
     """
 
     prior: Prior
@@ -92,7 +92,7 @@ class Mixture:
 
     @property
     def digest(self) -> bytes:
-        """Different for different mixtures."""
+        """Hash that differs for different mixtures."""
         parts = (self.counts, self.mean, self.scatter)
         return hashlib.sha256(b"".join(part.tobytes() for part in parts)).digest()
 
@@ -103,12 +103,12 @@ class Mixture:
 
     @property
     def deviation(self) -> Floats:
-        """sigma_t, of sigma_t^2 = 1 / (nu_t W_t): (columns, components)."""
+        """sigma_t, with sigma_t^2 = 1 / (nu_t W_t): (columns, components)."""
         return np.sqrt(self.scatter / self.freedom)
 
 
 def initial(prior: Prior, columns: int, components: int) -> Mixture:
-    """What an exact run begins with, known without any row: components side by side, each as wide as its part."""
+    """Returns the start of a run, independent of all rows: components side by side, each as wide as its part."""
     places = (np.arange(components) + 0.5) / components
     ones = np.ones((columns, components))
     scatter = (prior.freedom + 1) / components**2
@@ -116,11 +116,14 @@ def initial(prior: Prior, columns: int, components: int) -> Mixture:
 
 
 def responsibilities(x: Floats, mixture: Mixture) -> Floats:
-    """The E-step: r (rows, columns, components) of x (rows, columns); 0 where x is not a number."""
+    """Returns the E-step: r (rows, columns, components) of x (rows, columns); 0 where x is NaN."""
     prior = mixture.prior
     weight = prior.weight + mixture.counts
+    # Bishop 10.66: E[ln pi_t] = psi(alpha_t) - psi(sum alpha).
     log_weight = digamma(weight) - digamma(weight.sum(axis=1, keepdims=True))
+    # Bishop 10.65 with d = 1: E[ln Lambda_t] = psi(nu_t / 2) + ln 2 + ln W_t.
     log_precision = digamma(mixture.freedom / 2) + math.log(2) - np.log(mixture.scatter)
+    # Bishop 10.46 with 10.64: ln rho = E[ln pi] + E[ln Lambda] / 2 - (1 / beta_t + nu_t W_t (x - m_t)^2) / 2.
     constant = log_weight + log_precision / 2 - 1 / (2 * (prior.precision + mixture.counts))
     distance = (x[:, :, None] - mixture.mean) ** 2
     logs = constant - mixture.freedom / (2 * mixture.scatter) * distance
@@ -131,7 +134,7 @@ def responsibilities(x: Floats, mixture: Mixture) -> Floats:
 
 
 def row_terms(x: Floats, mixture: Mixture, unit: Floats) -> Floats:
-    """What each row adds to an iteration's sums: r, r z, r z^2 with z = (x - m_t) / unit_t.
+    """Returns each row's terms in an iteration's sums: r, r z, r z^2 with z = (x - m_t) / unit_t.
 
     Shapes: x (rows, columns), unit (columns, components), result (rows, columns, 3, components).
     """
@@ -142,11 +145,11 @@ def row_terms(x: Floats, mixture: Mixture, unit: Floats) -> Floats:
 
 
 def update(mixture: Mixture, sums: Floats, unit: Floats, *, noise: float = 0.0) -> Mixture:
-    """The M-step: the next mixture from the sums (columns, 3, components) of ``row_terms``.
+    """Returns the M-step: the next mixture from the sums (columns, 3, components) of ``row_terms``.
 
-    ``noise``: the deviation of the noise in each sum, in rows. With it, three times as many rows more are believed in
-    that lie as their component does, and a component moves no further than three deviations: what a sum of few rows
-    under much noise says is mostly noise, and what is left of it stays where it is. Exact sums are taken as they are.
+    ``noise`` is the deviation of the noise in each sum, in rows. With noise, three times as many rows are added that
+    lie as their component does, and a component moves no further than three deviations: a sum of few rows under much
+    noise is mostly noise, and its component then stays. Exact sums are used unchanged.
     """
     prior = mixture.prior
     counts = np.maximum(sums[:, 0], 0.0)
@@ -161,22 +164,25 @@ def update(mixture: Mixture, sums: Floats, unit: Floats, *, noise: float = 0.0) 
         spread = np.clip(square - shift**2, 1 / _MOST_SPREAD, _MOST_SPREAD)
     else:
         spread = np.maximum(square - shift**2, 0.0)
+    # The new centre xbar_t, from the first moment about the broadcast mean.
     centre = np.clip(mixture.mean + unit * shift, 0.0, 1.0)
+    # Bishop 10.60 and 10.61: beta_t = beta_0 + N_t, m_t = (beta_0 m_0 + N_t xbar_t) / beta_t.
     precision = prior.precision + believed
     mean = (prior.precision * prior.mean + believed * centre) / precision
+    # Bishop 10.62: W_t^-1 = W_0^-1 + N_t S_t + (beta_0 N_t / beta_t) (xbar_t - m_0)^2.
     pulled = prior.precision * believed / precision * (centre - prior.mean) ** 2
     scatter = prior.scatter + pulled + believed * unit**2 * spread
     if noise:
-        # The variance is that of all rows believed in, the posterior's freedom that of those there are.
+        # The variance is that of all rows including the added ones; the posterior's freedom counts the real ones only.
         scatter *= (prior.freedom + counts) / (prior.freedom + believed)
         scatter = np.maximum(scatter, prior.scatter)
     return Mixture(prior, counts, mean, scatter)
 
 
 def moved(before: Mixture, after: Mixture) -> float:
-    """How far an update went: the largest change of a share, or of a mean in units of its component's deviation.
+    """Returns the size of an update: the largest change of a share, or of a mean in its component's deviations.
 
-    Components with less than a row are left out: nothing depends on where they are.
+    Components with less than a row are left out: nothing depends on them.
     """
     rows = np.maximum(after.counts.sum(axis=1, keepdims=True), 1.0)
     shares = np.abs(after.counts - before.counts) / rows
@@ -185,7 +191,7 @@ def moved(before: Mixture, after: Mixture) -> float:
 
 
 def digamma(x: Floats) -> Floats:
-    """The derivative of ln Gamma at positive x, of any shape; relative error below 1e-12."""
+    """Returns the derivative of ln Gamma at positive x, of any shape; relative error below 1e-12."""
     # psi(x) = psi(x + 1) - 1/x up to x >= 10, where the asymptotic series is exact to the last digits.
     x, result = x.astype(np.float64), np.zeros(x.shape)
     while (small := x < 10).any():

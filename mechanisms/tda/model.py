@@ -1,10 +1,10 @@
-"""What a run of Fed-TDA releases, and rows drawn from it: a Gaussian copula over scores and places.
+"""The released model of Fed-TDA, and rows drawn from it: a Gaussian copula over scores and places.
 
-Provides ``TdaModel`` and ``column_scores``. Public: everything, as far as the run was private; ``privacy`` says so.
+All values here are public if the run was private; ``privacy`` says so.
 
-Rows X are normal with the covariance; categories are read off their scores, a continuous column's value is
-its component's mean plus its place times the deviation. Source: Fed-TDA, synthesis. Erratum: what it calls a unitary
-matrix U with Sigma = U U^T is the Cholesky factor.
+Rows X are normal with the covariance; categories are read off their scores, and a continuous column's value is its
+component's mean plus its place times the deviation. Source: Fed-TDA, synthesis. Erratum: the paper's unitary matrix U
+with Sigma = U U^T is the Cholesky factor.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ _KEYS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TdaModel:
-    """``mixture`` of the continuous columns, ``shares`` of the categories of every component and discrete column,
-    ``covariance`` (l, l) of rows X, positive definite, and how many ``rows`` there are, as estimated.
+    """A released model.
+
+    ``mixture`` is that of the continuous columns, ``shares`` those of the categories of every component and discrete
+    column, ``covariance`` (l, l) that of rows X, positive definite; ``rows`` is the estimated number of rows.
 
     Raises ``ValueError`` for parts that do not fit one another.
     """
@@ -74,8 +76,9 @@ class TdaModel:
             raise ValueError(f"rows = {self.rows}, {self.privacy!r}, {self.order!r}: not a model's")
 
     def sample(self, rows: int, generator: PublicGenerator) -> pd.DataFrame:
-        """A synthetic table of ``rows`` rows in the user's columns, all of it text, implied columns filled in."""
+        """Returns a synthetic table of ``rows`` rows in the user's columns, as text, with implied columns filled in."""
         layout = self.layout
+        # X = L g with Sigma = L L^T and g standard normal.
         factor = np.linalg.cholesky(self.covariance)
         drawn = generator.standard_normal((rows, layout.width)) @ factor.T
         places, scores = drawn[:, : len(layout.continuous)], drawn[:, len(layout.continuous) :]
@@ -92,7 +95,7 @@ class TdaModel:
         return written_frame(layout.domain, columns)
 
     def _written(self, j: int, component: NDArray[np.intp], place: Floats) -> NDArray[np.object_]:
-        """The ``j``-th continuous column as text (rows,), from components and places in them (rows,)."""
+        """Returns the ``j``-th continuous column as text (rows,), from components and places in them (rows,)."""
         layout, column, mixture = self.layout, self.layout.number(j), self.mixture
         inside = np.minimum(component, layout.components - 1)
         x = mixture.mean[j, inside] + place * mixture.deviation[j, inside]
@@ -106,7 +109,7 @@ class TdaModel:
         return written
 
     def to_json(self) -> str:
-        """For ``from_json``; exact."""
+        """Returns an exact representation, read by ``from_json``."""
         layout, mixture = self.layout, self.mixture
         return json.dumps(
             {
@@ -127,7 +130,7 @@ class TdaModel:
 
     @classmethod
     def from_json(cls, text: str) -> TdaModel:
-        """What ``to_json`` wrote. Raises ``EstimationError`` on anything else."""
+        """Reads the output of ``to_json``. Raises ``EstimationError`` on anything else."""
         try:
             parts = json.loads(text)
             if not isinstance(parts, dict) or set(parts) != _KEYS:
@@ -171,9 +174,9 @@ class TdaModel:
 def column_scores(
     layout: Layout, order: CategoryOrder, mixture: Mixture, shares: Sequence[Floats]
 ) -> list[Scores]:
-    """How categories and scores of every component and discrete column go together: n_c + n_d.
+    """Returns the scores of every component and discrete column: n_c + n_d.
 
-    As listed: components by their means, atoms among them, missing values last; categories by their codes.
+    Order "listed": components by their means, atoms among them, missing values last; categories by their codes.
     """
     if order == "frequency":
         return [Scores.by_frequency(share) for share in shares]
@@ -189,12 +192,12 @@ def column_scores(
 
 
 def _place(column: Continuous, atom: float) -> float:
-    """Where an atom is among the column's scaled values; at an end where it is none of them."""
+    """Returns the place of an atom among the column's scaled values; an end if it lies outside."""
     return float(scaled(column, np.clip(np.array(atom), column.low, column.high)))
 
 
 def _as_text(column: Continuous, values: Floats) -> NDArray[np.object_]:
-    """Numbers (rows,) as the column writes them, rounded to what it tells apart."""
+    """Returns numbers (rows,) as the column writes them, at the column's resolution."""
     places = 0 if isinstance(column, Integer) else column.places
     multiples = np.rint(values * 10.0**places).astype(np.int64)
     ranges = [column.cells.ranges[code] for code in column.cells.bins]

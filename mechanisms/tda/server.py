@@ -1,7 +1,7 @@
 """The server of Fed-TDA: mixtures, frequencies, second moments, each from sums over the silos.
 
-Provides ``run`` and ``TdaResult``. The server sees sums and nothing of any one silo. Public: all that it sends.
-Rounds: one sum for each iteration of the mixtures, and two more. Source: Fed-TDA, with the package README's deviations.
+The server sees sums and nothing of any one silo. All values that it sends are public. Rounds: one sum for each
+iteration of the mixtures, and two more. Source: Fed-TDA, with the package README's deviations.
 """
 
 from __future__ import annotations
@@ -29,8 +29,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class TdaResult:
-    """A run's ``model``; how many ``iterations`` its mixtures took and how many more were ``lost``; who was in which
-    sum (``survivors``); and what it cost a row (``rho``, 0 of a run that is not private)."""
+    """Result of a run.
+
+    Attributes:
+        model: the released model.
+        iterations: iterations of its mixtures.
+        lost: iterations that were lost besides.
+        rho: cost per row, 0 for a run that is not private.
+        survivors: numbers of the silos in each sum.
+    """
 
     model: TdaModel
     iterations: int
@@ -46,10 +53,10 @@ async def run(
     *,
     progress: Callable[[str], None] = lambda line: None,
 ) -> TdaResult:
-    """Runs it, and sends everybody the model.
+    """Runs Fed-TDA and sends the model to all silos.
 
-    An iteration that loses too many silos is left out: nothing of it was opened, what it was charged is spent. Raises
-    ``RoundLost`` where that happens to the frequencies or the second moments, ``ValueError`` for too small a budget.
+    An iteration that loses too many silos is left out: nothing of it was opened, its charge is spent. Raises
+    ``RoundLost`` if that happens to the frequencies or the second moments, ``ValueError`` for too small a budget.
     """
     steps = Steps.of(layout, settings)
     survivors: list[tuple[int, ...]] = []
@@ -100,25 +107,25 @@ async def run(
 def copula(
     moments: MomentSum, settings: TdaSettings, ranked: Sequence[Scores], *, noise: float
 ) -> Floats:
-    """What rows are drawn with (l, l), from second moments whose entries have noise of this deviation."""
+    """Returns the matrix (l, l) that rows are drawn with, from second moments with entries of noise ``noise``."""
     covariance = moments.covariance
     if settings.correlations == "latent":
         places = len(covariance) - len(ranked)
         latent = latent_correlation(covariance, places, ranked, rows=moments.rows, noise=noise)
-        # Categories that exclude one another have correlations that no normal variables have all at once. What is given
-        # way to is what shows most: rare categories' correlations say little.
+        # Categories that exclude one another have correlations that no normal variables have all at once. The
+        # projection preserves the most visible ones: rare categories' correlations matter little.
         shows = np.array([1.0] * places + [max(scores.variance, 1e-3) for scores in ranked])
         nearest = positive(latent, weights=shows)
-        # What is drawn is standard normal in every column.
+        # Drawn rows are standard normal in every column.
         return positive(correlation(nearest, error=0.0))
     return positive(correlation(covariance, error=noise) if noise else covariance)
 
 
 def category_shares(layout: Layout, total: Sum, *, noisy: bool) -> list[Floats]:
-    """The shares of every column's categories from their counts; uniform in a column without rows.
+    """Returns the shares of every column's categories from their counts; uniform in a column without rows.
 
-    With noise all columns are brought to the same number of rows, as their totals together say, and to counts that are
-    not negative: the nearest ones.
+    With noise all columns are projected to the same number of rows, estimated from all totals, and to non-negative
+    counts.
     """
     counts = [part.astype(np.float64) for part in layout.split(total.values)]
     if noisy:
@@ -132,14 +139,14 @@ def category_shares(layout: Layout, total: Sum, *, noisy: bool) -> list[Floats]:
 
 
 def nearest_counts(counts: Floats, total: float) -> Floats:
-    """The nearest vector (n,) to ``counts`` in Euclidean norm that is not negative and has this ``total``, above 0."""
-    # All counts that stay positive are lowered by the same, the least for which the rest, at 0, fits.
+    """Returns the nearest non-negative vector (n,) to ``counts``, in Euclidean norm, with the sum ``total`` > 0."""
+    # All positive counts are lowered by the same amount, the least for which the others, at 0, fit.
     ordered = np.sort(counts)[::-1]
     lowered = (np.cumsum(ordered) - total) / np.arange(1, counts.size + 1)
     return np.asarray(np.maximum(counts - lowered[np.flatnonzero(ordered > lowered)[-1]], 0.0))
 
 
 def _mixture_payload(mixture: Mixture, number: int | None = None) -> bytes:
-    """The three arrays, behind the number of the iteration where there is one."""
+    """Returns the three arrays, behind the number of the iteration if there is one."""
     head = [] if number is None else [np.array([number], np.float64)]
     return pack_arrays(*head, mixture.counts, mixture.mean, mixture.scatter)

@@ -1,6 +1,6 @@
 """Settings of a run of Fed-TDA, on which all sides agree.
 
-Provides ``TdaSettings``. Public: everything.
+All values here are public.
 """
 
 from __future__ import annotations
@@ -21,24 +21,28 @@ PAPER_ITERATIONS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdaSettings:
-    """One run. Use ``private`` or ``paper``.
+    """Settings of one run; made by ``private`` or ``paper``.
 
-    ``privacy`` zcdp: every sum has noise, and the run costs a row ``rho``, no more. None: exact sums, as in the paper;
-    what is released then says anything about anybody, and is not private.
-
-    ``components`` T of each continuous column's mixture, ``iterations`` of it at most; an exact run ends with them
-    when no parameter moves by more than ``tolerance``. ``mixture_share`` and ``frequency_share`` of ``rho`` are for
-    these sums, the rest for the second moments. ``row_norm``: what one continuous column may add to a row of the
-    mixtures' sums; ``moment_norm``: what one column may add to the square of a row of scores. Longer rows are
-    shortened.
-
-    ``order`` of the categories' intervals: as listed (components from left to right), or by frequency (the paper).
-    ``assignment`` of a value to its component: drawn by its responsibilities, or the largest.
-    ``correlations`` of the rows that are drawn: latent, those of the normal variables whose categories the silos have
-    (`mechanisms.tda.latent`), or those of scores that the silos draw (the paper).
-    ``noise`` server or distributed, the latter with ``corrupt`` silos of a sum in league with the server: the noise of
-    the other ``min_silos`` - ``corrupt`` is what is counted. ``max_silo_rows``: a public bound on one silo's table.
-    ``discrete``: columns of numbers that are taken for categories, such as a label 1 .. 7.
+    Attributes:
+        privacy: zcdp: every sum has noise, and the run costs a row at most ``rho``; none: exact sums, as in the paper,
+            whose release is not private at all.
+        components: T of each continuous column's mixture.
+        iterations: the most iterations of the mixtures; an exact run ends them when no parameter moves by more than
+            ``tolerance``.
+        mixture_share, frequency_share: shares of ``rho`` for these sums; the rest is for the second moments.
+        row_norm: bound on the contribution of one continuous column to a row of the mixtures' sums; longer rows are
+            shortened.
+        moment_norm: bound on the contribution of one column to the square of a row of scores; longer rows are
+            shortened.
+        order: of the categories' intervals: as listed (components from left to right), or by frequency (the paper).
+        assignment: of a value to its component: drawn by its responsibilities, or the largest.
+        correlations: of the drawn rows: latent, those of the normal variables behind the silos' categories
+            (`mechanisms.tda.latent`), or those of scores that the silos draw (the paper).
+        noise: server or distributed.
+        corrupt: silos of a sum that may collude with the server, for distributed noise: only the noise of the other
+            ``min_silos`` - ``corrupt`` is counted.
+        max_silo_rows: a public bound on one silo's table.
+        discrete: columns of numbers that are treated as categories, such as a label 1 .. 7.
 
     Raises ``ValueError``, naming the setting, if one is out of range or two do not go together.
     """
@@ -106,22 +110,25 @@ class TdaSettings:
 
     @property
     def private_run(self) -> bool:
-        """Whether every sum has noise."""
+        """True if every sum has noise."""
         return self.privacy == "zcdp"
 
     @property
     def honest(self) -> int:
-        """The honest silos that every opened sum has at least."""
+        """Least number of honest silos in every opened sum."""
         return self.min_silos - self.corrupt
 
     @classmethod
     def private(cls, rho: float, **changes: object) -> TdaSettings:
-        """With noise, for a budget of ``rho`` a row. Raises ``ValueError`` for an unknown setting too."""
+        """Returns settings with noise, for a budget of ``rho`` a row.
+
+        Raises ``ValueError`` for an unknown setting too.
+        """
         return cls._of({"privacy": "zcdp", "rho": rho}, changes)
 
     @classmethod
     def paper(cls, **changes: object) -> TdaSettings:
-        """As the paper has it: not private."""
+        """Returns the settings of the paper: not private."""
         preset: dict[str, object] = {
             "privacy": "none",
             "iterations": PAPER_ITERATIONS,

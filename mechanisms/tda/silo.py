@@ -1,8 +1,8 @@
-"""One silo of Fed-TDA: what it answers, of its rows, to the three kinds of sums.
+"""One silo of Fed-TDA: its answers, from its rows, to the three kinds of sums.
 
-Provides ``TdaSilo``. Secret: rows, scores, random bytes, answers. Released, through sums with noise: what its own
-ledger is charged for before it looks at a row. What a server asks is compared with the silo's own settings first; the
-mixtures and shares that it sends may be any, since rows are held to their norms whatever they say.
+Rows, scores, random bytes and answers are secret. Releases, through sums with noise, are charged to the silo's own
+ledger before it uses a row. A server's request is first compared with the silo's own settings; its mixtures and shares
+may be arbitrary, since rows are limited to their norms in any case.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _PART = 2048
 class TdaSilo:
     """A `mechanisms.silos.Silo` with ``rows``.
 
-    ``ledger`` is its owner's, by default one for this run alone; None where the run is not private.
+    ``ledger`` is its owner's, by default one for this run alone; None if the run is not private.
 
-    Raises ``DataError`` for a table of more rows than the settings say.
+    Raises ``DataError`` for a table of more rows than the settings allow.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TdaSilo:
         self._steps = Steps.of(layout, settings)
         self._random_bytes = random_bytes
         self._iteration = 0
-        # Components (rows, n_c), once they are drawn, and the payload's mixture that they were drawn by.
+        # Components (rows, n_c), once they are drawn, and the digest of the mixture that they were drawn by.
         self._assigned: tuple[bytes, NDArray[np.intp]] | None = None
         self._done = False
 
@@ -80,7 +80,7 @@ class TdaSilo:
         return f"TdaSilo({spent})"
 
     def answer(self, request: Request) -> NDArray[np.int64]:
-        """See ``mechanisms.silos.Silo``. Steps come in their order; an iteration may be left out, none comes twice."""
+        """See ``mechanisms.silos.Silo``. Steps come in their order; an iteration may be skipped, none comes twice."""
         if request.step == MIXTURE and self._assigned is None and not self._done:
             return self._answer_mixture(request)
         if request.step == FREQUENCIES and self._assigned is None and not self._done:
@@ -90,7 +90,7 @@ class TdaSilo:
         raise RequestRefused(f"{request.step!r} is no step that comes now")
 
     def finish(self, payload: bytes) -> None:
-        """Takes the model. Raises ``RequestRefused`` where it is none of this run."""
+        """Takes the model. Raises ``RequestRefused`` if it is no model of this run."""
         try:
             model = TdaModel.from_json(payload.decode())
         except (EstimationError, UnicodeDecodeError) as error:
@@ -101,7 +101,7 @@ class TdaSilo:
         self.model = model
 
     def _answer_mixture(self, request: Request) -> NDArray[np.int64]:
-        """The E-step: sums of r, r z, r z^2 over the rows."""
+        """Answers with the E-step: sums of r, r z, r z^2 over the rows."""
         step, shape = self._steps.mixture, self._mixture_shape
         step.check(request)
         (number,), *arrays = unpack_arrays(request.payload, (1,), shape, shape, shape)
@@ -126,7 +126,10 @@ class TdaSilo:
         return encode(real, scale_bits=step.scale_bits, bound=self._settings.max_silo_rows)
 
     def _answer_frequencies(self, request: Request) -> NDArray[np.int64]:
-        """Every row's component in each continuous column, from now on; and the counts of all categories."""
+        """Answers with the counts of all categories.
+
+        Every row's component in each continuous column is drawn here, for good.
+        """
         step, shape = self._steps.frequencies, self._mixture_shape
         step.check(request)
         mixture = self._read_mixture(unpack_arrays(request.payload, shape, shape, shape))
@@ -138,7 +141,7 @@ class TdaSilo:
         return np.concatenate(counts).astype(np.int64)
 
     def _answer_moments(self, request: Request) -> NDArray[np.int64]:
-        """The second moments of rows (1, X)."""
+        """Answers with the second moments of rows (1, X)."""
         step, layout = self._steps.moments, self._layout
         step.check(request)
         shape = self._mixture_shape
@@ -171,17 +174,17 @@ class TdaSilo:
             raise RequestRefused(f"a mixture that is none: {error}") from None
 
     def _charge(self, step: Step, number: int) -> None:
-        """Before anything is computed from the rows."""
+        """Charges before anything is computed from the rows."""
         if self.ledger is not None and step.event is not None:
             self.ledger.charge(number, MEASURE, step.event)
 
     def _uniform(self, count: int) -> Floats:
-        """Independent places (count,) in [0, 1)."""
+        """Returns independent places (count,) in [0, 1)."""
         words = np.frombuffer(self._random_bytes(8 * count), "<u8") >> np.uint64(11)
         return np.asarray(words * 2.0**-53, np.float64)
 
     def _categories(self, mixture: Mixture) -> list[NDArray[np.intp]]:
-        """Components and discrete codes, (rows,) each. Components are drawn once, and stay."""
+        """Returns components and discrete codes, (rows,) each. Components are drawn once, and stay."""
         if self._assigned is None:
             self._assigned = mixture.digest, self._drawn(mixture)
         of, component = self._assigned
@@ -190,7 +193,7 @@ class TdaSilo:
         return [*component.T, *self._rows.codes.T.astype(np.intp)]
 
     def _drawn(self, mixture: Mixture) -> NDArray[np.intp]:
-        """The component (rows, n_c) of each continuous value; the further ones of special values."""
+        """Returns the component (rows, n_c) of each continuous value, and the further ones of special values."""
         rows, component = self._rows, np.empty(self._rows.x.shape, np.intp)
         for start in range(0, len(rows), _PART):
             r = responsibilities(rows.x[start : start + _PART], mixture)
@@ -205,14 +208,14 @@ class TdaSilo:
     def _scored(
         self, categories: list[NDArray[np.intp]], mixture: Mixture, ranked: list[Scores]
     ) -> Floats:
-        """X (rows, l): places in components, then scores."""
+        """Returns X (rows, l): places in components, then scores."""
         layout, rows = self._layout, self._rows
         x = np.empty((len(rows), layout.width))
         for j in range(len(layout.continuous)):
             special = rows.special[:, j] >= 0
             inside = np.where(special, 0, categories[j])
             place = (rows.x[:, j] - mixture.mean[j, inside]) / mixture.deviation[j, inside]
-            # What has no number has no place either: one at random, as normal as others' are.
+            # A value without a number has a random place, as normal as those of the others.
             place[special] = normal_quantile(self._uniform(int(special.sum())))
             x[:, j] = np.clip(place, -MAX_PLACE, MAX_PLACE)
         for k, (codes, scores) in enumerate(zip(categories, ranked, strict=True)):
@@ -220,7 +223,7 @@ class TdaSilo:
         return x
 
     def _scores(self, codes: NDArray[np.intp], scores: Scores) -> Floats:
-        """Of categories (rows,): their means, or numbers drawn from their intervals."""
+        """Returns scores of categories (rows,): their means, or numbers drawn from their intervals."""
         if self._settings.correlations == "latent":
             return scores.means()[codes]
         return scores.forward(codes, self._uniform(codes.size))

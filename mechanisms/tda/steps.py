@@ -1,13 +1,12 @@
-"""The three kinds of sums of a run: how long, how fine, how noisy, and what each costs.
+"""The three kinds of sums of a run: length, resolution, noise, and cost of each.
 
-Provides ``Step``, ``Steps``, ``cost`` and the names of the steps. Server and silos make them of their own settings: a
-request that is any different is refused. Public: everything.
+Server and silos make them from their own settings: a request that differs is refused. All values here are public.
 
-Sensitivities, of one row more or less. Mixtures: a row's terms over all continuous columns are one vector, shortened
-to the norm ``row_norm`` sqrt(n_c). Frequencies: one count in each of n_c + n_d columns, hence sqrt(n_c + n_d). Second
+Sensitivities, of one row more or less. Mixtures: a row's terms over all continuous columns are one vector, shortened to
+the norm ``row_norm`` sqrt(n_c). Frequencies: one count in each of n_c + n_d columns, hence sqrt(n_c + n_d). Second
 moments: a row (1, X) is shortened to the norm R with R^2 = 1 + ``moment_norm`` l, hence R^2 / sqrt(2)
-(`mechanisms.tda.covariance`). All are enforced on whole numbers, after rounding, and hold whatever the server asks
-about.
+(`mechanisms.tda.covariance`). All are enforced on whole numbers, after rounding, and hold for every payload of the
+server.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from mechanisms.tda.settings import TdaSettings
 MIXTURE, FREQUENCIES, MOMENTS = "tda.mixture", "tda.frequencies", "tda.moments"
 
 MAX_PLACE = 8.0
-"""How many deviations from its component's mean a value may be in sums without noise; those beyond are moved there."""
+"""Largest distance, in deviations, of a value from its component's mean in exact sums; others are moved there."""
 
 _MAX_BITS = 20
 _EXACT_BITS = 40
@@ -47,7 +46,8 @@ _ROOM = 1 - 1e-9
 class Step:
     """One kind of sum: ``length`` values in [``low``, ``high``], in units of 2^-``scale_bits``.
 
-    ``norm``: what rows are shortened to, in real numbers; ``noise`` and ``event`` are None in a run without noise.
+    ``norm`` is the norm that rows are shortened to, in real numbers; ``noise`` and ``event`` are None in a run without
+    noise.
     """
 
     name: str
@@ -60,19 +60,19 @@ class Step:
     event: Event | None = None
 
     def request(self, payload: bytes) -> Request:
-        """What the server asks."""
+        """Returns the server's request."""
         return Request(self.name, payload, self.length, self.low, self.high, self.noise, self.event)
 
     def check(self, request: Request) -> None:
-        """For a silo: whether this is asked, and nothing else. Raises ``RequestRefused``."""
+        """Checks, at a silo, that the request is of this kind. Raises ``RequestRefused``."""
         request.check(self.request(b""))
 
     def real(self, total: Sum) -> NDArray[np.float64]:
-        """A sum (length,) as real numbers."""
+        """Returns a sum (length,) as real numbers."""
         return decode(total.values, scale_bits=self.scale_bits)
 
     def deviation(self, total: Sum) -> float:
-        """The deviation of the noise in each number of ``real``; 0 without."""
+        """Returns the deviation of the noise in each number of ``real``; 0 without noise."""
         if self.noise is None:
             return 0.0
         return math.ldexp(self.noise.deviation(len(total.survivors)), -self.scale_bits)
@@ -80,8 +80,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A run's sums: ``mixture`` in each of ``iterations`` (0 without continuous columns), ``frequencies``,
-    ``moments``."""
+    """The sums of a run.
+
+    ``mixture`` is taken in each of ``iterations`` (0 without continuous columns), then ``frequencies`` and ``moments``.
+    """
 
     mixture: Step
     frequencies: Step
@@ -90,12 +92,12 @@ class Steps:
 
     @classmethod
     def of(cls, layout: Layout, settings: TdaSettings) -> Steps:
-        """Raises ``ValueError`` where the budget is too small for noise that can be sampled."""
+        """Builds the steps. Raises ``ValueError`` if the budget is too small for noise that can be sampled."""
         iterations = settings.iterations if layout.continuous else 0
         if not settings.private_run:
             return cls(*_exact(layout, settings), iterations)
         budget = settings.rho * _ROOM
-        # What no mixture uses, without continuous columns, is for the second moments.
+        # The mixtures' share, unused without continuous columns, goes to the second moments.
         left = 1 - settings.frequency_share - (settings.mixture_share if iterations else 0.0)
         return cls(
             _mixture(layout, settings, budget * settings.mixture_share / settings.iterations),
@@ -111,24 +113,25 @@ class Steps:
 
 
 def moment_scale(layout: Layout, settings: TdaSettings, ranked: Sequence[Scores]) -> float:
-    """What rows (1, X) are multiplied by before they are shortened to R: with it their squares are R^2 on average.
+    """Returns the factor of rows (1, X) after which their squares are 1 + l on average, before they are shortened to R.
 
-    A place or a drawn score has a square of 1 on average, a category's mean that of the column's variance. 1 in
-    exact sums.
+    A place or a drawn score has a square of 1 on average, a category's mean that of the column's variance. The factor
+    is 1 in exact sums. 1 + l is R^2 for ``moment_norm`` = 1.
     """
     if not settings.private_run or settings.correlations == "scores":
         return 1.0
     square = len(layout.continuous) + sum(scores.variance for scores in ranked)
+    # (1 + l) / E|(1, X)|^2.
     return math.sqrt((1 + layout.width) / (1 + square))
 
 
 def cost(steps: Iterable[Step]) -> float:
-    """What sums cost a row together; 0 of those that are not private."""
+    """Returns the cost of sums per row; 0 for sums that are not private."""
     return math.fsum(rho(step.event) for step in steps if step.event is not None)
 
 
 def triangle(layout: Layout) -> int:
-    """The second moments of a row (1, X): (l + 1) (l + 2) / 2 numbers."""
+    """Returns the number of second moments of a row (1, X): (l + 1) (l + 2) / 2."""
     return (layout.width + 1) * (layout.width + 2) // 2
 
 
@@ -163,7 +166,7 @@ def _frequencies(layout: Layout, settings: TdaSettings, budget: float) -> Step:
     sensitivity = math.nextafter(math.sqrt(columns), math.inf)
     bits = 0
     if settings.noise == "distributed":
-        # Sums of a few silos' noise are charged as one of them only where each is some units wide.
+        # Sums of a few silos' noise cost the same as a single one only if each is some units wide.
         part = sensitivity / math.sqrt(2 * budget * settings.honest)
         bits = max(0, math.ceil(math.log2(_LEAST_PART / part)))
     step = _noisy(
@@ -184,13 +187,13 @@ def _moments(layout: Layout, settings: TdaSettings, budget: float) -> Step:
     # Products are in units of 4^-bits.
     bits = _bits(square / math.sqrt(4 * budget), settings) // 2
     norm = math.sqrt(square)
-    # Rows are held to floor((2^bits norm)^2); above 1 / sqrt(2).
+    # The limit of a row is floor((2^bits norm)^2); 0.7071067811866 is above 1 / sqrt(2).
     sensitivity = math.ldexp(norm**2 * (1 + 2.0**-50), 2 * bits) * 0.7071067811866
     return _noisy(settings, budget, MOMENTS, triangle(layout), 2 * bits, norm, sensitivity)
 
 
 def _bits(deviation: float, settings: TdaSettings) -> int:
-    """The bits of a fraction with which noise of this deviation, in real numbers, can be sampled."""
+    """Returns the fraction bits with which noise of this deviation, in real numbers, can be sampled."""
     bits = min(_MAX_BITS, math.floor(math.log2(_MAX_DEVIATION / deviation)))
     if bits < 0:
         raise ValueError(
@@ -211,7 +214,8 @@ def _noisy(
     *,
     cells: int | None = None,
 ) -> Step:
-    """A step whose noise costs ``budget``; sensitivity in units."""
+    """Returns a step whose noise costs ``budget``; sensitivity in units."""
+    # budget = sensitivity^2 / (2 sigma^2), solved for sigma.
     sigma = sensitivity / math.sqrt(2 * budget)
     noise, event = sum_noise(
         settings.noise,
@@ -227,9 +231,9 @@ def _noisy(
 
 
 def mixture_unit(mixture: Mixture, settings: TdaSettings) -> NDArray[np.float64]:
-    """What a mixture's terms are measured in, (n_c, T): 1 in exact sums, so that they have bounds.
+    """Returns the units of a mixture's terms, (n_c, T): 1 in exact sums, so that they have bounds.
 
-    With noise, each component's deviation: a row adds as much, and noise does as much harm, to narrow components as to
+    With noise, each component's deviation: a row then adds as much, and noise harms as much, in narrow components as in
     wide ones.
     """
     return mixture.deviation if settings.private_run else np.ones_like(mixture.mean)

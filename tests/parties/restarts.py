@@ -592,7 +592,7 @@ async def serve(server: Server) -> None:
         closed=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
         effects=around.effects,
         authority=SimpleNamespace(),  # type: ignore[arg-type]
-        commands=around.orders,
+        commands=around.commands,
         recorded=resumed.openings.recorded,
     )
     arrivals.server = server

@@ -44,7 +44,7 @@ class Asked:
             owner.close()
 
 
-@pytest.mark.parametrize(("setting", "value"), [("_MOST", 2), ("_KEPT_S", 0.2)])
+@pytest.mark.parametrize(("setting", "value"), [("_MAX_RESPONDERS", 2), ("_RESPONDER_IDLE_S", 0.2)])
 async def test_a_study_that_was_asked_for_longest_ago_is_let_go(
     certificates: Mapping[str, CertificateFiles],
     monkeypatch: pytest.MonkeyPatch,
@@ -55,7 +55,7 @@ async def test_a_study_that_was_asked_for_longest_ago_is_let_go(
     for digest in ("first", "second", "first"):
         asked.ask(digest)
     monkeypatch.setattr(module, setting, value)
-    if setting == "_KEPT_S":
+    if setting == "_RESPONDER_IDLE_S":
         await asyncio.sleep(2 * value)
     asked.ask("third")
     # Whose it was goes; who asks again is heard all the same.

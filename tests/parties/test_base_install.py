@@ -54,8 +54,8 @@ class BaseOnly:
 
 sys.meta_path = [BaseOnly(finder) for finder in sys.meta_path]
 from parties.cli.main import cli
-from parties.cli.runtime import guarded
-statuses = [guarded(cli, command) for command in commands]
+from parties.cli.runtime import run_command_line
+statuses = [run_command_line(cli, command) for command in commands]
 {FLAIM}
 import syncret
 assert "[[column]]" in syncret.draft("stays.csv").text

@@ -17,7 +17,7 @@ import parties.mpc.server
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.scores import build_spec
 from parties.cli.main import cli
-from parties.cli.plan import Network, make_resource_plan
+from parties.cli.plan import NetworkAssumptions, make_resource_plan
 from parties.cli.plan import plan as plan_command
 from parties.config import CertificateFiles, Config
 from parties.federation.flaim_parameters import settings_of
@@ -354,7 +354,7 @@ def planned(config: Config, **options: object) -> list[str]:
         "memory": 64 * GIGA,
         **options,
     }
-    return list(make_resource_plan(config, network=Network(), **values).warnings)  # type: ignore[arg-type]
+    return list(make_resource_plan(config, network=NetworkAssumptions(), **values).warnings)  # type: ignore[arg-type]
 
 
 def test_make_warns_of_noise_that_drowns_everything_and_refuses_nothing() -> None:

@@ -189,12 +189,12 @@ async def test_front_bears_connections_that_say_nothing(monkeypatch: pytest.Monk
         for number, (_, writer) in enumerate(silent):
             writer.write(slow[: number % 7])
         assert await ask(port, NAMES[1], PARTIES[1])
-        assert len(front._greeting) <= 8
+        assert len(front._pending) <= 8
         for reader, writer in silent:
             with contextlib.suppress(ConnectionError):
                 assert await asyncio.wait_for(reader.read(), 4) == b""
             writer.transport.abort()
-        assert not front._greeting
+        assert not front._pending
 
 
 async def test_front_keeps_to_its_places_when_thousands_come_at_once(
@@ -204,7 +204,7 @@ async def test_front_keeps_to_its_places_when_thousands_come_at_once(
     async with two_studies() as (front, port):
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
         await asyncio.sleep(0.3)
-        assert len(front._greeting) <= 8
+        assert len(front._pending) <= 8
         assert sum(_is_open(connection) for connection in silent) <= 8
         for connection in silent:
             connection.close()

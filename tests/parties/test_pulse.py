@@ -120,7 +120,7 @@ async def test_beating_looks_at_intervals_and_leaves_no_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parties.observability.heartbeat, "HEARTBEAT_INTERVAL_S", 0.01)
-    monkeypatch.setattr(parties.observability.heartbeat, "QUIET_S", 0.0)
+    monkeypatch.setattr(parties.observability.heartbeat, "HEARTBEAT_AFTER_S", 0.0)
     heard = Heard()
     pulse = Heartbeat(heard, rounds=3, activity=lambda: "at work")
     async with pulse.running(), asyncio.timeout(10):

@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten uploads a page."""
     for module in (parties.mpc.participants.listing, parties.mpc.storage.queries):
-        monkeypatch.setattr(module, "PAGE", SMALL)
+        monkeypatch.setattr(module, "MAX_PAGE_UPLOADS", SMALL)
     monkeypatch.setattr("parties.mpc.participants.registry._PAGE_ROWS", SMALL)
 
 

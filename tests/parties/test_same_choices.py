@@ -121,7 +121,7 @@ def test_distaim_chooses_what_central_aim_chooses(
                 ctx,
                 workload,
                 plan,
-                admission=SimpleNamespace(count_in=lambda round: _later(total)),  # type: ignore[arg-type]
+                admission=SimpleNamespace(admit=lambda round: _later(total)),  # type: ignore[arg-type]
                 ledger=server_ledger(store, transcript, plan.rho),
                 store=store,
                 transcript=transcript,

@@ -586,7 +586,7 @@ async def test_a_server_that_missed_many_ends_hears_of_each(
     digests = [await three.propose(run) for run in ("first", "second", "third")]
     alpha, beta, gamma = three.services
     with monkeypatch.context() as patch:
-        patch.setattr(gamma, "_do", AsyncMock())
+        patch.setattr(gamma, "_apply", AsyncMock())
         for digest in digests:
             await alpha.cancel(digest, "operator")
         await three.until(

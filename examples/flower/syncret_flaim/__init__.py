@@ -1,1 +1,1 @@
-"""What `flwr run` sends to a fleet; the app itself is in the syncret that is installed there."""
+"""The package that `flwr run` sends to a fleet; the app itself is in the syncret installed there."""

@@ -1,4 +1,4 @@
-"""The names that Flower asks for."""
+"""The app objects that Flower loads."""
 
 from parties.methods.flaim.flower_app import client, server
 
