@@ -1,7 +1,7 @@
 """DistMWEM by three real servers, MWEM and AIM in the clear: on a few columns of Adult, at the same (epsilon, delta).
 
-Provides ``Small`` (the table), ``small_table``, ``METHODS`` and ``run``. Secret: nothing; the table is public. The
-explicit domain is the product of its columns' sizes, which is why there are few.
+Nothing here is secret; the table is public. The explicit domain is the product of its columns' sizes, so there are few
+columns.
 """
 
 import asyncio
@@ -53,9 +53,9 @@ class Small:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How good a run's model is, and what it took; bytes, rounds and seconds under MPC are the slowest server's.
+    """Quality of a run's model, and its cost; bytes, rounds and seconds under MPC are the slowest server's.
 
-    ``bytes_per_server`` is of the mean one, ``owner_bytes`` of one owner's upload.
+    ``bytes_per_server`` is of the mean server, ``owner_bytes`` of one owner's upload.
     """
 
     method: str
@@ -69,7 +69,7 @@ class Outcome:
 
 
 def small_table(columns: Sequence[str] = COLUMNS) -> Small:
-    """Some columns of the coded Adult. Raises DatasetError where it cannot be had, ValueError for unknown columns."""
+    """Returns some columns of the coded Adult. Raises DatasetError if unavailable, ValueError for unknown columns."""
     whole = load("adult")
     if unknown := [name for name in columns if name not in whole.domain.names]:
         raise ValueError(
@@ -86,9 +86,9 @@ def small_table(columns: Sequence[str] = COLUMNS) -> Small:
 def run(
     method: str, small: Small, *, epsilon: float, rounds: int, owners: int, repeat: int
 ) -> Outcome:
-    """One run; those in the clear are seeded by the number of the repeat.
+    """Runs once; methods in the clear are seeded by the number of the repeat.
 
-    Raises MechanismError; RuntimeError where a server fails.
+    Raises MechanismError; RuntimeError if a server fails.
     """
     budget = rho_from_epsilon_delta(epsilon, DELTA)
     rng = np.random.default_rng([repeat, METHODS.index(method)])
