@@ -148,7 +148,7 @@ def _table(dataset: str, rows: int, repeat: int) -> tuple[Domain, NDArray[np.int
 
 
 def generated(seed: int) -> tuple[Domain, NDArray[np.int32]]:
-    """Returns a domain of 6 to 12 columns of up to 40 values, and rows (GENERATED_ROWS, columns) by one of three laws."""
+    """Draws a domain of 6 to 12 columns of up to 40 values, and rows (GENERATED_ROWS, columns) by one of three laws."""
     rng = np.random.default_rng([7, seed])
     columns = int(rng.integers(6, 13))
     sizes = [int(size) for size in np.minimum(2 + rng.geometric(0.12, columns), 40)]

@@ -153,7 +153,7 @@ def _aim(small: Small, budget: float, rounds: int, rng: np.random.Generator) -> 
 def _by_servers(
     small: Small, plan: MwemPlan, owners: int, repeat: int
 ) -> tuple[Model, list[Report], int]:
-    """Owners share their counts, and three processes do the rest; all three have to come to the same weights."""
+    """Runs the servers on the owners' shared counts: three processes that have to end with the same weights."""
     workload = small.workload
     whose = iid(len(small.train), clients=owners, seed=repeat).owners
     with (

@@ -61,7 +61,7 @@ from protocols.transcript import START, canonical, chain, read
 
 
 def file_targets(corpus: Corpus) -> Iterator[tuple[str, Callable[[], Target]]]:
-    """By name: what makes the target, with what that needs of the corpus."""
+    """Yields each target's name and its maker, bound to the corpus."""
     for name, make in _MAKERS.items():
         yield name, partial(make, corpus)
 

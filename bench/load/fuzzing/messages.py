@@ -541,7 +541,7 @@ def _statement(corpus: Corpus) -> Target:
         document = json.loads(data)
         return PeerState.from_dict(document) if isinstance(document, dict) else None
 
-    refuses = (*OURS, ValueError, RecursionError)  # ValueError and RecursionError of JSON: the caller of another server catches them
+    refuses = (*OURS, ValueError, RecursionError)  # JSON; callers of peers catch both
     return Target(
         "statement", [json.dumps(said.to_dict()).encode()], read, _json, refuses, share=40
     )
