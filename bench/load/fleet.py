@@ -75,7 +75,7 @@ class _Fleet:
         self._at_once = asyncio.Semaphore(job.at_once)
         self._garbage: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._first = asyncio.Event()
-        """Somebody's receipts are there."""
+        """Set once the first owner has its receipts."""
         self.played = Played()
 
     async def play(self) -> Played:

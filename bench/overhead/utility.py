@@ -208,7 +208,7 @@ def _record(records: Sequence[Record], best: Best) -> Record | None:
     return None
 
 
-# What to choose.
+# Advice.
 
 
 def choice(

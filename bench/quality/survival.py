@@ -1,12 +1,13 @@
-"""A score of what survives of an ugly table: plain checks of each of its columns, real against synthetic.
+"""Survival of an ugly table's columns: plain checks of each column, real against synthetic, and their score.
 
-A check looks at one column as it is written; its tolerance is in its name or below; the score is the share of the
-checks that pass. The real table passes all, and so does a table with each of its columns shuffled: other measures judge
-pairs. Cells are read without our own reading of tables (`bench.quality.forms`).
+Provides `Check`, `survival` and `CHECKS`. Public: everything. A check looks at one column as it is written and has a
+tolerance that is stated in its name or below; the score is the share of the checks that pass. The real table passes
+all, and so does a table with each of its columns shuffled: pairs are the business of other measures. Cells are read
+without our own reading of tables (`bench.quality.forms`).
 
-Tolerances. Shares of frequent values: two points, of heaps and endings five. Shares of rare values (sentinels, far
-dates, typing errors): within half. Medians: a tenth; 99th percentiles: a quarter; the distance of Kolmogorov: 0.05.
-Spellings: every cell. Codes: 99 of 100 cells are codes of the list.
+Tolerances. Shares of what many rows have: two points, of heaps and endings five. Shares of what few rows have
+(sentinels, far dates, typing errors): within half. Medians: a tenth; 99th percentiles: a quarter; the distance of
+Kolmogorov: 0.05. Spellings: every cell. Codes: 99 of 100 cells are codes of the list.
 """
 
 import re

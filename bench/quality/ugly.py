@@ -1,6 +1,7 @@
-"""Two made-up tables that are ugly on purpose, as people's tables are, to see what of their columns survives.
+"""Two made-up tables that are ugly on purpose, as people's tables are, for the checks of survival.
 
-`bench.quality.forms` reads them. Their rows belong to nobody.
+Provides `NAMES`, `TARGETS`, `MARKS`, `ugly_table` and the lists of codes; `bench.quality.forms` reads them. Public:
+everything; nobody's rows are in them.
 
 `ugly-clinic` has admissions (DD.MM.YYYY) and their months (YYYYMM), ends of treatments at midnight, some of them
 9999-12-31, codes of diagnoses by the hundred, results below a limit (`<5`), a sentinel -99, weights in grams by

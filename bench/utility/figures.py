@@ -158,7 +158,7 @@ def _local(store: Store) -> list[Plot]:
     return plots
 
 
-# What the paper's show.
+# The paper's claims.
 
 FLAIM = ("naive", "oracle", "private")
 _NOT_CREDIT = tuple(name for name in grid.FIGURE2_TABLES if name != grid.CREDIT)

@@ -185,7 +185,7 @@ def _collected(study: Study) -> Path:
 
 
 def blamed(checks: Sequence[Check], *, ended: bool) -> set[int]:
-    """Returns the servers that an audit names without naming the deviating one in the same sentence.
+    """Returns the servers that an audit names in a text that does not name the deviating one.
 
     Failed checks count for a study that has ended; claims, and charges that were never opened, count always.
     """

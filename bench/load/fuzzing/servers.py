@@ -340,7 +340,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
         await server
 
     async def asks() -> None:
-        """Waits until a client is admitted: the server then answers at once, and the connection stays."""
+        """Connects as an admitted client, and waits for the answer to its greeting."""
         files = corpus.certificates[OWNERS[1]]
         context = tls.client_context(files, section.pinned)
         reader, writer = await _secured(port, context, SERVER)()

@@ -76,7 +76,7 @@ def _secrets(folder: Path, pid: int, config: Config) -> Iterator[str]:
 
 
 def _shares(directory: Path) -> Iterator[str]:
-    """Yields shares and commitment keys in a store; only the list of submitters may stay."""
+    """Yields shares, commitment keys and unscrubbed pages in a store; only the list of submitters may stay."""
     for path in (one for name in _FOLDERS for one in (directory / name).iterdir()):
         yield f"{path}"
     # A plain connection: a store would begin by deleting files that no row names.
