@@ -1,7 +1,6 @@
-"""Child processes that are given text on standard input and answer on standard output.
+"""Child processes that take text on standard input and answer on standard output.
 
-Provides ``start_child``, ``run_child`` and ``last_word``. Children are commands (``python -m MODULE ...``) and not
-`multiprocessing`: nothing is pickled. Public.
+Children are commands (``python -m MODULE ...``) and not `multiprocessing`: nothing is pickled.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from bench.networks import ROOT
 async def start_child(
     module: str, *arguments: str, limit: int = 1 << 16
 ) -> asyncio.subprocess.Process:
-    """A process of ``module`` with pipes on its input, output and errors; lines have ``limit`` bytes at most."""
+    """Starts a process of ``module`` with pipes on its input, output and errors; lines have ``limit`` bytes at most."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -29,7 +28,10 @@ async def start_child(
 
 
 async def run_child(module: str, *arguments: str, given: str, what: str) -> str:
-    """What the child prints. Raises RuntimeError, that ``what`` failed, with the child's last word."""
+    """Returns the child's standard output for the input ``given``.
+
+    Raises RuntimeError if the child fails, with ``what`` in words and the last line of the child's errors.
+    """
     process = await start_child(module, *arguments)
     output, errors = await process.communicate(given.encode())
     if process.returncode != 0:
@@ -38,5 +40,5 @@ async def run_child(module: str, *arguments: str, given: str, what: str) -> str:
 
 
 def last_word(errors: str) -> str:
-    """The last line of what a process wrote to its standard error."""
+    """Returns the last line that a process wrote to its standard error."""
     return (errors.strip().splitlines() or ["it ended without a word"])[-1]

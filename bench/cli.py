@@ -1,6 +1,6 @@
-"""`syncret bench`: the measurements that a stranger can repeat. One module for each command.
+"""`syncret bench`: measurements that anyone can repeat, one module for each command.
 
-SIGTERM ends a command as Ctrl-C does: what it has started is stopped, too.
+SIGTERM ends a command as Ctrl-C does: its child processes are stopped, too.
 """
 
 import signal
@@ -28,10 +28,10 @@ from parties.foundation.exit_codes import Status, Stopped
 
 
 class _Terminable(click.Group):
-    """A group whose commands end by SIGTERM as by Ctrl-C, but for the status."""
+    """A group whose commands end on SIGTERM as on Ctrl-C, but with another exit status."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. Raises Stopped after SIGTERM."""
+        """Runs the command. Raises Stopped after SIGTERM."""
         terminated = False
 
         def terminate(number: int, frame: FrameType | None) -> None:

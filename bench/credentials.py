@@ -1,7 +1,6 @@
-"""Credentials of the three parties of a measurement, from the files that ``parties.identity.tls.make_certificates``
-writes.
+"""Credentials of a measurement's three parties, from the files that ``parties.identity.tls.make_certificates`` writes.
 
-Secret in a real run; here keys of a trial.
+Secret in a real run; here they are keys of a trial.
 """
 
 from pathlib import Path
@@ -14,7 +13,7 @@ from protocols.pairing import Seals
 
 
 def credentials(folder: Path, pid: int, names: tuple[str, str, str]) -> tuple[TlsFiles, Seals]:
-    """Certificates, pins and sealing keys of party ``pid``, all of whose files are in ``folder``."""
+    """Returns certificates, pins and sealing keys of party ``pid`` from the files in ``folder``."""
     files = [
         CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
         for name in names

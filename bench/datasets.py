@@ -1,13 +1,13 @@
-"""The benchmark tables of the FLAIM paper by name, coded as the paper has them.
+"""The benchmark tables of the FLAIM paper by name, coded as in the paper.
 
-Provides `NAMES`, `load` and `Dataset`: integer codes, their domain, which column is the target, and the split into
-rows to synthesise from and rows held out; `published_table`, the cells as they are.
+`load` returns a `Dataset`: integer codes, their domain, the target column, and the split into training rows and rows
+held out. `published_table` returns the cells as published.
 
-Public: everything; these are published tables. For that reason, as in the paper, a domain's bounds and categories are
-read from the table itself. A private table needs a public domain.
+All values here are public, since these tables are published. Therefore, as in the paper, a domain's bounds and
+categories are read from the table itself. A private table needs a public domain.
 
-Where a table comes from: NAME.csv.gz or NAME.csv in the folder SYNCRET_DATA_DIR, if it is set and has one; else the
-published original (`bench.published`), checked and kept in the cache.
+A table is read from NAME.csv.gz or NAME.csv in the folder SYNCRET_DATA_DIR if that is set and has one; else the
+published original (`bench.published`) is checked and kept in the cache.
 
 Source: FLAIM paper, section 5 and Appendix B, and its authors' loaders: numbers in 32 bins of equal width, subsamples
 of the large tables, their seeds. Limits: a subsample is the authors' own only where the whole table is at hand.
@@ -40,11 +40,11 @@ SYNTHFS = "synthfs"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a published table is coded.
+    """Coding of a published table.
 
     `binned` columns hold numbers and get 32 bins of equal width; `whole` columns hold the codes 0 .. n-1 themselves;
-    `dropped` ones are left out; the others are categories. `classes`: what the target's values are grouped to.
-    `rows`: at most that many, drawn.
+    `dropped` columns are left out; the others are categories. `classes` maps the target's values to groups.
+    `rows` is the largest number of rows; more are subsampled.
     """
 
     label: str
@@ -58,9 +58,9 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """A coded table: `train` and `test` int32 (rows, columns); `label` is a column number or None.
+    """A coded table: `train` and `test` int32 (rows, columns); `label` is the target's column number or None.
 
-    `owners` (train rows,) says whose row each is where the table itself has owners, else None.
+    `owners` (train rows,) has the owner of each row where the table itself has owners, else None.
     """
 
     name: str
@@ -119,7 +119,7 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 NAMES = (*sorted(RECIPES), SYNTHFS)
-"""The names `load` knows."""
+"""Names that `load` accepts."""
 
 
 def load(
@@ -128,9 +128,9 @@ def load(
     synthfs: SynthFs | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Dataset:
-    """The table called `name`, coded and split 90/10. `synthfs` is for the table of that name only.
+    """Returns the table called `name`, coded and split 90/10. `synthfs` is for the table of that name only.
 
-    Raises DatasetError for an unknown name, a table that cannot be had, or one that is not as published.
+    Raises DatasetError for an unknown name, a table that is not available, or one that is not as published.
     """
     if name == SYNTHFS:
         return _load_synthfs(synthfs or SynthFs())
@@ -145,7 +145,7 @@ def load(
     try:
         if recipe.classes is not None:
             frame[recipe.label] = _grouped(frame[recipe.label], recipe.classes)
-        # Of all rows, as by the authors: those that are drawn may lack the greatest numbers.
+        # The domain is that of all rows, as in the authors' code: a subsample may lack the greatest numbers.
         domain = _domain(frame, recipe)
         if recipe.rows is not None and len(frame) > recipe.rows:
             frame = frame.iloc[_drawn(len(frame), recipe.rows, SUBSAMPLE_SEED)]
@@ -157,7 +157,7 @@ def load(
 
 
 def _grouped(labels: "pd.Series[str]", classes: Mapping[str, str]) -> "pd.Series[str]":
-    """The target's values by their groups. Raises DataError."""
+    """Maps the target's values to their groups. Raises DataError for a value without a group."""
     if unknown := sorted(set(labels) - set(classes)):
         raise DataError(
             f"column {labels.name!r} has {unknown[0]!r}; expected one of {', '.join(classes)}"
@@ -172,7 +172,7 @@ def _load_synthfs(settings: SynthFs) -> Dataset:
 
 
 def _train_rows(rows: int) -> NDArray[np.bool_]:
-    """Which rows are not held out, (rows,)."""
+    """Mask of the training rows, (rows,)."""
     train = np.zeros(rows, bool)
     train[_drawn(rows, round(TRAIN_SHARE * rows), SPLIT_SEED)] = True
     return train
@@ -181,7 +181,7 @@ def _train_rows(rows: int) -> NDArray[np.bool_]:
 def published_table(
     file: str, *, progress: Callable[[str], None] = lambda line: None
 ) -> tuple[pd.DataFrame, str]:
-    """All cells of a table as strings, as published, and where it came from. Raises DatasetError."""
+    """Returns all cells of a table as strings, as published, and their source. Raises DatasetError."""
     if folder := os.environ.get(DATA_VARIABLE):
         for path in (Path(folder) / f"{file}.csv.gz", Path(folder) / f"{file}.csv"):
             if path.exists():
@@ -205,7 +205,7 @@ def _read(path: Path) -> pd.DataFrame:
         raise DatasetError(f"{path}: cannot be read as CSV: {error}") from error
     if frame.empty:
         raise DatasetError(f"{path}: has no rows")
-    # pandas takes a surplus first value of all rows for their name, and fills up rows that are too short; no
+    # pandas takes a surplus first value of all rows for their index, and pads rows that are too short; no
     # published table has an empty value in its last column.
     if not isinstance(frame.index, pd.RangeIndex):
         raise DatasetError(
@@ -216,13 +216,13 @@ def _read(path: Path) -> pd.DataFrame:
             f"{path}, row {int(short.argmax()) + 1}: has no value for {frame.columns[-1]!r}, the last of"
             f" {frame.shape[1]} columns"
         )
-    # The index is the line in the file, for messages.
+    # The index is the line number in the file, for error messages.
     frame.index = pd.RangeIndex(2, len(frame) + 2)
     return frame
 
 
 def _drawn(rows: int, count: int, seed: int) -> NDArray[np.int64]:
-    """What pandas' DataFrame.sample(random_state=seed) takes, so that the authors' rows are drawn from their table."""
+    """Returns the rows of pandas' DataFrame.sample(random_state=seed), to draw the same rows as the authors."""
     chosen = np.random.RandomState(seed).choice(rows, size=count, replace=False)
     return np.asarray(chosen, np.int64)
 
@@ -237,7 +237,7 @@ def _domain(frame: pd.DataFrame, recipe: Recipe) -> Domain:
             except ValueError as error:
                 raise DatasetError(f"column {name!r} should hold numbers: {error}") from error
             low, high = float(numbers.min()), float(numbers.max())
-            # A constant one has its bins all the same, as with pandas' cut.
+            # A constant column still has its bins, as with pandas' cut.
             columns.append(Real(name, low, high if low < high else low + 1.0, BINS))
         elif name in whole:
             columns.append(Integer(name, 0, whole[name] - 1, whole[name]))

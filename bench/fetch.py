@@ -1,9 +1,9 @@
 """Published files of the benchmark tables: fetched once, checked, and kept in the platform's cache folder.
 
-Provides `cache_folder` and `fetch`. Public: everything. A file is used only if its SHA-256 is the pinned one. Where no
-loader has ever published one (`sha256` None), the digest of the first download is written beside the file and every
-later use is held against that: it finds a changed file, not a first one that was wrong already; the table's rows and
-columns are checked besides.
+A file is used only if its SHA-256 is the pinned one. For a file whose digest no loader has ever published (`sha256`
+None), the digest of the first download is written beside the file, and every later use is compared with it: that finds
+a changed file, not a first one that was wrong already; the table's rows and columns are checked besides. All values
+here are public.
 
 Limits: HTTP and HTTPS only; no resumption of a partial download.
 """
@@ -26,12 +26,12 @@ _BLOCK_BYTES = 1 << 20
 
 
 class DatasetError(Exception):
-    """A benchmark table cannot be had, or is not what it should be."""
+    """A benchmark table is not available, or has unexpected content."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A published file: where it is, its SHA-256 in hex (None: nobody has published it), its greatest size in bytes."""
+    """A published file: its URL, its SHA-256 in hex (None if nobody has published one), its largest size in bytes."""
 
     url: str
     sha256: str | None
@@ -43,13 +43,13 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """Its name in the cache: that of the address, after a digest of the whole of it."""
+        """Name of the file in the cache: the last part of the URL, after a digest of the whole URL."""
         mark = hashlib.sha256(self.url.encode()).hexdigest()[:12]
         return f"{mark}-{self.url.rsplit('/', 1)[-1]}"
 
 
 def cache_folder() -> Path:
-    """SYNCRET_CACHE_DIR, or `syncret` in the folder that the platform keeps for caches. It need not exist."""
+    """Returns SYNCRET_CACHE_DIR, or `syncret` in the platform's cache folder. The folder need not exist."""
     if given := os.environ.get(CACHE_VARIABLE):
         return Path(given)
     if sys.platform == "win32":
@@ -62,9 +62,9 @@ def cache_folder() -> Path:
 
 
 def fetch(file: RemoteFile, *, progress: Callable[[str], None] = lambda line: None) -> Path:
-    """The checked file in the cache, downloaded if it is not there.
+    """Returns the path of the checked file in the cache, and downloads the file if it is missing.
 
-    Raises DatasetError where it cannot be fetched whole, is larger than its limit, or has another SHA-256; nothing
+    Raises DatasetError if the file cannot be fetched whole, is larger than its limit, or has another SHA-256; nothing
     of a refused download stays.
     """
     path = cache_folder() / "published" / file.name
@@ -102,7 +102,7 @@ def _download(file: RemoteFile, path: Path) -> None:
                     )
                 digest.update(block)
                 target.write(block)
-            # A connection that was lost looks like the end of the file.
+            # A lost connection looks like the end of the file.
             announced = source.headers.get("Content-Length")
             if announced is not None and announced != str(size):
                 raise DatasetError(f"{file.url}: {announced} bytes announced, {size} received")

@@ -1,10 +1,10 @@
 """`syncret bench flower`: FLAIM on Adult over our own connections, and as an app on Flower's simulation engine.
 
-Provides ``measure_own``, ``measure_flower`` and the command. Both run the same configuration on the same tables: our
-clients in this process, over TLS on loopback; Flower's SuperLink and its Ray actors as processes, `flwr run` as anybody
-does. Noise and choices are the clients' own and of no seed, so that errors are compared by their spread over repeats.
-Public: everything; the table is published. Known limits: on one machine the clients share its processors; no network is
-between them, and no SuperNode asks only every three seconds.
+Both run the same configuration on the same tables: our clients in this process, over TLS on loopback; Flower's
+SuperLink and its Ray actors as processes, by `flwr run`. Noise and choices are the clients' own and have no seed, so
+errors are compared by their spread over repeats. All values here are public: the table is published. Known limits: on
+one machine the clients share its processors; there is no network between them, and no SuperNode that polls every three
+seconds.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A configuration, everybody's ``tables`` of codes and certificate ``files``, in ``folder``."""
+    """A configuration, all participants' ``tables`` of codes and certificate ``files``, in ``folder``."""
 
     config: Config
     folder: Path
@@ -79,14 +79,14 @@ class Study:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The clients."""
+        """Names of the clients."""
         return self.config.require_flaim().clients
 
 
 def study(
     source: Path, data: Path, folder: Path, *, clients: int, rounds: int, security: str
 ) -> Study:
-    """The configuration at ``source`` as one of FLAIM among ``clients`` of the table ``data``, in the empty folder."""
+    """Makes a FLAIM study of the configuration at ``source`` and the table ``data``, in the empty ``folder``."""
     names = [f"client-{number:03d}" for number in range(clients)]
     files = make_certificates(folder / "certificates", [_SERVER], names)
     own = files[_SERVER]
@@ -131,7 +131,7 @@ def _write_tables(
 
 
 async def measure_own(own: Study) -> Run:
-    """Over TLS, server and clients in this loop."""
+    """Runs server and clients in this loop, over TLS."""
     directory, joining = own.folder / "own", asyncio.Semaphore(CONCURRENT_OWNERS)
     directory.mkdir()
     workload = own.config.build_workload()
@@ -157,7 +157,7 @@ async def measure_own(own: Study) -> Run:
 
 
 def measure_flower(own: Study) -> Run:
-    """On Flower's simulation engine, by `flwr run`; seconds are from the ServerApp's start. Raises RuntimeError."""
+    """Runs on Flower's simulation engine by `flwr run`; seconds start with the ServerApp. Raises RuntimeError."""
     directory, home = own.folder / "flower", own.folder / "flwr"
     home.mkdir()
     nodes = own.folder / "nodes.json"
@@ -200,7 +200,7 @@ def _superlink(
     command += ["--port", str(port), "--disable-runtime-dependency-installation"]
 
     def end(process: "subprocess.Popen[bytes]") -> None:
-        # Asked first: what it has started (Ray) ends itself then.
+        # SIGTERM first, so that the processes it has started (Ray) end themselves.
         for how in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, how)
@@ -217,7 +217,7 @@ def _superlink(
 
 
 def _flwr(folder: Path, arguments: list[str], environment: Mapping[str, str], clients: int) -> None:
-    """Submit the run, once the SuperLink answers."""
+    """Submits the run, once the SuperLink answers."""
     size_ = ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
     said = ""
     for _ in range(_TRIES):
@@ -260,7 +260,7 @@ def _run(own: Study, directory: Path, transport: str, seconds: float) -> Run:
 
 
 def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
-    """The results, in Markdown; ``record`` says by what they were made (`bench.engine.report.made_by`)."""
+    """Returns the results in Markdown; ``record`` describes the run (`bench.engine.report.made_by`)."""
     rows = []
     for transport, security in dict.fromkeys((run.transport, run.security) for run in runs):
         some = [r for r in runs if (r.transport, r.security) == (transport, security)]

@@ -1,6 +1,6 @@
-"""How far apart the tables of the owners are.
+"""Heterogeneity of the owners' tables.
 
-Provides `Heterogeneity`, `heterogeneity` and `all_marginals`. Secret: the tables, which a benchmark has in one place.
+The tables are secret, but a benchmark has all of them in one place.
 
 Source: FLAIM paper, Table 5, in the definition of its authors' code: for each client the total variation distance (half
 the L1 distance) between its normalised marginal and everybody's, averaged over marginals, all of one to three columns
@@ -19,7 +19,7 @@ from mechanisms.domain import Clique, Domain
 
 @dataclass(frozen=True, slots=True)
 class Heterogeneity:
-    """Mean, deviation, least and greatest over the clients."""
+    """Mean, standard deviation, least and greatest distance over the clients."""
 
     mean: float
     deviation: float
@@ -28,7 +28,7 @@ class Heterogeneity:
 
 
 def all_marginals(domain: Domain, degree: int) -> list[Clique]:
-    """Every set of one to `degree` columns: 469 of Adult's 14 columns for three."""
+    """Returns every set of one to `degree` columns: 469 of Adult's 14 columns for three."""
     sizes = range(1, degree + 1)
     return list(chain.from_iterable(combinations(domain.names, size) for size in sizes))
 
@@ -39,7 +39,7 @@ def heterogeneity(
     codes: NDArray[np.int32],
     owners: NDArray[np.int32],
 ) -> Heterogeneity:
-    """That of rows `codes` (rows, columns) among `owners` (rows,); clients without rows do not count.
+    """Returns the heterogeneity of `codes` (rows, columns) among `owners` (rows,); clients without rows do not count.
 
     Raises ValueError without rows.
     """
@@ -57,7 +57,7 @@ def heterogeneity(
         pairs, counts = np.unique(index * len(occurring) + cell, return_counts=True)
         client, where = np.divmod(pairs, len(occurring))
         own = counts / sizes[client]
-        # The distance is the sum of own - everybody where that is positive, on the cells that a client has.
+        # The distance is the sum of own - everybody where that is positive, on the client's cells.
         distance += np.bincount(
             client, np.maximum(own - everybody[where], 0.0), minlength=len(present)
         )

@@ -1,9 +1,9 @@
-"""How three servers take in many owners' submissions: seconds, bytes on the wire and connections of an owner.
+"""`syncret bench intake`: seconds, bytes on the wire and connections per owner while three servers take submissions.
 
-Provides ``measure_intake`` and the command `syncret bench intake`. Three server processes run the code of
-`syncret party`, one process plays all owners as a trial does, each with a certificate and an upload of its own; relays
-between them count what TCP carries (`bench.overhead.upload`). This module is the owners' process as a command. What an
-upload has beyond its counts does not depend on them: rows are random. Public.
+Three server processes run the code of `syncret party`, one process plays all owners as a trial does, each with a
+certificate and an upload of its own; relays between them count what TCP carries (`bench.overhead.upload`). This module
+is the owners' process as a command. Sizes and work do not depend on the counts, so rows are random. All values here are
+public.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ _CODES, _ROWS = 8, 100
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The submissions of ``owners`` with ``cells`` counts each; bytes are means of an owner, over all its connections.
+    """The submissions of ``owners`` with ``cells`` counts each; bytes are means per owner, over all its connections.
 
     ``seconds`` are from the first owner's start until the last one has its receipts, ``at_once`` of them at a time.
-    ``stored_bytes`` is what the three servers keep in the end, together.
+    ``stored_bytes`` is the final size of the three servers' stores together.
     """
 
     owners: int
@@ -54,14 +54,14 @@ class Intake:
 
 
 def intake_workload(columns: int) -> Workload:
-    """Three-way queries of so many columns of 8 codes."""
+    """Returns three-way queries over ``columns`` columns of 8 codes."""
     return draw_workload(
         Domain(tuple(Integer(f"c{i}", 0, _CODES - 1, _CODES) for i in range(columns)))
     )
 
 
 async def measure_intake(workload: Workload, folder: Path, *, owners: int, form: str) -> Intake:
-    """``owners`` submissions in the empty ``folder``. Raises RuntimeError where a process fails."""
+    """Measures ``owners`` submissions in the empty ``folder``. Raises RuntimeError if a process fails."""
     names = [f"owner-{number}" for number in range(owners)]
     make_certificates(folder / "certificates", PARTIES, names)
     config = run_config(workload, _ROWS, form, 1, folder / "run", owners=owners)
@@ -91,7 +91,7 @@ async def measure_intake(workload: Workload, folder: Path, *, owners: int, form:
 
 
 async def _owners(path: Path, names: Sequence[str]) -> float:
-    """Submit for all of them; the seconds that it took."""
+    """Submits for all owners, and returns the seconds taken."""
     config, certificates = load_config(path), path.parent.parent / "certificates"
     workload, at_once = config.build_workload(), asyncio.Semaphore(CONCURRENT_OWNERS)
     codes = np.random.default_rng(1).integers(
@@ -140,7 +140,7 @@ def intake(owners: int, columns: int, form: str, as_json: bool) -> None:
 
 
 def main() -> None:
-    """The owners' process: submit, and print the seconds."""
+    """Runs the owners' process: submits, and prints the seconds."""
     path, *names = sys.argv[1:]
     print(asyncio.run(_owners(Path(path), names)))  # noqa: T201  # the parent reads it
 

@@ -1,9 +1,9 @@
-"""`syncret bench likely`: how many marginals are off by no more than is likely of them, table by table.
+"""`syncret bench likely`: number of marginals whose error is within its likely bound, table by table.
 
-Provides `likely`, `measure` and `Coverage`. Runs are those of central AIM as a draft asks for it, in the clear: all
-pairs of columns, annealed, by our own rule. Tables are those of `bench.quality.tables` in their shape, 14 columns of a
-wide one, drawn by the repeat; `generated` ones are of a repeat's own law: latent classes, normal factors, or a network.
-Public: everything; the tables are published.
+Runs are those of central AIM as a draft asks for it, in the clear: all pairs of columns, annealed, by our own rule.
+Tables are those of `bench.quality.tables` in their shape, 14 columns of a wide one, drawn by the repeat; `generated`
+ones follow a law of the repeat: latent classes, normal factors, or a network. All values here are public: the tables
+are published.
 
 Limits: a run's model may take `MODEL_MB`, so that a hundred runs take minutes.
 """
@@ -47,10 +47,10 @@ _EXAMPLE = "Example: syncret bench likely --dataset adult --epsilon 1 --repeats 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of all runs on one table: `marginals` that were `measured` or not, and the shares that were `below` and `held`.
+    """Coverage over all runs on one table: `marginals`, either `measured` or not, and the shares `below` and `held`.
 
-    `below`: off by no more than was likely; `held`: in the proven interval. `needed`: what likely errors would have to
-    be multiplied with for a coverage of `SHARE`. `likely` and `proven`, by the true error at the median.
+    `below`: share with an error of at most the likely one; `held`: share within the proven interval. `needed`: factor
+    on the likely errors for a coverage of `SHARE`. `likely` and `proven`: ratio to the true error at the median.
     """
 
     dataset: str
@@ -67,7 +67,7 @@ class Coverage:
 def measure(
     dataset: str, epsilons: Sequence[float], rows: int, repeats: int, *, rounds: int | None = None
 ) -> list[Coverage]:
-    """What was measured and what was not, of a table's runs; annealed ones without `rounds`.
+    """Returns the coverage of measured and of other marginals of a table's runs, which are annealed without `rounds`.
 
     Raises DatasetError, MechanismError.
     """
@@ -101,7 +101,7 @@ def measure(
 def _run(
     dataset: str, epsilon: float, rows: int, repeat: int, rounds: int | None
 ) -> list[tuple[float, float, float, float]]:
-    """Of each marginal of one run its true, likely and largest error, and its noise, 0 without a measurement."""
+    """Returns each marginal's true, likely and largest error of one run, and its noise, 0 without a measurement."""
     domain, codes = _table(dataset, rows, repeat)
     workload = draw_workload(domain, min(2, len(domain.columns)), None)
     run = RunSection(
@@ -148,7 +148,7 @@ def _table(dataset: str, rows: int, repeat: int) -> tuple[Domain, NDArray[np.int
 
 
 def generated(seed: int) -> tuple[Domain, NDArray[np.int32]]:
-    """A domain of 6 to 12 columns of up to 40 values, and rows (GENERATED_ROWS, columns) of one of three laws."""
+    """Draws a domain of 6 to 12 columns of up to 40 values, and rows (GENERATED_ROWS, columns) by one of three laws."""
     rng = np.random.default_rng([7, seed])
     columns = int(rng.integers(6, 13))
     sizes = [int(size) for size in np.minimum(2 + rng.geometric(0.12, columns), 40)]
@@ -161,7 +161,7 @@ def generated(seed: int) -> tuple[Domain, NDArray[np.int32]]:
 
 
 def _of_classes(rng: np.random.Generator, sizes: Sequence[int]) -> NDArray[np.int32]:
-    """Columns that are independent within each of three to eight latent classes."""
+    """Draws columns that are independent within each of three to eight latent classes."""
     classes = int(rng.integers(3, 9))
     of_row = rng.choice(classes, GENERATED_ROWS, p=rng.dirichlet(np.ones(classes)))
     codes = np.empty((GENERATED_ROWS, len(sizes)), np.int32)
@@ -174,7 +174,7 @@ def _of_classes(rng: np.random.Generator, sizes: Sequence[int]) -> NDArray[np.in
 
 
 def _of_factors(rng: np.random.Generator, sizes: Sequence[int]) -> NDArray[np.int32]:
-    """Numbers of one to three normal factors, half of them exponentials, in bins of equal width."""
+    """Draws numbers of one to three normal factors, half of them exponentials, in bins of equal width."""
     factors = int(rng.integers(1, 4))
     loadings = rng.normal(size=(len(sizes), factors))
     own = rng.uniform(0.2, 1.5, len(sizes))
@@ -189,7 +189,7 @@ def _of_factors(rng: np.random.Generator, sizes: Sequence[int]) -> NDArray[np.in
 
 
 def _of_parents(rng: np.random.Generator, sizes: Sequence[int]) -> NDArray[np.int32]:
-    """A Bayesian network of up to two parents a column."""
+    """Draws from a Bayesian network of up to two parents a column."""
     codes = np.empty((GENERATED_ROWS, len(sizes)), np.int32)
     for j, size in enumerate(sizes):
         number = min(j, int(rng.integers(0, 3)))

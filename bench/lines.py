@@ -1,7 +1,7 @@
 """Finished runs in a JSON-lines file, to which more can be added at any time.
 
-Provides `Lines`. Lines are appended in one write when runs are done; a torn last line, as a kill leaves, is passed
-over, so that its run is done again. Public: everything.
+Lines are appended in one write when runs are done; a torn last line, as a kill leaves, is skipped, so that its run is
+done again. All values here are public.
 """
 
 import json
@@ -14,7 +14,7 @@ from bench.fetch import DatasetError
 
 
 class Lines:
-    """The file at `path`, which need not exist, written by `command`; its folder is made."""
+    """The file at `path`, which need not exist, written by `command`; its folder is created."""
 
     def __init__(self, path: Path, command: str) -> None:
         self.path = path
@@ -22,7 +22,7 @@ class Lines:
         self._torn = False
 
     def read(self, take: Callable[[Any], None]) -> None:
-        """Give every line to `take`. Raises DatasetError where the file cannot be read, or `take` cannot use a line."""
+        """Passes every line to `take`. Raises DatasetError if the file cannot be read, or `take` cannot use a line."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -36,7 +36,7 @@ class Lines:
             try:
                 line = json.loads(text)
             except ValueError:
-                # Cut off by a kill: no part of a line is JSON. That run is done again.
+                # A line cut off by a kill: no part of a line is JSON. That run is done again.
                 continue
             try:
                 take(line)
@@ -46,12 +46,12 @@ class Lines:
                 ) from error
 
     def append(self, lines: Iterable[object]) -> None:
-        """Add lines, durably. Raises DatasetError where the file cannot be written."""
+        """Appends lines durably. Raises DatasetError if the file cannot be written."""
         texts = [json.dumps(line, sort_keys=True, separators=(",", ":")) for line in lines]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
-                # What a kill left of the last line must not swallow the next one.
+                # A newline ends the torn last line that a kill left, so that it does not swallow the next one.
                 file.write(b"\n" * self._torn + "".join(f"{text}\n" for text in texts).encode())
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,9 +1,9 @@
-"""What joining two sources on shares costs: seconds, bytes and rounds in both security modes, beside a plain join.
+"""Cost of joining two sources on shares: seconds, bytes and rounds in both security modes, beside a plain join.
 
-Provides the command `syncret bench link`. Three party processes over mutual TLS with transcripts, as in
-`bench.engine.measure`, whose task ``join`` it is: two sources of as many rows, keys of 96 bits, columns of 32 bits
-each. Rows are random, since no message's size and no step's work depends on them. The plain join is pandas' merge of
-two tables with half of the keys in common. Public.
+Three party processes over mutual TLS with transcripts run the task ``join`` of `bench.engine.measure`: two sources of
+as many rows, keys of 96 bits, columns of 32 bits each. Rows are random, since no message's size and no step's work
+depends on them. The plain join is pandas' merge of two tables with half of the keys in common. All values here are
+public.
 """
 
 import json
@@ -39,7 +39,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """One join of two sources of ``rows`` each. Bytes are those that the mean party sent; ``clear_seconds`` pandas'."""
+    """One join of two sources of ``rows`` each. Bytes are those of the mean party; ``clear_seconds`` are pandas'."""
 
     rows: int
     security: str
@@ -57,7 +57,7 @@ class Joined:
 
     @classmethod
     def of(cls, result: Result, clear_seconds: float) -> "Joined":
-        """What the engine measured, beside a join in the clear."""
+        """Makes the record of the engine's result and of a join in the clear."""
         return cls(
             result.size,
             result.security,
@@ -76,7 +76,7 @@ class Joined:
 
 
 def merge_seconds(rows: int) -> float:
-    """The median of some of pandas' inner joins of two tables of so many rows with 12-byte keys, half in common."""
+    """Median seconds of pandas' inner joins of two tables of ``rows`` rows with 12-byte keys, half in common."""
     generator = np.random.default_rng(rows)
     keys = generator.integers(0, 256, (rows + -(-rows // 2), KEY_BITS // 8), np.uint8)
     texts = np.array([row.tobytes().hex() for row in keys])

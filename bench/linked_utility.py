@@ -1,9 +1,9 @@
-"""How good a table of columns at different owners is: DistAIM on the join of two sources beside central AIM on it.
+"""Utility of a table whose columns have different owners: DistAIM on the join of two sources beside central AIM.
 
-Provides ``split_by_columns``, ``measure`` and the command `syncret bench link-utility`. A published table's columns are
-dealt to two sources in turn; each has as many rows, of which a part are the same people's (the overlap), in an order of
-its own, with a number as the key. DistAIM runs as `syncret run --source` does, by processes over mutual TLS; central
-AIM has the plaintext join. Both are given the same budget, so that what differs is chance. Public: everything.
+A published table's columns are dealt to two sources in turn; each has as many rows, a part of which (the overlap) are
+the same people's, in an order of its own, with a number as the key. DistAIM runs as `syncret run --source` does, by
+processes over mutual TLS; central AIM has the plaintext join. Both have the same budget, so that differences are
+chance. All values here are public.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ METHODS = (DISTAIM, AIM)
 class Result:
     """A run: rows of each source and of their join, the workload error of its table (0 to 2), seconds, bytes sent.
 
-    ``sent_mb`` are those of the three servers together, 0 of central AIM.
+    ``sent_mb`` is the sum over the three servers, 0 for central AIM.
     """
 
     dataset: str
@@ -55,9 +55,9 @@ class Result:
 def split_by_columns(
     dataset: Dataset, rows: int, overlap: float, seed: int
 ) -> Mapping[str, TextTable]:
-    """Two tables of ``rows`` rows, with every other column each; ``overlap`` of the rows are the same people's.
+    """Returns two tables of ``rows`` rows, with every other column each; ``overlap`` of the rows are the same people's.
 
-    Raises ValueError where the table is too small for that.
+    Raises ValueError if the table is too small.
     """
     shared = round(rows * overlap)
     people = 2 * rows - shared
@@ -82,7 +82,7 @@ def split_by_columns(
 def config_of(
     dataset: Dataset, *, rows: int, epsilon: float, rounds: int, degree: int, queries: int
 ) -> Config:
-    """A trial of two sources with so many random queries, which span them as chance has it."""
+    """Returns a trial of two sources with ``queries`` random queries, which may span both sources."""
     names = dataset.domain.names
     document: dict[str, object] = {
         "run": {"id": "linked", "epsilon": epsilon, "delta": 1e-5, "rounds": rounds},
@@ -99,7 +99,7 @@ def config_of(
 async def measure(
     config: Config, dataset: Dataset, *, rows: int, overlap: float, clients: int, repeat: int
 ) -> list[Result]:
-    """One run of each method on the same tables. Raises as `syncret run`, ValueError for a table too small."""
+    """Runs each method once on the same tables. Raises as `syncret run`, ValueError for a table too small."""
     tables = split_by_columns(dataset, rows, overlap, seed=repeat)
     located = {name: LocatedTable(table, name) for name, table in tables.items()}
     found = []
@@ -131,7 +131,7 @@ async def measure(
 
 
 def page(results: list[Result]) -> str:
-    """The results as a table in Markdown: means and deviations over repeats."""
+    """Returns the results as a table in Markdown: means and deviations over repeats."""
     rows = []
     for dataset, overlap in dict.fromkeys((r.dataset, r.overlap) for r in results):
         of_method = {
@@ -206,7 +206,7 @@ def link_utility(
 
 
 def _shares(text: str) -> list[float]:
-    """The overlaps. Raises UsageError."""
+    """Parses the overlaps. Raises UsageError."""
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:

@@ -1,7 +1,4 @@
-"""Pieces of the benchmarks' pages: tables in Markdown and figures as text.
-
-Provides ``markdown_table``, ``filled``, ``mb``, ``size``, ``times``, ``spread`` and ``listed``. Public.
-"""
+"""Parts of the benchmarks' pages: tables in Markdown and figures as text."""
 
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
@@ -11,7 +8,7 @@ from statistics import fmean, stdev
 def markdown_table(
     heads: str, rows: Iterable[Sequence[object]], *, right: Collection[int] = ()
 ) -> str:
-    """A table in Markdown, its ``heads`` as "a | b"; the columns with the numbers ``right`` are aligned there."""
+    """Returns a table in Markdown, its ``heads`` as "a | b"; columns numbered in ``right`` are right-aligned."""
     columns = heads.count(" | ") + 1
     rules = ("---:" if column in right else "---" for column in range(columns))
     return "\n".join(
@@ -20,7 +17,7 @@ def markdown_table(
 
 
 def filled(text: str, indent: str = "") -> str:
-    """``text`` in lines of 118 characters, whatever its own; those after the first begin with ``indent``."""
+    """Wraps ``text`` to lines of 118 characters; lines after the first begin with ``indent``."""
     words = " ".join(text.split())
     return textwrap.fill(
         words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -28,7 +25,7 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """The mean of ``values`` and their deviation; "-" without any."""
+    """Returns the mean of ``values`` and their standard deviation; "-" without any."""
     if not values:
         return "-"
     around = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
@@ -36,23 +33,23 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def mb(value: float | None) -> str:
-    """``value`` MB to three digits; nothing where there is none."""
+    """Returns ``value`` MB to three digits; empty for None."""
     if value is None:
         return ""
     return f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
 
 
 def size(value: float) -> str:
-    """``value`` bytes with their unit."""
+    """Returns ``value`` bytes with their unit."""
     return f"{mb(value / 1e6)} MB" if value >= 10_000 else f"{value:,.0f} B"
 
 
 def times(large: float, small: float) -> str:
-    """How many times ``small`` goes into ``large``."""
+    """Returns the ratio of ``large`` to ``small`` as text."""
     ratio = large / small
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words with commas and an "and"."""
+    """Joins words with commas and an "and"."""
     return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)

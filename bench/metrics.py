@@ -1,6 +1,6 @@
-"""What the utility tables measure beside `mechanisms.metrics`: errors on the closure, and a classifier's test AUC.
+"""Measures of the utility tables beyond `mechanisms.metrics`: errors on the closure, and a classifier's test AUC.
 
-Provides `closure_error` and `auc_on_held_out`. Secret: the real rows they are given; what they return is not private.
+The given real rows are secret; the results are not private.
 
 Source: FLAIM paper, section 5, and its authors' code. scikit-learn is imported at the first AUC.
 """
@@ -15,15 +15,15 @@ from mechanisms.workload import Workload
 TREES = 100
 DEPTH = 4
 TRAINING_ROWS = 50_000
-"""That trees are trained on, at most: with more of them, and several classes, they take longer than the model."""
+"""Largest number of training rows: with more, and several classes, trees take longer than the model."""
 
 
 def closure_error(
     workload: Workload, real: NDArray[np.generic], synthetic: NDArray[np.generic]
 ) -> float:
-    """The average L1 distance, 0 to 2, of normalised marginals over the queries and all their subsets.
+    """Returns the average L1 distance, 0 to 2, of normalised marginals over the queries and all their subsets.
 
-    It is what the FLAIM authors' code calls the average error; `mechanisms.metrics.workload_error` averages over the
+    The FLAIM authors' code calls this the average error; `mechanisms.metrics.workload_error` averages over the
     queries themselves, as the paper's text has it. Shapes: real, synthetic (workload.cells,), of any scale.
     Raises ValueError for a marginal without a positive sum.
     """
@@ -40,12 +40,12 @@ def closure_error(
 def auc_on_held_out(
     synthetic: NDArray[np.int32], held_out: NDArray[np.int32], label: int, *, seed: int = 0
 ) -> float:
-    """The area under the ROC curve on `held_out` rows of gradient-boosted trees trained on `synthetic` ones.
+    """Returns the area under the ROC curve on `held_out` rows of gradient-boosted trees trained on `synthetic` ones.
 
     100 trees of depth 4 (scikit-learn's histogram implementation) on the codes as numbers, trained on at most
     `TRAINING_ROWS` of the synthetic rows, drawn by `seed`. With more than two classes, the mean over the classes that
-    occur in the held-out rows of one against the rest. 0.5 where the synthetic rows have one class only, since nothing
-    can be learnt. Raises ValueError where the held-out rows have one class only.
+    occur in the held-out rows of one against the rest. 0.5 if the synthetic rows have one class only, since nothing
+    can be learnt. Raises ValueError if the held-out rows have one class only.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score

@@ -1,16 +1,16 @@
 """The networks of a benchmark: loopback, or a LAN or WAN between three hosts on one machine.
 
-Provides ``NETWORKS``, ``opened`` and ``Network``, which says what each party listens on and dials, and what to put in
-front of its command. A shaped network limits what leaves a host to a rate and delays it by half the round trip. There
-are two means, and every result says which one it had:
+A ``Network`` has each party's addresses to listen on and to dial, and the prefix of its command. A shaped network
+limits the outgoing traffic of a host to a rate and delays it by half the round trip. There are two means, and every
+result names its own:
 
 - ``netem``: a network namespace for each host, veth pairs to a bridge in a fourth namespace, and ``tc netem`` on each
   host's interface. Needs root, iproute2 and a kernel with ``sch_netem``.
-- ``forwarder``: where that is missing, a process between the parties that holds back what it passes on (``forwarder``).
-  Both ends still speak TCP and TLS over loopback, so what TCP itself does on a long way (slow start, windows, the
-  packets' headers) is not in it, and the relay's own work takes time of the same processors.
+- ``relay``: where netem is missing, a process between the parties that delays the bytes it forwards (``bench.relay``).
+  Both ends still speak TCP and TLS over loopback, so the effects of a long way on TCP itself (slow start, windows, the
+  packets' headers) are missing, and the relay's own work takes time of the same processors.
 
-Public: everything. Source: tc-netem(8), ip-netns(8).
+Source: tc-netem(8), ip-netns(8).
 """
 
 import contextlib
@@ -33,13 +33,13 @@ Views = list[list[Address]]
 
 ROOT = Path(__file__).resolve().parent.parent
 _FIRST_PORT = 20_000
-# Packets that netem may hold.
+# Number of packets that netem may hold.
 _NETEM_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A host's link: bits a second that may leave it, and their delay in seconds, half of a round trip."""
+    """A host's link: its outgoing bits per second, and their delay in seconds, half of a round trip."""
 
     rate_bits: int
     delay_s: float
@@ -70,11 +70,11 @@ class Network:
     _ports: Iterator[int] = field(default_factory=lambda: iter(range(_FIRST_PORT, 1 << 16)))
 
     def prefix(self, pid: int) -> list[str]:
-        """What goes in front of party ``pid``'s command."""
+        """Returns the prefix of party ``pid``'s command."""
         return ["ip", "netns", "exec", self._hosts[pid]] if self._hosts else []
 
     def views(self) -> Views:
-        """Fresh addresses for one mesh."""
+        """Returns fresh addresses for one mesh."""
         if self._hosts:
             return [[(_host_address(pid), next(self._ports)) for pid in range(3)]] * 3
         ports = free_ports(3)
@@ -86,7 +86,7 @@ class Network:
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[Network]:
-    """The network called ``name`` while the block lasts. Raises ValueError for a name that is none of ``NETWORKS``."""
+    """Provides the network ``name`` while the block lasts. Raises ValueError for a name outside ``NETWORKS``."""
     if name not in NETWORKS:
         raise ValueError(f"no network {name!r}; expected one of {', '.join(NETWORKS)}")
     shape = NETWORKS[name]
@@ -102,14 +102,14 @@ def opened(name: str) -> Iterator[Network]:
 
 
 def netem(shape: Shape) -> list[str]:
-    """The queueing discipline of a host's interface, as arguments of tc."""
+    """Returns the queueing discipline of a host's interface, as arguments of tc."""
     delay, rate = f"{shape.delay_s * 1e6:.0f}us", f"{shape.rate_bits}bit"
     return ["netem", "delay", delay, "rate", rate, "limit", str(_NETEM_LIMIT)]
 
 
 @functools.cache
 def has_netem() -> bool:
-    """Whether this machine can make network namespaces and delay their packets, found out by doing it once."""
+    """Returns True if this machine can make network namespaces and delay their packets, by trying once."""
     if shutil.which("ip") is None or shutil.which("tc") is None or os.geteuid() != 0:
         return False
     try:
@@ -125,9 +125,9 @@ def has_netem() -> bool:
 
 @contextlib.contextmanager
 def namespaces(discipline: Sequence[str]) -> Iterator[list[str]]:
-    """Three hosts on one bridge, each with the queueing discipline on its interface; yields their names.
+    """Yields the names of three hosts on one bridge, each with the queueing discipline on its interface.
 
-    Raises RuntimeError with what ``ip`` or ``tc`` said.
+    Raises RuntimeError with the output of ``ip`` or ``tc``.
     """
     stem = f"syncret-{os.getpid()}"
     with contextlib.ExitStack() as exits:
@@ -159,7 +159,7 @@ def _host_address(pid: int) -> str:
 
 
 def _run(*command: str) -> None:
-    """Run a command; RuntimeError with what it said where it fails."""
+    """Runs a command. Raises RuntimeError with its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
@@ -170,9 +170,9 @@ def _run(*command: str) -> None:
 
 @contextlib.contextmanager
 def relayed(shape: Shape, ports: Sequence[int]) -> Iterator[Views]:
-    """Views of three parties that listen on ``ports`` of loopback and reach one another through a relay process.
+    """Yields views of three parties that listen on ``ports`` of loopback and reach one another through a relay process.
 
-    Raises RuntimeError where the process does not start.
+    Raises RuntimeError if the process does not start.
     """
     pairs = [(source, target) for source in range(3) for target in range(3) if source != target]
     entries = dict(zip(pairs, free_ports(len(pairs)), strict=True))

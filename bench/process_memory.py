@@ -1,10 +1,10 @@
-"""This process's memory by the kernel's account (Linux): ``memory`` and ``forget_peak``. Public."""
+"""This process's memory by the kernel's account (Linux)."""
 
 from pathlib import Path
 
 
 def memory(name: str) -> int:
-    """A line of this process's memory status (VmRSS now, VmHWM at most), in bytes. Raises OSError without one."""
+    """Returns a line of this process's memory status (VmRSS now, VmHWM peak), in bytes. Raises OSError without one."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -12,7 +12,7 @@ def memory(name: str) -> int:
 
 
 def forget_peak() -> None:
-    """Start VmHWM anew; where the kernel forbids it, what came before counts too."""
+    """Resets VmHWM; if the kernel forbids that, earlier peaks count too."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:

@@ -1,7 +1,7 @@
-"""Where the benchmark tables are published, and how each file becomes one table with a header row.
+"""Sources of the published benchmark tables, and their conversion to one table each with a header row.
 
-Provides `fetch_table` and the column names that some originals lack. Public: everything. SHA-256 values are those that
-other public loaders pin (scikit-learn for covtype and intrusion, see `bench.fetch` for tables that nobody pins).
+The column names of originals without a header are here. SHA-256 values are those that other public loaders pin
+(scikit-learn for covtype and intrusion, see `bench.fetch` for tables that nobody pins). All values here are public.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from bench.fetch import DatasetError, RemoteFile, fetch
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names of columns from a text with commas between them."""
+    """Splits a text at commas into names of columns."""
     return tuple(name.strip() for name in text.split(","))
 
 
@@ -105,8 +105,8 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 class Publication:
     """Files that make up one table, one after the other.
 
-    `columns` are the names where the files have no header row; `member` is the file inside a zip archive; `skip` the
-    lines before the data, file by file; `last_dot` takes the dot off the last column; `rows` is how many there are.
+    `columns` are the names for files without a header row; `member` is the file inside a zip archive; `skip` the
+    lines before the data, file by file; `last_dot` takes the dot off the last column; `rows` is the number of rows.
     """
 
     files: tuple[RemoteFile, ...]
@@ -214,9 +214,9 @@ _MEMBER_DIGESTS = {
 
 
 def fetch_table(name: str, *, progress: Callable[[str], None] = lambda line: None) -> pd.DataFrame:
-    """All rows of a published table as strings, with names for its columns.
+    """Returns all rows of a published table as strings, with names for its columns.
 
-    Raises DatasetError where a file cannot be had or read, or the table has another number of rows or columns.
+    Raises DatasetError if a file is not available or readable, or the table has another number of rows or columns.
     """
     return read_publication(PUBLICATIONS[name], progress=progress)
 

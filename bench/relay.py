@@ -1,9 +1,9 @@
-"""A delaying channel: ``python -m bench.relay ORDERS`` passes TCP bytes on as late as a slower network would.
+"""A delaying channel: ``python -m bench.relay ORDERS`` forwards TCP bytes as late as a slower network would.
 
 ORDERS is JSON: ``rate_bits`` a second and ``delay_s`` of each host's outgoing link, and ``ways`` [source host, target
-host, port to listen on, target's port], all on loopback. A host's link is shared by all that the host sends: bytes
-leave one after the other at its rate, and arrive after the delay. Prints "ready" when it listens; ends when killed.
-Known limits: see ``networks``.
+host, port to listen on, target's port], all on loopback. All connections of a host share its link: bytes leave one
+after the other at its rate, and arrive after the delay. Prints "ready" when it listens; ends when killed. Known limits:
+see ``networks``.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import selectors
 import sys
 from functools import partial
 
-# What a link takes in before it asks to wait, in seconds of its rate; a router's queue is of this order.
+# Capacity of a link's queue, in seconds of its rate; a router's queue is of this order.
 _QUEUE_S = 0.02
 # Bytes that travel together: at most this many seconds of the rate, as a stand-in for packets.
 _PIECE_S = 0.0005
@@ -20,7 +20,7 @@ _RETRY_S = 0.05
 
 
 class Link:
-    """What one host sends: one queue for all its connections."""
+    """Outgoing link of one host: one queue for all its connections."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, rate_bits: float, delay_s: float) -> None:
         self._loop = loop
@@ -30,17 +30,17 @@ class Link:
         self.piece = max(1 << 11, int(self._bytes_s * _PIECE_S))
 
     def arrival(self, size: int) -> float:
-        """When ``size`` bytes that are sent now arrive, on the loop's clock."""
+        """Returns the arrival time of ``size`` bytes that are sent now, on the loop's clock."""
         self._free_at = max(self._free_at, self._loop.time()) + size / self._bytes_s
         return self._free_at + self._delay_s
 
     def backlog_s(self) -> float:
-        """How long the queue is, beyond what a link takes in."""
+        """Returns the seconds of the queue beyond the link's capacity."""
         return self._free_at - self._loop.time() - _QUEUE_S
 
 
 class End(asyncio.BufferedProtocol):
-    """One end of a relayed connection: what it receives goes over ``link`` to the ``other`` end."""
+    """One end of a relayed connection: received bytes go over ``link`` to the ``other`` end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, link: Link) -> None:
         self._loop = loop
@@ -54,7 +54,7 @@ class End(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of asyncio's own making
         self.transport = transport
         if self.other is None:
-            # The way on is not there yet: the accepting end waits for it.
+            # The onward connection is missing yet: the accepting end waits for it.
             transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -69,7 +69,7 @@ class End(asyncio.BufferedProtocol):
             self._loop.call_later(backlog, self.resume)
 
     def resume(self) -> None:
-        """Take in bytes again."""
+        """Resumes reading."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -78,7 +78,7 @@ class End(asyncio.BufferedProtocol):
             self.other.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio; the other end learns of it after what is still on the way."""
+        """Called by asyncio; the other end learns of it after all bytes under way."""
         self._loop.call_at(self._link.arrival(0), self._end)
 
     def _end(self) -> None:
@@ -87,7 +87,7 @@ class End(asyncio.BufferedProtocol):
 
 
 async def _dial_on(loop: asyncio.AbstractEventLoop, near: End, far: End, port: int) -> None:
-    """Connect the way on; a host that does not listen yet is waited for, as long as the dialler waits."""
+    """Connects onwards; waits for a host that does not listen yet, as long as the dialler waits."""
     far.other = near
     while near.transport is None or not near.transport.is_closing():
         try:
@@ -119,7 +119,7 @@ async def _serve(rate_bits: float, delay_s: float, ways: list[list[int]]) -> Non
 
 
 def main() -> None:
-    """Relay until killed."""
+    """Relays until killed."""
     orders = json.loads(sys.argv[1])
     # The default selector rounds every wait up to a millisecond, which is a whole round trip of a LAN.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())

@@ -1,11 +1,11 @@
-"""Who owns which training row of a benchmark table, with UMAP's embedding computed once and kept.
+"""Owners of the training rows of a benchmark table, with UMAP's embedding computed once and kept.
 
-Provides `owners_of`, `embedded` and `SPLITS`. Public: everything; the tables are published and a seed makes the split.
+All values here are public; the tables are published and a seed makes the split.
 
 UMAP takes minutes on the larger tables. Up to `FIT_ROWS` rows are embedded as the paper does, all together; of larger
 tables that many rows, drawn from the seed, are embedded and the others placed beside them (UMAP's `transform`). The
 embedding is kept in the cache folder under a digest of rows, seed and UMAP's version. Limits: UMAP differs between
-versions and machines, so a split is that of the machine that made it; `Partition.note` says what was done.
+versions and machines, so a split is that of the machine that made it; `Partition.note` describes it.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from parties.storage.files import atomic_replacement
 
 NATURAL = "natural"
 SPLITS = (*PARTITIONS, NATURAL)
-"""The names `owners_of` knows; `natural` is for a table that has owners itself."""
+"""Names that `owners_of` accepts; `natural` is for a table that has owners itself."""
 FIT_ROWS = 100_000
 
 
@@ -46,7 +46,7 @@ def owners_of(
     seed: int = 0,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Partition:
-    """The split called `partition` of the training rows.
+    """Returns the split called `partition` of the training rows.
 
     Raises DatasetError for an unknown split, or one that the table does not have; ImportError without UMAP.
     """
@@ -83,7 +83,7 @@ def owners_of(
 def embedded(
     dataset: Dataset, *, seed: int, progress: Callable[[str], None] = lambda line: None
 ) -> NDArray[np.float64]:
-    """Where UMAP places the training rows (rows, 2), as `owners_of` clusters them. Raises ImportError without UMAP."""
+    """Returns UMAP's points (rows, 2) of the training rows, which `owners_of` clusters. Raises ImportError."""
     return _kept_embedding(dataset.train, dataset.domain.shape, seed, progress)
 
 
@@ -111,7 +111,7 @@ def _kept_embedding(
 
 def _embedding(codes: NDArray[np.int32], sizes: Sequence[int], seed: int) -> NDArray[np.float64]:
     with warnings.catch_warnings():
-        # UMAP announces that a seed costs it its threads.
+        # UMAP warns that a seed costs it its threads.
         warnings.simplefilter("ignore")
         if len(codes) <= FIT_ROWS:
             return umap_embedding(codes, sizes, seed)
@@ -127,7 +127,7 @@ def _embedding(codes: NDArray[np.int32], sizes: Sequence[int], seed: int) -> NDA
 
 
 def _keep(path: Path, points: NDArray[np.float64]) -> None:
-    """Written beside and renamed, so that a reader never sees half of it. A cache that cannot be written is none."""
+    """Writes a temporary file and renames it, so that no reader sees half of it. Skips a cache it cannot write."""
     with contextlib.suppress(OSError, StoreError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replacement(path) as beside, beside.open("wb") as target:

@@ -1,4 +1,4 @@
-"""The runs of a benchmark's sweeps by name. Public: everything."""
+"""The runs of a benchmark's sweeps by name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -9,7 +9,7 @@ S = TypeVar("S")
 
 
 def settings_of(sweeps: Mapping[str, Callable[[], Iterable[S]]], names: Sequence[str]) -> list[S]:
-    """The runs of the sweeps called so (`all`: of every one), each once. Raises DatasetError for an unknown name."""
+    """Returns the runs of these sweeps (`all`: of every one), each once. Raises DatasetError for an unknown name."""
     if unknown := [name for name in names if name not in sweeps and name != "all"]:
         raise DatasetError(
             f"unknown sweep {unknown[0]!r}; expected one of {', '.join(sweeps)}, all"

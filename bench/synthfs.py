@@ -1,11 +1,11 @@
 """SynthFS: a table whose owners differ in their features, by one parameter.
 
-Provides `SynthFs` and `generate`. Public: everything; the data are drawn from a seed.
+All values here are public; the data are drawn from a seed.
 
 Source: FLAIM paper, Appendix B.1.1, in the constants of its authors' generator: 100 clients with 500 rows of 10
 features each. For every client and feature a mean is drawn from a Zipf law on 1 .. 40 with exponent `skew`, every row
 is normal around it with deviation 1, and values are cut at 40 points spread evenly over 0 .. 40. A small exponent
-spreads the means, so that clients differ much; a large one puts nearly all means at 1. Their draws cannot be
+spreads the means, so that clients differ much; a large one puts nearly all means at 1. The authors' draws cannot be
 repeated (no seed), only their law. Limits: no target column, so no classifier can be tested on it.
 """
 
@@ -19,7 +19,7 @@ from mechanisms.domain import Domain, Integer
 
 @dataclass(frozen=True, slots=True)
 class SynthFs:
-    """Its size and `skew`, the exponent of the Zipf law. Raises ValueError for a number out of range."""
+    """Sizes of the table and `skew`, the exponent of the Zipf law. Raises ValueError for a number out of range."""
 
     skew: float = 3.0
     clients: int = 100
@@ -36,7 +36,7 @@ class SynthFs:
 
 
 def generate(settings: SynthFs) -> tuple[Domain, NDArray[np.int32], NDArray[np.int32]]:
-    """The domain, the codes (rows, features) and each row's owner (rows,)."""
+    """Returns the domain, the codes (rows, features) and each row's owner (rows,)."""
     rng = np.random.default_rng([settings.seed, round(1000 * settings.skew)])
     ranks = np.arange(1, settings.values + 1)
     chance = ranks**-settings.skew

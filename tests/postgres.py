@@ -12,7 +12,7 @@ import pytest
 
 
 def tools() -> Path | None:
-    """Where PostgreSQL's own programs are, if it is installed here."""
+    """Folder of PostgreSQL's own programs, if it is installed here."""
     found = shutil.which("initdb") or shutil.which("pg_ctl")
     folders = [Path(found).resolve().parent] if found else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)

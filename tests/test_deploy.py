@@ -1,4 +1,4 @@
-"""What `deploy/` has: linted by the tools of each format where they are installed, and held to what it promises."""
+"""Files of `deploy/`: linted by the tools of each format where they are installed, and held to their promises."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_images_run_as_nobody_special_from_a_pinned_base(path: Path) -> None:
 
 
 def test_images_are_made_of_the_packages_that_the_project_installs() -> None:
-    """What is copied into a build is all of it, and the ignore file lets nothing else in."""
+    """The build's copied files are all of it, and the ignore file lets nothing else in."""
     allowed = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
     for path in IMAGES:
         copied = re.findall(r"^COPY (?!--from)(.*)$", path.read_text(), re.MULTILINE)
@@ -206,12 +206,12 @@ class Containers:
             time.sleep(0.2)
 
     def said(self) -> str:
-        """What all have said, for when a test fails."""
+        """Output of all processes, for a failing test."""
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
 
 def scraped(certificates: Path, port: int) -> str:
-    """What Prometheus gets of a server, with the files that it is given."""
+    """Metrics that Prometheus gets of a server, with its own files."""
     context = ssl.create_default_context(cafile=certificates / "admin.crt")
     context.load_cert_chain(certificates / "prometheus.crt", certificates / "prometheus.key")
     with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=context) as answer:

@@ -65,7 +65,7 @@ class Import(NamedTuple):
         return self.imported.partition(".")[0]
 
     def of(self, forbidden: set[tuple[str, str]]) -> bool:
-        """Whether it is one of these pairs of path and module, or a name in one of these modules."""
+        """Returns True for one of these pairs of path and module, or a name in one of these modules."""
         return any(
             self.path == path and f"{self.imported}.".startswith(f"{module}.")
             for path, module in forbidden
@@ -149,7 +149,7 @@ def modules_of(root: Path, package: str) -> dict[str, Path]:
 
 
 def uses_of(root: Path, package: str) -> dict[str, set[str]]:
-    """Which modules of its package each module imports, itself excepted.
+    """Modules of its package that each module imports, itself excepted.
 
     That a submodule's import also runs the packages it lies in counts only where the package itself is named.
     """

@@ -19,7 +19,7 @@ def cells_of(path: Path) -> list[dict[str, Any]]:
 
 
 async def run_cell(source: str, names: dict[str, object]) -> object:
-    """What a kernel shows of a cell: the value of its last line, if that is an expression."""
+    """Result that a kernel shows of a cell: the value of its last line, if that is an expression."""
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

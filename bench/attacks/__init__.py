@@ -1,1 +1,1 @@
-"""What a server that deviates can do: attacks on small runs of the protocols, in both security modes."""
+"""Attacks of a deviating server on small runs of the protocols, in both security modes."""

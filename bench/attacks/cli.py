@@ -1,4 +1,4 @@
-"""`syncret bench attacks`: what a server that deviates can do, in both security modes."""
+"""`syncret bench attacks`: attacks of a deviating server, in both security modes."""
 
 import json
 import sys
@@ -92,7 +92,7 @@ def attacks(
 
 
 def _right(results: list[Result], tries: list[Try]) -> list[bool]:
-    """Whether each came out as it should."""
+    """Expected outcome or not, for each result and each try."""
     return [r.as_it_should_be for r in results] + [t.as_it_should_be for t in tries]
 
 
@@ -129,7 +129,7 @@ def _outcomes(results: list[Result]) -> str:
 
 
 def goals_summary(tries: list[Try]) -> str:
-    """A line for each try: what was wanted, what the server got, what the others saw."""
+    """Returns a Markdown table of tries: the server's aim, its gain, and the other servers' observation."""
     rows = [
         (t.goal, t.way, t.mode, t.wanted, "yes" if t.reached else "no", t.got, t.seen[:120])
         for t in tries
@@ -139,7 +139,7 @@ def goals_summary(tries: list[Try]) -> str:
 
 
 def summary(results: list[Result]) -> str:
-    """A line for each attack: what came of it in either mode, and an example of what was said."""
+    """Returns a Markdown table of attacks: the outcome in each mode, and an example of an error message."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.attack, result.program), []).append(result)

@@ -1,8 +1,8 @@
-"""What a deviating party does to its messages, and where it computes with other numbers than it was given.
+"""Deviations of a party: changed messages, and computations with other numbers than the party holds.
 
-Provides ``GENERIC``, deviations at one message of any protocol, and ``STRUCTURED``, attacks that are after something:
-A to D. Each of those is carried out by party 0, which knows x0 + x1, or at a message that was found by trying.
-``EQUIVOCATION`` tells the second peer something else than the first. Public.
+``GENERIC`` lists deviations at one message of any protocol, ``STRUCTURED`` attacks with an aim, A to D. Party 0, which
+knows x0 + x1, carries out the structured ones; some change a message that was found by trying. ``EQUIVOCATION`` sends
+the second peer another payload than the first. All values here are public.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -22,27 +22,27 @@ from protocols.steps import MEASURE_NOISE, SELECT_CHOOSE, SELECT_SCORES
 
 
 def _flipped(payload: Payload) -> Payload:
-    """Its first bit, to the one who receives it."""
+    """Returns the payload with its first bit flipped, for the receiver alone."""
     changed = payload.copy()
     changed[:1] ^= 1
     return changed
 
 
 def _kept(payload: Payload) -> Payload:
-    """Its last bit, consistently: the sender goes on with the same."""
+    """Flips the last bit in place: the sender goes on with the changed value as well."""
     payload[-1:] ^= 1
     return payload
 
 
 def _constant(payload: Payload) -> Payload:
-    """One added to every 32 bits, consistently."""
+    """Adds one to every 32-bit word in place: the sender goes on with the changed value as well."""
     if payload.size % 4 == 0:
         payload.view(np.uint32)[...] += np.uint32(1)
     return payload if payload.size % 4 == 0 else _kept(payload)
 
 
 def _ones(payload: Payload) -> Payload:
-    """Every bit, consistently."""
+    """Flips every bit in place: the sender goes on with the changed value as well."""
     payload ^= 0xFF
     return payload
 
@@ -68,7 +68,7 @@ GENERIC = (*CHANGES, REPLAY, EQUIVOCATION, WRONG_OPENING)
 
 
 def applies(kind: str, sent: Sent) -> bool:
-    """Whether a kind of change is one of this message: words to both, and openings, have changes of their own."""
+    """Returns True if the kind of change applies to a message: broadcasts and openings have changes of their own."""
     if kind == EQUIVOCATION:
         return sent.told_both
     return sent.opens if kind == WRONG_OPENING else sent.size > 0
@@ -76,7 +76,7 @@ def applies(kind: str, sent: Sent) -> bool:
 
 @dataclass(slots=True)
 class AtMessage:
-    """A generic deviation at message ``number`` of a step; ``done``: whether it changed anything."""
+    """A generic deviation at message ``number`` of a step; ``done`` is True once a message was changed."""
 
     kind: str
     step: str
@@ -91,7 +91,7 @@ class AtMessage:
             self._earlier[before.size] = before
             return message.payload
         if self.kind == REPLAY:
-            # What it said before, where that has the same size.
+            # Replay: the previous message of the same size.
             sent: Payload | None = self._earlier.get(before.size, before)
         elif self.kind in (EQUIVOCATION, WRONG_OPENING):
             sent = _flipped(message.payload)
@@ -103,10 +103,10 @@ class AtMessage:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A structured attack: ``aim`` in words, what is run, and what the deviating party 0 computes with instead.
+    """A structured attack: ``aim`` in words, the program, and the numbers that deviating party 0 computes with instead.
 
-    Where it is a changed message: the ``step`` that it is of, and the ``kind`` of change. ``wanted`` is the index
-    that has to be opened for it to have succeeded, where that is known.
+    An attack that changes a message has its ``step`` and the ``kind`` of change. ``wanted`` is the index whose opening
+    means success, where that index is known.
     """
 
     aim: str
@@ -122,7 +122,7 @@ Operation = Callable[..., Awaitable[object]]
 
 @contextmanager
 def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterator[None]:
-    """Party 0 takes other components 0 of the errors in the sign circuit, and in the product that follows it."""
+    """Gives party 0 other components 0 of the errors in the sign circuit, and in the product after it."""
     addends, leaves, signed = derived.addends, derived.carry_leaves, derived.signed
 
     async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
@@ -145,7 +145,7 @@ def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterat
 
 @contextmanager
 def _with_another_comparison() -> Iterator[None]:
-    """Party 0 takes another component 0 where the noisy scores of candidates 0 and 1 are compared."""
+    """Gives party 0 another component 0 in the comparison of the noisy scores of candidates 0 and 1."""
     addends, leaves = derived.addends, derived.carry_leaves
 
     step = SELECT_CHOOSE.name
@@ -189,19 +189,19 @@ _LARGE = 1 << 14
 
 
 def threshold(count: int) -> Attack:
-    """A: the chosen index says whether the first count is at least ``count``.
+    """Returns attack A: the chosen index tells if the first count is at least ``count``.
 
     The error of candidate 0 becomes +-L + L, its sign that of 2^6 (x - count), and that of candidate 1 L / 2.
     """
     answer = 640
-    # So that d + offset is 2^6 (x - count) of the first cell, and above 0 of all others.
+    # d + offset is 2^6 (x - count) in the first cell, and above 0 in all others.
     signs = [answer - 64 * count, *[_LARGE] * 4]
     sizes = [_LARGE, _LARGE, _LARGE // 2, 0, 0]
     return Attack(
         f"whether the first count is at least {count}",
         partial(choose, gain=1 << 21),
         partial(_with_other_counts, signs, sizes),
-        # 0 with the error L / 2 of candidate 1 below 2 L, 1 with it above 0.
+        # Candidate 0 if its error 0 is below 2 L; candidate 1, with error L / 2, if it is above 0.
         wanted=0 if TABLE[0] >= count else 1,
     )
 

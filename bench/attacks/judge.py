@@ -1,6 +1,6 @@
-"""Attacks carried out one after the other, and what became of each.
+"""Attacks carried out one after the other, and a verdict on each.
 
-Provides ``Result``, ``generic`` and ``structured``. Public: everything.
+All values here are public.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,18 +16,18 @@ from protocols.errors import PeerClosed
 from protocols.select_spec import chosen_index
 
 ABORTED, WAITING, HARMLESS, SUCCEEDED = "aborted", "waiting", "harmless", "succeeded"
-"""An honest party ended it; waiting for a message until the deadline; all ended, as ever; something else was opened."""
+"""Verdicts: an honest party ended the run; waits until the deadline; all ended as ever; a wrong value was opened."""
 SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
 NOTHING, RIGHTFUL, WRONG = "nothing", "rightful", "wrong"
-"""What honest parties opened after the lie: nothing, what they open without one, or something else."""
+"""Values that honest parties opened after the lie: none, those of an honest run, or others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An attack by party ``deviating``: on which ``program``, by what, and what came of it.
+    """Result of one attack by party ``deviating`` on ``program``.
 
-    ``step`` and ``message``: which of its messages it changed; None where it computed with other numbers. ``noticed``:
-    by whom, and in whose words. ``opened``: what honest parties opened afterwards.
+    ``step`` and ``message`` name the changed message; both are None where the party computed with other numbers.
+    ``noticed`` holds the honest parties' error texts. ``opened`` tells what honest parties opened afterwards.
     """
 
     attack: str
@@ -42,21 +42,21 @@ class Result:
 
     @property
     def aborted(self) -> bool:
-        """Whether an honest party ended the run, or waits until it does."""
+        """True if an honest party ended the run, or waits until its deadline ends it."""
         return self.outcome in (ABORTED, WAITING)
 
     @property
     def as_it_should_be(self) -> bool:
-        """Every attack ends the run in malicious mode; those that know what they are after succeed in the other one.
+        """True if the attack ends the run in malicious mode, or, as a structured attack, succeeds in semi-honest mode.
 
-        What is harmless in malicious mode was not carried out, or not noticed: neither shows that anything is proved.
+        A harmless attack in malicious mode was not carried out or not noticed: neither shows that anything is proved.
         """
         if self.security == SEMI_HONEST:
             return self.attack not in STRUCTURED or self.outcome == SUCCEEDED
         return self.aborted
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON, with what is asked of an attack in one word each."""
+        """Returns the fields for JSON, with the verdicts on an attack as single words and flags."""
         return asdict(self) | {
             "name": self.attack,
             "mode": self.security,
@@ -68,7 +68,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """An attack that was carried out in a program, beside the honest run of it."""
+    """An attack that was carried out in a program, with the honest run of the same program."""
 
     attack: str
     security: str
@@ -78,7 +78,7 @@ class _Carried:
     def result(
         self, outcome: Outcome, pid: int, step: str | None = None, message: int | None = None
     ) -> Result:
-        """What came of it."""
+        """Returns the result for an outcome of the attack."""
         return Result(
             self.attack,
             self.security,
@@ -93,7 +93,7 @@ class _Carried:
 
 
 def opened(outcome: Outcome, honest: Outcome) -> str:
-    """What honest parties opened after the lie, beside the honest run."""
+    """Classifies the values that honest parties opened after the lie, compared with the honest run."""
     for pid, values in outcome.opened.items():
         if values != honest.opened[pid][: len(values)]:
             return WRONG
@@ -101,7 +101,7 @@ def opened(outcome: Outcome, honest: Outcome) -> str:
 
 
 def judged(outcome: Outcome, honest: Outcome) -> str:
-    """What an outcome is beside that of the honest run."""
+    """Classifies an outcome, compared with that of the honest run."""
     if opened(outcome, honest) == WRONG:
         return SUCCEEDED
     if outcome.finished:
@@ -111,14 +111,14 @@ def judged(outcome: Outcome, honest: Outcome) -> str:
 
 
 def _noticed(outcome: Outcome) -> str:
-    """In whose words; of who lost a party alone where nobody says more."""
+    """Joins the error texts of honest parties; lost connections count only where there is no other error."""
     told = {pid: e for pid, e in outcome.errors.items() if isinstance(e, Exception)}
     noticed = {pid: e for pid, e in told.items() if not isinstance(e, PeerClosed)}
     return "; ".join(f"{e} (said at party {pid})" for pid, e in (noticed or told).items())
 
 
 def without_control(results: Sequence[Result]) -> list[str]:
-    """The programs in which nothing succeeds in semi-honest mode: there, malicious mode shows nothing."""
+    """Returns the programs without a success in semi-honest mode: for these, malicious mode shows nothing."""
     tried = {r.program for r in results if r.security == SEMI_HONEST}
     return sorted(tried - {r.program for r in results if r.outcome == SUCCEEDED} - SAME_IN_BOTH)
 
@@ -129,9 +129,9 @@ def generic(
     messages: int | None,
     securities: Sequence[str] = (MALICIOUS,),
 ) -> Iterator[Result]:
-    """Changes of messages; of each kind so many of each step, all of all parties where ``messages`` is None.
+    """Changes messages: ``messages`` of each step for each kind, or all of all parties where that is None.
 
-    In semi-honest mode they are the controls: what succeeds there is what proofs are for.
+    The results in semi-honest mode are controls: proofs have to prevent what succeeds there.
     """
     for name in programs:
         target = TARGETS[name]
@@ -157,10 +157,10 @@ def chosen(
     kinds: Sequence[str],
     messages: int | None,
 ) -> Iterator[tuple[str, int, str, int]]:
-    """What is tried: kind of change, party, step, and number of its message in the step.
+    """Yields the deviations to try: kind of change, party, step, and number of the party's message in the step.
 
-    Of each step so many messages for each kind, spread over the step's, by one party after the other: the next kind
-    takes others, by other parties; half as many in whole runs. All of all three where ``messages`` is None.
+    Each kind has ``messages`` messages of each step, spread over the step, half as many in whole runs. Parties take
+    turns, and the next kind takes other messages. None means all messages of all three parties.
     """
     if messages is not None and target.whole:
         messages = -(-messages // 2)
@@ -177,16 +177,16 @@ def chosen(
 
 
 def spread(count: int, most: int, turn: int = 0) -> list[int]:
-    """At most so many of ``count`` numbers, evenly; in the next turn others."""
+    """Returns at most ``most`` of ``count`` numbers, evenly spread; each ``turn`` gives others."""
     if count <= most:
         return list(range(count))
-    # A golden section further each time, so that few turns come everywhere.
+    # The start moves by the golden section each turn, so that few turns cover all numbers.
     start = int(turn * 0.618 * count)
     return sorted({(start + i * count // most) % count for i in range(most)})
 
 
 def structured(names: Sequence[str], messages: int | None) -> Iterator[Result]:
-    """Attacks that are after something: in semi-honest mode, as controls, and in malicious mode."""
+    """Carries out structured attacks in semi-honest mode, as controls, and in malicious mode."""
     for name in names or STRUCTURED:
         attack = STRUCTURED[name]
         for security in (SEMI_HONEST, MALICIOUS):
@@ -209,7 +209,7 @@ def _computed(
     found = carried.result(outcome, 0)
     if attack.wanted is None or malicious:
         return found
-    # What it is after is what it says, whatever an honest run would have chosen.
+    # The attack succeeds if its wanted index is opened, whatever an honest run would have chosen.
     words = [[np.frombuffer(v, "<u8") for v in values] for values in outcome.opened.values()]
     chosen = [[chosen_index(w) for w in opened] for opened in words]
     got = all(indices == [attack.wanted] for indices in chosen) and outcome.finished
@@ -217,7 +217,7 @@ def _computed(
 
 
 def _first_success(carried: _Carried, attack: Attack) -> Result:
-    """The first message of the step by which it succeeds where nothing is proved."""
+    """Returns the result of the first message of the step whose change succeeds in semi-honest mode."""
     tried = None
     for tried in _changed(carried, attack, None):
         if tried.outcome == SUCCEEDED:
@@ -228,7 +228,7 @@ def _first_success(carried: _Carried, attack: Attack) -> Result:
 
 
 def _changed(carried: _Carried, attack: Attack, messages: int | None) -> Iterator[Result]:
-    """One after the other of the step's messages changed, at most so many of each party."""
+    """Changes one message of the step after the other, at most ``messages`` of each party."""
     for pid, sent in carried.honest.sent.items():
         count = sum(s.step == attack.step for s in sent)
         for at in spread(count, count if messages is None else messages, pid):

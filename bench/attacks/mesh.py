@@ -1,8 +1,7 @@
 """Three parties in one process, one of which deviates: messages go through queues, keys are fixed.
 
-Provides ``Deviation``, ``Outcome`` and ``run``. A party that has ended is lost to the others, as a closed connection
-is: what it had sent still arrives. Nothing here is secret: keys and data are made up, so that a run with a deviation
-can be compared with the honest one.
+A party that has ended is lost to the others, like a closed connection; its earlier messages still arrive. Nothing here
+is secret: keys and data are made up, so that a run with a deviation can be compared with the honest one.
 """
 
 import asyncio
@@ -19,14 +18,13 @@ from protocols.verify import ProductVerifier
 T = TypeVar("T")
 Program = Callable[[Context], Awaitable[object]]
 _IDLE_TURNS = 300
-"""The loop has turned so often, no thread works, and nothing was sent: who still waits waits for ever."""
+"""Idle turns of the loop (no thread works, nothing is sent) after which waiting parties count as waiting for ever."""
 _TIMER_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is public of a message: its step and size, whether the other peer was told the same just before it, and
-    whether a value was opened by it."""
+    """Public facts of a message: step and size; ``told_both`` if the other peer got the same, ``opens`` if it opens."""
 
     step: str
     size: int
@@ -36,7 +34,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of the deviating party: its number among its own of the step, what is public of it, what it says.
+    """A message of the deviating party: its number among the party's own of the step, its public facts, its payload.
 
     Steps may run beside one another, in any order; within a step the order is always the same.
     """
@@ -47,14 +45,17 @@ class Message:
 
 
 Deviation = Callable[[Message], Payload | None]
-"""What is sent instead, None for nothing; a payload that is changed in place is changed for its sender, too."""
+"""Function that returns the payload to send instead, or None for no message.
+
+A payload that is changed in place is changed for its sender, too.
+"""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a run: by honest party what it opened and how it ended; by party what it sent.
+    """Outcome of a run: values opened and errors by honest party, and messages sent by party.
 
-    ``before``: by honest party, how many openings came before the message that was changed.
+    ``before`` counts, by honest party, the openings before the changed message.
     """
 
     opened: dict[int, list[bytes]] = field(default_factory=dict)
@@ -64,17 +65,17 @@ class Outcome:
 
     @property
     def finished(self) -> bool:
-        """Whether every honest party came to its end."""
+        """True if every honest party came to its end."""
         return not any(self.errors.values())
 
     @property
     def opened_since(self) -> bool:
-        """Whether an honest party opened anything after the message that was changed."""
+        """True if an honest party opened anything after the changed message."""
         return any(len(values) > self.before[pid] for pid, values in self.opened.items())
 
 
 class _Queues:
-    """Messages on their way, by sender, receiver and label, and who has ended."""
+    """Queues of messages by sender, receiver and label, and the parties that have ended."""
 
     def __init__(self) -> None:
         self.posted = 0
@@ -94,12 +95,12 @@ class _Queues:
         return await future
 
     def end(self, pid: int) -> None:
-        """A party has ended: what others still await of it will not come."""
+        """Marks a party as ended: pending receives from that party fail."""
         self._ended.add(pid)
         for (sender, _, _), future in self._waiting.items():
             if sender == pid and not future.done():
                 future.set_exception(_lost(pid))
-                # Nobody may be waiting, which is no mistake.
+                # A future without a waiter is no mistake; this marks its exception as retrieved.
                 future.exception()
 
     def _slot(self, sender: int, receiver: int, label: int) -> "asyncio.Future[Payload]":
@@ -114,7 +115,7 @@ def _lost(pid: int) -> PeerClosed:
 
 
 class _Party:
-    """A ``context.Transport`` of one party."""
+    """Implements ``context.Transport`` for one party."""
 
     def __init__(self, queues: _Queues, pid: int, deviation: Deviation | None) -> None:
         self.pid, self.costs = pid, Costs()
@@ -141,7 +142,7 @@ class _Party:
         self._last = said
         self.sent.append(sent)
         if self._deviation is not None:
-            # What cannot be written to is a constant of the program, and not this party's alone.
+            # A read-only payload is a constant of the program that all parties share, so the change needs a copy.
             payload = payload if payload.flags.writeable else payload.copy()
             number = sum(other.step == sent.step for other in self.sent) - 1
             changed = self._deviation(Message(number, sent, payload))
@@ -162,12 +163,12 @@ class _Party:
         """See ``context.Transport``."""
         self.costs.openings.append(opening)
         self.opened_values.append(value)
-        # A value is opened as soon as it has come, by the two messages of the round.
+        # An opening follows the two messages of its round at once.
         self.sent[-2:] = [replace(sent, opens=True) for sent in self.sent[-2:]]
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that knows how many of its threads work."""
+    """An event loop that counts its busy executor threads."""
 
     working = 0
 
@@ -191,7 +192,7 @@ def run(
     deviating: int | None = None,
     deviation: Deviation | None = None,
 ) -> Outcome:
-    """Run ``program`` at three parties, of which ``deviating`` deviates, until all have ended or wait for ever."""
+    """Runs ``program`` at three parties, of which ``deviating`` deviates, until all have ended or wait for ever."""
     loop = _Loop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(_run(loop, program, malicious, deviating, deviation))
@@ -237,10 +238,10 @@ async def _run(
 
 
 async def _until_idle(tasks: "list[asyncio.Task[object]]", queues: _Queues, loop: _Loop) -> None:
-    """Until all have ended, or who has not waits for what never comes."""
+    """Waits until all tasks have ended, or the remaining ones wait for messages that never come."""
     turns, posted = 0, 0
     while turns < _IDLE_TURNS and not all(task.done() for task in tasks):
-        # While a thread works there is nothing to do here.
+        # Nothing to do here while a thread works.
         await asyncio.sleep(_TIMER_S if loop.working else 0)
         busy = loop.working or queues.posted != posted
         turns, posted = (0 if busy else turns + 1), queues.posted

@@ -1,7 +1,7 @@
-"""What is attacked: each protocol that ends in an opening, on a few numbers; and whole runs.
+"""Programs under attack: each protocol that ends in an opening, on a few numbers; and whole runs.
 
-Provides ``TARGETS``, each a program and the steps of it whose messages are changed, ``PROGRAMS`` among them, and
-``choose`` and ``TABLE`` for attacks that know what they are after. Public: the data is made up.
+``TARGETS`` has each program with the steps whose messages are changed, ``PROGRAMS`` the small ones among them.
+``choose`` and ``TABLE`` serve the structured attacks. All values here are public: the data is made up.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ _WORDS = np.array([0x0123456789ABCDEF, 0xFEDCBA9876543210, 0x0F1E2D3C4B5A6978], 
 
 
 def share(ctx: Context, ring: Ring, value: RingArray) -> Share:
-    """A sharing of public numbers, with components that look random."""
+    """Returns a sharing of public numbers, with components that look random."""
     drawn = np.random.default_rng(7).integers(0, 1 << 32, (2, *value.shape), np.uint64)
     first, second = (ring.encode(part.astype(ring.dtype)) for part in drawn)
     parts = (first, second, ring.sub(ring.sub(ring.encode(value), first), second))
@@ -57,7 +57,7 @@ def share(ctx: Context, ring: Ring, value: RingArray) -> Share:
 async def choose(
     ctx: Context, table: RingArray = TABLE, *, kept: bool = False, gain: int = 1 << 20
 ) -> int:
-    """A selection among two candidates of ``table``, of two and of three cells."""
+    """Selects among two candidates of ``table``, of two and of three cells."""
     spec = SimpleNamespace(
         sizes=SIZES,
         answers=np.full(SIZES.sum(), 640, np.uint32),
@@ -98,7 +98,7 @@ async def _checked(ctx: Context) -> object:
 
 
 async def _counted(ctx: Context) -> object:
-    """Rows counted into the cells of two queries."""
+    """Counts rows into the cells of two queries."""
     plan = plan_counting((4, 3, 5), ((0, 1), (1, 2)))
     planes = np.array([[_WORDS[i % 3] >> np.uint64(i)] for i in range(plan.layout.bits)])
     counts = await rows.count_rows(
@@ -108,7 +108,7 @@ async def _counted(ctx: Context) -> object:
 
 
 async def _recoded(ctx: Context) -> object:
-    """Rows' fine codes as those of coarser cells."""
+    """Recodes rows from fine codes to codes of coarser cells."""
     fine, coarse = RowLayout((8, 3)), RowLayout((4, 3))
     recoding = Recoding(fine, coarse, {0: (0, 0, 0, 0, 1, 2, 2, 3)})
     planes = np.array([[_WORDS[i % 3] >> np.uint64(i)] for i in range(fine.bits)])
@@ -118,7 +118,7 @@ async def _recoded(ctx: Context) -> object:
 
 
 async def _paired(ctx: Context) -> object:
-    """The keys of the pairs, as the mesh makes them; each end's is recorded as if it had been opened."""
+    """Agrees on the keys of the pairs as the mesh does; each end's key is recorded as if it had been opened."""
     own = _box_key(ctx.pid)
     shares = {peer: bytes([1 + 3 * ctx.pid + peer]) * SHARE_BYTES for peer in range(3)}
     coins = {
@@ -136,7 +136,7 @@ async def _paired(ctx: Context) -> object:
 
 
 def _box_key(pid: int) -> BoxKey:
-    """The same in each run of the attack."""
+    """Returns a box key of party ``pid`` that is the same in each run of the attack."""
     mlkem = MLKEM768PrivateKey.from_seed_bytes(bytes([1 + pid]) * 64)
     return BoxKey(mlkem, X25519PrivateKey.from_private_bytes(bytes([1 + pid]) * 32))
 
@@ -161,7 +161,7 @@ async def _multiplied(ctx: Context) -> object:
 
 
 async def _drawn(ctx: Context) -> object:
-    """Random bits in both forms, which have to be the same ones."""
+    """Opens the difference of random bits in their two forms, which has to be zero."""
     planes, in_ring = await random_bits.random_bits(ctx, 64, R32)
     again = await bits_to_ring(ctx, planes, 64, R32)
     return await base.open_value(ctx, in_ring - again, "difference")
@@ -182,7 +182,7 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 _OF_WHOLE_RUNS: Mapping[str, frozenset[str]] = {
-    # What has no program of its own above.
+    # Steps that no program above has.
     "run": frozenset(
         step.name
         for step in (
@@ -197,20 +197,20 @@ _OF_WHOLE_RUNS: Mapping[str, frozenset[str]] = {
         )
     ),
     "run-restarted": frozenset({AGREE.name, CLIENTS_RESUME.name, SELECT_CHOOSE.name}),
-    # The model decides whether rounds become finer, and what is opened which bins there are.
+    # The model decides if rounds become finer; the opened values decide which bins there are.
     "run-annealed": frozenset({ESTIMATE.name, MEASURE_OPEN.name}),
     "run-private-bins": frozenset({COUNT_RECODE.name, COUNT_VERIFY.name, MEASURE_OPEN.name}),
 }
 
 SAME_IN_BOTH = frozenset({"keys", "run", "run-annealed"})
-"""Programs that notice in either mode what is tried there: commitments and digests are compared, always."""
+"""Programs that notice their deviations in both modes, since commitments and digests are always compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A program, and the ``steps`` of it whose messages are changed: all where that is None.
+    """A program, and those of its ``steps`` whose messages are changed: all where ``steps`` is None.
 
-    ``before`` is what has to be there first, in malicious mode or not.
+    ``before`` prepares what the program needs; its argument is True in malicious mode.
     """
 
     program: Program
@@ -219,11 +219,11 @@ class Target:
 
     @property
     def whole(self) -> bool:
-        """Whether it is a whole run, of which some steps are looked at."""
+        """True for a whole run, of which only some steps are attacked."""
         return self.steps is not None
 
     def has(self, step: str) -> bool:
-        """Whether messages of this step are changed."""
+        """Returns True if messages of this step are changed."""
         return self.steps is None or step in self.steps
 
 

@@ -1,7 +1,7 @@
 """Whole runs of DistAIM on made-up owners, by the servers' own code (`parties.mpc.computation`).
 
-Provides ``WHOLE``: what only whole runs have is attacked there, agreeing, listing and comparing owners, broadcasts of
-models, the end, a restart. Stores are in a folder of their own, which is deleted. Public: the data is made up.
+``WHOLE`` serves attacks on the parts that only whole runs have: agreement, listing and comparison of owners, broadcasts
+of models, the end, a restart. Stores are in a temporary folder. All values here are public: the data is made up.
 """
 
 import asyncio
@@ -55,19 +55,19 @@ _ANNEALED = {"run.schedule": "annealed", "run.rounds": None, "run.epsilon": 20.0
 
 @dataclass(frozen=True, slots=True)
 class _Upload:
-    """What a server holds of one owner."""
+    """A server's share of one owner's submission: its record and its body."""
 
     stored: StoredSubmission
     body: bytes = field(repr=False)
 
 
 class _MadeUpStore(Store):
-    """A store that holds these uploads, as if their owners had sent them."""
+    """A store that holds made-up uploads as if their owners had sent them."""
 
     uploads: Mapping[str, _Upload] = {}
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str] = ()) -> Page:
-        """See ``Store.page``: those that nothing was decided of, all in one."""
+        """See ``Store.page``; all undecided uploads are on one page."""
         known = self.registry.find(self.uploads)
         held = (self.uploads[client].stored for client in sorted(self.uploads.keys() - known))
         return Page(tuple(s for s in held if s.submission.first_round <= up_to_round))
@@ -86,12 +86,12 @@ class _MadeUpStore(Store):
 
 
 class _Stopped(Exception):
-    """A server was stopped."""
+    """Raised to stop a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StoppedAfter:
-    """Progress that nobody watches, and that stops a server after a round; never for None."""
+    """Progress without output that stops a server after ``round``; None never stops it."""
 
     round: int | None
 
@@ -102,15 +102,15 @@ class _StoppedAfter:
 
 
 class _Nonce(Effects):
-    """Circumstances without chance: what a server draws is the same in every run."""
+    """Effects without chance: a server's nonce is the same in every run."""
 
     def keep(self, name: str, take: object) -> bytes:
-        """See ``Circumstances.keep``."""
+        """See ``Effects.keep``."""
         return bytes(16) if name == "nonce" else super().keep(name, take)  # type: ignore[arg-type]
 
 
 class _Uniform:
-    """An estimator that has learnt nothing, at once: models are public, and decide how good a choice is."""
+    """An estimator that answers at once without learning: models are public and only affect the quality of choices."""
 
     def __init__(self, workload: Workload) -> None:
         sizes = [workload.domain.size(query) for query in workload.candidates]
@@ -130,7 +130,7 @@ def _nothing_written(result: AimResult, workload: Workload) -> ResultDigests:
 
 @lru_cache
 def _authority() -> tuple[bytes, tuple[Mapping[str, str], ...]]:
-    """The authority's certificate, and the servers' keys as a configuration has them."""
+    """Returns the authority's certificate, and the servers' keys as a configuration has them."""
     with tempfile.TemporaryDirectory() as name:
         files = make_certificates(Path(name), _SERVERS)
         keys = tuple(public_keys(files[s].cert, files[s].seal) for s in _SERVERS)
@@ -169,7 +169,7 @@ def _config(changes: Mapping[str, object], *, malicious: bool) -> Config:
 
 
 def _uploads(config: Config, pid: int) -> dict[str, _Upload]:
-    """What server ``pid`` holds of everybody, who come in round 1, but the last in round 2 where there is one."""
+    """Returns server ``pid``'s uploads of all owners, who come in round 1; of two rounds, the last comes in round 2."""
     workload = first_workload(config) or config.build_workload()
     form, found = form_for(config, workload, _CAPACITY), {}
     form = input_forms(config, workload)[form.name]
@@ -200,7 +200,7 @@ def _uploads(config: Config, pid: int) -> dict[str, _Upload]:
 
 
 async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | None) -> None:
-    """One server's whole run in ``folder``, from where its store stands."""
+    """Runs one server in ``folder`` to its end, from the state of its store."""
     workload, pid = config.build_workload(), ctx.pid
     directory = folder / str(pid)
     directory.mkdir(exist_ok=True)
@@ -236,7 +236,7 @@ async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | 
 
 
 def _whole(changes: Mapping[str, object], stop_after: int | None = None) -> Program:
-    """A run from its beginning to its end, or to that of a round."""
+    """Returns a program that runs from the beginning to the end, or to the end of round ``stop_after``."""
 
     async def program(ctx: Context) -> None:
         config = _config(changes, malicious=ctx.verifier is not None)
@@ -248,7 +248,7 @@ def _whole(changes: Mapping[str, object], stop_after: int | None = None) -> Prog
 
 @lru_cache
 def _interrupted(malicious: bool) -> tempfile.TemporaryDirectory[str]:
-    """The three servers' folders after they were stopped behind round 1."""
+    """Returns the three servers' folders after a stop behind round 1."""
     folder = tempfile.TemporaryDirectory()
 
     async def program(ctx: Context) -> None:
@@ -259,7 +259,7 @@ def _interrupted(malicious: bool) -> tempfile.TemporaryDirectory[str]:
 
 
 async def _restarted(ctx: Context) -> None:
-    """A run that three servers go on with after they were stopped."""
+    """Continues a run whose three servers were stopped."""
     malicious = ctx.verifier is not None
     with tempfile.TemporaryDirectory() as folder:
         before = Path(_interrupted(malicious).name) / str(ctx.pid)
@@ -274,4 +274,4 @@ WHOLE: Mapping[str, Program] = {
     "run-private-bins": _whole(_PRIVATE),
 }
 BEFORE: Mapping[str, Callable[[bool], object]] = {"run-restarted": _interrupted}
-"""What has to be there before a program is run, in malicious mode or not."""
+"""Preparations by program; the argument is True in malicious mode."""

@@ -1,4 +1,4 @@
-"""`syncret bench engine`: which tasks, sizes and networks to measure, and where the results go."""
+"""`syncret bench engine`: tasks, sizes and networks to measure, and output of the results."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from bench.networks import LOOPBACK, NETWORKS, Network, opened
 from parties.config import COUNTS_INPUT, ROWS_INPUT
 from parties.foundation.errors import PartyError
 
-# What the table needs to stay in one line each.
+# Width in which each row of the table stays on one line.
 _WIDTH = 122
 _EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repeat 5 --json"
 
@@ -103,7 +103,7 @@ def engine(
         (network, task, size, security)
         for network in dict.fromkeys(networks)
         for task in dict.fromkeys(tasks or TASKS)
-        # Both modes in turns, so that what else the machine does meets both.
+        # Modes alternate, so that other load on the machine affects both.
         for size in sizes or _sizes(task, sweep=sweep and network == LOOPBACK)
         for security in dict.fromkeys(securities)
         if _is_measured(task, size, security, asked=bool(sizes))
@@ -128,7 +128,7 @@ def engine(
 
 
 def _is_measured(task: str, size: int, security: str, *, asked: bool) -> bool:
-    """Whether a size is measured in a mode: those asked for wherever that can be, others where they end in a minute."""
+    """Returns True if a size is measured in a mode: if asked for and provable, or if it takes at most a minute."""
     if security == SEMI_HONEST:
         return True
     most = 10**8 if asked else max(TASKS[task].sizes_of(security), default=0)

@@ -1,8 +1,7 @@
 """The floor of a measurement: the time that the same bytes take without a protocol, on this machine, in this run.
 
-Provides ``Load``, what a task moves, and ``measure``, which the three party processes call side by side after the
-task, so that they share the processors as the protocol's processes do. Each part is the median of a few repetitions
-at this party:
+The three party processes call ``measure`` side by side after the task with its ``Load``, so that they share the
+processors as the protocol's processes do. Each part is the median of a few repetitions at this party:
 
 - ``keystream``: AES-128-CTR, two streams for each byte sent (a zero share), besides the task's own expansion;
 - ``memory``: one pass (read and write) over the input, the keystream and the bytes sent and received;
@@ -11,7 +10,7 @@ at this party:
 - ``socket``: the bytes through blocking TLS 1.3 sockets, each party sending to the one before while it receives;
 - ``rounds``: as many rounds of a tiny message.
 
-A protocol may overlap these parts, and with less traffic there is a lower floor: it is a yardstick, not a bound.
+A protocol may overlap these parts, and with less traffic the floor is lower: it is a yardstick, not a bound.
 Benchmark data is public.
 """
 
@@ -40,7 +39,7 @@ _CONNECT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a task moves at the mean party: bytes of keystream, of memory, sent, and rounds."""
+    """Load of a task at the mean party: bytes of keystream, bytes of memory, bytes sent, and rounds."""
 
     keystream: int
     memory: int
@@ -49,7 +48,7 @@ class Load:
 
 
 def load(*, sent: int, rounds: int, held: int, drawn: int) -> Load:
-    """The load of ``sent`` bytes in ``rounds`` rounds, ``held`` bytes of input, and ``drawn`` of keystream besides."""
+    """Returns the load of ``sent`` bytes in ``rounds`` rounds, ``held`` bytes of input, ``drawn`` more of keystream."""
     keystream = drawn + 2 * sent
     return Load(keystream, held + keystream + 2 * sent, sent, rounds)
 
@@ -76,12 +75,12 @@ class Ring:
         self._after = accepted[0]
 
     def close(self) -> None:
-        """Close both connections."""
+        """Closes both connections."""
         self._before.close()
         self._after.close()
 
     def step(self, size: int) -> None:
-        """Send ``size`` bytes while receiving as many."""
+        """Sends ``size`` bytes while receiving as many."""
         if size <= _TINY:
             self._before.sendall(bytes(size))
             self._fill(bytearray(size))
@@ -116,7 +115,7 @@ def _dial(address: tuple[str, int], tls: TlsFiles) -> ssl.SSLSocket:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return tls.context(server=False).wrap_socket(raw)
         except OSError:
-            # Nobody listens there yet.
+            # The peer does not listen yet.
             if time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY_S)
@@ -136,12 +135,12 @@ def _hash(size: int) -> None:
 
 
 def measure(pid: int, view: list[tuple[str, int]], tls: TlsFiles, work: Load) -> dict[str, float]:
-    """Seconds of each of ``PARTS`` at this party. Blocks; the other two have to call it too.
+    """Measures seconds of each of ``PARTS`` at this party. Blocks; the other two parties have to call it too.
 
-    Raises OSError where the ring breaks.
+    Raises OSError if the ring breaks.
     """
     ring = Ring(pid, view, tls)
-    # A pass over memory that no cache holds, at the size where it matters.
+    # One pass over memory; large sizes exceed every cache.
     source = np.ones(max(1, min(work.memory, 1 << 27)) // 8 + 1, np.uint64)
     target = np.empty_like(source)
 
@@ -156,13 +155,13 @@ def measure(pid: int, view: list[tuple[str, int]], tls: TlsFiles, work: Load) ->
 
     try:
         round_s = _timed(ring, rounds) / _ROUNDS_TIMED if work.rounds else 0.0
-        # The bytes travel in rounds, whose delay is in the last part.
+        # The bytes travel in rounds, whose delay belongs to the part ``rounds``.
         sent_s = _timed(ring, lambda: ring.step(work.sent)) - round_s if work.sent else 0.0
         return {
             "keystream": _timed(ring, lambda: _keystream(work.keystream)),
             "memory": _timed(ring, memory),
             "hash": _timed(ring, lambda: _hash(2 * work.sent)),
-            # Each byte passes once at its sender and once at its receiver.
+            # Each byte is encrypted at its sender and decrypted at its receiver.
             "frames": _timed(ring, lambda: _keystream(2 * work.sent)),
             "socket": max(0.0, sent_s),
             "rounds": round_s * work.rounds,
@@ -174,7 +173,7 @@ def measure(pid: int, view: list[tuple[str, int]], tls: TlsFiles, work: Load) ->
 def _timed(ring: Ring, part: Callable[[], None]) -> float:
     seconds = []
     for _ in range(_REPEAT):
-        # Twice around the ring, everyone has arrived.
+        # Twice around the ring: then everyone has arrived.
         ring.step(1)
         ring.step(1)
         started = time.perf_counter()

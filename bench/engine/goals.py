@@ -1,8 +1,8 @@
-"""The goals of the engine on two cores, three processes and TLS, and what the results say about them.
+"""The goals of the engine on two cores, three processes and TLS, judged by the results.
 
-Provides ``judged``, and ``MP_SPDZ``, figures of that peer. A goal's figure comes from results on its network, loopback
-unless it names another, at the size the goal names; a goal whose results are missing is left out. MP-SPDZ's figures are
-those of its C++ replicated rings in the same setting (three processes, TLS, two cores), measured apart from these runs.
+``MP_SPDZ`` has figures of that peer. A goal's figure comes from results on its network (loopback by default) at the
+goal's size; a goal without results is left out. MP-SPDZ's figures are those of its C++ replicated rings in the same
+setting (three processes, TLS, two cores), measured apart from these runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +19,14 @@ Figure = Callable[[Find], float]
 _WAN = "wan"
 _MILLION = 1_000_000
 _SAMPLES = 1 << 15
-# Where the cost of a cell has to be flat, and what is called flat.
+# Sizes over which the cost of a cell has to be flat, and the largest ratio that counts as flat.
 _FLAT_SIZES = (100_000, _MILLION, 10_000_000)
 _FLAT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What MP-SPDZ's replicated ring took: seconds, bytes that a party sends for a unit, rounds where noted."""
+    """Recorded figures of MP-SPDZ's replicated ring: seconds, bytes sent per party and unit, rounds where noted."""
 
     seconds: float
     bytes_a_unit: float
@@ -38,12 +38,12 @@ MP_SPDZ: Mapping[tuple[str, int, str], Recorded] = {
     ("abs_error", _MILLION, MALICIOUS): Recorded(11.6, 496.0),
     ("box_muller", _SAMPLES, SEMI_HONEST): Recorded(_SAMPLES / 132_000, 1600.0),
 }
-"""By task, size and mode, on loopback: those that were measured."""
+"""Recorded figures by task, size and mode, on loopback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``figure`` of the results is to be at most ``limit``, or at least where ``at_least``."""
+    """An upper limit for ``figure`` of the results, or a lower one with ``at_least``."""
 
     what: str
     figure: Figure
@@ -63,7 +63,7 @@ class Judged:
 
     @property
     def met(self) -> bool:
-        """Whether the figure is on the right side of the limit."""
+        """True if the figure is on the right side of the limit."""
         if self.goal.at_least:
             return self.figure >= self.goal.limit
         return self.figure <= self.goal.limit
@@ -75,12 +75,12 @@ def _spread(find: Find) -> float:
 
 
 def _bytes(task: str, size: int) -> Figure:
-    """Bytes that the mean party sends for each cell or sample."""
+    """Bytes that the mean party sends per cell or sample."""
     return lambda find: find(task, size).bytes_per_party / size
 
 
 def _peak(task: str, size: int) -> Figure:
-    """Growth of memory at the largest party for each cell or sample."""
+    """Growth of memory at the largest party, in bytes per cell or sample."""
     return lambda find: find(task, size).peak_bytes_per_party / size
 
 
@@ -101,7 +101,7 @@ def _choosing(find: Find) -> float:
 
 
 def _over_floor(task: str, size: int) -> Figure:
-    """Seconds over those of the same bytes without a protocol."""
+    """Seconds divided by the floor's seconds for the same bytes."""
     return lambda find: find(task, size).seconds / find(task, size).floor["seconds"]
 
 
@@ -180,7 +180,7 @@ def _found(
 
 
 def judged(results: Sequence[Result]) -> list[Judged]:
-    """Every goal that these results can judge."""
+    """Returns every goal for which there are results, with its figure."""
     known = {(r.network, r.task, r.size, r.security): r for r in results}
     verdicts = []
     for goal in GOALS:

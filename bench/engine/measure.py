@@ -1,10 +1,10 @@
 """The engine's speed: three party processes over mutually authenticated TLS, one task at a time.
 
-Provides ``measure``, ``run_three``, ``Result`` and ``Peers``. Every (task, size) gets processes of its own, so that
-peak memory is the task's; they run as in production (``engine.party``), on one of ``networks.NETWORKS``. Beside each
-result stand the floor (``engine.floor``), measured in the same processes right after, and a peer (``engine.peer``), in
-the same run and on the same network. A repetition lasts as long as at the slowest party; seconds are the median of the
-repetitions. Benchmark data is generated and public.
+Every (task, size) gets processes of its own, so that peak memory is the task's; they run as in production
+(``engine.party``), on one of ``networks.NETWORKS``. Beside each result stand the floor (``engine.floor``), measured in
+the same processes right after, and a peer (``engine.peer``), in the same run and on the same network. A repetition
+lasts as long as at the slowest party; seconds are the median of the repetitions. Benchmark data is generated and
+public.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from parties.identity.tls import make_certificates
 
 _PARTY = "bench.engine.party"
 _DEADLINE_S = 900.0
-# What MPyC computes in a few seconds with gmpy2; without it, a tenth.
+# Sizes that MPyC computes in a few seconds with gmpy2; without gmpy2, a tenth of them.
 _PEER_SIZES = {
     "abs_error": 10_000,
     "select": 1_000,
@@ -48,7 +48,7 @@ _PEER_REPEAT = 2
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What another engine needed for the same task at a ``size`` that it can bear."""
+    """Time of another engine for the same task, at a ``size`` that the engine can manage."""
 
     name: str
     seconds: float
@@ -62,10 +62,10 @@ class Result:
 
     ``bytes_per_party`` are the payloads that the per-step counters know (``bytes_by_party`` those of parties 0, 1, 2,
     since a slow link waits for the one that sends most), ``frame_bytes_per_party`` with the frames' headers,
-    ``wire_bytes_per_party`` what the kernel counted on the TCP connections, hence with TLS. ``peak_bytes_per_party`` is
+    ``wire_bytes_per_party`` the kernel's count on the TCP connections, hence with TLS. ``peak_bytes_per_party`` is
     the largest party's growth of resident memory, its input included. ``cpu_seconds`` is the processor time of all
-    three parties. ``floor`` is in seconds, by part and in all. ``facts`` are the task's own (``tasks``). ``beside`` are
-    the median seconds of the task beside this one, ``over_beside`` the median of this one's over that one's, in turns.
+    three parties. ``floor`` is in seconds, by part and in all. ``facts`` are the task's own (``tasks``). ``beside`` is
+    the median of seconds of the paired task, ``over_beside`` the median ratio of this task to it, in turns.
     """
 
     task: str
@@ -96,11 +96,11 @@ class Result:
 
     @property
     def per_second(self) -> float:
-        """Cells or samples a second."""
+        """Cells or samples per second."""
         return self.size / self.seconds
 
     def to_json(self) -> dict[str, object]:
-        """The fields, with the size under the name of its unit and the facts under theirs."""
+        """Returns the fields, with the size under the name of its unit and the facts under theirs."""
         fields = asdict(self)
         facts = fields.pop("facts")
         size, unit = fields.pop("size"), fields.pop("unit")
@@ -124,9 +124,9 @@ class Peers:
     _known: dict[tuple[str, int], Peer] = field(default_factory=dict)
 
     def measure(self, task: str, size: int) -> Peer | None:
-        """The peer on ``task``, at ``size`` where it can bear that; None where it has no such task.
+        """Measures the peer on ``task``, at most at the size that it can manage; returns None if it has no such task.
 
-        Raises RuntimeError where it fails.
+        Raises RuntimeError if the peer fails.
         """
         if task not in _PEER_SIZES:
             return None
@@ -161,16 +161,15 @@ def measure(
     peers: Peers | None = None,
     security: str = SEMI_HONEST,
 ) -> Result:
-    """Run one task at one size in three processes of its own, and the peer's where ``peers`` is given.
+    """Runs one task at one size in three processes of its own, and the peer's where ``peers`` is given.
 
-    In malicious mode everything is proved at the end of each repetition, as it would be before an opening.
-
-    Raises RuntimeError where a party process fails or takes longer than 15 minutes.
+    In malicious mode everything is proved at the end of each repetition, as before an opening.
+    Raises RuntimeError if a party process fails or takes longer than 15 minutes.
     """
     with tempfile.TemporaryDirectory() as folder:
         make_certificates(Path(folder), NAMES)
         meshes, rings = network.views(), network.views()
-        # On a slow network both take as long as their bytes and rounds do.
+        # On a slow network both tasks take as long as their bytes and rounds do.
         compare = network.name == LOOPBACK and TASKS[task].compared(size, security)
         orders = [
             json.dumps(
@@ -245,7 +244,7 @@ def _result(
 def run_three(
     network: Network, modules: Sequence[Sequence[str]], inputs: Sequence[str], who: str
 ) -> list[str]:
-    """Run a module with arguments for each party on its host, and return what each prints.
+    """Runs a module with arguments for each party on its host, and returns each party's output.
 
     Raises RuntimeError with the last line of a process that fails, and ends the others.
     """
@@ -290,5 +289,5 @@ def run_three(
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with NumPy's own threads off: a party has two connections and one kernel at a time."""
+    """This process's environment, NumPy's threads off: a party has two connections and one kernel at a time."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

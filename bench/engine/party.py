@@ -1,8 +1,8 @@
 """One party process of an engine measurement: ``python -m bench.engine.party``, its orders as JSON on standard input.
 
-Runs as production does: mutual TLS, and a signed transcript that hashes every message, in a file. The task's input is
-made before the clock starts and the parties meet before each repetition. Prints one ``Report`` as JSON. Benchmark data
-is public.
+A party runs as in production: mutual TLS, and a signed transcript in a file that hashes every message. The task's input
+is made before the clock starts, and the parties meet before each repetition. The process prints one ``Report`` as JSON.
+Benchmark data is public.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from protocols.verify import ProductVerifier
 NAMES = ("party-0", "party-1", "party-2")
 DEADLINE_S = 600.0
 _POLL_S = 0.001
-# In Linux' struct tcp_info: bytes_sent and bytes_retrans, 64 bits each.
+# Linux' struct tcp_info: bytes_sent and bytes_retrans, 64 bits each.
 _TCP_INFO_BYTES = 216
 _SENT_OFFSET = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What one party process does; ``view`` and ``floor_view`` are its addresses of the mesh and the floor's ring.
+    """Orders of one party process; ``view`` and ``floor_view`` are the addresses of the mesh and the floor's ring.
 
-    ``security`` is one of ``tasks.SECURITIES``; ``compare`` asks for turns with the task that is beside this one.
+    ``security`` is one of ``tasks.SECURITIES``; ``compare`` asks for turns with the paired task.
     """
 
     pid: int
@@ -61,12 +61,12 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a party saw: seconds by repetition, and what it sent, as counted at three heights; of one time of the task.
+    """Measurements of a party: seconds by repetition, and bytes sent per repetition, as counted at three levels.
 
-    ``payload_bytes`` are those of the per-step counters, ``frame_bytes`` those of the exchangers, ``wire_bytes`` what
-    the kernel says the TCP connections carried, all without the meetings between repetitions. ``cpu_s`` is processor
-    time, of all threads. ``floor`` has seconds by part. ``turns`` are seconds of one time of the task and of the task
-    beside it, in turns; none where nothing is beside it.
+    ``payload_bytes`` are those of the per-step counters, ``frame_bytes`` those of the exchangers, ``wire_bytes`` the
+    kernel's count on the TCP connections, all without the meetings between repetitions. ``cpu_s`` is processor time of
+    all threads, in seconds. ``floor`` has seconds by part. ``turns`` are seconds of one execution of the task and of
+    the paired task, in turns; none without a paired task.
     """
 
     seconds: list[float]
@@ -82,7 +82,7 @@ class Report:
 
 
 class CountingTranscript(Transcript):
-    """A transcript that knows how many messages have been handed to the kernel, by peer: one thread writes to each."""
+    """A transcript that counts the messages handed to the kernel, by peer: one thread writes to each."""
 
     def __init__(
         self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
@@ -101,7 +101,7 @@ class CountingTranscript(Transcript):
         size: int,
         digest: bytes,
     ) -> None:
-        """A message was sent or received."""
+        """Counts a message that was sent or received."""
         super().message(
             step=step,
             round=round,
@@ -116,12 +116,12 @@ class CountingTranscript(Transcript):
 
 
 def main() -> None:
-    """Read the orders, work, print the report."""
+    """Reads the orders, works, and prints the report."""
     fields = json.load(sys.stdin)
     for name in ("view", "floor_view"):
         fields[name] = [(host, port) for host, port in fields[name]]
     keep_freed_memory()
-    # As in a server, what was imported is not gone over by each collection.
+    # As in a server, the garbage collector skips imported objects.
     gc.freeze()
     report = asyncio.run(_work(Orders(**fields)))
     sys.stdout.write(json.dumps(asdict(report)) + "\n")
@@ -158,7 +158,7 @@ async def _work(orders: Orders) -> Report:
 
 
 async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: Orders) -> Report:
-    """The measurement itself, after a small run of the task that loads what is loaded once."""
+    """Measures the task, after a small run of it that does all loading."""
     task, ctx = TASKS[orders.task], runtime.context()
     cells.load_for(orders.size)
     with ctx.step("warm") as c:
@@ -181,7 +181,7 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
     peak = memory("VmHWM") - before
     await _meet(ctx)
     await _flushed(runtime, recorder)
-    # Nested steps keep their own counts. One meeting more than repetitions lies between the readings.
+    # Nested steps keep their own counts. There is one more meeting than repetitions between the readings.
     steps, meetings, done = (
         runtime.costs.steps[first:],
         orders.repeat + 1,
@@ -203,7 +203,7 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
 
 
 async def _turns(ctx: Context, orders: Orders) -> list[tuple[float, float]]:
-    """Seconds of one time of the task and of what is beside it, as often in a row, in turns."""
+    """Measures seconds of one execution of the task and of the paired task, in turns."""
     task = TASKS[orders.task]
     job, other = (one.prepare(ctx.child(), orders.size) for one in (task, TASKS[task.beside]))
 
@@ -215,13 +215,13 @@ async def _turns(ctx: Context, orders: Orders) -> list[tuple[float, float]]:
                 await _run(orders, job, c)
         return (time.perf_counter() - started) / task.times
 
-    # The first of what is beside it loads what is loaded once.
+    # The first run of the paired task does all loading.
     await seconds(other, 1)
     return [(await seconds(job, 1), await seconds(other, task.times)) for _ in range(orders.repeat)]
 
 
 async def _run(orders: Orders, job: Job, ctx: Context) -> None:
-    """The job; in malicious mode with everything proved that it has multiplied, as before an opening."""
+    """Runs the job; in malicious mode proves everything that the job multiplied, as before an opening."""
     if orders.security == MALICIOUS:
         ctx.verifier = ProductVerifier()
     await job(ctx)
@@ -230,7 +230,7 @@ async def _run(orders: Orders, job: Job, ctx: Context) -> None:
 
 
 async def _load(ctx: Context, orders: Orders, report: Report) -> floor.Load:
-    """What the task moved at the mean party; the same at all three."""
+    """Returns the task's load at the mean party; the same at all three."""
     everyone = [
         json.loads(message)
         for message in await ctx.exchange(
@@ -247,12 +247,12 @@ async def _load(ctx: Context, orders: Orders, report: Report) -> floor.Load:
 
 
 async def _meet(ctx: Context) -> None:
-    """Everyone is here; what was sent before has arrived."""
+    """Waits until all parties are here and earlier messages have arrived."""
     await ctx.exchange(b"ready")
 
 
 async def _flushed(runtime: PartyRuntime, recorder: CountingTranscript) -> None:
-    """Wait until the kernel has everything that this party has sent."""
+    """Waits until the kernel has everything that this party has sent."""
     costs = [runtime.context().cost, *runtime.costs.steps]
     posted = sum(cost.messages for cost in costs)
     while sum(recorder.written.values()) < posted:  # noqa: ASYNC110  # the writing threads know no event
@@ -260,7 +260,7 @@ async def _flushed(runtime: PartyRuntime, recorder: CountingTranscript) -> None:
 
 
 async def _meeting_wire_bytes(runtime: PartyRuntime, recorder: CountingTranscript) -> int:
-    """What one meeting sends, as the kernel counts."""
+    """Returns the bytes that one meeting sends, by the kernel's count."""
     await _flushed(runtime, recorder)
     before = _wire_bytes()
     await _meet(runtime.context())
@@ -274,9 +274,9 @@ def _frame_bytes(runtime: PartyRuntime) -> int:
 
 
 def _wire_bytes() -> int:
-    """Bytes that this process's TCP connections have sent, as the kernel counts: TLS records, without retransmissions.
+    """Returns the bytes sent on this process's TCP connections by the kernel's count: TLS records, no retransmissions.
 
-    Asks the descriptors and not the engine, so that nothing which the engine sends can be left out.
+    The count goes over all descriptors, not over the engine's list, so that no connection is left out.
     """
     total = 0
     for entry in os.listdir("/proc/self/fd"):

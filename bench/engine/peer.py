@@ -1,9 +1,9 @@
 """The peer of a measurement: MPyC's own secure types on the same task.
 
 ``python -m bench.engine.peer TASK SIZE REPEAT``, then MPyC's own options; prints {"seconds": [...]} at each party.
-Written as a user of MPyC would: secure arrays, and what MPyC has ready for them. MPyC shares Python integers modulo a
-prime by Shamir's scheme, for any number of parties, and is exact and general where this engine is neither. What it
-does not have on arrays (the exponential; the logarithm and root of Box-Muller) is built from its operations by the
+The programs are written as a user of MPyC would: secure arrays, and MPyC's own operations. MPyC shares Python integers
+modulo a prime by Shamir's scheme, for any number of parties, and is exact and general where this engine is neither.
+Operations that MPyC does not have on arrays (the exponential; the logarithm and root of Box-Muller) are built by the
 same formulas as the engine's. Connections are plain TCP, MPyC's default. Benchmark data is generated and public.
 """
 
@@ -26,7 +26,7 @@ _RUN_BITS = 40
 _UNIFORM_BITS = 22
 _DEGREE = 6
 _ANGLE_TERMS = 4
-# The discrete Gaussian: its deviation, and bits of the number that is compared with the table.
+# Discrete Gaussian: its deviation, and bits of the number that is compared with the table.
 SIGMA = 20.889
 _COIN_BITS = 64
 
@@ -40,34 +40,34 @@ def _none(mpc: Any, size: int) -> None:
 
 
 def _integers(bits: int) -> Input:
-    """An input of ones that party 0 shares before the clock starts."""
+    """Returns an input of ones that party 0 shares before the clock starts."""
     return lambda mpc, size: mpc.input(
         mpc.SecInt(bits).array(np.ones(size, dtype=object)), senders=0
     )
 
 
 async def expand_input(mpc: Any, _: Any, size: int) -> object:
-    """A data owner's counts, shared by party 0."""
+    """Shares a data owner's counts from party 0."""
     return await mpc.gather(_integers(32)(mpc, size))
 
 
 async def multiply(mpc: Any, x: Any, _: int) -> object:
-    """Element by element."""
+    """Multiplies element by element."""
     return await mpc.gather(x * x)
 
 
 async def truncate(mpc: Any, x: Any, _: int) -> object:
-    """By 20 bits."""
+    """Truncates by 20 bits."""
     return await mpc.gather(mpc.np_trunc(x, f=20))
 
 
 async def abs_error(mpc: Any, x: Any, _: int) -> object:
-    """Sums of |64 x - y| in 64 groups."""
+    """Computes sums of |64 x - y| in 64 groups."""
     return await mpc.gather(_grouped(mpc, x, GROUPS))
 
 
 async def select(mpc: Any, x: Any, _: int) -> object:
-    """The exponential mechanism over the errors of 250 groups; opens the index."""
+    """Runs the exponential mechanism over the errors of 250 groups, and opens the index."""
     secfxp = mpc.SecFxp(64, 24)
     errors = mpc.np_fromlist(mpc.convert(_grouped(mpc, x, CANDIDATES), secfxp))
     # e^-z as (1 - z/1024)^1024, with z at most 16.
@@ -81,7 +81,7 @@ async def select(mpc: Any, x: Any, _: int) -> object:
 
 
 async def box_muller(mpc: Any, _: Any, size: int) -> object:
-    """Gaussian samples from random bits: a radius by polynomials that a one-hot picks, an angle by octants."""
+    """Draws Gaussian samples from random bits: a radius by polynomials that a one-hot picks, an angle by octants."""
     secfxp, pairs = mpc.SecFxp(48, 24), -(-size // 2)
 
     def bit() -> Any:
@@ -110,12 +110,12 @@ async def box_muller(mpc: Any, _: Any, size: int) -> object:
 
 
 async def discrete_gaussian(mpc: Any, _: Any, size: int) -> object:
-    """64 random bits against the cumulative table of the magnitudes, a comparison for each; a random sign."""
+    """Compares 64 random bits with each entry of the cumulative table of the magnitudes; the sign is a random bit."""
     return await mpc.gather(_discrete_samples(mpc, size))
 
 
 async def measure(mpc: Any, x: Any, size: int) -> object:
-    """Samples as above, added to counts; the sum is opened."""
+    """Adds discrete Gaussian samples to counts and opens the sum."""
     return await mpc.output(x + _discrete_samples(mpc, size))
 
 
@@ -127,13 +127,13 @@ def _discrete_samples(mpc: Any, size: int) -> Any:
 
 
 async def distributed_noise(mpc: Any, x: Any, _: int) -> object:
-    """Noise that each party shares, added to counts; the sum is opened. What is drawn does not matter here."""
+    """Adds noise that each party shares to counts and opens the sum. The noise's values do not matter here."""
     noise = mpc.input(mpc.SecInt(32).array(np.ones(len(x), dtype=object)))
     return await mpc.output(x + noise[0] + noise[1] + noise[2])
 
 
 def _cumulative_table() -> list[int]:
-    """Cumulative probabilities of the magnitudes of a discrete Gaussian, in units of 2^-64, below one."""
+    """Returns cumulative probabilities of the magnitudes of a discrete Gaussian, in units of 2^-64, below one."""
     weights = [math.exp(-m * m / (2 * SIGMA**2)) * (2 if m else 1) for m in range(int(9.5 * SIGMA))]
     units = [
         math.floor(part / sum(weights) * 2**_COIN_BITS) for part in itertools.accumulate(weights)
@@ -142,7 +142,7 @@ def _cumulative_table() -> list[int]:
 
 
 def _uniform(mpc: Any, secfxp: Any, count: int) -> Any:
-    """Uniform on [0, 1), from bits."""
+    """Returns samples uniform on [0, 1), from bits."""
     total = mpc.np_random_bits(secfxp, count) * 0.5
     for i in range(2, _UNIFORM_BITS + 1):
         total = total + mpc.np_random_bits(secfxp, count) * 2.0**-i
@@ -150,7 +150,7 @@ def _uniform(mpc: Any, secfxp: Any, count: int) -> Any:
 
 
 def _powers(x: Any, degree: int) -> list[Any]:
-    """x, x^2, ..., x^degree, each from two of half its degree."""
+    """Returns x, x^2, ..., x^degree, each from two of half its degree."""
     powers = [x]
     for i in range(2, degree + 1):
         powers.append(powers[i // 2 - 1] * powers[(i + 1) // 2 - 1])
@@ -212,7 +212,7 @@ async def _measure(mpc: Any, task: str, size: int, repeat: int) -> list[float]:
 
 
 def main() -> None:
-    """Run one task; the command line is task, size, repetitions, and MPyC's own options."""
+    """Runs one task; the command line is task, size, repetitions, and MPyC's own options."""
     from mpyc.runtime import mpc  # Takes its options off the command line.
 
     task, size, repeat = sys.argv[1:4]

@@ -1,6 +1,6 @@
-"""What becomes of the engine's results: JSON with its circumstances, a table, a plot.
+"""Output of the engine's results: JSON with its circumstances, a table, a plot.
 
-Provides ``document``, ``table``, ``markdown``, ``plot`` and ``write``. Nothing names the host, its user or its paths.
+No output names the host, its user or its paths.
 """
 
 import datetime
@@ -48,13 +48,13 @@ _BOTH = (
     "task | network | size | SH s | M s | M / SH | SH bytes | M bytes | SH rounds | M rounds"
     " | MP-SPDZ SH | MP-SPDZ M"
 )
-# Those that fit a terminal, by shorter names; a column without one is left out.
+# Columns that fit a terminal, by shorter names; a column without one is left out.
 _SHORT = ("task", "net", "size", "s", "", "per s", "bytes", "", "rounds", "peak", "", "floor s", "")
 _SHORT_COLUMNS = {number: name for number, name in enumerate((*_SHORT, "peer x")) if name}
 
 
 def document(results: Sequence[Result], repeat: int, runs: Sequence[Run] = ()) -> dict[str, object]:
-    """Everything that goes to engine.json and to ``--json``."""
+    """Returns the whole content of engine.json and of ``--json``."""
     shapes = {name: shape for name, shape in NETWORKS.items() if shape is not None}
     return {
         "commit": commit(),
@@ -79,7 +79,7 @@ def document(results: Sequence[Result], repeat: int, runs: Sequence[Run] = ()) -
 
 
 def commit(measured: Sequence[str] = ("protocols", "parties", "bench/*.py")) -> str:
-    """The commit that is measured, with "+" where ``measured`` files differ from it; "unknown" outside a repository."""
+    """Returns the measured commit, with "+" where ``measured`` files differ from it; "unknown" outside a repository."""
     try:
         head = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", *measured)
@@ -95,7 +95,7 @@ def _git(*arguments: str) -> str:
 
 
 def machine() -> dict[str, object]:
-    """What a reader has to know of the machine: cores, instruction sets, memory, versions."""
+    """Returns facts about the machine: cores, instruction sets, memory, versions."""
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return {
         "cores": len(os.sched_getaffinity(0)),
@@ -109,7 +109,7 @@ def machine() -> dict[str, object]:
 
 
 def made_by(record: Mapping[str, Any]) -> str:
-    """What a page says above a record's figures: its ``command``, ``commit``, ``date`` and ``machine``."""
+    """Returns the line above a record's figures: its ``command``, ``commit``, ``date`` and ``machine``."""
     where = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
     return f"`{record['command']}`, commit {record['commit']}, {record['date']}; {where}."
 
@@ -147,7 +147,7 @@ def _row(r: Result) -> tuple[str, ...]:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """For a terminal: the columns that fit."""
+    """Returns a table for a terminal, with the columns that fit."""
     shown = Table(title="Engine: three processes, TLS, transcripts", box=box.SIMPLE_HEAD)
     for number, name in _SHORT_COLUMNS.items():
         shown.add_column(name, justify="left" if number < 2 else "right")
@@ -160,7 +160,7 @@ def table(results: Sequence[Result]) -> Table:
 def markdown(
     record: Mapping[str, object], results: Sequence[Result], runs: Sequence[Run] = ()
 ) -> str:
-    """The table and its circumstances, in Markdown."""
+    """Returns the table and its circumstances in Markdown."""
     here = record["machine"]
     circumstances = ", ".join(f"{k} {v}" for k, v in here.items()) if isinstance(here, dict) else ""
     lines = [
@@ -183,7 +183,7 @@ def markdown(
 
 
 def _selections(results: Sequence[Result]) -> list[str]:
-    """What a selection's figures are of: its noise is not made for it alone."""
+    """Explains a selection's figures: its noise is not made for one selection alone."""
     if not any(result.task in ("select", "select_kept") for result in results):
         return []
     samples, spec = SELECTIONS * CANDIDATES, selection(1_000_000)
@@ -202,7 +202,7 @@ def _selections(results: Sequence[Result]) -> list[str]:
 
 
 def _both_modes(results: Sequence[Result]) -> list[str]:
-    """Semi-honest and malicious side by side, of what was measured in both, with MP-SPDZ's figures of the same."""
+    """Lists semi-honest and malicious figures side by side for tasks measured in both, with MP-SPDZ's figures."""
     known = {(r.network, r.task, r.size, r.security): r for r in results}
     rows = []
     for (network, task, size, security), mine in known.items():
@@ -260,7 +260,7 @@ def _short(figure: float) -> str:
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
-    """Seconds against size for each task, with the floor and the peer."""
+    """Plots seconds against size for each task, with the floor and the peer."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -311,7 +311,7 @@ def write(
     folder: Path,
     runs: Sequence[Run] = (),
 ) -> None:
-    """engine.json, engine.md and engine.png in ``folder``, which is made."""
+    """Writes engine.json, engine.md and engine.png to ``folder``, which is created if missing."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "engine.json", json.dumps(record, indent=1) + "\n")
     write_atomic(folder / "engine.md", markdown(record, results, runs))

@@ -1,7 +1,7 @@
-"""The engine's tasks: what a benchmark run times, on inputs that are made before the clock starts.
+"""The engine's timed tasks, on inputs that are made before the clock starts.
 
-Provides ``TASKS``. All data is generated and public; inputs are uniform shares or the same constants at all parties,
-and no protocol's work depends on the values.
+All data is generated and public; inputs are uniform shares or the same constants at all parties, and no protocol's work
+depends on the values.
 """
 
 import math
@@ -47,7 +47,7 @@ DIFFERENCE_BITS = 23
 MAX_ROWS = 1 << 15
 TRUNCATED_BITS = 20
 KEY_BITS, COLUMN_BITS = 96, 32
-# That of 14 columns, 10 rounds and epsilon = 1, delta = 1e-5.
+# For 14 columns, 10 rounds and epsilon = 1, delta = 1e-5.
 SIGMA = 20.889
 _BLOCK = 1 << 16
 # The same at all parties; nothing here is secret.
@@ -62,16 +62,16 @@ SECURITIES = (SEMI_HONEST, MALICIOUS)
 class Task:
     """One task of the benchmark.
 
-    ``prepare(ctx, size)`` makes the input and returns what is timed. ``unit`` is what ``size`` counts. ``held_bytes``
-    is what a party holds as input for one unit, ``drawn_bytes`` the keystream of one unit that no message calls for
-    (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without. ``warm`` is the
-    size at most of a run that comes first and does not count. ``facts`` are figures that go to the results as they are.
-    ``times`` is how often one repetition does the work: seconds, bytes, rounds and processor time are of one time.
-    ``beside`` names a task that is timed too, in the same processes and in turns with this one, as often in a row, up
-    to the default size and without proofs: two sets of processes differ by more than what is asked of the ratio.
-    ``often`` times as many repetitions as of others are made up to the default size, without proofs: a tenth of a
-    second is short beside what else a machine does. ``provable`` says that it can be measured in malicious mode, too,
-    and ``most_proved`` up to which size a sweep does.
+    ``prepare(ctx, size)`` makes the input and returns the timed job. ``unit`` is the unit of ``size``. ``held_bytes``
+    is a party's input for one unit, ``drawn_bytes`` the keystream of one unit beyond that of messages (``floor`` adds
+    that of the messages). ``sizes`` are those of a sweep, ``default`` the one without. ``warm`` is the largest size of
+    a first run that does not count. ``facts`` are figures that go to the results unchanged. ``times`` is the number of
+    executions in one repetition: seconds, bytes, rounds and processor time are per execution. ``beside`` names a paired
+    task that is timed too, in the same processes and in turns with this one, as often in a row, up to the default size
+    and without proofs: two sets of processes differ by more than the ratio's limit. ``often`` multiplies the number of
+    repetitions up to the default size, without proofs: a tenth of a second is short beside other load on a machine.
+    ``provable`` is True if the task can be measured in malicious mode, too, and ``most_proved`` is the largest size of
+    a sweep there.
     """
 
     prepare: Callable[[Context, int], Job]
@@ -89,24 +89,24 @@ class Task:
     most_proved: int = 10**7
 
     def compared(self, size: int, security: str) -> bool:
-        """Whether what is ``beside`` is timed too."""
+        """Returns True if the paired task ``beside`` is timed too."""
         return bool(self.beside) and size <= self.default and security == SEMI_HONEST
 
     def repetitions(self, repeat: int, size: int, security: str) -> int:
-        """How many are made where ``repeat`` are asked for: of long work that one does several times, fewer."""
+        """Returns the number of repetitions for ``repeat`` asked for: fewer for work with several executions each."""
         if size <= self.default and security == SEMI_HONEST:
             return repeat * self.often
         return max(1, repeat // self.times)
 
     def sizes_of(self, security: str) -> tuple[int, ...]:
-        """Those of a sweep in one mode; none where it cannot be proved."""
+        """Returns the sizes of a sweep in one mode; none if the task is not provable there."""
         if security == SEMI_HONEST:
             return self.sizes
         return tuple(size for size in self.sizes if self.provable and size <= self.most_proved)
 
 
 def group_sizes(cells: int, groups: int) -> NDArray[np.int64]:
-    """``cells`` cells in at most ``groups`` groups of nearly one size."""
+    """Returns the sizes of at most ``groups`` groups of nearly one size, ``cells`` cells in all."""
     ends = np.linspace(0, cells, min(groups, cells) + 1).astype(np.int64)
     return ends[1:] - ends[:-1]
 
@@ -130,13 +130,13 @@ def abs_error(ctx: Context, cells: int) -> Job:
 
 
 def kept_bits(ctx: Context, cells: int) -> Job:
-    """The bits of ``cells`` counts that the sign of their errors needs, for later selections to go by."""
+    """Computes the bits of ``cells`` counts that the sign of their errors needs, to be kept for later selections."""
     x_sh = base.random(ctx, R32, (cells,))
     return lambda c: count_bits.count_bits(c, x_sh, integer_bits(DIFFERENCE_BITS))
 
 
 def kept_abs_error(ctx: Context, cells: int) -> Job:
-    """As ``abs_error``, by bits of the counts that were kept."""
+    """As ``abs_error``, with kept bits of the counts."""
     x_sh, answers = base.random(ctx, R32, (cells,)), _answers(cells)
     sizes, bits = group_sizes(cells, GROUPS), integer_bits(DIFFERENCE_BITS)
     words = sum(words_for(int(size)) for size in sizes)
@@ -149,7 +149,7 @@ def kept_abs_error(ctx: Context, cells: int) -> Job:
 
 
 def selection(cells: int) -> SimpleNamespace:
-    """A selection among 250 candidates, with answers so small that no candidate's sum can wrap."""
+    """Returns a selection among 250 candidates, with answers so small that no candidate's sum can wrap."""
     sizes = group_sizes(cells, CANDIDATES)
     return SimpleNamespace(
         sizes=sizes,
@@ -161,7 +161,7 @@ def selection(cells: int) -> SimpleNamespace:
 
 
 def whole_select(ctx: Context, cells: int) -> Job:
-    """Whole selections among 250 candidates of ``cells`` cells in all: as many as noise is made for at once."""
+    """Runs whole selections among 250 candidates of ``cells`` cells in all: as many as noise is made for at once."""
     spec, x_sh = selection(cells), base.random(ctx, R32, (cells,)).times(0)
     return lambda c: _selections(c, x_sh, spec)
 
@@ -176,7 +176,7 @@ async def _selections(
 
 
 def kept_select(ctx: Context, cells: int) -> Job:
-    """As ``whole_select``, by bits of the counts that were kept."""
+    """As ``whole_select``, with kept bits of the counts."""
     spec, x_sh = selection(cells), base.random(ctx, R32, (cells,)).times(0)
     bits = integer_bits(select_spec.bounds(spec)[0])
     words = sum(words_for(int(size)) for size in spec.sizes)
@@ -186,25 +186,25 @@ def kept_select(ctx: Context, cells: int) -> Job:
 
 
 def box_muller(_: Context, samples: int) -> Job:
-    """Standard Gaussian samples."""
+    """Draws standard Gaussian samples."""
     return lambda c: gaussian_noise.gaussian(c, samples)
 
 
 def discrete_gaussian(_: Context, samples: int) -> Job:
-    """Exact discrete Gaussian samples that nobody knows."""
+    """Draws exact discrete Gaussian samples that no party knows."""
     sampler = discrete.Sampler.of(SIGMA)
     return lambda c: discrete.discrete_gaussian(c, samples, sampler)
 
 
 def measure_marginal(ctx: Context, cells: int) -> Job:
-    """A whole noisy measurement of a marginal of ``cells`` cells, with exact noise that nobody knows."""
+    """Runs a whole noisy measurement of a marginal of ``cells`` cells, with exact noise that no party knows."""
     x_sh = base.random(ctx, R32, (cells,)).times(0)
     noise = measure.noise_of(measure.DISCRETE)
     return lambda c: measure.measure(c, x_sh, SIGMA, MAX_ROWS, noise)
 
 
 def distributed_noise(ctx: Context, samples: int) -> Job:
-    """A noisy measurement: every party's own exact samples are drawn, shared and added, and the sum is opened."""
+    """Runs a noisy measurement: each party's own exact samples are drawn, shared and added, and the sum is opened."""
     x_sh = base.random(ctx, R32, (samples,)).times(0)
     noise = measure.noise_of(measure.DISTRIBUTED)
     return lambda c: measure.measure(c, x_sh, SIGMA, MAX_ROWS, noise)
@@ -215,25 +215,25 @@ def _discrete_facts() -> dict[str, float]:
 
 
 def _distributed_facts() -> dict[str, float]:
-    # Of the two parts that one server does not know.
+    # The two parts of the noise that one server does not know.
     part = discrete.Sampler.of(SIGMA / math.sqrt(2))
     return {"sigma": SIGMA, "statistical_distance": 2 * part.distance}
 
 
 def truncate(ctx: Context, cells: int) -> Job:
-    """Truncation in Z_2^64 by 20 bits."""
+    """Truncates in Z_2^64 by 20 bits."""
     x_sh = base.random(ctx, R64, (cells,))
     return lambda c: fixed.truncate(c, x_sh.additive(c), TRUNCATED_BITS)
 
 
 def multiply(ctx: Context, cells: int) -> Job:
-    """Multiplication in Z_2^64."""
+    """Multiplies in Z_2^64."""
     x_sh = base.random(ctx, R64, (cells,))
     return lambda c: base.multiply(c, x_sh, x_sh)
 
 
 def expand_input(ctx: Context, cells: int) -> Job:
-    """A seeded upload into a party's two components; no messages."""
+    """Expands a seeded upload into a party's two components; no messages."""
     bodies = upload.upload(np.zeros(cells, np.uint32), "seeded", _SEEDS).bodies
     mine = upload.parse_upload(ctx.pid, "seeded", bodies[ctx.pid], cells)
 
@@ -245,27 +245,27 @@ def expand_input(ctx: Context, cells: int) -> Job:
 
 @lru_cache
 def adult_queries() -> Workload:
-    """The 64 queries of Adult's published domain."""
+    """Returns the 64 queries of Adult's published domain."""
     columns = (Integer(name, 0, size - 1, size) for name, size in ADULT_CODES.items())
     return draw_workload(Domain(tuple(columns)), 3, 64, seed=123)
 
 
 def adult_plan() -> CountPlan:
-    """How these queries are counted from rows."""
+    """Returns the plan for counting Adult's queries from rows."""
     workload = adult_queries()
     queries = (tuple(map(workload.domain.index, query)) for query in workload.maximal)
     return plan_counting(workload.domain.shape, tuple(queries))
 
 
 def count_rows(ctx: Context, count: int) -> Job:
-    """Counting ``count`` rows of Adult's published domain into the cells of its 64 queries."""
+    """Counts ``count`` rows of Adult's published domain into the cells of its 64 queries."""
     plan, products = adult_plan(), NumpyProducts()
     rows_bsh = base.random(ctx, BITS, (plan.layout.bits, words_for(count)))
     return lambda c: rows.count_rows(c, rows_bsh, count, plan, products=products)
 
 
 def join(ctx: Context, count: int) -> Job:
-    """Joining two sources of ``count`` rows each by keys of 96 bits; a source has columns of 32 bits."""
+    """Joins two sources of ``count`` rows each by keys of 96 bits; a source has columns of 32 bits."""
     sources = [
         link.SourceRows(
             base.random(ctx, BITS, (1 + KEY_BITS + COLUMN_BITS, words_for(count))), count
@@ -292,7 +292,7 @@ _SAMPLES = (1 << 10, 1 << 15, 1 << 17, 1 << 20)
 
 TASKS: dict[str, Task] = {
     "abs_error": Task(abs_error, "cells", 1_000_000, _SWEEP, held_bytes=12, often=5),
-    # Beside counts and answers, 25 bits a cell in two components.
+    # Counts and answers, and 25 bits a cell in two components.
     "abs_error_kept": Task(kept_abs_error, "cells", 1_000_000, _SWEEP, held_bytes=18, often=5),
     "count_bits": Task(kept_bits, "cells", 1_000_000, _SWEEP, held_bytes=8, often=5),
     "select": Task(
@@ -321,7 +321,7 @@ TASKS: dict[str, Task] = {
         held_bytes=8,
         facts=_discrete_facts,
     ),
-    # Proofs in rings of 64 bits and more take 6 microseconds an element.
+    # Proofs in rings of 64 bits and more take 6 microseconds per element.
     "box_muller": Task(box_muller, "samples", 1 << 15, _SAMPLES, held_bytes=0, most_proved=1 << 15),
     "discrete_gaussian": Task(
         discrete_gaussian,
@@ -353,7 +353,7 @@ TASKS: dict[str, Task] = {
         (1000, 10_000, _ADULT_ROWS, 100_000),
         held_bytes=17,
         facts=_counting_facts,
-        # However few rows: all the cells, whose memory is the task's own.
+        # No smaller first run: with few rows there are still all the cells, whose memory is the task's own.
         warm=0,
         most_proved=_ADULT_ROWS,
     ),

@@ -1,8 +1,8 @@
-"""Whole runs of DistAIM on a network: servers and owners as processes, from the first to the synthetic table.
+"""Whole runs of DistAIM on a network: servers and owners as processes, from the start to the synthetic table.
 
-Provides ``Run``, ``measure_run`` and ``runs_markdown``. A run is a trial, as `syncret run` starts it, but that the
-servers reach one another through ``bench.relay``; owners' uploads, and the parts of these that servers pass on, stay on
-loopback. Adult, 10 owners, T = 10, epsilon 1. Public: all, the table is published.
+A run is a trial, as `syncret run` starts it, except that the servers reach one another through ``bench.relay``; owners'
+uploads, and the parts of uploads that servers forward, stay on loopback. Adult, 10 owners, T = 10, epsilon 1. All
+values here are public: the table is published.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ class Run:
     workload_error: float
 
     def to_json(self) -> dict[str, object]:
-        """For engine.json."""
+        """Returns the fields for engine.json."""
         return asdict(self)
 
 
 def measure_run(
     network: str, security: str, form: str, *, name: str = DATASET, rows: int | None = None
 ) -> Run:
-    """One run, of the first ``rows`` of a table. Raises as `syncret run`, ``DatasetError``, RuntimeError."""
+    """Runs DistAIM on the first ``rows`` of a table. Raises as `syncret run`, ``DatasetError``, RuntimeError."""
     dataset = load(name)
     config = _config(dataset, security, form)
     codes = dataset.train[:rows]
@@ -114,8 +114,9 @@ class _Server(Child):
 
 
 def _children(folder: RunFolder, shape: Shape | None, relays: contextlib.ExitStack) -> Children:
-    """As `parties.local.children.start_held_children`, but each server has the addresses of the others on a network of
-    this shape.
+    """Starts children as `parties.local.children.start_held_children`, with relays between the servers.
+
+    Each server has the addresses of the others on a network of the given ``shape``.
     """
     own = tuple(folder.path / f"seen-by-{pid}.toml" for pid in range(3))
 
@@ -133,7 +134,7 @@ def _children(folder: RunFolder, shape: Shape | None, relays: contextlib.ExitSta
         arguments = ["party", str(path), "--pid", str(pid), "--dir", str(directory)]
         arguments += ["--register", str(directory / REGISTRY_FILE), *_WATCHED]
         servers.append(_Server.held(f"party {pid}", arguments, log=directory / "log.txt"))
-    # Of the three the first begins before the others.
+    # The first of the three servers begins before the others.
     servers[0].ready = write_views  # type: ignore[attr-defined]
     owners = ["owners", str(folder.owners / JOB_FILE), *_WATCHED]
     return Children(
@@ -142,7 +143,7 @@ def _children(folder: RunFolder, shape: Shape | None, relays: contextlib.ExitSta
 
 
 def _seen(config: Config, addresses: Sequence[Address]) -> Config:
-    """The configuration with other addresses of the servers, which are no part of what they agree on."""
+    """Returns the configuration with other server addresses, which are no part of the agreed configuration."""
     document = config.to_dict()
     parties: list[dict[str, object]] = document["party"]  # type: ignore[assignment]
     for party, (host, port) in zip(parties, addresses, strict=True):
@@ -151,7 +152,7 @@ def _seen(config: Config, addresses: Sequence[Address]) -> Config:
 
 
 def runs_markdown(runs: Sequence[Run]) -> list[str]:
-    """A section of the page; nothing without runs."""
+    """Returns a section of the page; empty without runs."""
     if not runs:
         return []
     rows = [

@@ -1,7 +1,7 @@
-"""What training on Poisson-sampled, clipped and noised gradients costs: Renyi divergence of the sampled Gaussian.
+"""Privacy cost of training on Poisson-sampled, clipped and noised gradients: Renyi divergence of the sampled Gaussian.
 
-Provides `epsilon_of` and `least_noise`. Public: everything. Neighbouring tables differ by one row, which a step draws
-with probability `rate` independently of all others. Representation: doubles, for a benchmark's noise.
+Neighbouring tables differ by one row, which a step draws with probability `rate` independently of all others. All
+values here are public. Representation: doubles, for a benchmark's noise.
 
 Source: Mironov, Talwar, Zhang (2019), section 3.3, for whole orders; Canonne, Kamath, Steinke (2020), Proposition 12,
 for the conversion.
@@ -16,9 +16,9 @@ ORDERS = np.concatenate([np.arange(2, 64), np.arange(64, 513, 16)])
 
 
 def epsilon_of(noise: float, rate: float, steps: int, delta: float, *, rho: float = 0.0) -> float:
-    """Epsilon at `delta` of `steps` steps of noise multiplier `noise`: the least over the orders.
+    """Returns epsilon at `delta` of `steps` steps of noise multiplier `noise`: the least over the orders.
 
-    `rho`: of what else was released under zCDP, whose divergence of order a is rho a.
+    `rho` is the zCDP cost of all other releases, whose divergence of order a is rho a.
 
     Raises ValueError for a number out of range.
     """
@@ -35,7 +35,7 @@ def epsilon_of(noise: float, rate: float, steps: int, delta: float, *, rho: floa
 
 
 def _divergence(noise: float, rate: float, order: int) -> float:
-    """One step: log of sum_k binom(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / 2 sigma^2), over a - 1."""
+    """Divergence of one step: log of sum_k binom(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / 2 sigma^2), over a - 1."""
     if rate == 1:
         return order / (2 * noise**2)
     k = np.arange(order + 1)
@@ -47,9 +47,9 @@ def _divergence(noise: float, rate: float, order: int) -> float:
 def least_noise(
     epsilon: float, rate: float, steps: int, delta: float, *, rho: float = 0.0
 ) -> float:
-    """The smallest noise multiplier, to one part in 1,000 upwards, whose epsilon, beside `rho`, is at most that.
+    """Returns the least noise multiplier, to one part in 1,000 upwards, whose epsilon with `rho` is at most `epsilon`.
 
-    Raises ValueError where `rho` alone costs more.
+    Raises ValueError if `rho` alone costs more.
     """
     if epsilon_of(1e6, rate, 1, delta, rho=rho) > epsilon:
         raise ValueError(

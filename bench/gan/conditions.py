@@ -1,10 +1,10 @@
-"""CTGAN's conditional vectors: a column of a row and the code that it has to have there, by noisy frequencies.
+"""CTGAN's conditional vectors: a column of a row and the code required there, by noisy frequencies.
 
-Provides `noisy_shares`, `drawn` and `own`. Secret: real rows. `noisy_shares` sees all of them once, and is charged for
-it; `own` takes a row's condition from that row alone, so that the clipped gradient of a row still depends on no other.
-What is drawn for fakes goes by the noisy shares.
+Real rows are secret. `noisy_shares` sees all of them once, and is charged for that; `own` takes a row's condition from
+that row alone, so that the clipped gradient of a row still depends on no other. Conditions of fakes are drawn by the
+noisy shares.
 
-The generator is given such a vector and taught to obey it, the discriminator sees it beside the row. Without, a
+The generator receives such a vector and is taught to obey it, the discriminator sees it beside the row. Without it, a
 generator may settle on one code of a column, since the discriminator's noised gradient says little against it.
 
 Source: Xu et al. (NeurIPS 2019), section 4.3, with two deviations: codes are drawn by their frequency, not its
@@ -27,17 +27,17 @@ from bench.gan.networks import Layout
 def noisy_shares(
     layout: Layout, tables: Sequence[NDArray[np.int32]], rho: float, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Every column's shares (width,), each column's adding up to 1, of the histograms of all rows under `rho`-zCDP.
+    """Returns the columns' shares (width,), summing to 1 by column, of the histograms of all rows under `rho`-zCDP.
 
-    A row is in one cell of each column: the histograms together have L2 sensitivity sqrt(columns), whoever holds the
-    rows; a federated sum is one by SecAgg.
+    A row is in one cell of each column: the histograms together have L2 sensitivity sqrt(columns), for any split of the
+    rows among clients; a federated sum is one by SecAgg.
     """
     counts = np.zeros(layout.width)
     starts = np.array(layout.starts[:-1])
     for table in tables:
         np.add.at(counts, (table + starts).ravel(), 1)
     noisy = counts + math.sqrt(len(starts) / (2 * rho)) * rng.standard_normal(layout.width)
-    # What is left after cutting at 0 is never nothing in all of a column.
+    # The values left after cutting at 0 are positive in every column.
     positive = np.maximum(noisy, 1e-6)
     sums = np.add.reduceat(positive, starts)
     shares: NDArray[np.float32] = (positive / np.repeat(sums, layout.sizes)).astype(np.float32)
@@ -45,12 +45,12 @@ def noisy_shares(
 
 
 def _columns(layout: Layout) -> Array:
-    """The column of each place of a row of one-hots (width,)."""
+    """Returns the column of each position of a row of one-hots (width,)."""
     return jnp.asarray(np.repeat(np.arange(len(layout.sizes)), layout.sizes))
 
 
 def drawn(layout: Layout, shares: Array | None, key: Array, count: int) -> Array:
-    """Conditions (count, width): a column by chance, in it a code by its share; (count, 0) without shares."""
+    """Draws conditions (count, width): a column by chance, in it a code by its share; (count, 0) without shares."""
     if shares is None:
         return jnp.zeros((count, 0))
     one, two = jax.random.split(key)
@@ -60,7 +60,7 @@ def drawn(layout: Layout, shares: Array | None, key: Array, count: int) -> Array
 
 
 def own(layout: Layout, rows: Array, shares: Array | None, key: Array) -> Array:
-    """Of each real row of one-hots (count, width) the code that it has in a column drawn by chance; see `drawn`."""
+    """Returns, for each real row of one-hots (count, width), its code in a column drawn by chance; see `drawn`."""
     if shares is None:
         return jnp.zeros((len(rows), 0))
     column = jax.random.randint(key, (len(rows), 1), 0, len(layout.sizes))

@@ -1,15 +1,13 @@
 """DP-CTGAN's two networks and their gradients: one-hot rows, two hidden layers each, clipped gradients per example.
 
-Provides `Layout`, `Weights`, `initial`, `parameters`, `one_hot`, `generate`, `clipped_sum`, `fake_gradient`,
-`generator_gradient` and `Adam`. Secret: real rows; of them only `clipped_sum` sees anything. JAX computes, in 32-bit
-floats.
+Real rows are secret; only `clipped_sum` sees any. JAX computes, in 32-bit floats.
 
 A layer's gradient of one example is the outer product of its input a and its error d, of norm |a| |d|; so the norm of
 all gradients of an example follows from activations and errors, and their clipped sum is one product of matrices: no
 gradient is ever held for each example (Goodfellow 2015). A test holds it against vmap's.
 
 Source: the settings of the FLAIM paper's baseline: one-hot columns, Gumbel-softmax of 0.2, hidden layers of 256,
-cross-entropy, Adam with 0.5 and 0.9. Conditional vectors (`bench.gan.conditions`) are for whoever asks for them.
+cross-entropy, Adam with 0.5 and 0.9. Conditional vectors (`bench.gan.conditions`) are optional.
 """
 
 from collections.abc import Sequence
@@ -30,7 +28,7 @@ _BETA1, _BETA2, _TINY = 0.5, 0.9, 1e-8
 
 Layer = tuple[Array, Array]
 Weights = list[Layer]
-"""Layer by layer (in, out) and (out,)."""
+"""Weights and biases by layer, (in, out) and (out,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +39,17 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Of a row of one-hots."""
+        """Width of a row of one-hots."""
         return sum(self.sizes)
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each column's begins, and the end."""
+        """Offsets of the columns' one-hots, and the end."""
         return (0, *accumulate(self.sizes))
 
 
 def initial(widths: Sequence[int], key: Array) -> Weights:
-    """A fresh network, uniform within 1 / sqrt(inputs of the layer)."""
+    """Returns a fresh network, uniform within 1 / sqrt(inputs of the layer)."""
     layers = []
     for rows, columns in pairwise(widths):
         key, one, two = jax.random.split(key, 3)
@@ -66,24 +64,24 @@ def initial(widths: Sequence[int], key: Array) -> Weights:
 
 
 def discriminator(layout: Layout, key: Array, conditions: int = 0) -> Weights:
-    """One number a row and its condition of that width: how real it looks, before the logistic function."""
+    """Returns a network that gives each row and condition one number: how real the row looks, as a logit."""
     return initial((layout.width + conditions, *HIDDEN, 1), key)
 
 
 def generator(layout: Layout, key: Array, conditions: int = 0) -> Weights:
-    """Logits of every column from noise and a condition of that width."""
+    """Returns a network that gives logits of every column from noise and a condition of width ``conditions``."""
     return initial((NOISE_INPUTS + conditions, *HIDDEN, layout.width), key)
 
 
 def parameters(layout: Layout) -> tuple[int, int]:
-    """How many numbers the discriminator and the generator are, without conditions."""
+    """Returns the numbers of parameters of the discriminator and the generator, without conditions."""
     both = (layout.width, *HIDDEN, 1), (NOISE_INPUTS, *HIDDEN, layout.width)
     judge, maker = (sum((rows + 1) * columns for rows, columns in pairwise(w)) for w in both)
     return judge, maker
 
 
 def one_hot(layout: Layout, codes: Array) -> Array:
-    """Codes (rows, columns) as (rows, width)."""
+    """Returns the one-hots (rows, width) of codes (rows, columns)."""
     columns = codes + jnp.array(layout.starts[:-1])
     rows = jnp.arange(len(codes))[:, None]
     return jnp.zeros((len(codes), layout.width)).at[rows, columns].set(1.0)
@@ -92,7 +90,7 @@ def one_hot(layout: Layout, codes: Array) -> Array:
 def _forward(
     weights: Weights, x: Array, shifts: Sequence[Array] | None
 ) -> tuple[Array, list[Array]]:
-    """The last layer's values, and every layer's input; ``shifts`` are added to each layer's values."""
+    """Returns the last layer's values, and every layer's input; ``shifts`` are added to each layer's values."""
     inputs = []
     for number, (w, b) in enumerate(weights):
         inputs.append(x)
@@ -105,16 +103,16 @@ def _forward(
 
 
 def _real_losses(weights: Weights, rows: Array, shifts: Sequence[Array] | None = None) -> Array:
-    """Cross-entropy (rows,) of taking each row for real."""
+    """Returns the cross-entropy (rows,) of taking each row for real."""
     return jax.nn.softplus(-_forward(weights, rows, shifts)[0][:, 0])
 
 
 def clipped_sum(weights: Weights, rows: Array, counts: Array, clip: float) -> Weights:
-    """The sum over rows (n, width) of each one's gradient, clipped to norm ``clip``, times its count (n,), 0 or 1."""
+    """Returns the sum over rows (n, width) of each gradient, clipped to norm ``clip``, times its count (n,), 0 or 1."""
     shifts = [jnp.zeros((len(rows), len(b))) for _, b in weights]
     errors = jax.grad(lambda s: _real_losses(weights, rows, s).sum())(shifts)
     _, inputs = _forward(weights, rows, None)
-    # The bias is a weight of an input of one.
+    # The bias is the weight of a constant input of one.
     squares = [
         ((a**2).sum(axis=1) + 1) * (d**2).sum(axis=1) for a, d in zip(inputs, errors, strict=True)
     ]
@@ -125,7 +123,7 @@ def clipped_sum(weights: Weights, rows: Array, counts: Array, clip: float) -> We
 
 
 def noised(gradient: Weights, key: Array, deviation: float) -> Weights:
-    """The gradient with independent Gaussian noise in every coordinate."""
+    """Adds independent Gaussian noise to every coordinate of the gradient."""
     leaves, tree = jax.tree.flatten(gradient)
     keys = jax.random.split(key, len(leaves))
     drawn = [
@@ -137,14 +135,14 @@ def noised(gradient: Weights, key: Array, deviation: float) -> Weights:
 
 @partial(jax.jit, static_argnums=0)
 def generate(layout: Layout, weights: Weights, key: Array, conditions: Array) -> Array:
-    """Relaxed one-hots (count, width), one for each condition (count, width or 0): each column's Gumbel-softmax."""
+    """Returns relaxed one-hots (count, width) by Gumbel-softmax of each column, for conditions (count, width or 0)."""
     return _generated(layout, weights, key, conditions)[0]
 
 
 def _generated(
     layout: Layout, weights: Weights, key: Array, conditions: Array
 ) -> tuple[Array, Array]:
-    """Relaxed one-hots and the logits that they are of, both (count, width)."""
+    """Returns relaxed one-hots and their logits, both (count, width)."""
     one, two = jax.random.split(key)
     noise = jax.random.normal(one, (len(conditions), NOISE_INPUTS))
     logits, _ = _forward(weights, jnp.concatenate([noise, conditions], axis=1), None)
@@ -154,13 +152,13 @@ def _generated(
 
 
 def codes_of(layout: Layout, fakes: Array) -> Array:
-    """The likeliest code of each column (rows, columns)."""
+    """Returns the likeliest code of each column (rows, columns)."""
     columns = [jnp.argmax(fakes[:, a:b], axis=1) for a, b in pairwise(layout.starts)]
     return jnp.stack(columns, axis=1)
 
 
 def fake_gradient(weights: Weights, fakes: Array) -> Weights:
-    """The mean gradient of taking fakes, with their conditions, for fakes; it depends on no row."""
+    """Returns the mean gradient of taking fakes, with their conditions, for fakes; it depends on no row."""
 
     def loss(w: Weights) -> Array:
         return jax.nn.softplus(_forward(w, fakes, None)[0][:, 0]).mean()
@@ -171,7 +169,7 @@ def fake_gradient(weights: Weights, fakes: Array) -> Weights:
 def generator_gradient(
     layout: Layout, weights: Weights, judge: Weights, key: Array, conditions: Array
 ) -> Weights:
-    """The gradient of the generator whose fakes are to be taken for real, and to have what is asked of them."""
+    """Returns the generator's gradient: its fakes are to be taken for real, and to obey their conditions."""
 
     def loss(w: Weights) -> Array:
         fakes, logits = _generated(layout, w, key, conditions)
@@ -182,7 +180,7 @@ def generator_gradient(
 
 
 def _disobedience(layout: Layout, logits: Array, conditions: Array) -> Array:
-    """The mean cross-entropy of the codes asked for; 0 without conditions."""
+    """Returns the mean cross-entropy of the codes asked for; 0 without conditions."""
     if not conditions.shape[1]:
         return jnp.zeros(())
     columns = [jax.nn.log_softmax(logits[:, a:b]) for a, b in pairwise(layout.starts)]
@@ -192,7 +190,7 @@ def _disobedience(layout: Layout, logits: Array, conditions: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """Adam's two moments and how many steps it has done."""
+    """State of Adam: the two moments and the number of steps done."""
 
     first: Weights
     second: Weights
@@ -200,12 +198,12 @@ class Adam:
 
     @classmethod
     def fresh(cls, weights: Weights) -> "Adam":
-        """No step yet."""
+        """Returns the state before the first step."""
         zeros = jax.tree.map(jnp.zeros_like, weights)
         return cls(zeros, zeros, jnp.zeros(()))
 
     def step(self, weights: Weights, gradient: Weights, rate: float) -> tuple[Weights, "Adam"]:
-        """The weights after a step of ``rate``, and the moments."""
+        """Returns the weights after a step of ``rate``, and the new state."""
         done = self.done + 1
         first = jax.tree.map(lambda m, g: _BETA1 * m + (1 - _BETA1) * g, self.first, gradient)
         second = jax.tree.map(lambda v, g: _BETA2 * v + (1 - _BETA2) * g**2, self.second, gradient)

@@ -1,7 +1,6 @@
-"""What runs of DP-CTGAN came to, in a file of JSON; without what it takes to run them.
+"""Outcomes of runs of DP-CTGAN in a JSON file, readable without the packages that run it.
 
-Provides `Outcome`, `read_outcomes`, the file's name `RESULTS`, and the names of the methods and of `REFERENCES`, rows
-that nothing was trained for, by which likelihoods can be judged. Public.
+`REFERENCES` names rows without training, against which likelihoods can be judged.
 """
 
 import json
@@ -23,11 +22,11 @@ REFERENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run came to; ``nll`` is of a kernel density, None where that is not defined.
+    """Outcome of one run; ``nll`` is of a kernel density, None if that is not defined.
 
-    ``narrow``: how many columns of the synthetic rows have less than half the deviation of the real ones; ``nll_wide``
-    and ``real_wide``: the density without these columns, by synthetic and by real rows. None where that is not defined,
-    and in older records.
+    ``narrow`` counts the columns of the synthetic rows with less than half the deviation of the real ones; ``nll_wide``
+    and ``real_wide`` are the density without these columns, by synthetic and by real rows. All are None where they are
+    not defined, and in older records.
     """
 
     dataset: str
@@ -44,7 +43,7 @@ class Outcome:
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:
-    """What `syncret bench gan` wrote there; nothing where it did not. Raises DatasetError for another file."""
+    """Reads the outcomes that `syncret bench gan` wrote; empty without a file. Raises DatasetError for another file."""
     try:
         rows: list[dict[str, Any]] = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
         return [Outcome(**row) for row in rows]

@@ -1,11 +1,11 @@
-"""A run of DP-CTGAN on a published table, or rows to compare it with, and how good they are.
+"""Runs of DP-CTGAN on a published table, reference rows to compare with, and measures of both.
 
-Provides `METHODS`, `run`, `reference` and `kde_nll`. Secret: nothing; the tables are public.
+Nothing here is secret; the tables are public.
 
 The likelihood is that of a Gaussian kernel density over synthetic rows of codes, as the authors take it: a density of
-real numbers and no probability of rows, so that it says nothing beside other methods' likelihoods but what the paper's
-own table does with it. Its kernel has the synthetic rows' covariance, by Scott's rule: a column that hardly varies
-among them has a kernel hardly as wide, and decides everything. So it is taken without such columns, too.
+real numbers and no probability of rows, so it can be compared only as the paper's own table does, and not with other
+methods' likelihoods. Its kernel has the synthetic rows' covariance, by Scott's rule: a column that hardly varies among
+them has a kernel hardly as wide, and decides everything. So the likelihood is taken without such columns, too.
 """
 
 import time
@@ -23,7 +23,7 @@ from bench.utility.settings import Settings
 from mechanisms.metrics import table_answers, workload_error
 
 CONDITIONS = 0.01
-"""Which share of the budget goes into the frequencies that conditional vectors are drawn by."""
+"""Share of the budget for the frequencies that conditional vectors are drawn by."""
 METHODS: dict[str, Central | Federated] = {
     CENTRAL: Central(conditions=CONDITIONS),
     FEDERATED: Federated(conditions=CONDITIONS),
@@ -31,7 +31,7 @@ METHODS: dict[str, Central | Federated] = {
 DELTA = 1e-5
 _TIMES_TEST = 10
 _NARROW = 0.5
-"""A column is narrow whose deviation is below this share of the real rows'."""
+"""Largest ratio of a narrow column's deviation to the real rows' deviation."""
 
 
 def run(
@@ -44,7 +44,7 @@ def run(
     changed: Central | Federated | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """One run. Raises DatasetError; ImportError without UMAP where clients are clusters."""
+    """Trains and measures once. Raises DatasetError; ImportError without UMAP if clients are clusters."""
     posed = problem(
         Settings(
             dataset=dataset,
@@ -73,7 +73,7 @@ def run(
 
 
 def reference(dataset: str, method: str, *, epsilon: float, repeat: int) -> Outcome:
-    """What the measures say of rows that nothing was trained for; see `REFERENCES`. Raises DatasetError."""
+    """Measures rows without training; see `REFERENCES`. Raises DatasetError."""
     posed = problem(Settings(dataset=dataset, method="aim"))
     train, rng = posed.dataset.train, np.random.default_rng(repeat)
     if method == REAL:
@@ -116,9 +116,9 @@ def _outcome(
 
 
 def kde_nll(synthetic: NDArray[np.int32], test: NDArray[np.int32]) -> float | None:
-    """The mean -log density of test rows (rows, columns) under a Gaussian kernel density of synthetic ones.
+    """Returns the mean -log density of test rows (rows, columns) under a Gaussian kernel density of synthetic rows.
 
-    Columns that are constant in the synthetic rows are left out; None where the rest depend on one another linearly.
+    Columns that are constant in the synthetic rows are left out; None if the rest depend on one another linearly.
     """
     varying = np.flatnonzero(np.ptp(synthetic, axis=0))
     kept = synthetic[:, varying].astype(float)

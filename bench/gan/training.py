@@ -1,14 +1,13 @@
-"""Training DP-CTGAN: in one place by DP-SGD, or by clients whose noised discriminator gradients a server averages.
+"""Training of DP-CTGAN: in one place by DP-SGD, or by clients whose noised discriminator gradients a server averages.
 
-Provides `Central`, `Federated` (their settings, the paper's), `Averaged`, which is not private, and `train`, to
-synthetic codes. Secret: nothing; tables are public, and noise is seeded so that a run can be repeated: no training for
-anybody's protection.
+`Central` and `Federated` are the paper's settings; `Averaged` is not private. Nothing here is secret; tables are
+public, and noise is seeded so that a run can be repeated: this training protects nobody.
 
 A step: a Poisson batch of real rows, their gradients clipped, summed and noised, over the expected batch; fakes, whose
 gradient needs no noise; Adam. Then the generator, by the discriminator alone. Federated: each epoch is 1 / p rounds in
 which every client is drawn once; only the discriminator's gradient is made at clients, one batch a round; the noise is
-each client's own, for its rate and the rounds that it joins, and the server steps by their mean. How many rows a client
-has is public. Averaged: clients step both networks on their own rows, neither clipped nor noised, and the server takes
+each client's own, for its rate and the rounds that it joins, and the server steps by their mean. A client's number of
+rows is public. Averaged: clients step both networks on their own rows, neither clipped nor noised, and the server takes
 the means of the networks by rows, as FedAvg does (McMahan et al., AISTATS 2017); Adam's moments stay at their client.
 With `conditions`, a share of the budget, both networks have CTGAN's conditional vectors (`bench.gan.conditions`).
 """
@@ -32,7 +31,7 @@ from mechanisms.accounting import rho_from_epsilon_delta
 
 BATCH = 128
 _REACH = 8.0
-"""Poisson batches longer than this many deviations above their mean are cut: once in 10^13."""
+"""Deviations above the mean at which longer Poisson batches are cut: once in 10^13."""
 State = tuple[Weights, Weights, Adam, Adam, Array]
 Progress = Callable[[str], None]
 _Tree = TypeVar("_Tree", Weights, list[Weights])
@@ -40,7 +39,7 @@ _Tree = TypeVar("_Tree", Weights, list[Weights])
 
 @dataclass(frozen=True, slots=True)
 class Central:
-    """DP-SGD on the whole table. ``conditions``: which share of the budget its conditional vectors have, 0 for none."""
+    """DP-SGD on the whole table. ``conditions``: share of the budget for conditional vectors, 0 for none."""
 
     epochs: int = 20
     clip: float = 1.0
@@ -51,7 +50,7 @@ class Central:
 
 @dataclass(frozen=True, slots=True)
 class Federated:
-    """DP-FedSGD: ``epochs`` rounds of each client, a tenth of them at a time; the server's rate goes by the steps'.
+    """DP-FedSGD: ``epochs`` rounds of each client, a tenth of them at a time; the server's rate multiplies the steps'.
 
     ``conditions``: see ``Central``.
     """
@@ -76,12 +75,12 @@ class Averaged:
 
     @property
     def clip(self) -> float:
-        """None: a bound that no gradient reaches."""
+        """Infinite: a bound that no gradient reaches."""
         return math.inf
 
     @property
     def conditions(self) -> float:
-        """None."""
+        """Zero: no conditional vectors."""
         return 0.0
 
 
@@ -96,7 +95,7 @@ def train(
     seed: int,
     progress: Progress = lambda line: None,
 ) -> NDArray[np.int32]:
-    """Synthetic codes (rows, columns) after training on the clients' ``tables`` (one of them where central).
+    """Returns synthetic codes (rows, columns) after training on the clients' ``tables`` (one table if central).
 
     Raises ValueError without rows; without an epsilon where there is noise, and with one where there is none.
     """
@@ -179,7 +178,7 @@ def _averaged(
 ) -> State:
     judge, maker, judge_adam, maker_adam, key = state
     counts = np.array([len(table) for table in tables])
-    # All rows in one array, so that clients with as many batches share what is compiled.
+    # All rows are in one array, so that clients with equally many batches share compiled code.
     starts, codes = np.cumsum(counts) - counts, jnp.asarray(np.concatenate(tables))
     adams = [(judge_adam, maker_adam)] * len(tables)
     for done in range(settings.rounds):
@@ -202,7 +201,7 @@ def _averaged(
 
 @jax.jit
 def _mean(shares: NDArray[np.float64], trained: Sequence[_Tree]) -> _Tree:
-    """The mean over clients of whatever weights they have trained, each counting by its share (clients,)."""
+    """Returns the mean of the clients' trained weights, weighted by their shares (clients,)."""
 
     def mean(*leaves: Array) -> Array:
         return jnp.tensordot(jnp.asarray(shares, leaves[0].dtype), jnp.stack(leaves), axes=1)
@@ -315,7 +314,7 @@ def _of_real(
     shares: Array | None,
     key: Array,
 ) -> Weights:
-    """The sum of the clipped gradients of real rows of ``codes``, each with a condition of its own."""
+    """Returns the sum of the clipped gradients of real rows of ``codes``, each with a condition of its own."""
     rows = networks.one_hot(layout, codes)
     asked = conditions.own(layout, rows, shares, jax.random.fold_in(key, 1))
     return networks.clipped_sum(judge, jnp.concatenate([rows, asked], axis=1), counts, clip)
@@ -345,7 +344,7 @@ def _of_maker(
 def _batch(
     rng: np.random.Generator, rows: int, rate: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """A Poisson batch, filled up to one length by rows that count 0."""
+    """Returns a Poisson batch, filled up to one length by rows that count 0."""
     length = math.ceil(BATCH + _REACH * math.sqrt(BATCH))
     drawn = np.flatnonzero(rng.random(rows) < rate)[:length]
     padded = np.zeros(length, np.int64)

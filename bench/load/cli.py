@@ -1,4 +1,4 @@
-"""`syncret bench load`: what the servers bear. One module for each command."""
+"""`syncret bench load`: limits of the servers. One module for each command."""
 
 import click
 

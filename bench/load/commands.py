@@ -1,6 +1,6 @@
-"""`syncret bench load owners`, `soak` and `long`: what each measures is said in its module.
+"""`syncret bench load owners`, `soak` and `long`; each measurement is described in its module.
 
-A command works in a folder of its own, which is gone afterwards, and listens on this machine alone.
+A command works in a temporary folder of its own, and listens on this machine alone.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ _SAY_S = 2.0
 
 
 class Measured(Protocol):
-    """A result."""
+    """Result of a measurement."""
 
     def to_json(self) -> dict[str, object]:
-        """For load.json."""
+        """Returns the result for load.json."""
 
 
 _M = TypeVar("_M", bound=Measured)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --output and --json."""
+    """Adds --output and --json to a command."""
     command = click.option(
         "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
     )(command)
@@ -154,7 +154,7 @@ def long(kind: str, size: int | None, minutes: float, output: Path | None, as_js
 
 
 def _measured(measure: Callable[[Path, "_Progress"], Coroutine[Any, Any, _M]]) -> _M:
-    """The result of a measurement in a folder of its own. Raises ClickException where it fails."""
+    """Returns the result of a measurement in a temporary folder. Raises ClickException if it fails."""
     with tempfile.TemporaryDirectory(prefix="syncret-load-") as folder:
         try:
             return asyncio.run(measure(Path(folder), _Progress()))
@@ -163,7 +163,7 @@ def _measured(measure: Callable[[Path, "_Progress"], Coroutine[Any, Any, _M]]) -
 
 
 class _Progress:
-    """Says on standard error how far it is: a change of what is done, and numbers now and then."""
+    """Prints progress on standard error: each change of activity, and numbers now and then."""
 
     def __init__(self) -> None:
         self._said: tuple[str, int] = ("", 0)

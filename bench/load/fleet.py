@@ -1,10 +1,10 @@
 """A process that plays many owners, honest ones and others: each a connection with a certificate of its own.
 
-Provides ``Job``, what it is told, and ``Played``, what it answers (`bench.load.owners`). What owners send is prepared
-before the clock starts (`bench.load.prepared`); an honest owner then connects to one of the three servers, sends, and
-checks the receipts as `syncret submit` does, with another try elsewhere where that fails. Garbage is sent between them.
-This module is the process as a command: a job on its input, ``READY`` on its output when all is prepared; it begins
-with the next line of its input, says how many are done now and then, and at last what became of it. Secret: nothing.
+A ``Job`` is the process's input, ``Played`` its answer (`bench.load.owners`). Uploads are prepared before the clock
+starts (`bench.load.prepared`); an honest owner then connects to one of the three servers, sends, and checks the
+receipts as `syncret submit` does, with another try at another server if that fails. Garbage is sent between them. This
+module is the process as a command: it reads a job on its input, prints ``READY`` when all is prepared, begins with the
+next line of its input, prints the number of owners done now and then, and at last the result. Nothing here is secret.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from parties.foundation.process_limits import raise_file_limit
 from parties.mpc.submission.sealed_upload import check_receipt, receipts_in
 
 READY, DONE, PLAYED = "ready", "done", "played"
-"""What it says: a JSON object a line with one of these keys."""
+"""Keys of the process's output, a JSON object per line with one of them."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _SAY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``honest`` owners' names, and for each sender of garbage its name and its kind; ``at_once`` honest at a time."""
+    """Names of ``honest`` owners, name and kind of each sender of garbage; ``at_once`` honest ones at a time."""
 
     config: str
     certificates: str
@@ -46,10 +46,10 @@ class Job:
 
 @dataclass(slots=True)
 class Played:
-    """What became of a job, times by the clock that all processes of this machine share (monotonic).
+    """Result of a job, times by the clock that all processes of this machine share (monotonic).
 
-    ``accepted``: by name when the receipts were there; ``seconds``: how long each of those took, from connecting;
-    ``retries``; ``failed``: names and reasons. ``garbage``: by kind how often it ended how. ``cpu_s`` of the process.
+    ``accepted``: time of the receipts by name; ``seconds``: duration of each accepted submission, from connecting;
+    ``retries``; ``failed``: names and reasons. ``garbage``: by kind, number of each ending. ``cpu_s`` of the process.
     """
 
     started: float = 0.0
@@ -75,11 +75,11 @@ class _Fleet:
         self._at_once = asyncio.Semaphore(job.at_once)
         self._garbage: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._first = asyncio.Event()
-        """Somebody's receipts are there."""
+        """Set once the first owner has its receipts."""
         self.played = Played()
 
     async def play(self) -> Played:
-        """Send everything, in random order."""
+        """Sends everything, in random order."""
         before = time.process_time()
         self.played.started = time.monotonic()
         turns: list[tuple[str, Owner] | str] = [*self._others, *self._honest]
@@ -102,7 +102,7 @@ class _Fleet:
             self._at_once.release()
 
     async def _send(self, name: str) -> None:
-        """An honest owner's part."""
+        """Submits for an honest owner."""
         owner, started, pause_s = self._honest[name], time.monotonic(), _FIRST_PAUSE_S
         server, reason = owner.server, ""
         while time.monotonic() < started + self._submit_s:
@@ -129,7 +129,7 @@ class _Fleet:
         self.played.failed[name] = reason
 
     def _check(self, owner: Owner, answer: Answer) -> None:
-        """Raises ValueError or CertificateError unless every server has it, or will get it."""
+        """Raises ValueError or CertificateError unless every server has the submission, or will get it."""
         if answer.status not in (200, 201, 202):
             raise ValueError(f"answered {answer.status}: {answer.document}")
         receipts = receipts_in(answer.document)
@@ -143,7 +143,7 @@ class _Fleet:
             raise ValueError(f"cared for by {sorted(names)} alone")
 
     async def _annoy(self, kind: str, owner: Owner) -> None:
-        """One piece of garbage."""
+        """Sends one piece of garbage."""
         await self._first.wait()
         name = next(reversed(self.played.accepted))
         other = self._honest[name]
@@ -178,7 +178,7 @@ async def _play(fleet: _Fleet) -> None:
 
 
 def main() -> None:
-    """The process."""
+    """Runs the process."""
     raise_file_limit()
     fields = json.loads(sys.stdin.readline())
     garbage = tuple((name, kind) for name, kind in fields.pop("garbage"))

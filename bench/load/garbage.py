@@ -1,7 +1,7 @@
-"""What hostile or broken owners send to a server, and what it has to answer: twelve kinds.
+"""Garbage of hostile or broken owners, and the answers a server has to give: twelve kinds.
 
-Provides ``KINDS``, by name; each sends once and says how that ended: the HTTP status, or ``NO_ANSWER``. Whatever comes
-of it, nobody may have three receipts for it. Public: everything.
+``KINDS`` has them by name; each sends once and returns the ending: the HTTP status, or ``NO_ANSWER``. No kind may earn
+three receipts. All values here are public.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ class Sendable:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sender:
-    """Somebody who sends garbage to ``door``: its ``own`` upload, and one of an ``other`` owner's that servers have.
+    """A sender of garbage to ``door``: its ``own`` upload, and one of an ``other`` owner that the servers have.
 
-    ``other_door`` is where that one went; ``stranger`` is the TLS context of somebody whom another authority admits;
-    ``patience_s`` is how long a slow one goes on.
+    ``other_door`` is the server that took the other upload; ``stranger`` is the TLS context of a client of another
+    authority; ``patience_s`` is how long, in seconds, a slow sender goes on.
     """
 
     door: Door
@@ -44,7 +44,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of garbage: how it is sent, and how that may end."""
+    """A kind of garbage: its sender, and the expected endings."""
 
     send: Callable[[Sender], Awaitable[str]]
     expected: tuple[str, ...]
@@ -66,35 +66,35 @@ async def _put(door: Door, context: ssl.SSLContext, head: bytes, content: bytes)
 
 
 async def _stranger(sender: Sender) -> str:
-    """With a certificate of another authority."""
+    """Sends with a certificate of another authority."""
     return await _put(sender.door, sender.stranger, sender.own.head, sender.own.content)
 
 
 async def _replayed(sender: Sender) -> str:
-    """Another owner's upload, signed by that one, over this one's connection."""
+    """Sends another owner's upload, signed by that owner, over this one's connection."""
     return await _put(sender.door, sender.own.context, sender.other.head, sender.other.content)
 
 
 async def _again(sender: Sender) -> str:
-    """An owner's upload that the servers have, once more."""
+    """Sends an owner's upload again that the servers have."""
     other = sender.other
     return await _put(sender.other_door, other.context, other.head, other.content)
 
 
 async def _oversized(sender: Sender) -> str:
-    """A body announced with a gigabyte."""
+    """Announces a body of a gigabyte."""
     head = _with_length(sender.own, 1 << 30)
     return await _put(sender.door, sender.own.context, head, sender.own.content)
 
 
 async def _altered(sender: Sender) -> str:
-    """A body of the right length, with other bytes than were signed."""
+    """Sends a body of the right length, with other bytes than were signed."""
     content = secrets.token_bytes(len(sender.own.content))
     return await _put(sender.door, sender.own.context, sender.own.head, content)
 
 
 async def _truncated(sender: Sender) -> str:
-    """Half of the body that was announced, and then the end."""
+    """Sends half of the announced body, and then hangs up."""
     with contextlib.suppress(OSError):
         async with Line(sender.door, sender.own.context) as line:
             await line.say(sender.own.head)
@@ -104,7 +104,7 @@ async def _truncated(sender: Sender) -> str:
 
 
 async def _slow(sender: Sender) -> str:
-    """A byte a second."""
+    """Sends a byte per second."""
     try:
         async with Line(sender.door, sender.own.context) as line:
             await line.say(sender.own.head)
@@ -130,7 +130,7 @@ async def _trickled(line: Line, sender: Sender) -> str:
 
 
 async def _silent(sender: Sender) -> str:
-    """A connection without a word."""
+    """Opens a connection and sends nothing."""
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
         connection.setblocking(False)
@@ -143,7 +143,7 @@ async def _silent(sender: Sender) -> str:
 
 
 async def _noise(sender: Sender) -> str:
-    """Random bytes in place of HTTP."""
+    """Sends random bytes in place of HTTP."""
     try:
         async with Line(sender.door, sender.own.context) as line:
             await line.say(secrets.token_bytes(2000) + b"\r\n\r\n")
@@ -153,7 +153,7 @@ async def _noise(sender: Sender) -> str:
 
 
 async def _as_it_is(sender: Sender) -> str:
-    """What was prepared, which is not right."""
+    """Sends the prepared upload, which is wrong in itself."""
     return await _put(sender.door, sender.own.context, sender.own.head, sender.own.content)
 
 
@@ -168,7 +168,7 @@ STRANGER, OTHER_STUDY, NO_BOX, ONE_BOX = (
     "sealed to other keys",
     "one box sealed to another key",
 )
-"""Kinds whose own uploads are not as they should be."""
+"""Kinds whose own uploads are wrong in themselves."""
 KINDS: Mapping[str, Kind] = {
     STRANGER: Kind(_stranger, (NO_ANSWER,)),
     OTHER_STUDY: Kind(_as_it_is, ("422",)),

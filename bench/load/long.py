@@ -1,8 +1,8 @@
-"""Runs that are long or large: many rounds, many clients, many rows, many columns. Seconds and memory of each.
+"""Long or large runs: many rounds, many clients, many rows, many columns. Seconds and memory of each.
 
-Provides ``KINDS`` and ``measure_long``. Each is a command that anybody has, `syncret run` or `syncret flaim`, on a
-generated table; its processes are looked at together while it runs. Public; the table is random. Known limits: memory
-that was used between two looks is missed, and what processes share counts for each.
+Each run is an ordinary command, `syncret run` or `syncret flaim`, on a generated table; its processes are sampled
+together while it runs. All values here are public; the table is random. Known limits: memory used between two samples
+is missed, and shared memory counts for each process.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is long or large: what ``size`` means, its value in full, and the shape that it makes."""
+    """A dimension to enlarge: the meaning of ``size``, its value in full, and the resulting shape."""
 
     size: str
     whole: int
@@ -58,7 +58,7 @@ DISTAIM, FLAIM = "run", "flaim"
 
 
 def _fleet(clients: int) -> Shape:
-    """Of many clients with few rows; the model costs little, since it is the clients that are measured."""
+    """Returns the shape of many clients with few rows; the model costs little, since the clients are measured."""
     return Shape(
         FLAIM,
         clients,
@@ -72,7 +72,7 @@ def _fleet(clients: int) -> Shape:
 
 
 def _rounds(rounds: int) -> Shape:
-    """Of many rounds; the model costs little, since it is the servers that are measured."""
+    """Returns the shape of many rounds; the model costs little, since the servers are measured."""
     return Shape(DISTAIM, 20, rounds, 20_000, 12, epsilon=10.0, iterations=5)
 
 
@@ -90,10 +90,10 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Long:
-    """A finished run of a ``kind`` and ``size``: its shape, seconds, and what its processes needed.
+    """A finished run of a ``kind`` and ``size``: its shape, seconds, and the resources of its processes.
 
-    ``peak_mb`` is of all its processes together at a look, ``largest_mb`` of the largest; ``cpu_s`` all their processor
-    time as far as it was seen; ``processes`` and ``descriptors`` (of one process) at most.
+    ``peak_mb`` is of all its processes together in one sample, ``largest_mb`` of the largest; ``cpu_s`` the processor
+    time of all as far as it was sampled; ``processes`` and ``descriptors`` (of one process) are maxima.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class Long:
     descriptors: int
 
     def to_json(self) -> dict[str, object]:
-        """For load.json."""
+        """Returns the fields for load.json."""
         return asdict(self)
 
 
@@ -119,7 +119,7 @@ async def measure_long(
     limit_s: float,
     on_progress: OnProgress = lambda what, done: None,
 ) -> Long:
-    """A run of ``kind`` in the empty ``folder``. Raises RuntimeError where it fails, TimeoutError after ``limit_s``."""
+    """Runs ``kind`` in the empty ``folder``. Raises RuntimeError if it fails, TimeoutError after ``limit_s``."""
     shape = KINDS[kind].shape(size)
     on_progress("table", 0)
     await asyncio.to_thread(_write_table, folder / "table.csv", shape)
@@ -157,14 +157,14 @@ async def measure_long(
 
 
 class _Seen:
-    """The most of a process and its descendants, over all looks."""
+    """Maxima of a process and its descendants, over all samples."""
 
     def __init__(self) -> None:
         self.peak_bytes = self.largest_bytes = self.processes = self.descriptors = 0
         self.cpu_s: dict[int, float] = {}
 
     def look(self, pid: int) -> None:
-        """Once, now."""
+        """Takes one sample now."""
         sizes = []
         for one in _family(pid):
             with contextlib.suppress(OSError, IndexError):
@@ -178,7 +178,7 @@ class _Seen:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and its descendants."""
+    """Returns a process and its descendants."""
     found = [pid]
     for one in found:
         with contextlib.suppress(OSError):
@@ -196,7 +196,7 @@ def _rounds_done(log: Path) -> int:
 
 
 def _write_table(path: Path, shape: Shape) -> None:
-    """Random rows in which columns go together: half of a row's values are one that it has in common."""
+    """Writes random rows with dependent columns: half of a row's values are one common value."""
     generator = np.random.default_rng(1)
     with path.open("wb") as file:
         file.write(",".join(_names(shape)).encode() + b"\n")
@@ -206,7 +206,7 @@ def _write_table(path: Path, shape: Shape) -> None:
             common = generator.integers(0, CODES, (count, 1), np.uint8)
             own = generator.integers(0, CODES, size, np.uint8)
             codes = np.where(generator.random(size) < 0.5, common, own)
-            # One digit and what follows it for each value.
+            # One digit and a separator for each value.
             text = np.full((count, 2 * shape.columns), ord(","), np.uint8)
             text[:, ::2] = codes + ord("0")
             text[:, -1] = ord("\n")

@@ -1,9 +1,8 @@
-"""How three servers stand many owners, a part of which sends garbage: accepted a second, and what became of each.
+"""Three servers under many owners, a part of which sends garbage: accepted per second, and outcomes of each.
 
-Provides ``measure_owners``, ``judged`` and ``OwnersLoad``. Three `syncret party` processes take uploads by rows, meet
-over them while they come, count them in the end and finish the run; processes of `bench.load.fleet` play the owners.
-Who is counted by the servers' own results is compared with who has receipts. Public. Known limits: owners and servers
-share the processors.
+Three `syncret party` processes take uploads by rows, meet over them while they come, count them in the end and finish
+the run; processes of `bench.load.fleet` play the owners. The owners counted in the servers' own results are compared
+with the owners that have receipts. All values here are public. Known limits: owners and servers share the processors.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from bench.load.watch import Figures, Watch
 
 _FLEET = "bench.load.fleet"
 _PER_OWNER_S = 1.0
-"""At most, of any step, and a minute for what does not depend on their number."""
+"""Largest seconds per owner of any step, besides a minute for the rest."""
 _LINE_BYTES = 1 << 28
 SUBMIT_S = 30.0
 OnProgress = Callable[[str, int], None]
@@ -34,12 +33,12 @@ OnProgress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class OwnersLoad:
-    """What became of ``owners`` honest ones and ``garbage`` pieces besides.
+    """Outcome of ``owners`` honest ones and ``garbage`` pieces besides.
 
     ``per_second`` accepted, from the first connection to the last receipt, and ``per_second_by_quarter`` of them;
     ``latency_s`` of an honest owner: median, 99 of 100, most. ``lost`` have receipts and were not counted, ``twice``
     were counted more than once, ``uninvited`` were counted and sent garbage. ``unexpected`` ends of garbage have the
-    wrong status. ``counting_s``: from the last receipt to the run's end. Of each server: processor milliseconds an
+    wrong status. ``counting_s``: from the last receipt to the run's end. Of each server: processor milliseconds per
     accepted owner, memory when the first quarter was in, at the end of the intake and at most, files and sockets at
     the start, at most and 2 s after the intake, threads at most.
     """
@@ -69,7 +68,7 @@ class OwnersLoad:
 
     @property
     def problems(self) -> list[str]:
-        """What should not be."""
+        """Descriptions of what should not be."""
         said = {
             "honest owners were not accepted": len(self.failed),
             "owners with receipts were not counted": self.lost,
@@ -80,7 +79,7 @@ class OwnersLoad:
         return [f"{count} {what}" for what, count in said.items() if count]
 
     def to_json(self) -> dict[str, object]:
-        """For load.json."""
+        """Returns the fields for load.json."""
         return asdict(self)
 
 
@@ -94,10 +93,10 @@ async def measure_owners(
     submit_s: float = SUBMIT_S,
     on_progress: OnProgress = lambda what, done: None,
 ) -> OwnersLoad:
-    """``owners`` honest ones and a fraction of ``garbage`` besides, in the empty ``folder``.
+    """Measures ``owners`` honest ones and a fraction of ``garbage`` besides, in the empty ``folder``.
 
     ``processes`` play them, ``at_once`` of them all at a time; each has ``submit_s`` seconds, and slow ones take twice
-    as long. Raises RuntimeError where a process fails, TimeoutError.
+    as long. Raises RuntimeError if a process fails, TimeoutError.
     """
     limit_s = 60 + _PER_OWNER_S * owners
     pieces = round(owners * garbage / (1 - garbage))
@@ -145,7 +144,7 @@ class _Player:
             self.process.stdin.write(line.encode() + b"\n")
 
     async def hear(self, key: str) -> Any:
-        """What it says under ``key``. Raises RuntimeError where it ends before."""
+        """Returns the process's output under ``key``. Raises RuntimeError if the process ends before."""
         while self.process.stdout is not None and (line := await self.process.stdout.readline()):
             said = json.loads(line)
             if key in said:
@@ -159,9 +158,9 @@ class _Player:
 async def _fleets(
     jobs: Sequence[Job], limit_s: float, on_progress: OnProgress
 ) -> AsyncIterator[list[_Player]]:
-    """The owners' processes, prepared."""
+    """Starts the owners' processes, and waits until they are prepared."""
     on_progress("preparing", 0)
-    # The answer is one long line.
+    # The limit is large because the answer is one long line.
     players: list[_Player] = []
     try:
         for job in jobs:
@@ -180,7 +179,7 @@ async def _fleets(
 async def _played(
     fleets: Sequence[_Player], servers: Servers, limit_s: float, on_progress: OnProgress
 ) -> list[Played]:
-    """What became of the owners, when all are through."""
+    """Returns the owners' outcomes, when all are through."""
     for fleet in fleets:
         fleet.tell("go")
     hearing = asyncio.gather(*(fleet.hear(PLAYED) for fleet in fleets))
@@ -203,7 +202,7 @@ def judged(
     at_once: int,
     counting_s: float,
 ) -> OwnersLoad:
-    """What became of the owners, of what their processes and the servers say; ``ended`` is when the last was in."""
+    """Combines the reports of the owners' processes and of the servers; ``ended`` is the time of the last receipt."""
     accepted = {name: at for one in played for name, at in one.accepted.items()}
     failed = {name: why for one in played for name, why in one.failed.items()}
     times = np.sort(np.array([*accepted.values()]))
@@ -267,12 +266,12 @@ def judged(
 
 
 def _at(seen: Sequence[tuple[float, Figures]], time: float) -> Figures:
-    """The figures of the first look after ``time``."""
+    """Returns the figures of the first sample after ``time``."""
     return next((item for at, item in seen if at >= time), seen[-1][1])
 
 
 def _ends(played: Sequence[Played]) -> dict[str, dict[str, int]]:
-    """By kind of garbage, how often it ended how."""
+    """Returns the number of each ending, by kind of garbage."""
     return {
         kind: dict(sum((Counter(one.garbage.get(kind, {})) for one in played), Counter()))
         for kind in KINDS

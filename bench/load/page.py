@@ -1,7 +1,7 @@
-"""What becomes of the measurements of load: ``load.json`` and ``load.md`` in a folder.
+"""Output of the measurements of load: ``load.json`` and ``load.md`` in a folder.
 
-Provides ``add``, and ``sources``, what is measured. A record is one command; the same command again replaces it, others
-stay. Nothing names the host, its user or its paths.
+A record is one command; the same command again replaces it, others stay. No output names the host, its user or its
+paths.
 """
 
 import datetime
@@ -63,12 +63,12 @@ until it is cancelled, and leave no process, port, key or share of it behind.
 
 
 def sources() -> str:
-    """The commit that is measured, as of `bench.engine.report.commit`."""
+    """Returns the measured commit, as `bench.engine.report.commit` does."""
     return commit(_MEASURED)
 
 
 def add(folder: Path, kind: str, command: str, result: Mapping[str, Any]) -> None:
-    """Put the ``result`` of ``command`` into the files in ``folder``, which may not be there yet. Raises StoreError."""
+    """Adds the ``result`` of ``command`` to the files in ``folder``, which is created if missing. Raises StoreError."""
     path = folder / "load.json"
     records = json.loads(path.read_text(encoding="utf-8"))["records"] if path.exists() else []
     record = {
@@ -87,7 +87,7 @@ def add(folder: Path, kind: str, command: str, result: Mapping[str, Any]) -> Non
 
 
 def markdown(records: Sequence[Mapping[str, Any]]) -> str:
-    """The page of all ``records``."""
+    """Returns the page of all ``records``."""
     parts = [_HEAD]
     for kind, head, section in (
         (OWNERS, _OWNERS, _owners),
@@ -194,7 +194,7 @@ def _long(result: Mapping[str, Any]) -> str:
 
 
 def _fuzz(results: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each seed, and one of all."""
+    """Returns a table with a row for each seed, and one of all."""
     rows = [(result["seed"], *_damage(result["targets"])) for result in results]
     rows.append(("all", *_damage([one for result in results for one in result["targets"]])))
     heads = (
@@ -204,7 +204,7 @@ def _fuzz(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _damage(targets: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What became of inputs, over all targets."""
+    """Returns the totals of inputs, over all targets."""
     slowest = max(targets, key=lambda one: float(one["slowest_s"]))
     grown = max(targets, key=lambda one: int(one["grown_bytes"]))
     return (

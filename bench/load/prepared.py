@@ -1,6 +1,6 @@
-"""Owners who are ready to send: certificates, sealed uploads as `syncret submit` makes them, TLS contexts.
+"""Owners that are ready to send: certificates, sealed uploads as `syncret submit` makes them, TLS contexts.
 
-Provides ``Owner`` and ``Workshop``, which makes them. Secret: nothing, rows are random.
+``Workshop`` makes each ``Owner``. Nothing here is secret: rows are random.
 """
 
 import secrets
@@ -40,7 +40,7 @@ from parties.network.port_sharing import study_sni_name
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Owner:
-    """One that tries ``server`` first, over ``context``; its ``files``, and its signed ``upload`` with its bytes."""
+    """An owner that tries ``server`` first, over ``context``; its ``files``, and its signed ``upload`` with bytes."""
 
     server: int
     context: ssl.SSLContext
@@ -51,7 +51,7 @@ class Owner:
 
     @property
     def sendable(self) -> Sendable:
-        """What it sends to that server."""
+        """The owner's prepared upload to its first server."""
         return Sendable(self.context, self.head, self.content)
 
 
@@ -69,18 +69,18 @@ class Workshop:
 
     @property
     def doors(self) -> tuple[Door, ...]:
-        """Where owners find the three servers."""
+        """Addresses of the three servers for owners."""
         name = study_sni_name(self.config.digest())
         parties = self.config.require_parties()
         return tuple(Door(party.ingest.host, party.ingest.port, name) for party in parties)
 
     def admit(self, names: Sequence[str]) -> None:
-        """Give them certificates."""
+        """Makes certificates for these owners."""
         make_certificates(self._certificates, (), names)
 
     @cached_property
     def stranger(self) -> ssl.SSLContext:
-        """Of somebody whom another authority admits, and who does not look whom it talks to."""
+        """TLS context of a client of another authority, which does not verify its server."""
         folder = self._certificates / f"strangers-{secrets.token_hex(4)}"
         files = make_certificates(folder, (), ["stranger"])["stranger"]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -89,11 +89,11 @@ class Workshop:
         return context
 
     def context(self, files: CertificateFiles, server: int) -> ssl.SSLContext:
-        """An owner's, for one of the servers."""
+        """Returns an owner's TLS context for one of the servers."""
         return client_context(files, self.config.require_parties()[server].pinned)
 
     def owner(self, name: str, kind: str = "") -> Owner:
-        """One with a certificate; of some kinds of garbage its upload is not as it should be."""
+        """Makes an owner with a certificate; for some kinds of garbage its upload is wrong in itself."""
         folder, server = self._certificates, secrets.randbelow(3)
         files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
         config = self._other_study if kind == OTHER_STUDY else self.config
@@ -104,7 +104,7 @@ class Workshop:
         return Owner(server, self.context(files, server), files, head, content, upload)
 
     def _seals(self, kind: str, server: int) -> list[SealTo]:
-        """To whom its boxes are sealed."""
+        """Returns the keys that the owner's boxes are sealed to."""
         right = [party.seal_to for party in self.config.require_parties()]
         if kind == NO_BOX:
             return [self._elsewhere] * 3

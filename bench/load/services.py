@@ -1,7 +1,6 @@
-"""Three services on this machine, a coordinator's authority and three owners: what a measurement's studies meet.
+"""Three services on this machine, a coordinator's authority and three owners, for measurements with studies.
 
-Provides ``Trio``, whose commands are those of operators, and ``study_config``. Processes are started by who measures.
-Public; rows are random.
+The commands of ``Trio`` are those of operators. The measurement itself starts the processes. Rows are random.
 """
 
 from collections.abc import Mapping
@@ -24,9 +23,9 @@ _ROWS = 50
 
 
 class Trio:
-    """In ``folder``, with keys and ports of everybody; what services say to one another may lead over ``relays``.
+    """Services in ``folder``, with all keys and ports; with ``relays`` the services reach one another over relays.
 
-    ``ways`` are then, by a relay's port, where the service behind it listens.
+    ``ways`` then maps a relay's port to the port of the service behind it.
     """
 
     def __init__(self, folder: Path, *, relays: bool = False) -> None:
@@ -56,24 +55,24 @@ class Trio:
         make_certificates(self.authority, (), OWNERS)
 
     def serve(self, name: str) -> list[str]:
-        """The command of a service."""
-        # No --json: nobody reads the child's standard output, and what an hour's studies say is more than a pipe holds.
+        """Returns the command of a service."""
+        # No --json: nobody reads the child's standard output, and an hour's studies print more than a pipe holds.
         return ["serve", "--dir", str(self.folder / name), *self._listen[name]]
 
     def propose(self, study: Path, by: str, out: Path) -> list[str]:
-        """The command that proposes a ``study`` without servers; with them it is in ``out`` under the same name."""
+        """Returns the command that proposes a ``study`` without servers; ``out`` gets the same file with servers."""
         arguments = ["study", "propose", str(study), "--dir", str(self.folder / by)]
         return [*arguments, "--authority", str(self.authority), "--out", str(out), "--json"]
 
     def certificates(self, owner: str) -> CertificateFiles:
-        """An owner's."""
+        """Returns an owner's certificates."""
         folder = self.authority
         return CertificateFiles(folder / "ca.crt", folder / f"{owner}.crt", folder / f"{owner}.key")
 
     def ask(
         self, name: str, method: str, target: str, document: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        """A service's answer. Raises NotRunning, StoreError without one, RuntimeError where it refuses."""
+        """Returns a service's answer. Raises NotRunning, StoreError without one, RuntimeError if it refuses."""
         status, answer = request_document(self.folder / name, method, target, document)
         if status >= 400:
             raise RuntimeError(f"{name}: {method} {target}: {answer}")
@@ -81,17 +80,17 @@ class Trio:
 
 
 def study_of(status: dict[str, Any], digest: str) -> dict[str, Any] | None:
-    """A study in a service's status."""
+    """Returns a study in a service's status."""
     return next((item for item in status["studies"] if item["digest"] == digest), None)
 
 
 def rows_of(owner: int) -> NDArray[np.int32]:
-    """An owner's rows (rows, columns)."""
+    """Returns an owner's rows (rows, columns)."""
     return np.random.default_rng(owner).integers(0, 4, (_ROWS, 3), dtype=np.int32)
 
 
 def study_config(name: str, rounds: int = 2, **sections: Mapping[str, object]) -> Config:
-    """A study of three owners, without servers; what ``sections`` have is added."""
+    """Returns a study of three owners, without servers; ``sections`` are added."""
     document: dict[str, object] = {
         "run": {"id": name, "epsilon": 1.0, "delta": 1e-9, "rounds": rounds, "rows": 100},
         "workload": {"queries": [["a", "b"], ["b", "c"]]},
@@ -104,6 +103,6 @@ def study_config(name: str, rounds: int = 2, **sections: Mapping[str, object]) -
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that have not gone."""
+    """Returns the running child processes of a process."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     return [int(one) for one in listed.split()]

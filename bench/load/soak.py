@@ -1,8 +1,8 @@
-"""Studies one after the other on three services, for as long as one likes: whether anything grows that should not.
+"""Studies one after the other on three services, for any time, to find resources that grow.
 
-Provides ``measure_soak`` and ``Soak``. Three `syncret serve` processes; each study is proposed by another of them with
-`syncret study propose`, approved by all, submitted to by three owners, and run to its end. After each, once its
-processes have gone, the services are looked at. Public; rows are random.
+Three `syncret serve` processes; each study is proposed by another of them with `syncret study propose`, approved by
+all, submitted to by three owners, and run to its end. After each, once its processes have gone, the services are
+sampled. All values here are public; rows are random.
 """
 
 import asyncio
@@ -35,24 +35,26 @@ from parties.service.status_client import NotRunning
 from parties.service.studies import StudyState
 
 WARM_UP = 3
-"""Studies after which a service has imported, opened and cached all that it will."""
+"""Number of studies after which a service has imported, opened and cached everything."""
 GROWTH_KB, ROOM_MB = 40.0, 4.0
-"""Of a service's memory in a study, at most, in the later half of them and once it has grown by some megabytes since
-the warm-up: its caches fill in the earlier half, and it remembers every study in its book."""
+"""Largest growth of a service's memory per study, in kB, over the later half of the studies, once it has grown by
+``ROOM_MB`` since the warm-up: its caches fill in the earlier half, and its event log remembers every study.
+"""
 WINDOW, SWING = 10, 1
-"""Of a service's files and sockets, how far the median after the last studies may be above that after the first."""
+"""Largest growth of the median of a service's files and sockets, from the first to the last ``WINDOW`` studies."""
 CONNECTIONS = 8
-"""Not counted among them: to each of the two others a service keeps one connection, or two if it once asked for two
-things at once (`parties.service.peer_sync`), and so do they."""
+"""Connections that do not count as files: to each of the two others a service keeps one, or two after asking for two
+things at once (`parties.service.peer_sync`), and so do the others.
+"""
 _STEP_S, _LOOK_S = 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A service after a study: its process, its study's processes that are left, TCP ports and its folder's size.
+    """Sample of a service after a study: its process, its study's remaining processes, TCP ports and its folder's size.
 
-    ``files`` are its files and sockets, but for up to ``CONNECTIONS`` that are connected.
+    ``files`` counts its files and sockets, except up to ``CONNECTIONS`` connected ones.
     """
 
     own: Figures
@@ -64,7 +66,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """Of one service, from the end of the warm-up to the last study: figures then and now.
+    """Figures of one service, from the end of the warm-up to the last study: then and now.
 
     ``memory_mb`` are five, evenly apart; ``kb_per_study`` is the memory's slope, by least squares over the later half,
     ``folder_kb_per_study`` that of its folder over all: transcripts and results stay (`settings.toml`, [keep]).
@@ -81,7 +83,7 @@ class Grown:
 
     @classmethod
     def of(cls, looks: Sequence[Looked]) -> "Grown":
-        """From what was seen after each study of the whole soak."""
+        """Computes the figures from the samples after each study of the whole soak."""
         seen = looks[min(WARM_UP, len(looks)) - 1 :]
         first, last = seen[0], seen[-1]
         early, late = seen[:WINDOW], seen[-WINDOW:]
@@ -98,7 +100,7 @@ class Grown:
 
     @property
     def problems(self) -> list[str]:
-        """What has grown."""
+        """Descriptions of resources that have grown."""
         pairs = {
             "files and sockets": (self.descriptors, SWING),
             "processes": (self.children, 0),
@@ -116,7 +118,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """``studies`` in ``seconds``; the mean of the first and of the last five, in seconds; each of the services."""
+    """``studies`` in ``seconds``; mean seconds of the first five and of the last five; growth of each service."""
 
     studies: int
     seconds: float
@@ -126,7 +128,7 @@ class Soak:
 
     @property
     def problems(self) -> list[str]:
-        """What has grown where."""
+        """Descriptions of resources that have grown, with the service's name."""
         return [
             f"{name}: {text}"
             for name, grown in zip(SERVICES, self.services, strict=True)
@@ -134,7 +136,7 @@ class Soak:
         ]
 
     def to_json(self) -> dict[str, object]:
-        """For load.json."""
+        """Returns the fields for load.json."""
         return asdict(self)
 
 
@@ -145,9 +147,9 @@ async def measure_soak(
     studies: int | None = None,
     on_progress: OnProgress = lambda what, done: None,
 ) -> Soak:
-    """Studies for so many ``minutes``, and ``studies`` at most, in the empty ``folder``.
+    """Runs studies for ``minutes``, and ``studies`` at most, in the empty ``folder``.
 
-    Raises RuntimeError where a service or a study fails, TimeoutError where one makes no progress.
+    Raises RuntimeError if a service or a study fails, TimeoutError if one makes no progress.
     """
     soak = _Soaking(folder)
     began, took = time.monotonic(), list[float]()
@@ -182,20 +184,20 @@ class _Soaking:
         self._children: dict[str, Child] = {}
 
     def start(self, name: str) -> Child:
-        """`syncret serve`."""
+        """Starts `syncret serve`."""
         child = Child.start(name, self.trio.serve(name), log=self.folder / f"{name}.log")
         self._children[name] = child
         return child
 
     async def together(self) -> None:
-        """Until each service has found the two others."""
+        """Waits until each service has found the two others."""
         for name in SERVICES:
             await self._until(
                 name, lambda status: all(peer["there"] for peer in status["peers"]), "together"
             )
 
     async def study(self, number: int) -> None:
-        """One from its proposal to the end of its processes."""
+        """Runs one study from its proposal to the end of its processes."""
         config = await self._proposed(f"soak-{number}", SERVICES[number % 3])
         digest = config.digest()
         for name in SERVICES:
@@ -223,7 +225,7 @@ class _Soaking:
         await submit(config, rows_of(place), self.trio.certificates(OWNERS[place]), first_round=1)
 
     async def _until(self, name: str, holds: Callable[[dict[str, Any]], object], what: str) -> None:
-        """Until a service's status has it. Raises RuntimeError, TimeoutError."""
+        """Waits until a service's status satisfies ``holds``. Raises RuntimeError, TimeoutError."""
         try:
             async with asyncio.timeout(_STEP_S):
                 while not self._holds(name, holds):
@@ -248,7 +250,7 @@ class _Soaking:
 
 
 def _is_over(study: dict[str, Any] | None) -> bool:
-    """Whether it has finished, and its process has gone. Raises RuntimeError where it has ended otherwise."""
+    """Returns True if a study has finished, and its process has gone. Raises RuntimeError for another end."""
     state = "" if study is None else study["state"]
     if state in (StudyState.FAILED, StudyState.CANCELLED):
         raise RuntimeError(f"a study: {study}")
@@ -259,7 +261,7 @@ _CONNECTED, _LISTENING = "01", "0A"
 
 
 def _sockets(pid: int, state: str) -> int:
-    """How many TCP sockets of it are in a state of the kernel's; one that its peer has closed is in another."""
+    """Counts a process's TCP sockets in a state of the kernel's; a socket closed by its peer has another state."""
     rows = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     found = {fields[9] for fields in (row.split() for row in rows) if fields[3] == state}
     links = (_link(Path(f"/proc/{pid}/fd/{number}")) for number in os.listdir(f"/proc/{pid}/fd"))
@@ -278,10 +280,10 @@ def _bytes(folder: Path) -> int:
 
 
 def _usual(looks: Sequence[Looked]) -> int:
-    """How many files and sockets a service has after most of the studies."""
+    """Returns the median number of files and sockets of a service."""
     return round(median(item.files for item in looks))
 
 
 def _slope(values: Sequence[float]) -> float:
-    """Of values that were seen one after the other, in their unit for each."""
+    """Returns the slope of values sampled one after the other, in their unit per value."""
     return float(np.polyfit(range(len(values)), values, 1)[0]) if len(values) > 1 else 0.0

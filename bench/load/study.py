@@ -1,7 +1,7 @@
 """A study for many owners on this machine: authority, configuration, and three servers as `syncret party` processes.
 
-Provides ``Study``. The table is small, for what is measured is how owners come in: six columns of 8 codes, one round.
-Secret: nothing, rows are random. Known limits: as of `parties.local.launcher`.
+The table is small, since the measurement is of the owners' intake: six columns of 8 codes, one round. Nothing here is
+secret: rows are random. Known limits: as of `parties.local.launcher`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Study:
 
     @classmethod
     def make(cls, folder: Path, owners: int, submit_s: float) -> "Study":
-        """For so many owners, in the empty ``folder``; ``submit_s`` is an owner's deadline."""
+        """Makes a study of ``owners`` in the empty ``folder``; ``submit_s`` is an owner's deadline in seconds."""
         certificates = folder / "certificates"
         make_certificates(certificates, SERVERS, ())
         config = config_from_dict(
@@ -44,20 +44,20 @@ class Study:
 
     @property
     def certificates(self) -> Path:
-        """The folder of the authority, and of everybody's certificates and keys."""
+        """Folder of the authority, and of all certificates and keys."""
         return self.folder / "certificates"
 
     def server(self, pid: int) -> Path:
-        """A server's folder."""
+        """Returns a server's folder."""
         return self.folder / f"server-{pid}"
 
     def counted(self, pid: int) -> list[str]:
-        """Whom server ``pid`` has counted, as its result says. Raises StoreError."""
+        """Returns the owners that server ``pid`` has counted, from its result. Raises StoreError."""
         return [item["client"] for item in read_result(self.server(pid))["counted"]]
 
     @contextlib.asynccontextmanager
     async def servers(self) -> AsyncIterator["Servers"]:
-        """The three servers, connected to one another. Raises RuntimeError where one does not start."""
+        """Starts the three servers, connected to one another. Raises RuntimeError if one does not start."""
         children = [self._start(pid) for pid in range(3)]
         servers = Servers(children)
         try:
@@ -95,7 +95,7 @@ class Servers:
             raise RuntimeError(child.describe_end())
 
     async def connected(self) -> None:
-        """Until they have found one another. Raises RuntimeError."""
+        """Waits until the servers have found one another. Raises RuntimeError."""
         there = asyncio.create_task(self._all_connected())
         try:
             tasks = [there, *self._watchers]
@@ -111,21 +111,21 @@ class Servers:
             await event.wait()
 
     def check(self) -> None:
-        """Raises RuntimeError where a server has ended before its time."""
+        """Raises RuntimeError if a server has ended before its time."""
         for watcher, child in zip(self._watchers, self.children, strict=True):
             if watcher.done():
                 watcher.result()
                 raise RuntimeError(f"{child.name} has ended before its time; see {child.log}")
 
     async def finish(self, limit_s: float) -> None:
-        """No more owners come: count, and end the run. Raises RuntimeError, TimeoutError."""
+        """Ends the intake: the servers count, and end the run. Raises RuntimeError, TimeoutError."""
         for child in self.children:
             child.command("go")
         async with asyncio.timeout(limit_s):
             await asyncio.gather(*self._watchers)
 
     def forget(self) -> None:
-        """Their output is of no interest any more."""
+        """Stops reading the servers' output."""
         for watcher in self._watchers:
             watcher.cancel()
 

@@ -1,7 +1,4 @@
-"""What processes need while they are under load: memory, processor time, descriptors, threads (Linux, proc(5)).
-
-Provides ``Figures``, ``figures`` of one process, and ``Watch``, which looks at several again and again. Public.
-"""
+"""Resources of processes under load: memory, processor time, descriptors, threads (Linux, proc(5))."""
 
 import asyncio
 import contextlib
@@ -28,7 +25,7 @@ class Figures:
 
 
 def figures(pid: int) -> Figures:
-    """Those of a process. Raises OSError where there is none."""
+    """Returns the figures of a process. Raises OSError if there is none."""
     place = Path(f"/proc/{pid}")
     after_name = (place / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
     cpu_s = (int(after_name[11]) + int(after_name[12])) * _TICKS_S
@@ -38,7 +35,7 @@ def figures(pid: int) -> Figures:
 
 @dataclass(slots=True)
 class Watch:
-    """Looks at processes, by name, every ``every_s`` seconds while the block lasts; ``seen`` has time and figures."""
+    """Samples processes, by name, every ``every_s`` seconds while the block lasts; ``seen`` has time and figures."""
 
     pids: Mapping[str, int]
     every_s: float = 0.5
@@ -62,7 +59,7 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        """Once, now; a process that has gone is left out."""
+        """Takes one sample now; a process that has gone is left out."""
         for name, pid in self.pids.items():
             with contextlib.suppress(OSError, IndexError):
                 self.seen.setdefault(name, []).append((time.monotonic(), figures(pid)))

@@ -1,7 +1,7 @@
-"""A data owner's request, written by hand: what `parties.mpc.submission.delivery` sends, byte for byte or not quite.
+"""A data owner's request, written by hand as `parties.mpc.submission.delivery` sends it, byte for byte or altered.
 
-Provides ``Line``, a TLS connection to a server, ``Answer`` and ``upload_head``. A library for HTTP would refuse to send
-what a hostile owner sends, and costs more than the servers that are measured. Public: everything.
+``Line`` is a TLS connection to a server. A library for HTTP would refuse to send a hostile owner's requests, and costs
+more than the servers that are measured. All values here are public.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _MOST = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where a server listens for owners: ``name`` is the study's in the TLS greeting."""
+    """Address of a server for owners: ``name`` is the study's in the TLS greeting."""
 
     host: str
     port: int
@@ -28,14 +28,14 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The status of an HTTP answer and the JSON object in it."""
+    """Status of an HTTP answer and the JSON object in it."""
 
     status: int
     document: Mapping[str, object] = field(default_factory=dict)
 
 
 class Line:
-    """A connection to a server; ``async with`` opens it and drops it. All of it may raise OSError."""
+    """A connection to a server; ``async with`` opens it and drops it. All methods may raise OSError."""
 
     def __init__(self, door: Door, context: ssl.SSLContext) -> None:
         self._door = door
@@ -61,16 +61,16 @@ class Line:
     ) -> None:
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            # What the other side has to say in the end is waited for, so that no connection is left behind.
+            # Waits for the other side's last bytes, so that no connection is left behind.
             await asyncio.wait_for(self._writer.wait_closed(), 1.0)
 
     async def say(self, data: bytes) -> None:
-        """Send so many bytes."""
+        """Sends the bytes."""
         self._writer.write(data)
         await self._writer.drain()
 
     async def answer(self) -> Answer:
-        """The next answer. Raises ConnectionError where the connection ends before it is whole."""
+        """Returns the next answer. Raises ConnectionError if the connection ends before it is whole."""
         try:
             head = await self._reader.readuntil(_END)
             status = int(head.split(b" ", 2)[1])
@@ -81,7 +81,7 @@ class Line:
         return Answer(status, document if isinstance(document, dict) else {})
 
     async def put(self, head: bytes, content: bytes) -> Answer:
-        """An upload: its ``head``, and ``content`` when the server wants it."""
+        """Sends an upload: its ``head``, and ``content`` when the server asks for it; returns the answer."""
         await self.say(head)
         answer = await self.answer()
         if answer.status != 100:
@@ -91,7 +91,7 @@ class Line:
 
 
 def upload_head(path: str, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a PUT of so many bytes that waits for the server's word."""
+    """Returns the head of a PUT of ``length`` bytes that waits for the server's 100 Continue."""
     fields = {"Host": "syncret", **headers, "Content-Length": length, "Expect": "100-continue"}
     lines = [f"PUT {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join(lines).encode("ascii") + _END

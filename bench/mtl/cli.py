@@ -117,7 +117,7 @@ def mtl(
         school = load_school()
     except DatasetError as error:
         raise click.ClickException(str(error)) from error
-    # Of the bench extra: the command line does without.
+    # Of the bench extra, so imported only here.
     from joblib import Parallel, delayed
 
     wanted: dict[str, list[tuple[float, ...]]] = {
@@ -165,7 +165,7 @@ def mtl(
 
 
 def _numbers(option: str, text: str) -> list[float]:
-    """Positive numbers by commas. Raises UsageError."""
+    """Parses positive numbers separated by commas. Raises UsageError."""
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
@@ -176,7 +176,7 @@ def _numbers(option: str, text: str) -> list[float]:
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:
-    """Whole numbers from 1 to 100 by commas. Raises UsageError."""
+    """Parses whole numbers from 1 to 100 separated by commas. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and 1 <= int(part) <= 100 for part in parts):
         raise click.UsageError(

@@ -1,7 +1,4 @@
-"""The page of School's runs, and the rows that `syncret bench mtl --json` prints.
-
-Provides ``rows_of``, ``read_results``, ``write_results`` and ``markdown``. Public.
-"""
+"""The page of School's runs, and the rows that `syncret bench mtl --json` prints."""
 
 import json
 import math
@@ -19,12 +16,12 @@ PUBLISHED = {FEDAVG: 0.02564, LOCAL: 0.02628, MR_MTL: 0.02394}
 
 
 def number(value: float) -> float | str:
-    """A lambda as JSON has it: that of FedAvg is "inf"."""
+    """Returns a lambda as JSON has it: that of FedAvg is "inf"."""
     return "inf" if math.isinf(value) else value
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
-    """One row for each method, lambda and epsilon: mean and standard deviation over the splits (0 of one)."""
+    """Returns a row for each method, lambda and epsilon: mean and standard deviation over the splits (0 for one)."""
     rows: list[dict[str, object]] = []
     for (scaling, method, epsilon), part in _groups(results).items():
         for lambda_ in [None] if method == CHOSEN else sorted({r.lambda_ for r in part}):
@@ -51,7 +48,7 @@ def _groups(results: Sequence[Result]) -> dict[tuple[str, str, float], list[Resu
 
 
 def read_results(folder: Path) -> list[Result]:
-    """The results that a folder has; none without the file."""
+    """Reads the results in a folder; none without the file."""
     path = folder / DATA
     if not path.exists():
         return []
@@ -60,7 +57,7 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:
-    """``results`` with what the folder has of other runs, and the page of all. Raises OSError."""
+    """Writes ``results`` with the folder's results of other runs, and the page of all. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = {_key(run): run for run in (*read_results(folder), *results)}
     runs = [kept[key] for key in sorted(kept)]
@@ -70,7 +67,7 @@ def write_results(folder: Path, results: Sequence[Result]) -> None:
 
 
 def _key(run: Result) -> tuple[str, str, float, float, int]:
-    # A vote may come out otherwise the next time: the run is the same one.
+    # The key has no voted lambda: a vote may come out otherwise the next time, in the same run.
     return (
         run.scaling,
         run.method,
@@ -81,7 +78,7 @@ def _key(run: Result) -> tuple[str, str, float, float, int]:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The page. Figures are means over splits ± their standard deviation."""
+    """Returns the page. Figures are means over splits ± their standard deviation."""
     parts = [_HEAD]
     for scaling, title in (
         ("public", "Features scaled by public bounds"),

@@ -1,7 +1,6 @@
 """School: 139 schools, 28 features of a pupil, a score; MR-MTL beside local training and FedAvg.
 
-Provides ``load_school``, ``silos_of`` and ``measure``. Public: everything; batches and noise
-are drawn from secret randomness as in a deployment, so that runs differ in them.
+The table is public; batches and noise are drawn from secret randomness as in a deployment, so that runs differ in them.
 """
 
 import asyncio
@@ -25,14 +24,14 @@ TEST_SHARE = 0.2
 DELTA = 1e-3
 ROUNDS = 201
 FEDAVG, LOCAL, MR_MTL, CHOSEN = "fedavg", "local", "mr-mtl", "mr-mtl, lambda chosen"
-# How features are scaled: by public bounds, or as the paper's code does by each silo's own mean and deviation, exactly
+# Scaling of features: by public bounds, or as the paper's code does by each silo's own mean and deviation, exactly
 # and without charge.
 SCALINGS = ("public", "silo")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class School:
-    """All pupils: which school (n,), features (n, 28), score from 0 to 1 (n,)."""
+    """All pupils: school (n,), features (n, 28), score from 0 to 1 (n,)."""
 
     school: NDArray[np.int64]
     x: NDArray[np.float64]
@@ -41,7 +40,7 @@ class School:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Mean squared test error, weighted by test rows, of one run; ``lambda_`` may be the one that was voted for."""
+    """Mean squared test error, weighted by test rows, of one run; ``lambda_`` may be the voted one."""
 
     method: str
     lambda_: float
@@ -52,7 +51,7 @@ class Result:
 
 
 def load_school() -> School:
-    """The whole table. Raises DatasetError where there is none."""
+    """Returns the whole table. Raises DatasetError if it is missing."""
     frame, _ = published_table("school")
     raw = frame.astype(np.float64).to_numpy()
     return School(raw[:, 0].astype(np.int64), raw[:, 1:-1], raw[:, -1] / LARGEST_SCORE)
@@ -61,9 +60,9 @@ def load_school() -> School:
 def silos_of(
     school: School, split: int, *, scaling: str = "public", held_out: float = 0.0
 ) -> list[SiloRows]:
-    """Every school's rows: a fifth tests, ``held_out`` of the rest votes. ``split`` seeds who is where."""
+    """Returns every school's rows: a fifth tests, ``held_out`` of the rest votes. ``split`` seeds the assignment."""
     draw = public_generator(split)
-    # The coding's own ranges: taken as known to everybody, as those of a questionnaire are.
+    # The coding's own ranges, taken as public, as those of a questionnaire are.
     low, high = school.x.min(axis=0), school.x.max(axis=0)
     x = 2 * (school.x - low) / np.where(high > low, high - low, 1.0) - 1
     silos = []
@@ -79,7 +78,7 @@ def silos_of(
 
 
 def _standardised(x: NDArray[np.float64], tests: int) -> NDArray[np.float64]:
-    """Features less the mean of the rows that do not test, by their deviation."""
+    """Subtracts the mean of the rows that do not test from the features, and divides by their deviation."""
     deviation = x[tests:].std(axis=0)
     scaled: NDArray[np.float64] = (x - x[tests:].mean(axis=0)) / np.where(
         deviation > 0, deviation, 1.0
@@ -88,7 +87,7 @@ def _standardised(x: NDArray[np.float64], tests: int) -> NDArray[np.float64]:
 
 
 def method_of(lambda_: float) -> str:
-    """What training with one lambda is called."""
+    """Returns the method's name for training with one lambda."""
     if lambda_ == 0:
         return LOCAL
     return FEDAVG if math.isinf(lambda_) else MR_MTL
@@ -105,7 +104,7 @@ def measure(
     tuning_rounds: int = 0,
     held_out: float = 0.0,
 ) -> Result:
-    """One run: of one lambda, or of several candidates of which the silos choose one privately.
+    """Runs once: with one lambda, or with several candidates of which the silos choose one privately.
 
     Every silo keeps (``epsilon``, 1e-3). Raises ValueError for settings that make no run.
     """
@@ -141,5 +140,5 @@ def measure(
 
 @lru_cache(maxsize=4096)
 def _multiplier(q: float, steps: int, epsilon: float) -> float:
-    # The account by Renyi curves, as the paper has it: a silo asks less noise for the same epsilon.
+    # The account by Renyi curves, as in the paper: a silo needs less noise for the same epsilon.
     return least_multiplier(lambda z: steps * sampled_gaussian(q, z), epsilon, DELTA)

@@ -91,7 +91,7 @@ def mwem(
 
 
 def table_of(outcomes: Sequence[Outcome]) -> str:
-    """Means over repeats, by method."""
+    """Returns means over repeats, by method."""
     rows = []
     for method in dict.fromkeys(outcome.method for outcome in outcomes):
         of = [outcome for outcome in outcomes if outcome.method == method]
@@ -113,7 +113,7 @@ def table_of(outcomes: Sequence[Outcome]) -> str:
 
 
 def mwem_section(folder: Path) -> str:
-    """The page's section on it. Raises DatasetError for a damaged file."""
+    """Returns the page's section on DistMWEM. Raises DatasetError for a damaged file."""
     title = "## DistMWEM on a small domain\n\n"
     try:
         document = json.loads((folder / RESULTS).read_text(encoding="utf-8"))

@@ -1,11 +1,11 @@
 """One server of DistMWEM: ``python -m bench.mwem.party``, its orders as JSON on standard input.
 
-Runs as DistAIM's servers do: mutual TLS, seeded uploads of counts whose common components the servers compare, choices
-by the secure exponential mechanism, a signed transcript in a file; noise is exact discrete Laplace. The weights of the
-explicit domain are public post-processing, which each server does for itself: before a choice the three compare digests
-of its specification. Prints one ``Report`` as JSON. Provides ``Orders``, ``Report``, ``WEIGHTS`` and ``SharedMwem``.
+The server runs as DistAIM's servers do: mutual TLS, seeded uploads of counts whose common components the servers
+compare, choices by the secure exponential mechanism, a signed transcript in a file; noise is exact discrete Laplace.
+The weights of the explicit domain are public post-processing by each server: before a choice the three compare digests
+of its specification. The process prints one ``Report`` as JSON.
 
-Secret: shares and noise. Public: the domain, the plan, what is opened.
+Secret: shares and noise. Public: the domain, the plan, opened values.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What one server does: ``view`` has the mesh's addresses, ``folder`` certificates and uploads, which it reads.
+    """Orders of one server: ``view`` has the mesh's addresses, ``folder`` its certificates and uploads.
 
     ``plan`` and ``domain`` are those of ``MwemPlan`` and ``Domain.to_dict``.
     """
@@ -72,7 +72,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a server saw. Bytes are payloads that it sent, by step. The weights are in its folder, ``WEIGHTS``."""
+    """Results of a server. Bytes are payloads that it sent, by step. The weights are in its folder, ``WEIGHTS``."""
 
     seconds: float
     rounds: int
@@ -93,12 +93,12 @@ class SharedMwem:
         self._max_rows = max_rows
 
     async def rows(self, scale: int) -> int:
-        """The sum of a single column's counts."""
+        """Opens the noisy sum of a single column's counts."""
         counts = self._counts[self._workload.slice(self._workload.one_way[0])]
         return int((await self._open(counts.reshape(1, -1).sum(axis=1), scale))[0])
 
     async def select(self, spec: ScoreSpec, epsilon: float) -> int:
-        """See ``protocols.select``. Raises CheckFailed where the servers would ask for different things."""
+        """See ``protocols.select``. Raises CheckFailed if the servers would ask for different things."""
         if epsilon != self._plan.epsilon:
             raise ValueError(f"a choice with epsilon {epsilon} is not in the plan")
         digest = hashlib.sha256(repr((spec.candidates, spec.gains, spec.offsets)).encode())
@@ -110,7 +110,7 @@ class SharedMwem:
         return await select(self._ctx, concatenate(*counts), spec)
 
     async def measure(self, candidate: int, scale: int) -> NDArray[np.int64]:
-        """The counts of a candidate with noise that nobody knows."""
+        """Opens the counts of a candidate with noise that no server knows."""
         return await self._open(self._counts[self._workload.slice(candidate)], scale)
 
     async def _open(self, counts: Share, scale: int) -> NDArray[np.int64]:
@@ -124,9 +124,9 @@ class SharedMwem:
 async def summed_uploads(
     ctx: Context, uploads: Sequence[StoredUpload], workload: Workload
 ) -> Share:
-    """All candidates' counts of all owners together, once both holders of each component have the same.
+    """Returns the sum of all owners' counts of all candidates, once both holders of each component agree on it.
 
-    Rounds: 1. Communication: 32 bytes an owner. Raises CheckFailed for an owner who told two servers two things.
+    Rounds: 1. Communication: 32 bytes an owner. Raises CheckFailed for an owner that sent two servers two things.
     """
     mine = [component_digests(upload) for upload in uploads]
     told = np.frombuffer(b"".join(next_ for _, next_ in mine), np.uint8)
@@ -143,7 +143,7 @@ async def summed_uploads(
 
 
 def main() -> None:
-    """Read the orders, work, print the report."""
+    """Reads the orders, works, and prints the report."""
     fields = json.load(sys.stdin)
     fields["view"] = [(host, port) for host, port in fields["view"]]
     report = asyncio.run(_work(Orders(**fields)))

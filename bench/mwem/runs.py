@@ -1,7 +1,7 @@
 """DistMWEM by three real servers, MWEM and AIM in the clear: on a few columns of Adult, at the same (epsilon, delta).
 
-Provides ``Small`` (the table), ``small_table``, ``METHODS`` and ``run``. Secret: nothing; the table is public. The
-explicit domain is the product of its columns' sizes, which is why there are few.
+Nothing here is secret; the table is public. The explicit domain is the product of its columns' sizes, so there are few
+columns.
 """
 
 import asyncio
@@ -53,9 +53,9 @@ class Small:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How good a run's model is, and what it took; bytes, rounds and seconds under MPC are the slowest server's.
+    """Quality of a run's model, and its cost; bytes, rounds and seconds under MPC are the slowest server's.
 
-    ``bytes_per_server`` is of the mean one, ``owner_bytes`` of one owner's upload.
+    ``bytes_per_server`` is of the mean server, ``owner_bytes`` of one owner's upload.
     """
 
     method: str
@@ -69,7 +69,7 @@ class Outcome:
 
 
 def small_table(columns: Sequence[str] = COLUMNS) -> Small:
-    """Some columns of the coded Adult. Raises DatasetError where it cannot be had, ValueError for unknown columns."""
+    """Returns some columns of the coded Adult. Raises DatasetError if unavailable, ValueError for unknown columns."""
     whole = load("adult")
     if unknown := [name for name in columns if name not in whole.domain.names]:
         raise ValueError(
@@ -86,9 +86,9 @@ def small_table(columns: Sequence[str] = COLUMNS) -> Small:
 def run(
     method: str, small: Small, *, epsilon: float, rounds: int, owners: int, repeat: int
 ) -> Outcome:
-    """One run; those in the clear are seeded by the number of the repeat.
+    """Runs once; methods in the clear are seeded by the number of the repeat.
 
-    Raises MechanismError; RuntimeError where a server fails.
+    Raises MechanismError; RuntimeError if a server fails.
     """
     budget = rho_from_epsilon_delta(epsilon, DELTA)
     rng = np.random.default_rng([repeat, METHODS.index(method)])
@@ -153,7 +153,7 @@ def _aim(small: Small, budget: float, rounds: int, rng: np.random.Generator) -> 
 def _by_servers(
     small: Small, plan: MwemPlan, owners: int, repeat: int
 ) -> tuple[Model, list[Report], int]:
-    """Owners share their counts, and three processes do the rest; all three have to come to the same weights."""
+    """Runs the servers on the owners' shared counts: three processes that have to end with the same weights."""
     workload = small.workload
     whose = iid(len(small.train), clients=owners, seed=repeat).owners
     with (

@@ -1,4 +1,4 @@
-"""`syncret bench overhead`: what data owners and servers move, by the paper's formula and counted."""
+"""`syncret bench overhead`: traffic of data owners and servers, by the paper's formula and counted."""
 
 import datetime
 import json
@@ -44,7 +44,7 @@ class Rounds(click.ParamType[tuple[int, ...]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """The numbers, each once."""
+        """Returns the numbers, each once."""
         if isinstance(value, tuple):
             return value
         try:
@@ -157,8 +157,8 @@ def overhead(
 
 
 def _sweep(output: Path) -> None:
-    """Run every job that the folder has no record of, then write the page."""
-    # Drawing takes a second to import.
+    """Runs every job without a record in the folder, then writes the page."""
+    # Imported here, since drawing takes a second to import.
     from bench.overhead.page import write_page
 
     records = Records(output / "overhead.json")

@@ -1,12 +1,11 @@
-"""What a data owner sends and receives: the paper's formula beside counted bytes (its Tables 3 and 7).
+"""Traffic of a data owner: the paper's formula beside counted bytes (its Tables 3 and 7).
 
-Provides ``Subject`` (a table's workload, its rows where they are at hand), ``published_domain``, ``Population``,
-``formula_results``, ``measured_results``, ``upload_results`` (one upload alone) and ``document``. DistAIM's uploads are
-measured by `upload`, FLAIM's rounds by `flaim`. Figures are per participating client: one that takes part in at
-least one round. Public.
+A ``Subject`` is a table's workload with its rows, if available. DistAIM's uploads are measured by `upload`, FLAIM's
+rounds by `flaim`. Figures are per participating client: one that takes part in at least one round. All values here are
+public.
 
 The domains of some tables are known without the tables. Columns and binning are those of `bench.datasets` (numbers in
-32 bins); how many categories the others have is in the tables' published descriptions. Only the sizes are meant: the
+32 bins); the others' numbers of categories are in the tables' published descriptions. Only the sizes matter: the
 columns hold the codes themselves. Known limits: `bench.datasets` reads categories from the table; census and marketing
 have too many to be listed here.
 """
@@ -75,7 +74,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "intrusion": INTRUSION_COLUMNS,
     "magic": MAGIC_COLUMNS,
 }
-# Of the columns that are neither binned nor whole numbers; UCI's and KDD's descriptions.
+# Numbers of categories of the columns that are neither binned nor whole numbers; UCI's and KDD's descriptions.
 _CATEGORIES: Mapping[str, Mapping[str, int]] = {
     "covtype": {"cover_type": 7},
     "credit": {"Class": 2},
@@ -90,7 +89,7 @@ _CATEGORIES: Mapping[str, Mapping[str, int]] = {
 
 
 def published_domain(name: str) -> Domain | None:
-    """The domain of table ``name``, or None where only the table tells it."""
+    """Returns the domain of table ``name``, or None if only the table has it."""
     if name not in _COLUMNS:
         return None
     recipe, categories = RECIPES[name], _CATEGORIES.get(name, {})
@@ -103,7 +102,7 @@ def published_domain(name: str) -> Domain | None:
 
 
 def published_rows(name: str) -> int:
-    """The rows of table ``name`` that are split among clients: the published ones or the paper's part, less a tenth."""
+    """Returns the rows of table ``name`` to split among clients: published rows or the paper's part, less a tenth."""
     recipe = RECIPES[name]
     return round(TRAIN_SHARE * (recipe.rows or PUBLICATIONS[recipe.file or name].rows))
 
@@ -112,8 +111,8 @@ def published_rows(name: str) -> int:
 class Subject:
     """A table by name: its drawn workload; ``rows`` of it are split among the clients.
 
-    ``codes`` int32 (rows, columns) are None where only formulas are asked for. ``generated``: they are random, because
-    only message sizes matter.
+    ``codes`` int32 (rows, columns) are None if only formulas are needed. With ``generated`` they are random, since only
+    message sizes matter.
     """
 
     name: str
@@ -124,9 +123,9 @@ class Subject:
 
     @classmethod
     def load(cls, name: str, *, rows: bool, generated: bool = False, seed: int = 1) -> "Subject":
-        """The table ``name`` with its rows if ``rows``; of a published domain, random ones if ``generated``.
+        """Loads the table ``name``, with its rows if ``rows``; of a published domain, random rows if ``generated``.
 
-        Raises DatasetError where the table is unknown or has to be read and cannot be.
+        Raises DatasetError if the table is unknown, or has to be read and is not available.
         """
         if name not in datasets.NAMES:
             known = ", ".join(datasets.NAMES)
@@ -159,11 +158,11 @@ class Population:
 class Result:
     """One client's traffic in bytes. ``variant`` is the upload form or the grouping; measured figures may be missing.
 
-    ``formula`` is the paper's, or our upload's where owners send rows, which the paper does not know. ``predicted`` are
-    our messages by our own formulas, both directions, ``predicted_wire`` with what a connection adds. ``sent`` and
+    ``formula`` is the paper's, or our upload's for rows, which the paper does not have. ``predicted`` is the size of
+    our messages by our own formulas, both directions, ``predicted_wire`` with the connection's overhead. ``sent`` and
     ``received`` are our messages as counted, ``wire`` both directions with HTTP, frames and TLS; ``cpu_s`` and
-    ``peak_bytes`` are of the client's process over the whole run. ``rounds_joined``: in how many a participating client
-    takes part.
+    ``peak_bytes`` are of the client's process over the whole run. ``rounds_joined``: number of rounds of a
+    participating client.
     """
 
     method: str
@@ -181,7 +180,7 @@ class Result:
     predicted_wire: float | None = None
 
     def to_json(self) -> dict[str, object]:
-        """In MB."""
+        """Returns the fields for JSON, sizes in MB."""
         kind = "upload" if self.method == "distaim" else "grouping"
         in_mb = {
             "formula_mb": self.formula,
@@ -206,9 +205,9 @@ class Result:
 def formula_results(
     subject: Subject, rounds: Sequence[int], population: Population | None = None
 ) -> list[Result]:
-    """Both methods by formulas, before any run: FLAIM's choices and models are those of a replayed one.
+    """Computes both methods by formulas, before any run: FLAIM's choices and models are those of a replayed one.
 
-    Raises ValueError where the privacy budget has no room for so many rounds, or as ``check_members``.
+    Raises ValueError if the privacy budget has no room for so many rounds, or as ``check_members``.
     """
     population = population or Population()
     capacity = owner_rows(subject.rows, population.clients)
@@ -234,7 +233,7 @@ def formula_results(
 
 
 def _predicted(workload: Workload, form: str, rounds: int, capacity: int) -> Result:
-    """An upload by formula alone."""
+    """Computes an upload by formula alone."""
     payload = upload_payload(workload, form, capacity)
     return Result(
         "distaim",
@@ -249,9 +248,9 @@ def _predicted(workload: Workload, form: str, rounds: int, capacity: int) -> Res
 def _replayed(
     subject: Subject, rounds: int, population: Population, grouping: str
 ) -> tuple[Mean, float]:
-    """The mean client of a replayed run, and its bytes on the wire.
+    """Returns the mean client of a replayed run, and its bytes on the wire.
 
-    Raises ValueError where the budget is too small for so many rounds.
+    Raises ValueError if the budget is too small for so many rounds.
     """
     settings = private_settings(
         rounds,
@@ -269,9 +268,9 @@ def _replayed(
 def measured_results(
     subject: Subject, rounds: Sequence[int], population: Population | None = None, *, seed: int = 1
 ) -> list[Result]:
-    """Both methods with real messages: uploads over TLS to three servers, FLAIM's clients with SecAgg.
+    """Measures both methods with real messages: uploads over TLS to three servers, FLAIM's clients with SecAgg.
 
-    ``seed`` is that of FLAIM's draws, so that a table can be made again. Raises RuntimeError where a process fails,
+    ``seed`` is that of FLAIM's draws, so that a table can be made again. Raises RuntimeError if a process fails,
     ValueError without rows, with a budget too small or with a population that has hardly any round.
     """
     population = population or Population()
@@ -300,13 +299,13 @@ def upload_results(
     *,
     seed: int = 1,
 ) -> list[Result]:
-    """DistAIM's client alone, in one form: a single upload. Raises as ``measured_results``."""
+    """Measures DistAIM's client alone, in one form: a single upload. Raises as ``measured_results``."""
     tables = _tables(subject, population or Population(), seed)
     return _uploads(subject, rounds, tables, [form])
 
 
 def _tables(subject: Subject, population: Population, seed: int) -> list[NDArray[np.int32]]:
-    """Each client's codes. Raises ValueError without rows."""
+    """Returns each client's codes. Raises ValueError without rows."""
     if subject.codes is None:
         raise ValueError("there are no rows to measure with")
     split = iid(len(subject.codes), clients=population.clients, seed=seed)
@@ -319,7 +318,7 @@ def _uploads(
     tables: Sequence[NDArray[np.int32]],
     forms: Sequence[str],
 ) -> list[Result]:
-    """The first client's upload in these forms."""
+    """Measures the first client's upload in these forms."""
     capacity = owner_rows(subject.rows, len(tables))
     with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:
         uploads = asyncio.run(
@@ -332,7 +331,7 @@ def _uploads(
                 capacity=capacity,
             )
         )
-    # One upload serves any number of rounds: they change digits of a header.
+    # One upload serves any number of rounds: they change only digits of a header.
     return [
         _upload_result(subject.workload, upload, number, capacity)
         for upload in uploads
@@ -372,7 +371,7 @@ def _flaim_result(run: FlaimRun, member: Member) -> Result:
 def document(
     subject: Subject, results: Sequence[Result], population: Population | None = None
 ) -> dict[str, object]:
-    """What ``--json`` prints."""
+    """Returns the document for ``--json``."""
     population = population or Population()
     workload, clients = subject.workload, population.clients
     capacity = owner_rows(subject.rows, clients)

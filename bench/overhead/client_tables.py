@@ -1,8 +1,4 @@
-"""The page's sections on one participating client: its bytes by method, their ratios, its processor and memory.
-
-Provides ``papers``, which gathers what the paper's tables need, ``client_sections``, and what other sections take from
-a record's document: ``results_of`` and ``ratios`` with ``RATIO_HEADS``. Public.
-"""
+"""The page's sections on one participating client: its bytes by method, their ratios, its processor and memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +10,7 @@ from bench.overhead.jobs import Record
 from bench.overhead.replay import LEAST
 
 Document = Mapping[str, Any]
-"""What a record's command prints, or one of its results, as it was read from JSON."""
+"""Output of a record's command, or one of its results, as read from JSON."""
 PAPER_DISTAIM_MB = {
     "adult": 140,
     "magic": 80,
@@ -42,7 +38,7 @@ RATIO_HEADS = "by the formula | plain / union | plain / query | seeded / union |
 
 
 def papers(records: Sequence[Record], uploads: Sequence[Record] = ()) -> list[Merged]:
-    """The paper's Table 7: for each table, what was measured of its population at its numbers of rounds.
+    """Returns the paper's Table 7: for each table, the results for its population at its numbers of rounds.
 
     An upload that was measured alone stands at each of them.
     """
@@ -66,7 +62,7 @@ def papers(records: Sequence[Record], uploads: Sequence[Record] = ()) -> list[Me
 
 
 def _add_upload(table: Merged, alone: Document) -> None:
-    """What was measured of one upload, at every number of rounds of ``table``, in place of what is there."""
+    """Replaces a table's results of one upload by those measured alone, at every number of rounds of ``table``."""
     (result,) = alone["results"]
     others = [r for r in table["results"] if variant(r) != variant(result)]
     rounds = sorted({r["rounds"] for r in others})
@@ -75,24 +71,24 @@ def _add_upload(table: Merged, alone: Document) -> None:
 
 
 def is_papers_population(document: Document) -> bool:
-    """100 clients, a tenth of them in a round."""
+    """Returns True for 100 clients, a tenth of them in a round."""
     return (document["clients"], document["participation"]) == (100, 0.1)
 
 
 def table_name(document: Document) -> str:
-    """The table of a document, marked where its rows are random."""
+    """Returns the table's name, marked if its rows are random."""
     return f"{document['dataset']}{' (generated)' if document['rows'] == 'generated' else ''}"
 
 
 def variant(result: Document) -> str:
-    """Form of the upload, or grouping."""
+    """Returns the form of the upload, or the grouping."""
     return str(result.get("upload", result.get("grouping")))
 
 
 def results_of(
     document: Document, method: str, form: str, rounds: int | None = None
 ) -> list[Document]:
-    """Results of a document by method and variant, of T = ``rounds`` if given."""
+    """Returns results of a document by method and variant, with T = ``rounds`` if given."""
     return [
         r
         for r in document["results"]
@@ -101,7 +97,7 @@ def results_of(
 
 
 def ratios(plain: Document, seeded: Document, union: Document, query: Document) -> tuple[str, ...]:
-    """The cells under ``RATIO_HEADS``: DistAIM's bytes over FLAIM's, by the formula and then on the wire."""
+    """Returns the cells under ``RATIO_HEADS``: DistAIM's bytes over FLAIM's, by the formula and then on the wire."""
     return (
         times(plain["formula_mb"], union["formula_mb"]),
         *(
@@ -113,12 +109,12 @@ def ratios(plain: Document, seeded: Document, union: Document, query: Document) 
 
 
 def client_sections(tables: Sequence[Document], records: Sequence[Record]) -> list[str]:
-    """In the page's order; empty ones where nothing was measured."""
+    """Returns the sections in the page's order; empty ones without measurements."""
     return [_distaim(tables), _flaim(tables), _ratios(tables), _others(records), _cost(tables)]
 
 
 def _commands(tables: Sequence[Document]) -> str:
-    """What makes the figures of ``tables``, as it is typed."""
+    """Lists the commands that make the figures of ``tables``."""
     command = f"syncret bench overhead --dataset NAME --rounds {','.join(map(str, PAPER_ROUNDS))}"
     shown = []
     for generated, option in ((False, ""), (True, " --generated")):
@@ -217,7 +213,7 @@ def _ratios(tables: Sequence[Document]) -> str:
 
 
 def _printed(dataset: str, rounds: int) -> tuple[str, str]:
-    """What the paper prints, or follows from it: FLAIM's MB, and DistAIM's over that."""
+    """Returns the paper's figures, printed or derived: FLAIM's MB, and DistAIM's bytes over FLAIM's."""
     if dataset not in PAPER_RATIOS or rounds not in PAPER_ROUNDS:
         return "", ""
     ratio = PAPER_RATIOS[dataset][PAPER_ROUNDS.index(rounds)]
@@ -225,7 +221,7 @@ def _printed(dataset: str, rounds: int) -> tuple[str, str]:
 
 
 def _others(records: Sequence[Record]) -> str:
-    """Populations that are not the paper's: those that the advice is about."""
+    """Populations other than the paper's: those that the advice is about."""
     asked = [r for r in records if not is_papers_population(r.document)]
     rows = [
         (
@@ -256,7 +252,7 @@ def _others(records: Sequence[Record]) -> str:
 
 
 def _once_uploads(document: Document) -> list[Document]:
-    """The measured results, an upload at the first T only: it is the same at every T."""
+    """Returns the measured results, an upload at the first T only: it is the same at every T."""
     first = document["results"][0]["rounds"]
     return [
         r

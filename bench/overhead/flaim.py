@@ -1,11 +1,10 @@
 """FLAIM's client: bytes of private FLAIM with SecAgg, every message the real one, and processor time and memory.
 
-Provides ``measure_flaim``, ``measure_member`` and ``replayed_wire``, which is by formula. All clients are in this
-process. Message bytes are those of `parties.local.flaim_simulation`: briefs, choices, layouts and whole SecAgg
-sessions, packed and parsed as on a wire; choices are by the real exponential mechanism on the clients' rows. What a
-deployed client's connection carries besides (greeting, headers, frames, TLS) is added by formula; a test holds the sum
-against a relay's count of a deployed run. Secret: the rows, published or generated here. Known limits: one connection
-for the whole run; nobody drops out.
+All clients are in this process. Message bytes are those of `parties.local.flaim_simulation`: briefs, choices, layouts
+and whole SecAgg sessions, packed and parsed as on a wire; choices are by the real exponential mechanism on the clients'
+rows. The overhead of a deployed client's connection (greeting, headers, frames, TLS) is added by formula; a test
+compares the sum with a relay's count of a deployed run. The rows are secret in a run, published or generated here.
+Known limits: one connection for the whole run; nobody drops out.
 
 Processor time and memory are those of a small run in a process of its own, ``python -m bench.overhead.flaim``: three
 clients, all in every round, and their server share it, so that its figures are more than the clients' own. Processor
@@ -52,9 +51,9 @@ GOODBYE_BYTES = HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES
 HANDSHAKE_BYTES = 2_620
 """A connection's TLS handshake and goodbye with our certificates, both directions; a few bytes vary with signatures."""
 CONNECTION_BYTES = GREETING_BYTES + GOODBYE_BYTES + HANDSHAKE_BYTES
-"""What one connection takes whatever is said on it. A client that comes back for a round has it again."""
+"""Fixed bytes of one connection. A client that reconnects for a round has them again."""
 _SESSION_MESSAGES = 9
-"""Of a client in an unsigned SecAgg session without dropouts, both directions."""
+"""Messages of a client in an unsigned SecAgg session without dropouts, both directions."""
 _PLACE_BYTES = 4
 _CHOICE_BYTES, _LAYOUT_BYTES = 9 + OVERHEAD_BYTES, 24
 MEMBER_ROUNDS = 4
@@ -62,10 +61,10 @@ MEMBER_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class FlaimRun:
-    """The mean of the clients that took part at all: bytes of messages, of the connection, and what they answered.
+    """Mean over the clients that took part at all: bytes of messages and of the connection, and numbers of cells.
 
     ``cells`` of marginals answered, ``model_cells`` of models received, ``rounds`` taken part in (the first, of single
-    columns, among them). ``single_choosers`` of ``chosen_queries``: as the report of a run says.
+    columns, among them). ``single_choosers`` and ``chosen_queries`` are as in the report of a run.
     """
 
     grouping: str
@@ -88,7 +87,7 @@ async def measure_flaim(
     *,
     seed: int | None = None,
 ) -> FlaimRun:
-    """Run FLAIM on one table of codes (rows, columns) for each client. Raises as ``simulate``."""
+    """Runs FLAIM on one table of codes (rows, columns) for each client. Raises as ``simulate``."""
     outcome = await simulate(tables, workload, settings, secagg=True, seed=seed)
     sent: dict[int, int] = defaultdict(int)
     received: dict[int, int] = defaultdict(int)
@@ -127,10 +126,10 @@ async def measure_flaim(
 def replayed_wire(
     workload: Workload, run: Sequence[ReplayedRound], grouping: str, terms: Terms
 ) -> float:
-    """The mean client's bytes of a replayed run on one connection: messages, frames, TLS, both directions."""
+    """Returns the mean client's bytes of a replayed run on one connection: messages, frames, TLS, both directions."""
     wire: dict[int, int] = {}
     for done in run:
-        # Members with as many bytes have as many messages.
+        # Members with equally many bytes have equally many messages.
         whole: dict[int, int] = {}
         for client, moved in payloads(workload, done, grouping, terms).items():
             payload = moved.sent + moved.received
@@ -142,7 +141,7 @@ def replayed_wire(
 
 
 def replayed(record: FlaimRound, settings: FlaimSettings) -> ReplayedRound:
-    """A real round in the form that formulas are about; its model is not recorded."""
+    """Converts a real round to the form of the formulas; its model is not recorded."""
     one_way = record.round != 1 and settings.one_way_each_round
     return ReplayedRound(record.participants, record.choosers, 0, one_way)
 
@@ -150,9 +149,9 @@ def replayed(record: FlaimRound, settings: FlaimSettings) -> ReplayedRound:
 def _model_cells(
     workload: Workload, done: ReplayedRound, grouping: str, moved: ClientRoundTraffic
 ) -> int:
-    """The cells of the model in one member's brief: what it received beyond layouts and SecAgg, 4 bytes a cell.
+    """Returns the cells of the model in one member's brief: bytes received beyond layouts and SecAgg, 4 bytes a cell.
 
-    To a few cells for each column, since the tree's cliques are not recorded.
+    Exact to a few cells for each column, since the tree's cliques are not recorded.
     """
     if not done.choosers:
         return 0
@@ -171,9 +170,10 @@ def _model_cells(
 
 
 def transport_bytes(done: ReplayedRound, grouping: str, client: int, payload: int) -> int:
-    """What a deployed connection adds to ``payload`` message bytes of one member in one round.
+    """Returns a deployed connection's overhead on ``payload`` message bytes of one member in one round.
 
-    FLAIM's own messages have a header, a layout the client's place; every message a frame and at least one TLS record.
+    FLAIM's own messages have a header, a layout the client's position; every message a frame and at least one TLS
+    record.
     """
     sums = _sums(done, grouping, client)
     messages = 2 * bool(done.choosers) + len(sums)
@@ -184,14 +184,14 @@ def transport_bytes(done: ReplayedRound, grouping: str, client: int, payload: in
 
 
 def _own_heads(done: ReplayedRound, grouping: str, client: int) -> int:
-    """The headers of FLAIM's own messages and a client's places, which replayed payloads have already."""
+    """Returns the bytes of headers of FLAIM's own messages and of positions, which replayed payloads have already."""
     sums = _sums(done, grouping, client)
     own = 2 * bool(done.choosers) + sum(1 if members >= LEAST else 2 for members in sums)
     return own * HEADER_BYTES + len(sums) * _PLACE_BYTES
 
 
 def _sums(done: ReplayedRound, grouping: str, client: int) -> list[int]:
-    """How many members each sum has that ``client`` is in."""
+    """Returns the number of members of each sum that includes ``client``."""
     if grouping == "union":
         return [len(done.members)]
     columns = [len(done.members)] if done.one_way else []
@@ -203,14 +203,14 @@ def _sums(done: ReplayedRound, grouping: str, client: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """At most this much: processor seconds of a client in one round, growth of memory in bytes."""
+    """Upper bounds for a client: processor seconds in one round, growth of memory in bytes."""
 
     cpu_s: float
     peak_bytes: int
 
 
 async def measure_member(workload: Workload, codes: NDArray[np.int32], max_rows: int) -> Member:
-    """Clients that have ``codes`` (rows, columns) each. Raises RuntimeError where the process fails."""
+    """Measures clients that have ``codes`` (rows, columns) each. Raises RuntimeError if the process fails."""
     with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:
         path = Path(folder) / "codes.npy"
         np.save(path, codes, allow_pickle=False)
@@ -227,7 +227,7 @@ async def measure_member(workload: Workload, codes: NDArray[np.int32], max_rows:
 
 
 def main() -> None:
-    """Run the orders on standard input and print a ``Member``."""
+    """Runs the orders on standard input and prints a ``Member``."""
     orders = json.load(sys.stdin)
     queries = tuple(tuple(query) for query in orders["queries"])
     workload = Workload(Domain.from_dict(orders["domain"]), queries)

@@ -1,14 +1,14 @@
-"""The client's traffic by the FLAIM paper's formula, and what Syncret's own messages should come to.
+"""The client's traffic by the FLAIM paper's formula, and the expected size of Syncret's own messages.
 
-Provides the paper's counts (``distaim_formula``, ``flaim_formula``), our own payloads as functions of sizes
-(``upload_payload``, ``round_payload``), what frames and TLS records add (``upload_wire``), and what servers pay where
-owners send rows (``Counting``). All public.
+The module has the paper's counts (``distaim_formula``, ``flaim_formula``), our own payloads as functions of sizes
+(``upload_payload``, ``round_payload``), the overhead of frames and TLS records (``upload_wire``), and the servers' cost
+of counting rows (``Counting``). All values here are public.
 
 The paper's formula counts ring elements of 8 bytes and nothing else. DistAIM: two components to each of three servers
-for every cell of the workload's closure, once, however many rounds follow. FLAIM: every cell of the marginals that a
-client answers, what it chose and in the private variant all single columns, in every round that it takes part in, and
-every cell of the models that it is sent to choose by. Source: FLAIM paper, Tables 3 and 7, and its authors' public code
-for what is counted as received. Tests hold our own formulas against counted bytes.
+for every cell of the workload's closure, once, for any number of rounds. FLAIM: every cell of the marginals that a
+client answers, those of its choices and in the private variant all single columns, in every round that it takes part
+in, and every cell of the models that it receives for choosing. Source: FLAIM paper, Tables 3 and 7, and its authors'
+public code for the received part. Tests hold our own formulas against counted bytes.
 """
 
 from dataclasses import dataclass
@@ -34,54 +34,54 @@ RECORD_BYTES = 1 << 14
 RECORD_OVERHEAD_BYTES = 22
 """TLS 1.3: header 5, content type 1, tag 16."""
 FRAME_BYTES = 4
-"""The size in front of each message of a SecAgg session (`parties.network.frames`)."""
+"""Size of the length before each message of a SecAgg session (`parties.network.frames`)."""
 UPLOAD_RECEIVED_BYTES = 866
-"""The answer to an upload: a receipt that three servers have signed; digits of a round's number vary."""
+"""Bytes of the answer to an upload: a receipt signed by three servers; digits of a round's number vary."""
 UPLOAD_CONNECTION_BYTES = 3_810
 """TLS handshake with the study's name and both certificates, HTTP heads, records but a long body's; a few vary."""
 MB = 1e6
 
 
 def distaim_formula(workload: Workload) -> int:
-    """Bytes of a DistAIM client by the paper: 48 for each cell of the closure."""
+    """Returns the bytes of a DistAIM client by the paper: 48 for each cell of the closure."""
     return ELEMENT_BYTES * COPIES * workload.cells
 
 
 def flaim_formula(answered_cells: float, model_cells: float) -> float:
-    """Bytes of a FLAIM client by the paper: 8 for each cell of the marginals that it answers and of models it gets."""
+    """Returns the bytes of a FLAIM client by the paper: 8 for each cell of answered marginals and received models."""
     return ELEMENT_BYTES * (answered_cells + model_cells)
 
 
 def owner_rows(rows: int, clients: int) -> int:
-    """The capacity of an owner of a table of so many rows that is split evenly: what the largest part has."""
+    """Returns the capacity of an owner when a table of ``rows`` is split evenly: the size of the largest part."""
     return max(1, -(-rows // clients))
 
 
 def packed_rows(workload: Workload, capacity: int) -> int:
-    """Bytes of so many bit-packed rows."""
+    """Returns the bytes of ``capacity`` bit-packed rows."""
     return Rows(workload).layout.body_size(capacity)
 
 
 def upload_payload(workload: Workload, form: str, capacity: int = 1) -> int:
-    """Bytes of our sealed upload; counts are as many whatever the owner's capacity.
+    """Returns the bytes of our sealed upload; the size of counts does not depend on the owner's capacity.
 
     48 a cell of the maximal queries (plain), 4 a cell and 144 (seeded), or the packed rows and 144 (rows), and for all
-    what sealing adds: 1,136 to each of three boxes.
+    the overhead of sealing: 1,136 to each of three boxes.
     """
     return _sizes(workload, form, capacity).whole
 
 
 def upload_wire(payload: int) -> int:
-    """Bytes of one connection with an upload of ``payload`` bytes, both directions, HTTP and TLS included.
+    """Returns the bytes of one connection with an upload of ``payload`` bytes, both directions, HTTP and TLS included.
 
-    To some 100 bytes; a body of megabytes that is cut into more records than it needs has some more.
+    Exact to some 100 bytes; a body of megabytes that is cut into more records than it needs has some more.
     """
     records = RECORD_OVERHEAD_BYTES * -(-payload // RECORD_BYTES)
     return payload + records + UPLOAD_RECEIVED_BYTES + UPLOAD_CONNECTION_BYTES
 
 
 def passed_on_payload(workload: Workload, form: str, capacity: int = 1) -> float:
-    """Bytes that servers send one another of one client's upload, on average over the server that it came to."""
+    """Returns the bytes that servers forward of one client's upload, on average over the server that took it."""
     sizes = _sizes(workload, form, capacity)
     return 2 * sum(sizes.passed_on(pid) for pid in range(3)) / 3
 
@@ -92,7 +92,7 @@ def _sizes(workload: Workload, form: str, capacity: int) -> UploadSizes:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What servers pay for counting ``rows``: bytes that the mean server sends, seconds of one core of each server."""
+    """Servers' cost of counting ``rows``: bytes that the mean server sends, seconds of one core of each server."""
 
     rows: int
     server_bytes: float
@@ -100,7 +100,7 @@ class Counting:
 
     @classmethod
     def of(cls, workload: Workload, capacity: int, owners: int) -> Self:
-        """So many owners of the same capacity who come together, in the batches that they are counted in."""
+        """Computes the cost for ``owners`` owners of the same capacity who come together, counted in batches."""
         plan = counting_plan(workload)
         together = min(owners, max(1, SEGMENT_ROWS // capacity))
         batches = [together * capacity] * (owners // together)
@@ -116,7 +116,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Message bytes of one client and how many messages they are, by direction."""
+    """Message bytes and number of messages of one client, by direction."""
 
     sent: int
     received: int
@@ -133,7 +133,7 @@ class Payload:
 
 
 def round_payload(parameters: Parameters) -> Payload:
-    """One client's messages in a SecAgg round in which nobody drops out (`secagg` README, wire format).
+    """Returns one client's messages in a SecAgg round without dropouts (`secagg` README, wire format).
 
     The mean client's: for an odd number of neighbours half of them send a pair secret more, and receive one less.
     """

@@ -1,9 +1,8 @@
-"""How a client's traffic grows with the cells, the clients, the rounds and the columns.
+"""Growth of a client's traffic with the cells, the clients, the rounds and the columns.
 
-Provides ``cases``, ``measure_growth`` and ``Point``. Each axis changes one thing and leaves the others as in the
-paper: 64 random three-way queries, 100 clients, participation 0.1, 10 rounds, Adult's published domain. A client has
-440 random rows, as many as Adult's; uploads are the same for any rows. Every point is measured, beside our formula.
-Public.
+Each axis changes one setting and leaves the others as in the paper: 64 random three-way queries, 100 clients,
+participation 0.1, 10 rounds, Adult's published domain. A client has 440 random rows, as many as Adult's; uploads are
+the same for any rows. Every point is measured, beside our formula.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ _REPLAYS = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One point of an axis: ``x`` is where it stands there."""
+    """One point of an axis, at ``x``."""
 
     axis: str
     x: int
@@ -61,7 +60,7 @@ class Point:
 
 
 def cases(axis: str) -> Sequence[Case]:
-    """The points of an axis. Raises ValueError for a name that is none of ``AXES``."""
+    """Returns the points of an axis. Raises ValueError for a name outside ``AXES``."""
     usual = Population()
     if axis == "cells":
         workloads = [draw_workload(_equal_columns(CELL_COLUMNS, codes)) for codes in CODES]
@@ -90,7 +89,7 @@ def _equal_columns(count: int, codes: int) -> Domain:
 
 
 def measure_growth(axis: str) -> Iterator[Point]:
-    """The points of an axis. Raises ValueError for an unknown axis, RuntimeError where a process fails."""
+    """Measures the points of an axis. Raises ValueError for an unknown axis, RuntimeError if a process fails."""
     uploaded: dict[int, dict[str, float]] = {}
     for case in cases(axis):
         key = id(case.workload)
@@ -103,7 +102,7 @@ def measure_growth(axis: str) -> Iterator[Point]:
 
 
 def _uploaded(case: Case) -> dict[str, float]:
-    """MB of an upload by form, measured; neither the clients nor the rounds change it."""
+    """Measures MB of an upload by form; neither the clients nor the rounds change it."""
     with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:
         codes = _random_rows(case.workload.domain, 1)[0]
         uploads = asyncio.run(
@@ -129,7 +128,7 @@ def _flaim_points(case: Case) -> Iterator[Point]:
 
 
 def _predicted(case: Case, settings: FlaimSettings, max_rows: int) -> float:
-    """Bytes of messages of a client, the mean over a few replays: the model's size differs from one to the next."""
+    """Returns a client's bytes of messages, the mean over a few replays: the model's size differs between them."""
     terms, means = Terms(max_rows, THREAT), []
     for seed in range(_REPLAYS):
         run = replay(
@@ -145,7 +144,7 @@ def _predicted(case: Case, settings: FlaimSettings, max_rows: int) -> float:
 
 
 def _random_rows(domain: Domain, clients: int) -> list[NDArray[np.int32]]:
-    """One table of codes for each client."""
+    """Returns one table of codes for each client."""
     generator, shape = np.random.default_rng(1), np.array(domain.shape)
     return [
         generator.integers(0, shape, (ROWS_PER_CLIENT, len(shape))).astype(np.int32)

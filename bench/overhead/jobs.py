@@ -1,8 +1,7 @@
-"""The measurements of `syncret bench overhead`, each with the command that makes it, and the records kept of them.
+"""The measurements of `syncret bench overhead`, each with its command, and the records of them.
 
-Provides ``ClientJob``, ``ServersJob``, ``GrowthJob`` (``run`` gives what --json prints), ``sweep``, what
-`make bench-overhead` runs, and ``Record`` and ``Records``. Public. The records' file is written whole after every one,
-so that an interrupted sweep can be taken up: what is there is not measured again.
+A job's ``run`` returns the document for --json; ``sweep`` lists the jobs of `make bench-overhead`. The records' file is
+written whole after every job, so that an interrupted sweep continues without measuring again.
 """
 
 import json
@@ -29,15 +28,15 @@ from parties.storage.files import disk_errors, write_atomic
 from protocols.upload import ROWS, SEEDED
 
 CLIENT, FORMULA, UPLOAD, SERVERS, GROWTH = "client", "formula", "upload", "servers", "growth"
-"""What a record is of."""
+"""Kinds of records."""
 _COMMAND = "syncret bench overhead"
 GENERATED = ("magic", "credit", "intrusion")
-"""Tables of the paper that are seldom at hand: their domains are known."""
+"""Tables of the paper that are seldom available: their domains are known."""
 TABLES = ("adult", "census", "covtype", "marketing")
 UTILITY_ROUNDS = (2, 5, 10, 20, 50)
 """The sweep of `syncret bench utility` over T, on Adult; the others' are `PAPER_ROUNDS` and 10."""
 FLEET = 10_000
-"""Phones."""
+"""Number of phones."""
 POPULATIONS = (Population(5, 1.0), Population(20, 1.0), Population(), Population(FLEET, 0.1))
 """A few banks, a hospital network, the paper's, and phones."""
 
@@ -47,19 +46,19 @@ class Job(Protocol):
 
     @property
     def kind(self) -> str:
-        """What the page takes its record for."""
+        """Kind of the record on the page."""
 
     @property
     def command(self) -> str:
-        """What a stranger types for it."""
+        """Command line that repeats the measurement."""
 
     def run(self) -> dict[str, object]:
-        """What --json prints. Raises DatasetError, ValueError, RuntimeError, ChildFailed."""
+        """Returns the document for --json. Raises DatasetError, ValueError, RuntimeError, ChildFailed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientJob:
-    """A client's traffic at one table; with ``upload`` that of DistAIM's in this form alone."""
+    """Measures a client's traffic on one table; with ``upload`` that of DistAIM's client in this form alone."""
 
     dataset: str
     rounds: tuple[int, ...] = PAPER_ROUNDS
@@ -70,12 +69,12 @@ class ClientJob:
 
     @property
     def kind(self) -> str:
-        """By formula, one upload, or all methods measured."""
+        """Kind of the record: by formula, one upload, or all methods measured."""
         return FORMULA if self.formula_only else UPLOAD if self.upload else CLIENT
 
     @property
     def command(self) -> str:
-        """As a user types it."""
+        """See ``Job.command``."""
         usual, words = Population(), [_COMMAND, f"--dataset {self.dataset}"]
         words.append(f"--rounds {','.join(map(str, self.rounds))}")
         if self.population.clients != usual.clients:
@@ -99,7 +98,7 @@ class ClientJob:
 
 @dataclass(frozen=True, slots=True)
 class ServersJob:
-    """The three servers of a DistAIM run in which everybody takes part from the first round on."""
+    """Measures the three servers of a DistAIM run in which everybody takes part from the first round on."""
 
     kind: ClassVar[str] = SERVERS
     dataset: str
@@ -110,7 +109,7 @@ class ServersJob:
 
     @property
     def command(self) -> str:
-        """As a user types it."""
+        """See ``Job.command``."""
         words = [_COMMAND, "--servers", f"--dataset {self.dataset}", f"--rounds {self.rounds}"]
         words += [f"--clients {self.clients}", f"--upload {self.upload}"]
         return " ".join([*words, *["--generated"] * self.generated, "--json"])
@@ -134,14 +133,14 @@ class ServersJob:
 
 @dataclass(frozen=True, slots=True)
 class GrowthJob:
-    """A client's traffic along an axis."""
+    """Measures a client's traffic along an axis."""
 
     kind: ClassVar[str] = GROWTH
     axis: str
 
     @property
     def command(self) -> str:
-        """As a user types it."""
+        """See ``Job.command``."""
         return f"{_COMMAND} --growth {self.axis} --json"
 
     def run(self) -> dict[str, object]:
@@ -150,7 +149,7 @@ class GrowthJob:
 
 
 def sweep() -> Iterator[Job]:
-    """Everything that the page shows."""
+    """Yields all jobs of the page."""
     yield ClientJob("adult")
     for name in GENERATED[:2]:
         yield ClientJob(name, generated=True)
@@ -160,14 +159,14 @@ def sweep() -> Iterator[Job]:
             yield ClientJob(name, (number,))
         for name in GENERATED[2:]:
             yield ClientJob(name, (number,), generated=True)
-    # Those at which the utility benchmark has workload errors: Table 3.
+    # Table 3: the T at which the utility benchmark has workload errors.
     for name in TABLES:
         yield ClientJob(name, UTILITY_ROUNDS if name == "adult" else (10,))
-    # For Table 3: private's best T there, where it is none of the paper's; Intrusion as in Table 2.
+    # Table 3: private's best T, if the paper does not have it; Intrusion as in Table 2.
     yield ClientJob("magic", (5,), generated=True)
     yield ClientJob("marketing", (100,))
     yield ClientJob("intrusion", (10,), generated=True)
-    # What a bank and a hospital network would run: few owners, all in every round.
+    # A bank's and a hospital network's runs: few owners, all in every round.
     for clients in (5, 20):
         yield ClientJob("adult", (10, 32), Population(clients, 1.0))
     # Phones: four rows each, a thousand of them in a round.
@@ -182,7 +181,7 @@ def sweep() -> Iterator[Job]:
 
 
 def _rows() -> Iterator[Job]:
-    """What owners of rows send, one upload of each table, and everything by formula; what servers do with them."""
+    """Yields jobs on owners of rows: one upload of each table, everything by formula, and the servers' part."""
     every = {**dict.fromkeys(TABLES, False), **dict.fromkeys(GENERATED, True)}
     for name, generated in every.items():
         yield ClientJob(name, (PAPER_ROUNDS[0],), generated=generated, upload=ROWS)
@@ -200,7 +199,7 @@ def _rows() -> Iterator[Job]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """``document`` is what ``command`` prints with --json; the others are its circumstances."""
+    """Output ``document`` of ``command`` with --json, and its circumstances."""
 
     command: str
     kind: str
@@ -211,7 +210,7 @@ class Record:
 
 
 class Records:
-    """The records of ``path`` by command; a missing file has none. Raises DatasetError on a file of something else."""
+    """The records of ``path`` by command; a missing file has none. Raises DatasetError for another file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -232,11 +231,11 @@ class Records:
         return iter(self._records.values())
 
     def of(self, kind: str) -> list[Record]:
-        """Those of one kind, in the order they were made."""
+        """Returns the records of one kind, in the order they were made."""
         return [record for record in self if record.kind == kind]
 
     def add(self, record: Record) -> None:
-        """Keep a record in place of an older one of its command. Raises DatasetError where it cannot be written."""
+        """Keeps a record in place of an older one of its command. Raises DatasetError if it cannot be written."""
         self._records[record.command] = record
         text = json.dumps({"records": [asdict(item) for item in self]}, indent=1) + "\n"
         try:

@@ -1,7 +1,6 @@
-"""The page of `syncret bench overhead`: tables and pictures from the kept records, each with the command that made it.
+"""The page of `syncret bench overhead`: tables and pictures from the kept records, each with its command.
 
-Provides ``write_page`` and ``page``. Public. Nothing here measures; a figure that no record has is left out, and of the
-paper's own figures only those are shown that are known here.
+Nothing here measures; a figure without a record is left out, and of the paper's own figures only known ones are shown.
 """
 
 import math
@@ -20,7 +19,7 @@ from parties.storage.files import disk_errors, write_atomic
 
 
 def write_page(records: Records, folder: Path) -> None:
-    """overhead.md and its pictures in ``folder``, beside the records. Raises StoreError."""
+    """Writes overhead.md and its pictures to ``folder``, beside the records. Raises StoreError."""
     errors = errors_by_rounds(folder / "utility.jsonl")
     write_atomic(folder / "overhead.md", page(records, errors))
     with disk_errors(folder):
@@ -31,7 +30,7 @@ def write_page(records: Records, folder: Path) -> None:
 
 
 def page(records: Records, errors: Sequence[Errors]) -> str:
-    """overhead.md."""
+    """Returns the text of overhead.md."""
     clients, servers = records.of(CLIENT), records.of(SERVERS)
     uploads, formulas = records.of(UPLOAD), records.of(FORMULA)
     tables = papers(clients, uploads)
@@ -51,7 +50,7 @@ def page(records: Records, errors: Sequence[Errors]) -> str:
 
 
 def _opening(records: Records) -> str:
-    # A commit of changes that were not committed ends in a plus.
+    # The commit of a modified working tree ends in a plus.
     commits = {record.commit.rstrip("+") for record in records}
     changed = [record for record in records if record.commit.endswith("+")]
     dates = sorted({record.date for record in records})
@@ -107,7 +106,7 @@ def _servers(records: Sequence[Record]) -> str:
 
 
 def _servers_rows(run: Document) -> list[tuple[str, ...]]:
-    """By step, the dearest first, and then what is not of a step; each with the sum of the three."""
+    """Returns rows by step, the most expensive first, then traffic outside steps; each with the sum of the three."""
     sent: Mapping[str, Sequence[int]] = run["sent_by_step"]
     steps = sorted(sent.items(), key=lambda item: -sum(item[1]))
     passed_on = run.get("passed_on_bytes", [0, 0, 0])
@@ -125,7 +124,7 @@ def _servers_rows(run: Document) -> list[tuple[str, ...]]:
 
 
 def _looks(records: Sequence[Record]) -> str:
-    """How storage was seen; early records do not say it and had a look every half second."""
+    """Describes the sampling of storage; early records do not name the interval, which was half a second."""
     every = sorted({float(str(record.document.get("look_s", 0.5))) for record in records})
     looks = " or ".join(f"{1000 * seconds:.0f}" for seconds in every)
     return f"looks every {looks} ms: peaks between looks are missed, and runs differ by about 15 %"
@@ -170,7 +169,7 @@ def _points(record: Record) -> Sequence[Document]:
 
 
 def _models(rows: Sequence[Sequence[str]]) -> str:
-    """Where FLAIM's client has more to move than a seeded upload, as measured."""
+    """Lists the cases in which FLAIM's client moves more than a seeded upload, as measured."""
     measured = {(axis, at, f"{method} {form}"): mb for axis, at, method, form, _, mb in rows if mb}
     dearer = [
         f"{axis} {at}: {mb} MB against {seeded}"
@@ -224,7 +223,7 @@ _COLOURS = {
 
 
 def plot_growth(records: Sequence[Record], path: Path) -> None:
-    """One panel for each axis: our formula as lines, measured points as marks, both axes logarithmic."""
+    """Plots one panel for each axis: our formula as lines, measured points as marks, both axes logarithmic."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -244,7 +243,7 @@ def plot_growth(records: Sequence[Record], path: Path) -> None:
             lines = [(p["x"], p["predicted_mb"]) for p in mine]
             marks = [(p["x"], p["measured_mb"]) for p in mine]
             if mine:
-                # What lies over another line is dashed, and its marks are hollow.
+                # A line over another line is dashed, and its marks are hollow.
                 over = variant == "query"
                 panel.plot(
                     *zip(*lines, strict=True),
@@ -266,7 +265,7 @@ def plot_growth(records: Sequence[Record], path: Path) -> None:
 
 
 def plot_tables(tables: Sequence[Document], path: Path) -> None:
-    """Table 7 as a picture: for each table, bytes on the wire by T, with the paper's formula dashed."""
+    """Plots Table 7: for each table, bytes on the wire by T, with the paper's formula dashed."""
     import matplotlib
 
     matplotlib.use("Agg")

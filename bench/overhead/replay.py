@@ -1,12 +1,12 @@
 """FLAIM's message sizes without any client: a replayed run of the private variant.
 
-Provides ``replay``: who takes part, who chooses what and how large the model is, round by round, by the rules of
-`mechanisms.flaim` and `mechanisms.pgm.FederatedEstimator` (a target enters the model while the junction tree stays
-below its share of 80 MB). Choices are drawn by the exponential mechanism on a score that is public (``Chances``): a
-client's distance from the model, which only it knows, is taken as that of uniform rows. ``payloads`` and
-``mean_payload`` say what the clients of a round or a run send and receive, replayed or real. Public; the randomness is
-a seed's. Known limits: where queries overlap much, the model, and with it what is received, differs from seed to seed
-by a factor of up to three, as it does from run to run.
+``replay`` returns the members, their choices and the model's size, round by round, by the rules of `mechanisms.flaim`
+and `mechanisms.pgm.FederatedEstimator` (a target enters the model while the junction tree stays below its share of 80
+MB). Choices are drawn by the exponential mechanism on a public score (``Chances``): a client's distance from the model,
+which only the client knows, is taken as that of uniform rows. ``payloads`` and ``mean_payload`` are the traffic of the
+clients of a round or a run, replayed or real. All values here are public; the randomness comes from a seed. Known
+limits: where queries overlap much, the model, and with it the received bytes, differs from seed to seed by a factor of
+up to three, as it does from run to run.
 """
 
 import math
@@ -33,19 +33,19 @@ from secagg.parameters import Parameters
 
 LEAST = 3
 THREAT = ThreatModel(corrupt=0.05)
-"""That of `parties.local.flaim_simulation`, whose dropouts are SecAgg's default."""
+"""Threat model of `parties.local.flaim_simulation`, whose dropouts are SecAgg's default."""
 _MAX_DRAWS = 10_000
 _LEAST_CHANCE = 0.001
-"""Of a draw to have enough members: a thousand draws for a round are few, a million are not."""
+"""Smallest chance of a draw to have enough members: a thousand draws for a round are few, a million are not."""
 PLAIN_COUNT_BYTES = 4
 _HEADER_BYTES, _BRIEF_BYTES, _LAYOUT_BYTES = 10, 39 + PUBLIC_BYTES, 28
 _CHOICE_BYTES = 9 + OVERHEAD_BYTES
-"""In a box, for the key that comes with the brief."""
+"""Size in a box, for the key that comes with the brief."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
-    """``choosers`` by candidate; ``model_cells`` of the model in the brief; ``one_way``: those are summed as well."""
+    """A round: ``choosers`` by candidate, ``model_cells`` of the brief's model; ``one_way`` if columns are summed."""
 
     members: tuple[int, ...]
     choosers: Mapping[int, tuple[int, ...]]
@@ -61,9 +61,9 @@ def replay(
     rows: int,
     seed: int = 1,
 ) -> list[ReplayedRound]:
-    """Rounds 0 to settings.rounds of a run; ``clients`` with ``rows`` each are numbered from 0.
+    """Returns rounds 0 to settings.rounds of a run; ``clients`` with ``rows`` each are numbered from 0.
 
-    Raises ValueError where the settings' schedule cannot be made, or as ``check_members``.
+    Raises ValueError if the settings' schedule cannot be made, or as ``check_members``.
     """
     check_members(clients, settings.participation, settings.min_participants)
     generator = np.random.default_rng(seed)
@@ -99,7 +99,7 @@ def private_settings(
     epsilon: float = 1.0,
     delta: float = 1e-5,
 ) -> FlaimSettings:
-    """The run that the tables are about: the private variant as the paper has it, noise by the server, public sizes."""
+    """Returns the tables' settings: the private variant as in the paper, noise by the server, public sizes."""
     return FlaimSettings.preset(
         "private",
         rho=rho_from_epsilon_delta(epsilon, delta),
@@ -115,7 +115,7 @@ def private_settings(
 
 
 def check_members(clients: int, participation: float, least: int = LEAST) -> None:
-    """Raises ValueError where hardly any draw has ``least`` members, so that drawing again would not end."""
+    """Raises ValueError if hardly any draw has ``least`` members, so that drawing again would not end."""
     fewer = math.fsum(
         math.comb(clients, count) * participation**count * (1 - participation) ** (clients - count)
         for count in range(least)
@@ -137,7 +137,7 @@ def _members(
 
 
 class Chances:
-    """What a client chooses, if its ``rows`` rows were draws from a model in which all values are equally likely.
+    """Chances of a client's choices, if its ``rows`` rows were drawn from a model with equally likely values.
 
     The exponential mechanism on w_q (d_q - tau_q - sqrt(2/pi) sigma n_q): d_q the mean distance of such rows from the
     model, tau_q the mean of that of q's columns. ``probabilities`` (candidates,) do without the model's size limit.
@@ -160,7 +160,7 @@ class Chances:
 
 
 def _mean_distances(sizes: NDArray[np.int64], rows: int) -> list[float]:
-    """The mean L1 distance of ``rows`` uniform draws over so many cells from their expectation (Poisson's)."""
+    """Mean L1 distance of ``rows`` uniform draws over ``sizes`` cells from their expectation (Poisson's)."""
     distances = []
     for size in sizes.tolist():
         mean = rows / size
@@ -172,7 +172,7 @@ def _mean_distances(sizes: NDArray[np.int64], rows: int) -> list[float]:
 
 
 def _chosen(generator: np.random.Generator, chances: NDArray[np.float64], tree: "_Tree") -> int:
-    """A choice that the model has room for: whatever has none is drawn again."""
+    """Draws a choice that fits into the model: others are drawn again."""
     for _ in range(_MAX_DRAWS):
         candidate = int(generator.choice(len(chances), p=chances))
         if tree.allows(candidate):
@@ -194,11 +194,11 @@ class _Tree:
         self._allowed: dict[int, bool] = {}
 
     def measured(self, candidates: Sequence[int]) -> None:
-        """More queries have been measured."""
+        """Notes more measured queries."""
         self._waiting |= dict.fromkeys(candidates)
 
     def grow(self, spent: float) -> None:
-        """Take in what fits when a share ``spent`` of the budget is used."""
+        """Takes in what fits when a share ``spent`` of the budget is used."""
         self._limit = self._max_model_mb * spent * CELLS_PER_MB
         before = len(self._fitting)
         for number in list(self._waiting):
@@ -210,11 +210,11 @@ class _Tree:
                 del self._waiting[number]
         if not self.cells or len(self._fitting) > before:
             self.cells = self._size(self._fitting)
-        # What there was room for has room below a higher limit.
+        # A candidate that fitted still fits under a higher limit.
         self._allowed = {q: fits for q, fits in self._allowed.items() if fits}
 
     def allows(self, candidate: int) -> bool:
-        """Whether the model stays below the limit with a candidate."""
+        """Returns True if the model stays below the limit with a candidate."""
         if candidate not in self._allowed:
             clique = self._workload.candidates[candidate]
             known = clique in self._fitting
@@ -224,17 +224,17 @@ class _Tree:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a SecAgg session depends on besides its sum: bound on a client's rows, threat model of the graph."""
+    """Terms of a SecAgg session besides its sum: bound on a client's rows, threat model of the graph."""
 
     max_rows: int
     threat: ThreatModel
 
     def session(self, clients: int, length: int) -> Parameters:
-        """The session's parameters; its noise is the server's and its room in the ring is left out: a bit at most."""
+        """Returns the session's parameters: noise by the server; its room in the ring, at most a bit, is left out."""
         try:
             neighbours, threshold = choose(clients, self.threat)
         except ParameterError:
-            # Too few for a graph that withstands the dropouts: everybody's neighbours.
+            # Too few for a graph that withstands the dropouts: the complete graph.
             neighbours, threshold = clients - 1, self.threat.corrupt_clients(clients) + 1
         return Parameters(
             bytes(32),
@@ -252,7 +252,7 @@ class Terms:
 def payloads(
     workload: Workload, done: ReplayedRound, grouping: str, terms: Terms
 ) -> dict[int, Payload]:
-    """What each member of a round sends and receives, if nobody drops out."""
+    """Returns the traffic of each member of a round, without dropouts."""
     one_way = sum(workload.domain.shape) if done.one_way else 0
     chosen = {client: q for q, clients in done.choosers.items() for client in clients}
     size = {q: workload.offsets[q + 1] - workload.offsets[q] for q in done.choosers}
@@ -270,7 +270,7 @@ def payloads(
 
 
 def brief_bytes(workload: Workload, model_cells: int) -> int:
-    """A brief with a model of ``model_cells``, to a few bytes a column.
+    """Returns the bytes of a brief with a model of ``model_cells``, exact to a few bytes a column.
 
     A clique's head is 3 bytes and 2 for each of its columns: as many cliques as columns, of two columns each.
     """
@@ -279,13 +279,13 @@ def brief_bytes(workload: Workload, model_cells: int) -> int:
 
 
 def _brief_and_answer(workload: Workload, done: ReplayedRound) -> Payload:
-    """The brief and the answer to it."""
+    """Returns the traffic of the brief and of the answer to it."""
     brief = brief_bytes(workload, done.model_cells)
     return Payload(_HEADER_BYTES + _CHOICE_BYTES, _HEADER_BYTES + brief, 1, 1)
 
 
 def _sum(terms: Terms, clients: int, cells: int, chosen: int) -> Payload:
-    """The layout of a sum over ``clients``, and its session; of fewer than three, the counts themselves."""
+    """Returns the traffic of a sum over ``clients``: layout and session; below three clients, the counts themselves."""
     layout = Payload(0, _HEADER_BYTES + _LAYOUT_BYTES + 2 * chosen, 0, 1)
     if clients < LEAST:
         box = OVERHEAD_BYTES + PLAIN_COUNT_BYTES * cells
@@ -295,7 +295,7 @@ def _sum(terms: Terms, clients: int, cells: int, chosen: int) -> Payload:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Per client that takes part at all: bytes, rounds, cells of the marginals it answers and of models it gets."""
+    """Means per client that takes part at all: bytes, rounds, cells of its answered marginals and received models."""
 
     sent: float
     received: float
@@ -307,7 +307,7 @@ class Mean:
 def mean_payload(
     workload: Workload, run: Sequence[ReplayedRound], grouping: str, terms: Terms
 ) -> Mean:
-    """The mean over the clients of ``run``."""
+    """Computes the mean over the clients of ``run``."""
     none = Payload(0, 0, 0, 0)
     moved: dict[int, Payload] = {}
     rounds: Counter[int] = Counter()
@@ -330,7 +330,7 @@ def mean_payload(
 
 
 def answered_cells(workload: Workload, done: ReplayedRound) -> dict[int, int]:
-    """The cells of the marginals that each member answers: its choices, and the columns where they are summed."""
+    """Returns the cells of the marginals that each member answers: its choices, and the columns if they are summed."""
     cells = dict.fromkeys(done.members, sum(workload.domain.shape) if done.one_way else 0)
     for q, clients in done.choosers.items():
         for client in clients:

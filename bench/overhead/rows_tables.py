@@ -1,7 +1,7 @@
-"""The page's first section: owners that send rows beside FLAIM's clients and owners of counts, and what servers pay.
+"""The page's first section: owners of rows beside FLAIM's clients and owners of counts, and the servers' cost.
 
-Provides ``rows_section``, ``plot_rows`` and ``at_papers_rounds``. FLAIM's figure is that of the cheaper grouping.
-Figures of 100 owners are measured, those of every population by our formulas. Public.
+FLAIM's figure is that of the cheaper grouping. Figures of 100 owners are measured, those of every population are by our
+formulas.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ from bench.overhead.jobs import Record
 from protocols.upload import ROWS, SEEDED
 
 _FACTOR, _BOXES_KB, _WIRE_KB, _FIVE_ROWS_KB = 1.1, 4.5, 5.0, 15.0
-"""The design's goals: sent is this much of the packed rows and so many KB, on the wire so many KB more."""
+"""The design's goals: sent is this multiple of the packed rows and so many KB, on the wire so many KB more."""
 
 
 def rows_section(
     tables: Sequence[Merged], uploads: Sequence[Record], formulas: Sequence[Record]
 ) -> str:
-    """The section, or nothing where no upload of rows was measured."""
+    """Returns the section; empty if no upload of rows was measured."""
     formulas = at_papers_rounds(formulas)
     known = [table for table in tables if _rows_kb(table, "wire_mb") is not None]
     if not known:
@@ -66,7 +66,7 @@ def _row(table: Document) -> tuple[str, ...]:
 
 
 def _verdict(tables: Sequence[Document]) -> str:
-    """Where rows beat FLAIM's client and where they do not, in words."""
+    """States in words on which tables rows beat FLAIM's client."""
     said = []
     for number in PAPER_ROUNDS:
         less, more = list[str](), list[str]()
@@ -92,7 +92,7 @@ def _but(more: Sequence[str]) -> str:
 
 
 def at_papers_rounds(formulas: Sequence[Record]) -> list[Record]:
-    """Those by formula that have every T of the paper."""
+    """Returns the records by formula that have every T of the paper."""
     return [
         record
         for record in formulas
@@ -128,7 +128,7 @@ def _adult_goals(tables: Sequence[Document]) -> Iterable[tuple[str, str, str]]:
 
 
 def _table_goals(tables: Sequence[Document]) -> Iterable[tuple[str, str, str]]:
-    """Below FLAIM's client: at T = 32 on every table, at T = 4 on Adult."""
+    """Goals below FLAIM's client: at T = 32 on every table, at T = 4 on Adult."""
     adult = [table for table in tables if table["dataset"] == "adult"]
     for number, asked, where in ((32, tables, "every table"), (4, adult, "Adult")):
         pairs = [
@@ -257,7 +257,7 @@ def _rows_kb(table: Document, name: str) -> float | None:
 
 
 def _flaim_kb(table: Document, rounds: int, name: str) -> float | None:
-    """KB of FLAIM's client in the cheaper grouping."""
+    """Returns KB of FLAIM's client in the cheaper grouping."""
     found = [
         1000 * float(one[name])
         for grouping in GROUPINGS
@@ -268,7 +268,7 @@ def _flaim_kb(table: Document, rounds: int, name: str) -> float | None:
 
 
 def _less_from(table: Document, rows_kb: float, name: str) -> str:
-    """The least T from which on rows are less than FLAIM, of those that are known."""
+    """Returns the least known T from which on rows are less than FLAIM."""
     known = {number: _flaim_kb(table, number, name) for number in PAPER_ROUNDS}
     least = ""
     for number in sorted(known, reverse=True):
@@ -294,7 +294,7 @@ def _kb(value: float | None) -> str:
 
 
 def plot_rows(formulas: Sequence[Record], path: Path) -> None:
-    """A panel for each table: KB of a client by the number of owners, rows beside FLAIM at each T, by formula."""
+    """Plots a panel for each table: KB of a client by the number of owners, rows beside FLAIM at each T, by formula."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -332,7 +332,7 @@ def plot_rows(formulas: Sequence[Record], path: Path) -> None:
 
 
 def _lines(tables: Sequence[Document]) -> Iterable[tuple[str, str, list[float]]]:
-    """Label, style and KB by population."""
+    """Yields label, style and KB by population."""
     name = "predicted_wire_mb"
     yield "DistAIM rows, any T", "C4o-", [_known(_rows_kb(table, name)) for table in tables]
     for number, style in zip(PAPER_ROUNDS, ("C0^:", "C0s--", "C0D-"), strict=True):

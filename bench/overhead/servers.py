@@ -1,9 +1,9 @@
-"""The servers' side of a DistAIM run: what they send one another by step, store, and need of processor and memory.
+"""The servers' side of a DistAIM run: bytes sent to one another by step, storage, processor time and memory.
 
-Provides ``measure_servers``. It is a whole run as `syncret run` makes it, three server processes and the data owners'
-uploads over mutual TLS, but for the estimator: one iteration of PGM in place of a hundred, since sizes do not depend on
-it. While it runs, the stores' folders and the servers' processes are looked at every ``LOOK_S`` seconds. Public, but
-for the rows: published or generated. Known limits: a peak of storage between two looks is missed.
+``measure_servers`` runs as `syncret run` does, three server processes and the data owners' uploads over mutual TLS,
+except for the estimator: one iteration of PGM in place of a hundred, since sizes do not depend on it. Meanwhile the
+stores' folders and the servers' processes are sampled every ``LOOK_S`` seconds. Values are public except the rows,
+which are published or generated. Known limits: a peak of storage between two samples is missed.
 """
 
 import asyncio
@@ -36,10 +36,9 @@ _TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
 class ServersRun:
     """A finished run of ``clients`` owners and ``rounds`` rounds; lists are by server 0, 1, 2.
 
-    ``sent_by_step`` bytes, ``seconds_by_step`` those of the lead; ``passed_on_bytes`` each sent the others of owners'
-    uploads, which is no step. ``stored_bytes`` is the most that a store's files
-    had at looks every ``look_s`` while the run lasted, ``cpu_s`` and ``peak_bytes`` those of the server's process,
-    interpreter included.
+    ``sent_by_step`` in bytes, ``seconds_by_step`` of the lead; ``passed_on_bytes`` are each server's forwarded bytes of
+    owners' uploads, outside any step. ``stored_bytes`` is the largest size of a store's files, sampled every ``look_s``
+    while the run lasted, ``cpu_s`` and ``peak_bytes`` those of the server's process, interpreter included.
     """
 
     clients: int
@@ -56,7 +55,7 @@ class ServersRun:
 
     @property
     def sent_bytes(self) -> int:
-        """All servers, all steps, and owners' uploads passed on."""
+        """Bytes sent by all servers in all steps, and owners' uploads that they forward."""
         in_steps = sum(sum(sent) for sent in self.sent_by_step.values())
         return in_steps + sum(self.passed_on_bytes)
 
@@ -64,9 +63,9 @@ class ServersRun:
 def measure_servers(
     workload: Workload, codes: NDArray[np.int32], *, clients: int, rounds: int, upload: str
 ) -> ServersRun:
-    """Run DistAIM on ``codes`` (rows, columns), split evenly among ``clients`` who all take part.
+    """Runs DistAIM on ``codes`` (rows, columns), split evenly among ``clients`` who all take part.
 
-    Raises ChildFailed or StoreError where the run fails.
+    Raises ChildFailed or StoreError if the run fails.
     """
     with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as name:
         folder = RunFolder(Path(name) / "run")
@@ -100,7 +99,7 @@ def measure_servers(
 def _trial(
     workload: Workload, codes: NDArray[np.int32], *, clients: int, rounds: int, upload: str
 ) -> Trial:
-    """A trial on codes in place of a table; owners of rows declare as many as the largest has. Raises ConfigError."""
+    """Makes a trial on codes in place of a table; owners of rows declare the largest capacity. Raises ConfigError."""
     capacity = min(-(-len(codes) // clients), MAX_ROWS // clients)
     by_rows = upload == ROWS
     document: dict[str, object] = {
@@ -150,12 +149,12 @@ class _Watch:
     peak: list[int] = field(default_factory=lambda: [0] * 3)
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """An event of the launcher."""
+        """Handles an event of the launcher."""
         if name == "servers":
             self.pids = [int(pid) for pid in str(fields["pids"]).split()]
 
     async def look(self) -> None:
-        """Look until cancelled."""
+        """Samples until cancelled."""
         while True:
             for party, pid in enumerate(self.pids):
                 with contextlib.suppress(OSError):
@@ -168,7 +167,7 @@ class _Watch:
 
 
 def _cpu_s(pid: int) -> float:
-    """User and system seconds of a process (proc(5), stat)."""
+    """Returns user and system seconds of a process (proc(5), stat)."""
     after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
     return (int(after_name[11]) + int(after_name[12])) * _TICKS_S
 
@@ -181,7 +180,7 @@ def _peak_bytes(pid: int) -> int:
 
 
 def _tree_bytes(folder: Path) -> int:
-    """Sizes of all files below ``folder``; those that go meanwhile do not count."""
+    """Returns the size of all files below ``folder``, without files that vanish meanwhile."""
     total = 0
     for inside, _, names in os.walk(folder):
         for name in names:

@@ -1,11 +1,10 @@
 """DistAIM's client on the wire: real uploads to one of three real ingest servers, each behind a relay that counts.
 
-Provides ``measure_uploads``, and ``Relay``, which says what TCP carries between a client and a server without asking
-either of them. Three server processes and one for each upload run the code of `syncret party` and `syncret submit`
-over mutual TLS on loopback; they are this module as a command, ``ingest PID CONFIG...`` and ``owner``. Between them a
-relay in this process counts. What is uploaded does not depend on the number of rounds but for the digits of a header,
-and sizes do not depend on the rows: where no table is at hand, random rows of the domain give the same bytes. Secret:
-nothing; rows, and hence the shares in the servers' stores, are published or generated.
+A ``Relay`` counts TCP's bytes between a client and a server without asking either. Three server processes and one for
+each upload run the code of `syncret party` and `syncret submit` over mutual TLS on loopback; they are this module as a
+command, ``ingest PID CONFIG...`` and ``owner``. Uploads do not depend on the number of rounds except for the digits of
+a header, and sizes do not depend on the rows: for a missing table, random rows of the domain give the same bytes.
+Nothing here is secret; rows, and hence the shares in the servers' stores, are published or generated.
 """
 
 import asyncio
@@ -55,7 +54,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Counted:
-    """Bytes of the dialling side's connections: ``sent`` by it, ``received`` by it; ``connections`` is how many."""
+    """Bytes ``sent`` and ``received`` by the dialling side, and its number of ``connections``."""
 
     sent: int = 0
     received: int = 0
@@ -63,12 +62,12 @@ class Counted:
 
     @property
     def total(self) -> int:
-        """Both directions."""
+        """Bytes of both directions."""
         return self.sent + self.received
 
 
 class Relay:
-    """Listens on loopback and passes every connection on to ``port``; ``counted`` grows as bytes come."""
+    """A relay on loopback that forwards every connection to ``port``; ``counted`` grows as bytes come."""
 
     def __init__(self, port: int) -> None:
         self.counted = Counted()
@@ -95,7 +94,7 @@ class Relay:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     async def settled(self) -> None:
-        """Until every connection so far has ended at both sides."""
+        """Waits until every connection so far has ended at both sides."""
         while self._open:
             await asyncio.wait(set(self._open))
 
@@ -141,7 +140,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``config`` with the addresses to dial, ``codes`` int32 (rows, columns) as .npy, the owner's certificate."""
+    """Order of an owner's process: ``config`` with addresses, ``codes`` int32 (rows, columns) as .npy, certificate."""
 
     config: str
     codes: str
@@ -154,7 +153,7 @@ class Order:
 class Done:
     """Bytes of HTTP bodies, bytes at the sockets by the kernel's count, processor seconds by phase, memory.
 
-    ``loaded_bytes`` is the process with its modules and rows, ``peak_bytes`` the most that it grew beyond that.
+    ``loaded_bytes`` is the process with its modules and rows, ``peak_bytes`` its largest growth beyond that.
     """
 
     sent_bytes: int
@@ -211,7 +210,7 @@ def _timed(cpu: dict[str, float], phase: str, work: Callable[[], _T]) -> _T:
 
 
 async def _serve(pid: int, paths: Sequence[Path]) -> None:
-    """One API and one store for every config, as `syncret party` runs them, until standard input ends."""
+    """Runs one API and one store for every config, as `syncret party` does, until standard input ends."""
     async with contextlib.AsyncExitStack() as exits:
         for path in paths:
             config = load_config(path)
@@ -223,7 +222,7 @@ async def _serve(pid: int, paths: Sequence[Path]) -> None:
 
 
 def store_folder(config: Path, pid: int) -> Path:
-    """Where server ``pid`` keeps the submissions of the run that ``config`` describes."""
+    """Returns server ``pid``'s folder for submissions of the run that ``config`` describes."""
     return config.parent / f"server-{pid}"
 
 
@@ -234,8 +233,8 @@ def store_folder(config: Path, pid: int) -> Path:
 class Upload:
     """One client's upload in ``form`` to a run of ``rounds`` rounds; it goes to one of the three servers.
 
-    ``sent_bytes`` and ``received_bytes`` are HTTP bodies, ``wire_*`` what the relays counted on ``connections``
-    connections, with HTTP and TLS. ``stored_bytes`` is what servers 0, 1, 2 keep for it on disk.
+    ``sent_bytes`` and ``received_bytes`` are HTTP bodies, ``wire_*`` the relays' counts on ``connections`` connections,
+    with HTTP and TLS. ``stored_bytes`` is its size on disk at servers 0, 1, 2.
     """
 
     form: str
@@ -250,7 +249,7 @@ class Upload:
 
     @property
     def wire_bytes(self) -> int:
-        """Both directions."""
+        """Bytes on the wire of both directions."""
         return self.wire_sent_bytes + self.wire_received_bytes
 
 
@@ -263,9 +262,9 @@ async def measure_uploads(
     forms: Sequence[str] = FORMS,
     capacity: int | None = None,
 ) -> list[Upload]:
-    """One upload of ``codes`` (rows, columns) for each form and number of rounds, in the empty ``folder``.
+    """Measures one upload of ``codes`` (rows, columns) for each form and number of rounds, in the empty ``folder``.
 
-    ``capacity``: the owner's; by default as many rows as it has. Raises RuntimeError where a process fails.
+    ``capacity`` is the owner's, by default its number of rows. Raises RuntimeError if a process fails.
     """
     names = [f"owner-{number}" for number in range(len(forms) * len(rounds))]
     certificates = make_certificates(folder / "certificates", PARTIES, names)
@@ -286,7 +285,7 @@ async def measure_uploads(
 def run_config(
     workload: Workload, rows: int, form: str, rounds: int, folder: Path, *, owners: int = 1
 ) -> Config:
-    """One run's config, written to ``folder``/config.toml; certificates are beside it. Raises ConfigError."""
+    """Returns one run's config, written to ``folder``/config.toml; certificates are beside it. Raises ConfigError."""
     folder.mkdir(parents=True)
     certificates = folder.parent / "certificates"
     ports = free_ports(6)
@@ -325,7 +324,7 @@ def run_config(
 
 @contextlib.asynccontextmanager
 async def servers(paths: Sequence[Path]) -> AsyncIterator[None]:
-    """Three ingest processes, listening for every config while the block lasts. Raises RuntimeError."""
+    """Runs three ingest processes, listening for every config while the block lasts. Raises RuntimeError."""
     processes: list[asyncio.subprocess.Process] = []
     try:
         for pid in range(3):
@@ -345,7 +344,7 @@ async def servers(paths: Sequence[Path]) -> AsyncIterator[None]:
 
 
 def dialled_config(config: Config, ports: Sequence[int], path: Path) -> Path:
-    """The same run for owners who reach the servers at these ports of this machine: a file beside ``path``."""
+    """Writes the config for owners that reach the servers at these ports of this machine, in a file beside ``path``."""
     dialled = config.override(
         {
             "party": [
@@ -399,7 +398,7 @@ def _upload(
 
 
 def main() -> None:
-    """One of the processes: serve, or upload and print what it cost."""
+    """Runs one of the processes: serves, or uploads and prints the cost."""
     what, *arguments = sys.argv[1:]
     if what == _INGEST:
         asyncio.run(_serve(int(arguments[0]), [Path(name) for name in arguments[1:]]))

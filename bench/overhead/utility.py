@@ -1,8 +1,7 @@
-"""What the utility benchmark's results say to the costs: errors by T, the T of the lowest, and the page's sections.
+"""Utility results beside the costs: errors by T, the T of the lowest error, and the page's sections.
 
-Provides ``Errors``, ``errors_by_rounds``, ``Best``, ``best_rounds`` and the sections ``table3`` (bytes and ratios at
-the T of the lowest error) and ``choice`` (costs and errors side by side for a few banks, a hospital network and a phone
-fleet; what follows from them is written by hand, in bench/results/overhead-choice.md). Public.
+Section ``table3`` has bytes and ratios at the T of the lowest error, ``choice`` costs and errors side by side for a few
+banks, a hospital network and a phone fleet; its conclusions are written by hand, in bench/results/overhead-choice.md.
 """
 
 import json
@@ -28,7 +27,7 @@ from protocols.upload import ROWS
 
 METHODS = ("distaim", "private")
 UTILITY_COMMAND = "make bench-utility"
-"""It makes the file that is read."""
+"""Command that makes the file of errors."""
 PARTICIPATION = 0.1
 EVERYBODY = 1.0
 _TABLE = "adult"
@@ -50,7 +49,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Of the numbers of rounds ``tried``, ``rounds`` has the lowest mean workload error over ``repeats`` runs."""
+    """Best T: of the numbers of rounds ``tried``, ``rounds`` has the lowest mean error over ``repeats`` runs."""
 
     dataset: str
     method: str
@@ -62,7 +61,7 @@ class Best:
 
 
 def errors_by_rounds(path: Path) -> list[Errors]:
-    """By dataset, method, participation and T; none where there is no such file. Other settings are passed over."""
+    """Reads errors by dataset, method, participation and T; none without the file. Other settings are skipped."""
     runs: dict[tuple[str, str, float, int], list[Mapping[str, Any]]] = defaultdict(list)
     for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
         entry = json.loads(line)
@@ -83,7 +82,7 @@ def errors_by_rounds(path: Path) -> list[Errors]:
 
 
 def best_rounds(errors: Sequence[Errors]) -> list[Best]:
-    """By dataset and method, where a tenth of the clients take part in a round."""
+    """Returns the best T by dataset and method, where a tenth of the clients take part in a round."""
     by_method: dict[tuple[str, str], list[Errors]] = defaultdict(list)
     for one in errors:
         if one.participation == PARTICIPATION:
@@ -115,7 +114,7 @@ def _is_papers(settings: Mapping[str, Any]) -> bool:
         "combine": None,
         "annealed": False,
     }
-    # These are in a record only where they are not as by default: as in the authors' code, or other sizes.
+    # A record has these only if they differ from the default: as in the authors' code, or other sizes.
     others = {"estimator", "first", "sizes"}
     named = settings["method"] in METHODS and settings.get("local_rounds", 1) == 1
     usual = named and not others & set(settings)
@@ -126,7 +125,7 @@ def _is_papers(settings: Mapping[str, Any]) -> bool:
 
 
 def table3(records: Sequence[Record], best: Sequence[Best]) -> str:
-    """The section, or nothing without utility."""
+    """Returns the section; empty without utility."""
     if not best:
         return ""
     rows = [
@@ -162,7 +161,7 @@ def _left_out(records: Sequence[Record], best: Sequence[Best]) -> str:
 
 
 def _bytes(records: Sequence[Record], best: Sequence[Best]) -> str:
-    """What a client moves at FLAIM's best T, by form and grouping, and the ratios; an upload is the same at any T."""
+    """Returns a client's traffic at FLAIM's best T, by form and grouping, and ratios; uploads are as large at any T."""
     moved, over, commands = [], [], []
     for one in best:
         record = None if one.method == "distaim" else _record(records, one)
@@ -199,7 +198,7 @@ def _bytes(records: Sequence[Record], best: Sequence[Best]) -> str:
 
 
 def _record(records: Sequence[Record], best: Best) -> Record | None:
-    """The measured record of the paper's population at the best T."""
+    """Returns the measured record of the paper's population at the best T."""
     for record in records:
         document: Document = record.document
         if document["dataset"] == best.dataset and is_papers_population(document):
@@ -209,7 +208,7 @@ def _record(records: Sequence[Record], best: Best) -> Record | None:
     return None
 
 
-# What to choose.
+# Advice.
 
 
 def choice(
@@ -218,7 +217,7 @@ def choice(
     errors: Sequence[Errors],
     formulas: Sequence[Record] = (),
 ) -> str:
-    """The section, or nothing where a figure is missing; what owners of rows move is by formula."""
+    """Returns the section; empty if a figure is missing. The traffic of owners of rows is by formula."""
     banks, hospitals = _client(clients, 5, EVERYBODY), _client(clients, 20, EVERYBODY)
     phones = _client(clients, FLEET, PARTICIPATION)
     bank_servers, hospital_servers = _servers(servers, 5), _servers(servers, 20)
@@ -306,7 +305,7 @@ def _owners_row(who: str, client: Document, servers: Document) -> tuple[str, ...
 
 
 def _stored(servers: Document) -> str:
-    """MB that the three stores had together, to two digits: what was seen is not sure to more."""
+    """Returns the MB of the three stores together, to two digits, as sampling is no more exact."""
     megabytes = sum(servers["stored_bytes"]) / 1e6
     return f"{round(megabytes, 1 - math.floor(math.log10(megabytes))):,.0f}"
 
@@ -329,7 +328,7 @@ def _rounds_row(who: str, client: Document) -> tuple[str, ...]:
 
 
 def _errors_table(errors: Sequence[Errors]) -> str:
-    """Both errors at each T at which both were measured."""
+    """Returns both errors at each T at which both were measured."""
     at = sorted({(-e.participation, e.rounds) for e in errors if e.dataset == _TABLE})
     rows = []
     for participation, rounds in ((-p, t) for p, t in at if -p in (EVERYBODY, PARTICIPATION)):
@@ -358,7 +357,7 @@ def _errors_table(errors: Sequence[Errors]) -> str:
 def _pair(
     errors: Sequence[Errors], participation: float, rounds: int
 ) -> tuple[Errors, Errors] | None:
-    """DistAIM's and FLAIM's errors at the same T, if both were measured."""
+    """Returns DistAIM's and FLAIM's errors at the same T, if both were measured."""
     asked = {
         one.method: one
         for one in errors

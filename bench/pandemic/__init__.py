@@ -1,1 +1,1 @@
-"""The pandemic task: who falls ill within a week, from who met whom, in silos that each know a region."""
+"""The pandemic task: predicted infections within a week, from contacts, in silos that each know a region."""

@@ -1,7 +1,4 @@
-"""The pandemic task on the command line: `syncret bench mtl --task pandemic`.
-
-Provides ``run_task``, which measures, shows and keeps.
-"""
+"""The pandemic task on the command line: `syncret bench mtl --task pandemic`."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def run_task(
     as_json: bool,
     output: Path | None,
 ) -> None:
-    """All comparisons, training alone and FedAvg among them. Raises UsageError for what no state can have."""
+    """Runs, shows and keeps all comparisons, training alone and FedAvg included. Raises UsageError."""
     wanted = trials(neighbours, epsilons, [*lambdas, 0.0, math.inf], rate=rate, rounds=rounds)
     results: list[Result] = []
     try:

@@ -1,14 +1,13 @@
 """A person's example: the person's own features and those of the neighbours, each with a window of states.
 
-Provides ``Silo``, its ``Examples`` of one window, ``silo_of`` and ``silos_of``. Public: layout and scales. Secret in
-a real silo: what is in an example, and its label.
+Layout and scales are public. Secret in a real silo: the content of an example, and its label.
 
 Representation: own features (10): 1, age, sex, size of the household, ever at work, at school, shopping, hours out,
-centrality (contacts before pruning), and whether susceptible throughout the window. For each of K neighbours (78):
-the eight features of a person, whether there is one, 21 days of susceptible, infectious, removed, one of three each,
-start and hours of the contact, and its place, one of four. What is missing is 0. The label is 1 for who was
+centrality (contacts before pruning), and 1 if susceptible throughout the window. For each of K neighbours (78):
+the eight features of a person, 1 for presence, 21 days of susceptible, infectious, removed, one of three each,
+start and hours of the contact, and its place, one of four. Missing values are 0. The label is 1 for a person that was
 susceptible throughout the window and is infectious or removed at the end of the seven days after it. Scales are
-public: no value depends on what others have.
+public: no value depends on the values of others.
 
 Examples are made for a batch at a time: all of a million persons with K = 20 would be 6 GB of single-precision
 numbers.
@@ -29,7 +28,7 @@ from bench.pandemic.neighbourhoods import Neighbourhoods, cut
 WINDOW, AHEAD = 21, 7
 _PERSON = 8
 OWN = 1 + _PERSON + 1
-# What a neighbour has in all examples alike, and what its contact has.
+# Width of a neighbour's features that all examples share, and width with those of the contact.
 _ALIKE = _PERSON + 1 + 3 * WINDOW
 NEIGHBOUR = _ALIKE + 2 + len(PLACES)
 # Days that have to be known to train on the last window with its week, and to test on the one a week later.
@@ -38,7 +37,7 @@ DAYS = DAYS_KNOWN + AHEAD
 
 @dataclass(frozen=True, slots=True)
 class Silo:
-    """A region's persons (n,) with their neighbourhoods: what it trains and is tested on.
+    """A region's persons (n,) with their neighbourhoods: its examples for training and test.
 
     ``person`` (n, 8): features that do not change. ``states`` (n, DAYS). ``contact`` (m + 1, 6): start, hours and
     place of each contact, and a row of zeros.
@@ -51,27 +50,27 @@ class Silo:
 
     @property
     def persons(self) -> int:
-        """How many examples there are, for training and again for the test."""
+        """Number of examples, for training and again for the test."""
         return len(self.person)
 
     @property
     def neighbours(self) -> int:
-        """K, the most there are in an example."""
+        """K, the largest number of neighbours in an example."""
         return int(self.neighbourhoods.who.shape[1])
 
     @property
     def features(self) -> int:
-        """How many features an example has."""
+        """Number of features of an example."""
         return OWN + self.neighbours * NEIGHBOUR
 
     def examples(self, end: int) -> Examples:
-        """The examples of windows that end before day ``end``."""
+        """Makes the examples of windows that end before day ``end``."""
         window = self.states[:, end - WINDOW : end]
         well = (window == S).all(axis=1)
         one = np.ones((self.persons, 1), np.float32)
         days = np.eye(3, dtype=np.float32)[window].reshape(self.persons, 3 * WINDOW)
         own = np.concatenate([one, self.person, well[:, None]], axis=1, dtype=np.float32)
-        # Behind the last person, nobody: what ABSENT points to.
+        # The row behind the last person stands for nobody: ABSENT points to it.
         alike = np.zeros((self.persons + 1, _ALIKE), np.float32)
         np.concatenate([self.person, one, days], axis=1, out=alike[:-1])
         ill = self.states[:, end + AHEAD - 1] != S
@@ -80,7 +79,7 @@ class Silo:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """All examples of one window: pieces to make them of, and their ``labels`` (n,)."""
+    """All examples of one window: their parts, and their ``labels`` (n,)."""
 
     neighbourhoods: Neighbourhoods
     own: NDArray[np.float32]
@@ -89,7 +88,7 @@ class Examples:
     labels: NDArray[np.bool_]
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The features (b, d) of the persons ``rows`` (b,)."""
+        """Returns the features (b, d) of the persons ``rows`` (b,)."""
         who, by = self.neighbourhoods.who[rows], self.neighbourhoods.by[rows]
         made = np.empty((len(rows), OWN + who.shape[1] * NEIGHBOUR), np.float32)
         made[:, :OWN] = self.own[rows]
@@ -99,18 +98,18 @@ class Examples:
         return made
 
     def chunks(self, size: int = 2048) -> Iterator[NDArray[np.float32]]:
-        """The features of all persons, in order, so many at a time."""
+        """Yields the features of all persons, in order, ``size`` at a time."""
         for start in range(0, len(self.own), size):
             yield self.rows(np.arange(start, min(start + size, len(self.own))))
 
 
 def silos_of(state: State, states: NDArray[np.uint8], regions: int, k: int) -> list[Silo]:
-    """One silo a region, with neighbourhoods of ``k``. ``states`` (DAYS, n). Raises ``ValueError`` as ``cut``."""
+    """Makes one silo a region, with neighbourhoods of ``k``. ``states`` (DAYS, n). Raises ``ValueError`` as ``cut``."""
     return [silo_of(state, states, region, k) for region in range(regions)]
 
 
 def silo_of(state: State, states: NDArray[np.uint8], region: int, k: int) -> Silo:
-    """The silo of one region. Raises ``ValueError`` as ``cut``."""
+    """Makes the silo of one region. Raises ``ValueError`` as ``cut``."""
     near = cut(state, region, k)
     mine, contacts = near.persons, near.contacts
     person = [

@@ -1,7 +1,7 @@
 """Logistic regression's losses: the focal one, and cross-entropy.
 
-Provides ``focal``, ``cross_entropy`` and ``Loss``: of margins (b,) and labels (b,), what one more unit of margin does
-to each example's loss. A gradient is that times the example.
+A ``Loss`` maps margins (b,) and labels (b,) to the derivatives of each example's loss by the margin. A gradient is the
+derivative times the example.
 
 Source: Lin et al. (ICCV 2017): -alpha_t (1 - p_t)^gamma ln p_t, with p_t the probability of the true label, alpha_t =
 alpha for label 1 and 1 - alpha for 0.
@@ -34,5 +34,5 @@ def focal(margin: NDArray[np.float64], label: NDArray[np.bool_]) -> NDArray[np.f
 
 
 def cross_entropy(margin: NDArray[np.float64], label: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Cross-entropy's derivative, p - y."""
+    """Returns cross-entropy's derivative, p - y."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -margin)) - label)

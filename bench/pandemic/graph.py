@@ -1,12 +1,12 @@
-"""A made-up state: persons in households, and whom they meet at home, at work, at school and in shops.
+"""A made-up state: persons in households, and their contacts at home, at work, at school and in shops.
 
-Provides ``State``, ``make_state``, and ``Arcs``: each contact from both of its ends, in a public order. Public:
-everything here is generated from a seed; nobody lives there.
+``Arcs`` has each contact from both of its ends, in a public order. All values here are public: they are generated from
+a seed.
 
 Representation: persons are numbered by region, household by household. Contacts are pairs of persons, each with the
 place, the hour it starts and how long it lasts. Sizes of households, ages and places are drawn alike in all regions;
-who works in another region is what makes edges between silos. Limits: one day's contacts recur every day; a pair that
-meets in two places has two contacts.
+persons that work in another region make the edges between silos. Limits: one day's contacts recur every day; a pair
+that meets in two places has two contacts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORKS_ELSEWHERE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """How one meets at a place: in groups of ``group``, the ``reach`` next to one on either side.
+    """Meetings at a place: in groups of ``group`` persons, each with the ``reach`` next ones on either side.
 
     Contacts begin in the hours ``start`` (the last one excluded) and take ``lasts`` hours.
     """
@@ -49,8 +49,8 @@ _MEETINGS = {
 class State:
     """Persons (n,) and their contacts (m,).
 
-    ``household`` is its size; ``goes`` (n, 4): whether a person is ever at each of ``PLACES``. ``ends`` (m, 2): who
-    meets. ``start`` is an hour of the day.
+    ``household`` is its size; ``goes`` (n, 4): True if a person is ever at each of ``PLACES``. ``ends`` (m, 2): the two
+    persons of a contact. ``start`` is an hour of the day.
     """
 
     region: NDArray[np.uint8]
@@ -66,13 +66,13 @@ class State:
 
     @property
     def persons(self) -> int:
-        """How many live there."""
+        """Number of persons."""
         return len(self.region)
 
 
 @dataclass(frozen=True, slots=True)
 class Arcs:
-    """Contacts from each end: a person's are ``first[i]`` to ``first[i + 1]`` of ``other`` (whom) and ``contact``.
+    """Contacts from each end: a person's are ``first[i]`` to ``first[i + 1]`` of ``other`` (persons) and ``contact``.
 
     Each person's are in the order of ``priority``, so that a prefix of them is a choice that anybody can repeat and
     that no data but the two numbers of the persons decide.
@@ -84,12 +84,12 @@ class Arcs:
 
     @property
     def persons(self) -> int:
-        """How many there are."""
+        """Number of persons."""
         return len(self.first) - 1
 
 
 def make_state(persons: int, regions: int, seed: int) -> State:
-    """A state of so many persons in regions of different sizes; some 24 contacts a person, 48 ends.
+    """Makes a state of ``persons`` in regions of different sizes; some 24 contacts a person, 48 ends.
 
     Raises ``ValueError`` for fewer than 100 persons a region, or more than 255 regions.
     """
@@ -102,13 +102,13 @@ def make_state(persons: int, regions: int, seed: int) -> State:
     home = np.repeat(np.arange(persons), sizes)[:persons]
     household = np.bincount(home)[home].astype(np.uint8)
     place_in_home = np.arange(persons) - np.searchsorted(home, home)
-    # The larger part of those beyond the first two of a household are children.
+    # Most of those beyond the first two of a household are children.
     child = (place_in_home >= 2) & (rng.random(persons) < 0.85)
     age = np.where(child, rng.integers(0, 18, persons), rng.integers(18, 91, persons)).astype(
         np.uint8
     )
     share = np.cumsum(rng.uniform(0.5, 1.5, regions))
-    # A household lies where its first member does.
+    # A household lies in the region of its first member.
     starts = np.searchsorted(home, home) / persons * share[-1]
     region = np.searchsorted(share, starts, side="right").clip(max=regions - 1).astype(np.uint8)
 
@@ -128,7 +128,7 @@ def make_state(persons: int, regions: int, seed: int) -> State:
         if place == WORK:
             elsewhere = rng.random(len(there)) < _WORKS_ELSEWHERE
             where = np.where(elsewhere, rng.integers(0, regions, len(there)), where)
-        # Everybody of a region in any order, cut into groups.
+        # Everybody of a region in random order, cut into groups.
         order = np.lexsort((rng.random(len(there)), where))
         there, where = there[order], where[order]
         group = (np.arange(len(there)) - np.searchsorted(where, where)) // _MEETINGS[place].group
@@ -141,7 +141,7 @@ def make_state(persons: int, regions: int, seed: int) -> State:
 def _meetings(
     group: NDArray[np.int64], place: int, who: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float32]]:
-    """The contacts of ``who``, whose groups are adjacent: each with the next few of its group."""
+    """Returns the contacts of ``who``, whose groups are adjacent: each with the next few of its group."""
     kind = _MEETINGS[place]
     pairs = []
     for step in range(1, kind.reach + 1):
@@ -155,7 +155,7 @@ def _meetings(
 
 
 def arcs_of(ends: NDArray[np.int32], persons: int) -> Arcs:
-    """Each of the contacts ``ends`` (m, 2) from both ends, each person's by priority."""
+    """Returns each of the contacts ``ends`` (m, 2) from both ends, each person's by priority."""
     contact = np.arange(len(ends), dtype=np.int32)
     source = np.concatenate([ends[:, 0], ends[:, 1]])
     other = np.concatenate([ends[:, 1], ends[:, 0]])
@@ -165,9 +165,9 @@ def arcs_of(ends: NDArray[np.int32], persons: int) -> Arcs:
 
 
 def priority(ends: NDArray[np.int32]) -> NDArray[np.uint32]:
-    """Of each pair of persons (m, 2): a public hash of the two numbers (the mixing steps of SplitMix64), lowest first.
+    """Returns a public hash of each pair of persons (m, 2) (the mixing steps of SplitMix64), lowest first.
 
-    It is the same from both ends, so that two persons who meet tend to choose each other.
+    The hash is the same from both ends, so that two persons who meet tend to choose each other.
     """
     low, high = ends.min(axis=1).astype(np.uint64), ends.max(axis=1).astype(np.uint64)
     x = low << np.uint64(32) | high
@@ -177,5 +177,5 @@ def priority(ends: NDArray[np.int32]) -> NDArray[np.uint32]:
 
 
 def _by_person(person: NDArray[np.int32], rank: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """One number to sort by: the person, then the rank."""
+    """Returns one number to sort by: the person, then the rank."""
     return person.astype(np.uint64) << np.uint64(32) | rank.astype(np.uint64)

@@ -1,12 +1,12 @@
-"""What a silo sees of the contacts: those in its region, and at most K of them in and out of each example.
+"""A silo's view of the contacts: those in its region, and at most K of them in and out of each example.
 
-Provides ``cut`` and ``Neighbourhoods``. Public: the rule. Secret in a real silo: everything else here.
+The rule is public. Secret in a real silo: everything else here.
 
 A person's own states and features enter the examples of those who have the person among their neighbours. In each of
 four rounds a person offers to as many contacts as still may have the person, the next ones in the order of a public
-hash of the two numbers, and each takes as many of those who offer as there are places left. So nobody is in more than
-K neighbourhoods besides the own, whatever the graph: that is the pruning that the accountant's K + 1 needs
-(``mechanisms.node_accounting``). The choice depends on who meets whom and on nothing else, so that replacing all
+hash of the two numbers, and each takes as many of the offers as it has free positions. So nobody is in more than
+K neighbourhoods besides the own, in any graph: the accountant's K + 1 needs this pruning
+(``mechanisms.node_accounting``). The choice depends on the contacts and on nothing else, so that replacing all
 other data of a person changes those examples alone, and none by way of others' choices.
 """
 
@@ -25,10 +25,10 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhoods:
-    """Of a region's ``persons`` (n,) and ``contacts`` (m,), numbered as in the state: ``who`` (n, K) and ``by`` (n, K).
+    """Neighbourhoods of a region's ``persons`` (n,) and ``contacts`` (m,), numbered as in the state.
 
-    Those are places in ``persons`` and in ``contacts``, ABSENT where there are fewer than K; those there are stand in
-    front, the longest contact first. ``degree`` (n,): contacts within the region, before pruning.
+    ``who`` (n, K) and ``by`` (n, K) are positions in ``persons`` and in ``contacts``, ABSENT beyond the last of fewer
+    than K; the longest contact is first. ``degree`` (n,): contacts within the region, before pruning.
     """
 
     persons: NDArray[np.int64]
@@ -39,7 +39,7 @@ class Neighbourhoods:
 
 
 def cut(state: State, region: int, k: int) -> Neighbourhoods:
-    """The neighbourhoods of at most ``k`` in one region, contacts to other regions left out.
+    """Returns the neighbourhoods of at most ``k`` in one region, without contacts to other regions.
 
     Raises ``ValueError`` for a region without persons or a negative ``k``.
     """
@@ -53,7 +53,7 @@ def cut(state: State, region: int, k: int) -> Neighbourhoods:
     ends = np.searchsorted(persons, state.ends[inside]).astype(np.int32)
     arcs = arcs_of(ends, len(persons))
     who, by = take_offers(arcs, ends, k)
-    # Which contact stands where within an example concerns that example alone.
+    # The order of contacts within an example concerns that example alone.
     hours = np.append(state.hours[inside], 0.0)
     order = np.argsort(np.where(who == ABSENT, 1.0, -hours[by]), axis=1, kind="stable")
     who, by = np.take_along_axis(who, order, axis=1), np.take_along_axis(by, order, axis=1)
@@ -63,14 +63,14 @@ def cut(state: State, region: int, k: int) -> Neighbourhoods:
 def take_offers(
     arcs: Arcs, ends: NDArray[np.int32], k: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Whom each person takes (n, k), ABSENT behind the last, and by which contact (n, k), likewise."""
+    """Returns the neighbours that each person takes (n, k), ABSENT behind the last, and their contacts (n, k)."""
     giver = np.repeat(np.arange(arcs.persons, dtype=np.int32), np.diff(arcs.first))
     taker, contact = arcs.other, arcs.contact
     rank = priority(ends)
     who, by = np.full((2, arcs.persons, k), ABSENT, np.int32)
     given, taken = np.zeros((2, arcs.persons), np.int64)
     for _ in range(_ROUNDS):
-        # Who has places left, and has not been taken by this one or been refused for good.
+        # Givers with positions left, and takers that have neither taken this giver nor refused it for good.
         open_ = (given[giver] < k) & (taken[taker] < k)
         giver, taker, contact = giver[open_], taker[open_], contact[open_]
         offered = _place_among_equals(giver) < k - given[giver]
@@ -87,5 +87,5 @@ def take_offers(
 
 
 def _place_among_equals(values: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Of each of the ascending ``values`` (n,): how many equal ones stand before it."""
+    """Counts, for each of the ascending ``values`` (n,), the equal ones before it."""
     return np.asarray(np.arange(len(values)) - np.searchsorted(values, values))

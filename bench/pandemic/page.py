@@ -1,7 +1,4 @@
-"""The page of the pandemic task, and the rows that `syncret bench mtl --task pandemic --json` prints.
-
-Provides ``rows_of``, ``read_results`` and ``write_results``. Public: everything.
-"""
+"""The page of the pandemic task, and the rows that `syncret bench mtl --task pandemic --json` prints."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ silos' examples in one place and nothing protected. What it shows is in
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
-    """One row a trial and size: means over states, deviation of AUPRC (0 of one). For JSON."""
+    """Returns a row for each trial and size, for JSON: means over states, deviation of AUPRC (0 for one state)."""
     rows = []
     groups: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
@@ -71,12 +68,12 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
 
 
 def number(value: float) -> float | str:
-    """A number as JSON has it: one without bound is "inf"."""
+    """Returns a number as JSON has it: one without bound is "inf"."""
     return "inf" if math.isinf(value) else value
 
 
 def read_results(folder: Path) -> list[Result]:
-    """The results that a folder has; none without the file."""
+    """Reads the results in a folder; none without the file."""
     path = folder / DATA
     if not path.exists():
         return []
@@ -90,7 +87,7 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:
-    """``results`` with what the folder has of other trials and states, and the page of all. Raises OSError."""
+    """Writes ``results`` with the folder's results of other trials and states, and the page of all. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = {(r.persons, r.silos, r.seed, r.trial): r for r in (*read_results(folder), *results)}
     runs = sorted(kept.values(), key=_order)
@@ -116,7 +113,7 @@ def _to_dict(result: Result) -> dict[str, object]:
 
 
 def _tables(rows: Sequence[dict[str, object]]) -> str:
-    """One table for each rate and number of rounds."""
+    """Returns one table for each rate and number of rounds."""
     parts = []
     for rate, rounds in dict.fromkeys((row["rate"], row["rounds"]) for row in rows):
         lines = [_line(row) for row in rows if (row["rate"], row["rounds"]) == (rate, rounds)]
@@ -126,7 +123,7 @@ def _tables(rows: Sequence[dict[str, object]]) -> str:
 
 
 def _line(row: dict[str, object]) -> list[str]:
-    """A row of the table."""
+    """Returns a row of the table."""
 
     def shown(name: str, form: str, factor: float = 1.0) -> str:
         value = float(str(row[name]))

@@ -1,9 +1,8 @@
 """The pandemic task from a generated state to figures: methods, neighbourhoods and epsilons side by side.
 
-Provides ``Trial`` (what to train), ``trials`` (the published comparisons), ``measure`` and ``Result``. Public:
-everything.
+``trials`` are the published comparisons. All values here are public.
 
-Training sees the last window whose following week is among the first 63 days; the test is the window a week later,
+Training uses the last window whose following week is among the first 63 days; the test is the window a week later,
 and the week after it. Figures are means over silos, weighted by their persons, of each silo's own model on its own
 persons.
 """
@@ -31,15 +30,15 @@ from mechanisms.node_accounting import node_cost, published_rdp
 
 LOSSES: dict[str, Loss] = {"focal": focal, "bce": cross_entropy}
 RANDOM, FITTED = "random", "fitted"
-# How many persons who stay well a fitted model sees for each who falls ill.
+# Number of healthy persons for each infected one in the sample of a fitted model.
 _WELL = 20
-# Of all persons, those with the highest scores, whom somebody could call.
+# Share of all persons, those with the highest scores, that could be called.
 CALLED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to train: neighbours K, lambda, epsilon of each silo, the loss, rate and rounds.
+    """Settings of training: neighbours K, lambda, epsilon of each silo, the loss, rate and rounds.
 
     Instead of a loss: random scores, or one model fitted to all silos' examples in one place, with nothing protected.
     """
@@ -53,7 +52,7 @@ class Trial:
 
     @property
     def method(self) -> str:
-        """What lambda makes of it."""
+        """Name of the method that lambda selects."""
         if self.loss in (RANDOM, FITTED):
             return self.loss
         return "local" if self.lam == 0 else "fedavg" if math.isinf(self.lam) else "mr-mtl"
@@ -63,9 +62,8 @@ class Trial:
 class Result:
     """A trial on one made-up state: ``auprc`` (average precision), ``recall`` at probability 1/2 and of the CALLED.
 
-    ``infected``: the share that had a label 1. ``noise``: the silos' mean noise multiplier, and ``published`` the
-    largest epsilon that the published bound gives for it. ``memory_mb``: the peak that neighbourhoods and training
-    added.
+    ``infected``: the share with label 1. ``noise``: the silos' mean noise multiplier, and ``published`` the largest
+    epsilon that the published bound gives for it. ``memory_mb``: the peak that neighbourhoods and training added.
     """
 
     trial: Trial
@@ -90,7 +88,7 @@ def trials(
     rate: float = 0.2,
     rounds: int = 2,
 ) -> list[Trial]:
-    """Random scores, fits, persons alone, cross-entropy; then K, epsilon, lambda beside the first of the others."""
+    """Returns random scores, fits, persons alone, cross-entropy; then K, epsilon, lambda beside the first others."""
     k, epsilon, lam = neighbours[0], epsilons[0], lambdas[0]
     made = [
         Trial(k, 0.0, math.inf, RANDOM),
@@ -114,7 +112,7 @@ def measure(
     seed: int,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Result]:
-    """All trials on one state, smallest neighbourhoods first. Raises as ``make_state`` and ``noise_of``."""
+    """Runs all trials on one state, smallest neighbourhoods first. Raises as ``make_state`` and ``noise_of``."""
     need("sklearn", "the pandemic task")
     progress(f"a state of {persons:,} persons from seed {seed}")
     state = make_state(persons, silos, seed)
@@ -154,7 +152,7 @@ def measure(
 
 
 def settings_of(trial: Trial) -> Settings:
-    """How a trial is trained; no rounds where nothing is."""
+    """Returns the training settings of a trial; no rounds for random scores and fits."""
     if trial.loss in (RANDOM, FITTED):
         return Settings(rounds=0)
     loss = LOSSES[trial.loss]
@@ -162,7 +160,7 @@ def settings_of(trial: Trial) -> Settings:
 
 
 def _fitted(silos: Sequence[Silo], seed: int) -> NDArray[np.float64]:
-    """A ridge logistic regression (d,) on all silos' examples in one place: what a linear model can know."""
+    """Fits a ridge logistic regression (d,) to all silos' examples in one place: the best linear model."""
     from sklearn.linear_model import LogisticRegression
 
     rng = np.random.default_rng(seed)
@@ -185,7 +183,7 @@ def _neighbours(trial: Trial) -> int:
 
 
 def _published(silo: Silo, settings: Settings, noise: float) -> float:
-    """Epsilon of a silo's noise by the published bound with its gaps closed."""
+    """Returns epsilon of a silo's noise by the published bound with its gaps closed."""
     if noise == 0:
         return math.inf
     return node_cost(
@@ -200,7 +198,7 @@ def _published(silo: Silo, settings: Settings, noise: float) -> float:
 def _tested(
     silos: Sequence[Silo], models: NDArray[np.float64], trial: Trial, seed: int
 ) -> tuple[float, float, float, float]:
-    """Infected, AUPRC and both recalls: means over silos by their persons, of the models (s, d)."""
+    """Returns infected, AUPRC and both recalls: means over silos by their persons, of the models (s, d)."""
     from sklearn.metrics import average_precision_score
 
     rng = np.random.default_rng(seed)

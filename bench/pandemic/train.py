@@ -1,14 +1,12 @@
 """Training the pandemic task's models: DP-SGD in each silo, drawn to one another by their mean.
 
-Provides ``Settings``, ``sampling_of``, ``steps_of``, ``noise_of`` and ``train``. Secret in a real silo: examples,
-batches, noise and all that is not in what ``train`` returns. Protected: a node of each silo's graph, as
-``mechanisms.node_accounting`` says.
+Secret in a real silo: examples, batches, noise and everything but the result of ``train``. Protected: a node of each
+silo's graph, as in ``mechanisms.node_accounting``.
 
 Source: MR-MTL (Liu et al., NeurIPS 2022): each silo minimises f_k(w) + lambda ||w - mean||^2 from its own model;
 lambda 0 is training alone, and an infinite one FedAvg, where a silo starts from the mean. Deviations: a step's batch
-is a new random set of a fixed size, not the next piece of a shuffled epoch, since that is what the accountant is
-told. The pull towards the mean is the same for all examples and known to who sees models, so that it is added after
-clipping and noise.
+is a new random set of a fixed size, not the next piece of a shuffled epoch, as the accountant assumes. The pull towards
+the mean is the same for all examples and known to anyone who sees models, so that it is added after clipping and noise.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ TRAINED, TESTED = DAYS_KNOWN - AHEAD, DAYS_KNOWN
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to train. ``lam``: 0 alone, infinite for FedAvg. ``epsilon`` of each silo: infinite for no noise.
+    """Settings of training. ``lam``: 0 alone, infinite for FedAvg. ``epsilon`` of each silo: infinite for no noise.
 
     Raises ``ValueError`` for a negative lambda, or an epsilon that is not positive.
     """
@@ -58,18 +56,18 @@ class Settings:
 
 
 def sampling_of(silo: Silo, settings: Settings) -> NodeSampling:
-    """How a step meets a person: in the own example and in those of up to K others."""
+    """Returns the sampling of a person in a step: in the own example and in those of up to K others."""
     n = silo.persons
     return NodeSampling(n, min(settings.batch, n), min(silo.neighbours + 1, n))
 
 
 def steps_of(silo: Silo, settings: Settings) -> int:
-    """As many steps as an epoch has, for each round."""
+    """Returns the number of steps: an epoch's for each round."""
     return settings.rounds * math.ceil(silo.persons / settings.batch)
 
 
 def noise_of(silo: Silo, settings: Settings) -> float:
-    """The noise multiplier that (epsilon, 1/n) takes; 0 for an infinite epsilon. Raises as ``least_noise``."""
+    """Returns the noise multiplier for (epsilon, 1/n); 0 for an infinite epsilon. Raises as ``least_noise``."""
     if math.isinf(settings.epsilon):
         return 0.0
     return _least_noise(sampling_of(silo, settings), steps_of(silo, settings), settings.epsilon)
@@ -88,9 +86,9 @@ def train(
     random_bytes: RandomBytes = secrets.token_bytes,
     progress: Callable[[str], None] = lambda line: None,
 ) -> NDArray[np.float64]:
-    """The models (s, d) of silos with the noise multipliers ``noise`` (s,); from zero.
+    """Trains the models (s, d) of silos with the noise multipliers ``noise`` (s,), from zero.
 
-    A mean is weighted by the silos' sizes, which are public; it is what SecAgg would give the server.
+    A mean is weighted by the silos' sizes, which are public; SecAgg would give the server the same.
     """
     weights = np.array([silo.persons for silo in silos], np.float64)
     weights /= weights.sum()
@@ -113,7 +111,7 @@ def _epoch(
     noise: float,
     random_bytes: RandomBytes,
 ) -> NDArray[np.float64]:
-    """The model (d,) after as many noisy steps as an epoch has."""
+    """Returns the model (d,) after an epoch's noisy steps."""
     examples = silo.examples(TRAINED)
     batch = min(settings.batch, silo.persons)
     noisy = _release(noise, settings.clip, silo.features, random_bytes)
@@ -130,7 +128,7 @@ def _epoch(
 def clipped_sum(
     features: NDArray[np.float64], slopes: NDArray[np.float64], clip: float
 ) -> NDArray[np.float64]:
-    """The sum (d,) of gradients slope_i x_i, each clipped to norm ``clip``; ``features`` (b, d), ``slopes`` (b,)."""
+    """Sum (d,) of gradients slope_i x_i, each clipped to norm ``clip``; ``features`` (b, d), ``slopes`` (b,)."""
     norms = np.abs(slopes) * np.linalg.norm(features, axis=1)
     return np.asarray(features.T @ (slopes * np.minimum(1.0, clip / np.maximum(norms, clip))))
 
@@ -138,10 +136,10 @@ def clipped_sum(
 def _release(
     noise: float, clip: float, features: int, random_bytes: RandomBytes
 ) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """What makes a sum (d,) public: rounded to a grid, plus an exact discrete Gaussian on it.
+    """Returns a function that makes a sum (d,) public: rounded to a grid, plus an exact discrete Gaussian on it.
 
-    Rounding two sums can add a unit in each coordinate to what they differ by, 2 clip for one node's example at least.
-    Variance is 4 units^2 above a continuous Gaussian's, which then hides no more: see README.md.
+    Rounding two sums can add a unit in each coordinate to their difference, which is 2 clip for one node's example at
+    least. Variance is 4 units^2 above a continuous Gaussian's, which then hides no more: see README.md.
     """
     if noise == 0:
         return lambda total: total

@@ -110,7 +110,7 @@ def quality(
 
 
 def _nothing(methods: tuple[str, ...], columns: tuple[str, ...]) -> str:
-    """Why there is nothing to run: a method has not every description of the columns."""
+    """Explains an empty selection: a method does not have every description of the columns."""
     return (
         f"{' and '.join(methods)} with {' or '.join(columns)} columns is nothing to run: private bins are measured with"
         " aim alone, the real tables and smartnoise have equal bins (uniform), and some tables have no other shape"
@@ -118,14 +118,14 @@ def _nothing(methods: tuple[str, ...], columns: tuple[str, ...]) -> str:
 
 
 def _done(job: Job, output: Path | None) -> Entry:
-    """The job's entry, from the folder or anew."""
+    """Returns the job's entry, from the folder or by a new run."""
     for entry in read_entries(output) if output else ():
         if entry.job.key == job.key:
             return entry
     entry = entry_of(job, measure(job))
     click.echo(_line(entry), file=sys.stderr)
     if output:
-        # Read again: another command may have added its own meanwhile.
+        # Read again: another command may have added its own entries meanwhile.
         with alone(output):
             entries = [*read_entries(output), entry]
             write_entries(output, entries)

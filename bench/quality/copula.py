@@ -1,6 +1,6 @@
 """SDV's Gaussian copula, not private: runs in an environment of its own, and imports nothing of this project.
 
-As a command it reads one JSON object from standard input and writes a synthetic table of as many rows as the real one,
+The command reads one JSON object from standard input and writes a synthetic table of as many rows as the real one,
 and to standard output `{"seconds": ..., "synthesizer": its version}`. The request: `train` and `out` (paths of CSV
 files) and `columns`: name, and for numbers `decimals`; every other column is categorical. All its settings are the
 package's defaults. It protects nobody, spends no epsilon, and draws the same rows each time.
@@ -22,7 +22,7 @@ Columns = Sequence[Mapping[str, Any]]
 
 
 def synthesize(request: Mapping[str, Any]) -> dict[str, object]:
-    """Write the synthetic table; how long it took."""
+    """Writes the synthetic table; returns the seconds taken and the version."""
     single_table = importlib.import_module("sdv.single_table")
     metadata_module = importlib.import_module("sdv.metadata")
     columns: Columns = request["columns"]
@@ -51,7 +51,7 @@ def synthesize(request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer one request."""
+    """Answers one request."""
     warnings.simplefilter("ignore")
     with contextlib.redirect_stdout(sys.stderr):
         answer = synthesize(json.load(sys.stdin))

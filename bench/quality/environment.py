@@ -1,8 +1,7 @@
-"""The environment of the third parties' packages, and how its programs are asked.
+"""The environment of the third parties' packages, and requests to its programs.
 
-Provides `python_of`, `ask`, `ThirdPartyError` and `NotWithinError`. The packages pin other versions than this project,
-hence processes of another interpreter, with CSV files and JSON between. Limits are of processor time, so that a machine
-with other work gives the same answer as an idle one. Public.
+The packages pin other versions than this project, hence processes of another interpreter, with CSV files and JSON
+between. Limits are of processor time, so that a machine with other work gives the same answer as an idle one.
 """
 
 import json
@@ -25,15 +24,15 @@ SCORE, SMARTNOISE, COPULA = "score.py", "smartnoise.py", "copula.py"
 
 
 class ThirdPartyError(Exception):
-    """A third party's program is not there, failed, or did not end in time."""
+    """A third party's program is missing, failed, or did not end in time."""
 
 
 class NotWithinError(ThirdPartyError):
-    """It did not end within the processor time that it was given."""
+    """The program did not end within its processor time."""
 
 
 def python_of() -> Path:
-    """The interpreter that has the third parties' packages. Raises ThirdPartyError."""
+    """Returns the interpreter that has the third parties' packages. Raises ThirdPartyError."""
     given = os.environ.get(VARIABLE)
     python = Path(given) if given else ROOT / ".venv-quality" / "bin" / "python"
     if not python.exists():
@@ -45,11 +44,11 @@ def python_of() -> Path:
 
 
 def ask(script: str, request: Mapping[str, object], *, limit_s: float) -> dict[str, object]:
-    """What `script` of this folder answers, within `limit_s` of processor time, rounded up to whole seconds.
+    """Returns the answer of `script` of this folder, within `limit_s` of processor time, rounded up to whole seconds.
 
-    Raises ThirdPartyError with its last word, NotWithinError.
+    Raises ThirdPartyError with the last line of its errors, NotWithinError.
     """
-    # The shell sets the limit on itself and then becomes the program, which SIGXCPU ends; nobody need watch it.
+    # The shell sets the limit on itself and then becomes the program, which SIGXCPU ends without a watcher.
     limited = ["sh", "-c", 'ulimit -S -t "$0"; exec "$@"', str(math.ceil(limit_s))]
     command = [*limited, str(python_of()), str(Path(__file__).with_name(script))]
     try:

@@ -1,8 +1,7 @@
 """Written numbers, dates and times of the ugly tables as plain numbers, and back, without our own reading of tables.
 
-Provides `FORMS`, `plain`, `number_of` and `Form`. Scores read cells so, and other synthesizers get their numbers so: a
-careful person takes `$` and `%` off and makes numbers of dates, too. Marks and cells that are no number are missing.
-Public: everything.
+Scores read cells by these forms, and other synthesizers get their numbers by them: a careful person takes `$` and `%`
+off and makes numbers of dates, too. Marks and cells that are no number are missing.
 """
 
 import math
@@ -19,9 +18,9 @@ from bench.quality.ugly import CLINIC, MARKS, SHOP
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to write numbers: `read` raises ValueError for what is none, `write` is its inverse.
+    """A written form of numbers: `read` raises ValueError for other text, `write` is its inverse.
 
-    `decimals` says how fine the plain numbers are.
+    `decimals` is the number of decimals of the plain numbers.
     """
 
     read: Callable[[str], float]
@@ -86,11 +85,11 @@ FORMS: Mapping[str, Mapping[str, Form]] = {
         "rating": _number(0),
     },
 }
-"""By table and column; other columns are codes."""
+"""Forms by table and column; other columns are codes."""
 
 
 def number_of(table: str, column: str, cell: str) -> float:
-    """The number that a cell stands for; not a number where it is missing, a mark, or nothing of its form."""
+    """Returns the number that a cell stands for; NaN if it is missing, a mark, or of another form."""
     if cell in MARKS[table].get(column, ()):
         return math.nan
     try:
@@ -101,7 +100,7 @@ def number_of(table: str, column: str, cell: str) -> float:
 
 
 def plain(table: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """A table with plain numbers, nothing where one is missing or a mark; the tables of others stay as they are."""
+    """Returns an ugly table with plain numbers, empty for missing ones and marks; other tables stay as they are."""
     columns = {}
     for name in frame.columns:
         cells = frame[name]

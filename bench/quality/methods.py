@@ -1,8 +1,8 @@
-"""From a real table to a synthetic one, by our methods and by a third party's.
+"""Synthesis of a table from a real one, by our methods and by a third party's.
 
-Provides `METHODS`, `OURS` and `synthesize`. Our methods are those of the utility benchmark, with its shortcuts:
-DistAIM's loop on counts in the clear, FLAIM's clients in this process, which make the same choices as the real ones
-(`bench/README.md`); `mpc` runs DistAIM's three servers and all owners as processes. Public: everything.
+Our methods are those of the utility benchmark, with its shortcuts: DistAIM's loop on counts in the clear, FLAIM's
+clients in this process, which make the same choices as the real ones (`bench/README.md`); `mpc` runs DistAIM's three
+servers and all owners as processes. All values here are public.
 """
 
 import asyncio
@@ -41,28 +41,28 @@ OURS: Mapping[str, str] = {
     "distaim": "distaim",
     "flaim": "private",
 }
-"""By method the utility benchmark's name for it; FLAIM's is its default variant.
+"""Methods, with the utility benchmark's names; FLAIM's is its default variant.
 
 `standard` is what a draft asks for, all pairs, annealed, by our own rule, central or by servers; the others have the
-papers' rule, rounds and workload. `standard-target` says which column the table is made to predict.
+papers' rule, rounds and workload. `standard-target` names the column that the table is made to predict.
 """
 THEIRS: Mapping[str, tuple[str, str]] = {
     "smartnoise-aim": (SMARTNOISE, "aim"),
     "smartnoise-mst": (SMARTNOISE, "mst"),
     "sdv-copula": (COPULA, "copula"),
 }
-"""By method a program of this folder and its name there."""
+"""Third parties' methods: a program of this folder and its name there."""
 NOT_PRIVATE = ("sdv-copula",)
 FEDERATED = ("standard-distaim", "distaim", "flaim")
 METHODS = (REAL, PERMUTED, *OURS, *THEIRS)
 """`real` is the table itself, a perfect copy; `permuted` has its columns shuffled, without noise."""
 ALL_PAIRS = 10**6
-"""More than there are."""
+"""Larger than the number of pairs of any table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What all methods have alike; `clients` and `mpc` are for those with owners."""
+    """Settings that all methods share; `clients` and `mpc` are for those with owners."""
 
     epsilon: float = 1.0
     delta: float = 1e-5
@@ -74,7 +74,7 @@ class Budget:
 def synthesize(
     method: str, table: RealTable, columns: str, budget: Budget, *, seed: int, folder: Path
 ) -> tuple[pd.DataFrame, float]:
-    """A synthetic table, all cells text, and the seconds that it took.
+    """Returns a synthetic table, all cells text, and the seconds taken.
 
     Raises ThirdPartyError, MechanismError, and with `mpc` the errors of a launched run.
     """
@@ -96,7 +96,7 @@ def _ours(
         for frame in (table.train, table.test)
     )
     settings = Settings(
-        # Its own table is not read: the problem is given.
+        # The dataset of this name is not read: the problem is given.
         dataset="adult-uci",
         method=method,
         partition="iid",

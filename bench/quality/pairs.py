@@ -1,8 +1,7 @@
-"""How far the pairs of columns of a synthetic table are from the real ones, in the reader's values.
+"""Distance of the pairs of columns of a synthetic table from the real ones, in the reader's values.
 
-Provides `pair_distance` and `permuted`, the baseline: the same table with each column shuffled. Public. The distance,
-and the cells that it goes by, are those that a trial's report has (`mechanisms.value_pairs`); here tables are as
-they come, without a domain.
+`permuted` is the baseline: the same table with each column shuffled. The distance and its cells are those of a trial's
+report (`mechanisms.value_pairs`); here tables are as they come, without a domain.
 """
 
 import numpy as np
@@ -19,9 +18,9 @@ from mechanisms.value_pairs import (
 
 
 def pair_distance(real: pd.DataFrame, synthetic: pd.DataFrame, numbers: frozenset[str]) -> float:
-    """The mean total variation over all pairs of columns; `numbers` are the columns of numbers.
+    """Returns the mean total variation over all pairs of columns; `numbers` are the columns of numbers.
 
-    Raises ValueError where a table has no rows, or fewer than two columns.
+    Raises ValueError if a table has no rows, or fewer than two columns.
     """
     if not (len(real) and len(synthetic)) or len(real.columns) < 2:
         raise ValueError("tables with rows and two columns have pairs")
@@ -31,7 +30,7 @@ def pair_distance(real: pd.DataFrame, synthetic: pd.DataFrame, numbers: frozense
 
 
 def permuted(table: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """The table with each column in an order of its own: its columns without what joins them."""
+    """Returns the table with each column shuffled by itself: its columns without what joins them."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {name: table[name].to_numpy()[rng.permutation(len(table))] for name in table.columns}
@@ -41,7 +40,7 @@ def permuted(table: pd.DataFrame, seed: int) -> pd.DataFrame:
 def _cells(
     real: "pd.Series[str]", synthetic: "pd.Series[str]", *, number: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """The cell of each value of both, and how many cells there are; what is no number has one of its own."""
+    """Returns the cell of each value of both columns, and the number of cells; text that is no number has its own."""
     if number:
         values, drawn = (
             pd.to_numeric(column, errors="coerce").to_numpy(np.float64)

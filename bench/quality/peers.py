@@ -1,8 +1,8 @@
-"""A table as other synthesizers take it: numbers as numbers, with bounds; and what they draw, as it was written.
+"""Tables in the form that other synthesizers take: numbers with bounds; and their rows in the original writing.
 
-Provides `peer_columns`, `given` and `written_back`. Public: everything. They are told what our methods know with equal
-bins. Of an ugly table (`bench.quality.ugly`) they get what a careful person would make of it: plain numbers, and beside
-a column with marks a column of categories that says which mark stands there, or that there is none.
+Other synthesizers get the knowledge that our methods have with equal bins. Of an ugly table (`bench.quality.ugly`) they
+get what a careful person would make of it: plain numbers, and beside a column with marks a column of categories that
+names the mark there, or that there is none.
 """
 
 import math
@@ -18,12 +18,12 @@ from mechanisms.column_parts import DEFAULT_BINS
 from mechanisms.domain import Integer, Real
 
 _LABELS = 32
-"""Whole numbers of at most so many values are labels to others, what has more has bins, as many as ours."""
+"""Whole numbers of at most this many values are labels to others; more values have bins, as many as ours."""
 _BESIDE = " (mark)"
 
 
 def peer_columns(table: RealTable) -> list[dict[str, object]]:
-    """What others are told of the columns: numbers have `low`, `high`, `bins` and `decimals`, others are labels."""
+    """Describes the columns for others: numbers have `low`, `high`, `bins` and `decimals`, others are labels."""
     if table.name in FORMS:
         return _ugly_columns(table)
     domain = table.domains[UNIFORM]
@@ -40,14 +40,14 @@ def peer_columns(table: RealTable) -> list[dict[str, object]]:
 
 
 def given(table: RealTable) -> pd.DataFrame:
-    """The rows to synthesise from as others get them."""
+    """Returns the rows to synthesise from in the form for others."""
     if table.name not in FORMS:
         return table.train
     frame = plain(table.name, table.train)
     for name, marks in MARKS[table.name].items():
         here = table.train[name].isin(marks)
         frame[name + _BESIDE] = table.train[name].where(here, "none")
-        # Beside a mark stands another row's number, so that none is lacking where others draw no mark.
+        # Beside a mark stands another row's number, so that no number is missing if others draw no mark.
         known = frame[name][~here & (frame[name] != "")].to_numpy()
         rng = np.random.default_rng(len(frame))
         frame[name] = frame[name].mask(here, pd.Series(rng.choice(known, len(frame)), frame.index))
@@ -55,7 +55,7 @@ def given(table: RealTable) -> pd.DataFrame:
 
 
 def written_back(table: RealTable, drawn: pd.DataFrame) -> pd.DataFrame:
-    """Rows that others drew, as the table was written."""
+    """Returns rows that others drew in the table's original writing."""
     forms = FORMS.get(table.name, {})
     if not forms:
         return drawn

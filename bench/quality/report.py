@@ -1,7 +1,4 @@
-"""The page of `syncret bench quality`: ``quality.md``.
-
-Provides `write_page` and `markdown`. Public.
-"""
+"""The page of `syncret bench quality`: ``quality.md``."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -70,12 +67,12 @@ _ATOMS_SHOWN = 6
 
 
 def write_page(folder: Path, entries: Sequence[Entry]) -> None:
-    """Put quality.md in place."""
+    """Writes quality.md."""
     write_atomic(folder / "quality.md", markdown(entries))
 
 
 def markdown(entries: Sequence[Entry]) -> str:
-    """The page of all entries: a section for each set of conditions, with the real tables in each."""
+    """Returns the page of all entries: a section for each set of conditions, with the real tables in each."""
     kept = (REAL, PERMUTED, *NOT_PRIVATE)
     real = [entry for entry in entries if entry.job.method in kept]
     ordered = sorted((entry for entry in entries if entry.job.method not in kept), key=_conditions)
@@ -88,7 +85,7 @@ def markdown(entries: Sequence[Entry]) -> str:
 
 
 def _conditions(entry: Entry) -> str:
-    """What runs of one section have alike. Runs on servers have a section of their own."""
+    """Returns the common conditions of one section's runs. Runs on servers have a section of their own."""
     budget = entry.job.budget
     servers = "; DistAIM's servers and owners as processes" if entry.job.mpc else ""
     spent = f"ε = {budget.epsilon:g}, δ = {budget.delta:g}, {budget.clients} owners"
@@ -150,7 +147,7 @@ def _cell(
 
 
 def _limits(entries: Sequence[Entry], dataset: str, method: str) -> list[float]:
-    """What the runs that did not end in time were given."""
+    """Returns the limits of the runs that did not end in time."""
     of = (entry for entry in entries if (entry.job.dataset, entry.job.method) == (dataset, method))
     return [entry.job.budget.limit_s for entry in of if entry.record.late]
 
@@ -164,7 +161,7 @@ def _figure(values: Sequence[float | None], form: str) -> str:
 
 
 def _atoms(entries: Sequence[Entry], dataset: str) -> str:
-    """The most frequent atoms of a table, by every run's description."""
+    """Returns the most frequent atoms of a table, by every run's description."""
     kinds = [
         (method, columns)
         for method in METHODS
@@ -205,7 +202,7 @@ def _atoms(entries: Sequence[Entry], dataset: str) -> str:
 
 
 def _lost(entries: Sequence[Entry], dataset: str) -> str:
-    """The checks of an ugly table that not every run passed, by method."""
+    """Returns the checks of an ugly table that not every run passed, by method."""
     kinds = [
         (method, columns, runs)
         for method in METHODS

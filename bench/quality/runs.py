@@ -1,7 +1,7 @@
-"""One synthetic table, and what a third party's score, a classifier and its atoms say of it.
+"""Runs of the quality benchmark: one synthetic table, judged by a third party's score, a classifier and its atoms.
 
-Provides `Job`, `Atom`, `Record` and `measure`. Public: everything; the tables are published. A run's randomness is
-drawn from the job, so that it can be repeated on the same machine; with `mpc`, and smartnoise's, it is the real one.
+All values here are public; the tables are published. A run's randomness is drawn from the job, so that it can be
+repeated on the same machine; with `mpc`, and in smartnoise, it is the real one.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Job:
     budget: Budget
 
     def to_dict(self) -> dict[str, object]:
-        """All that the run depends on, flat: no budget where nothing is spent, no owners where there are none."""
+        """Returns all settings of the run, flat: no budget where nothing is spent, no owners where there are none."""
         values = {name: value for name, value in asdict(self).items() if name != "budget"}
         if self.method not in (REAL, PERMUTED, *NOT_PRIVATE):
             values |= {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
@@ -66,17 +66,17 @@ class Job:
 
     @property
     def mpc(self) -> bool:
-        """Whether servers and owners run as processes."""
+        """True if servers and owners run as processes."""
         return self.budget.mpc and self.method in ("distaim", "standard-distaim")
 
     @property
     def key(self) -> str:
-        """The same for the same run."""
+        """Key of the run, the same for the same settings."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @property
     def command(self) -> str:
-        """What runs it again, and all repeats before it."""
+        """Command that repeats this run, and all repeats before it."""
         names = ("dataset", "method", "columns", "rows", "epsilon", "delta", "clients")
         values = self.to_dict()
         given = [f"--{name} {values[name]}" for name in names if name in values]
@@ -87,13 +87,13 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """Of the run's randomness."""
+        """Seed of the run's randomness."""
         return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:7], "big")
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A value with a cell of its own in the shaped domain, and the share of the rows that has it in either table."""
+    """A value with a cell of its own in the shaped domain, and its share of the rows in either table."""
 
     column: str
     value: float
@@ -103,14 +103,14 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of a job.
+    """Result of a job.
 
     `shapes` and `pairs` are the score's, 0 to 1; `distance` is that of pairs in values (`bench.quality.pairs`); `auc`
     of trees trained on the synthetic rows and tested on held-out ones; `error` of our methods' workload, 0 to 2, on the
-    cells of equal bins whatever the columns; `kept` what of the atoms' rows is there: the sum of min(real, synthetic)
+    cells of equal bins for any columns; `kept` is the kept part of the atoms' rows: the sum of min(real, synthetic)
     by that of real; None without atoms. Of an ugly table `survived` is the share of its checks that pass, `lost` the
     names of the others (`bench.quality.survival`).
-    `failed` says why there is nothing of it, and `late` that it needed more processor time than it was given;
+    `failed` is the reason for a missing result, and `late` is True if the run needed more processor time than it had;
     everything else is None then.
     """
 
@@ -132,13 +132,13 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Record":
-        """The inverse of `asdict`. Raises TypeError for unknown names."""
+        """Makes a record from the result of `asdict`. Raises TypeError for unknown names."""
         atoms = tuple(Atom(**atom) for atom in values.get("atoms", ()))
         return cls(**{**values, "atoms": atoms, "lost": tuple(values.get("lost", ()))})
 
 
 def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
-    """The descriptions that a method is run with.
+    """Returns the descriptions that a method is run with.
 
     smartnoise has equal bins alone, private ones are central AIM's here, and some tables have no other.
     """
@@ -150,7 +150,7 @@ def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
 
 
 def measure(job: Job) -> Record:
-    """Run and judge; a third party's failure is a record, too. Raises DatasetError, MechanismError."""
+    """Runs and judges; a third party's failure is a record, too. Raises DatasetError, MechanismError."""
     table = load_table(job.dataset, job.rows)
     with tempfile.TemporaryDirectory(prefix="syncret-quality-") as place:
         folder = Path(place)
@@ -186,7 +186,7 @@ def measure(job: Job) -> Record:
 
 
 def atom_shares(table: RealTable, drawn: pd.DataFrame) -> tuple[Atom, ...]:
-    """Every atom with its share of the real and of the synthetic rows."""
+    """Returns every atom with its share of the real and of the synthetic rows."""
     shares = []
     frames = [table.plain(frame) for frame in (table.train, drawn)]
     for column, value in table.atoms:
@@ -199,7 +199,7 @@ def atom_shares(table: RealTable, drawn: pd.DataFrame) -> tuple[Atom, ...]:
 
 
 def workload_error_of(table: RealTable, drawn: pd.DataFrame) -> float:
-    """The average L1 error, 0 to 2, of the workload that equal bins have, counted on their cells."""
+    """Returns the average L1 error, 0 to 2, of the workload of equal bins, counted on their cells."""
     domain = table.domains[UNIFORM]
     workload = draw_workload(domain, min(3, len(domain.columns)))
     real, synthetic = (

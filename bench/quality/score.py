@@ -1,6 +1,6 @@
 """SDMetrics' score of a synthetic table: runs in an environment of its own, and imports nothing of this project.
 
-As a command it reads one JSON object from standard input (`real` and `synthetic`, paths of CSV files with the same
+The command reads one JSON object from standard input (`real` and `synthetic`, paths of CSV files with the same
 columns, and `kinds`, by column `numerical` or `categorical`) and writes one to standard output: `shapes` and `pairs`,
 the report's two properties, both 0 to 1, 1 the best, and `scorer`, its version.
 
@@ -23,7 +23,7 @@ NUMERICAL = "numerical"
 
 
 def read(path: str, kinds: Mapping[str, str]) -> pd.DataFrame:
-    """A table with numbers where the kind says so; what is no number there is missing."""
+    """Reads a table, with numbers in numerical columns; text there that is no number is missing."""
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     for name, kind in kinds.items():
         if kind == NUMERICAL:
@@ -32,7 +32,7 @@ def read(path: str, kinds: Mapping[str, str]) -> pd.DataFrame:
 
 
 def score(request: Mapping[str, object]) -> dict[str, object]:
-    """The answer to a request."""
+    """Returns the answer to a request."""
     kinds = request["kinds"]
     if not isinstance(kinds, Mapping):
         raise TypeError("kinds: expected an object of column names")
@@ -49,7 +49,7 @@ def score(request: Mapping[str, object]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer one request."""
+    """Answers one request."""
     warnings.simplefilter("ignore")
     with contextlib.redirect_stdout(sys.stderr):
         answer = score(json.load(sys.stdin))

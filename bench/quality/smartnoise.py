@@ -1,13 +1,13 @@
 """A synthesizer of smartnoise-synth: runs in an environment of its own, and imports nothing of this project.
 
-As a command it reads one JSON object from standard input and writes a synthetic table of as many rows as the real one,
+The command reads one JSON object from standard input and writes a synthetic table of as many rows as the real one,
 and to standard output `{"seconds": ..., "synthesizer": its version}`. The request: `method` (`aim`, `mst`), `epsilon`,
 `delta`, `train` and `out` (paths of CSV files), and `columns`: name, and for numbers `low`, `high`, `bins`, `decimals`;
 every other column is a label. Bounds and labels are public, as for our own methods, so that no budget goes into them:
-the package's own BinTransformer and LabelTransformer are given them.
+the package's own BinTransformer and LabelTransformer get them.
 
-Its other settings are the package's defaults. Numbers are what its BinTransformer gives back, the middle of a bin,
-rounded to the column's decimals.
+Its other settings are the package's defaults. Its BinTransformer returns the middle of a bin for a number, rounded to
+the column's decimals.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Columns = Sequence[Mapping[str, Any]]
 
 
 def read(path: str, columns: Columns) -> pd.DataFrame:
-    """The table with numbers where a column has bounds."""
+    """Reads the table, with numbers in columns with bounds."""
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     for column in columns:
         name = str(column["name"])
@@ -36,7 +36,7 @@ def read(path: str, columns: Columns) -> pd.DataFrame:
 
 
 def written(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """The table as text, numbers with their decimals, nothing where one is missing."""
+    """Returns the table as text, numbers with their decimals, empty for missing ones."""
     for column in columns:
         name, places = str(column["name"]), column.get("decimals")
         if places is not None:
@@ -46,7 +46,7 @@ def written(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
 
 
 def synthesize(request: Mapping[str, Any]) -> dict[str, object]:
-    """Write the synthetic table; how long it took."""
+    """Writes the synthetic table; returns the seconds taken and the version."""
     snsynth = importlib.import_module("snsynth")
     transform = importlib.import_module("snsynth.transform")
     columns: Columns = request["columns"]
@@ -75,7 +75,7 @@ def synthesize(request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer one request."""
+    """Answers one request."""
     warnings.simplefilter("ignore")
     with contextlib.redirect_stdout(sys.stderr):
         answer = synthesize(json.load(sys.stdin))

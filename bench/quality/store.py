@@ -1,7 +1,6 @@
 """Finished runs of `syncret bench quality` in a JSON file, a line each, to which more can be added.
 
-Provides `Entry`, `entry_of`, `read_entries`, `write_entries` and `alone`. Public. The file is put in place whole after
-every run, so that a stopped sweep goes on where it was.
+The file is replaced whole after every run, so that a stopped sweep continues. All values here are public.
 """
 
 import datetime
@@ -26,7 +25,7 @@ _MEASURED = ("mechanisms", "parties", "bench/quality", "bench/utility", "bench/*
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job, what came of it, and of which commit on which day."""
+    """A job, its record, and the commit and date of the run."""
 
     job: Job
     record: Record
@@ -34,7 +33,7 @@ class Entry:
     date: str
 
     def to_dict(self) -> dict[str, object]:
-        """A line of the file, and of `--json`."""
+        """Returns a line of the file, and of `--json`."""
         record = {
             name: value for name, value in asdict(self.record).items() if value not in (None, ())
         }
@@ -43,13 +42,13 @@ class Entry:
 
 
 def entry_of(job: Job, record: Record) -> Entry:
-    """An entry of now."""
+    """Makes an entry with the current commit and date."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Entry(job, record, commit(_MEASURED), today)
 
 
 def read_entries(folder: Path) -> list[Entry]:
-    """The entries of quality.json in a folder; none where there is no such file. Raises DatasetError."""
+    """Reads the entries of quality.json in a folder; none without the file. Raises DatasetError."""
     path = folder / FILE
     if not path.exists():
         return []
@@ -64,7 +63,7 @@ def read_entries(folder: Path) -> list[Entry]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Nobody else that asks is at the folder's records meanwhile: commands may run side by side."""
+    """Locks the folder's records for this process: commands may run side by side."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -75,7 +74,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def write_entries(folder: Path, entries: Sequence[Entry]) -> None:
-    """Put all entries in place, in the order of their jobs."""
+    """Writes all entries, in the order of their jobs."""
     ordered = sorted(entries, key=lambda entry: entry.job.key)
     lines = ",\n".join(json.dumps(entry.to_dict(), sort_keys=True) for entry in ordered)
     write_atomic(folder / FILE, f'{{"runs": [\n{lines}\n]}}\n')

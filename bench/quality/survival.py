@@ -1,4 +1,4 @@
-"""A score of what survives of an ugly table: plain checks of each of its columns, real against synthetic.
+"""Survival of an ugly table's columns: plain checks of each column, real against synthetic, and their score.
 
 Provides `Check`, `survival` and `CHECKS`. Public: everything. A check looks at one column as it is written and has a
 tolerance that is stated in its name or below; the score is the share of the checks that pass. The real table passes
@@ -36,7 +36,7 @@ from bench.quality.ugly import (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check's name and whether the synthetic table passed it."""
+    """One check's name; `passed` is True if the synthetic table passed it."""
 
     name: str
     passed: bool
@@ -50,12 +50,12 @@ class Cells:
     numbers: NDArray[np.float64]
 
     def share(self, holds: Callable[[str], bool]) -> float:
-        """The share of the cells of which something holds."""
+        """Returns the share of the cells for which `holds` is True."""
         return float(np.mean([holds(text) for text in self.texts]))
 
 
 Test: TypeAlias = Callable[[Cells, Cells], bool]
-"""Of the real and the synthetic column."""
+"""Function of the real and the synthetic column."""
 
 
 def _close(points: float, holds: Callable[[str], bool]) -> Test:
@@ -86,7 +86,7 @@ def _quantile(level: float, tolerance: float) -> Test:
 
 
 def _kolmogorov(real: Cells, drawn: Cells) -> bool:
-    """Their distribution functions are nowhere more than 0.05 apart."""
+    """Returns True if the distribution functions are nowhere more than 0.05 apart."""
     if not drawn.numbers.size:
         return False
     points = np.concatenate([real.numbers, drawn.numbers])
@@ -98,7 +98,7 @@ def _kolmogorov(real: Cells, drawn: Cells) -> bool:
 
 
 def _years(year: Callable[[str], str], ignored: str = "") -> Test:
-    """Each year's share of the rows is within three points."""
+    """Returns a test: each year's share of the rows is within three points."""
 
     def test(real: Cells, drawn: Cells) -> bool:
         shares = [
@@ -118,14 +118,14 @@ def _listed(codes: Sequence[str]) -> Test:
 
 
 def _frequent(real: Cells, drawn: Cells) -> bool:
-    """The ten commonest values have their shares within two points."""
+    """Returns True if the ten commonest values have their shares within two points."""
     shares = [pd.Series(of.texts).value_counts(normalize=True) for of in (real, drawn)]
     most = shares[0].head(10)
     return bool((most - shares[1].reindex(most.index).fillna(0)).abs().max() <= 0.02)
 
 
 def _tail(real: Cells, drawn: Cells) -> bool:
-    """Values of fewer than a hundredth of the rows have together their share, within five points."""
+    """Returns True if the values of fewer than a hundredth of the rows together have their share within five points."""
     counts = pd.Series(real.texts).value_counts(normalize=True)
     rare = frozenset(counts[counts < 0.01].index)
     return abs(real.share(rare.__contains__) - drawn.share(rare.__contains__)) <= 0.05
@@ -154,7 +154,7 @@ _CODES = [("frequent codes", _frequent), ("rare codes", _tail)]
 
 
 def _every_date(real: Cells, drawn: Cells) -> bool:
-    """Every date is one of the calendar, marks as often as in the real column aside."""
+    """Returns True if every date is one of the calendar, marks as often as in the real column aside."""
     return len(drawn.texts) - len(drawn.numbers) <= 2 * (len(real.texts) - len(real.numbers))
 
 
@@ -262,14 +262,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     table: tuple(f"{column}: {name}" for column, tests in of.items() for name, _ in tests)
     for table, of in _CHECKS.items()
 }
-"""The names of each table's checks."""
+"""Names of each table's checks."""
 
 
 def survival(table: str, real: pd.DataFrame, drawn: pd.DataFrame) -> tuple[Check, ...]:
-    """All checks of an ugly table, in the order of `CHECKS`; none of another."""
+    """Runs all checks of an ugly table, in the order of `CHECKS`; none of another."""
     found = []
     for column, tests in _CHECKS.get(table, {}).items():
-        # A column that is left out has lost everything.
+        # A missing column has lost everything.
         there = column in real and column in drawn
         cells = [_cells(table, column, of[column]) for of in (real, drawn)] if there else []
         found += [Check(f"{column}: {name}", there and test(*cells)) for name, test in tests]

@@ -1,11 +1,9 @@
-"""The benchmark tables as people have them, in three descriptions: numbers in equal bins, in their shape, and measured.
+"""The benchmark tables in three descriptions: numbers in equal bins, in their shape, and measured.
 
-Provides `NAMES`, `load_table`, `RealTable`, and `features` for classifiers. Public: everything; these are published
-tables, and as in `bench.datasets` a domain is read from the table itself. `UNIFORM` is what a draft was before columns
-could have atoms, scales and edges; `SHAPED` is what `syncret domain` drafts. Adult has both by hand, in examples/.
-`PRIVATE` knows no more than `UNIFORM`: a run measures fine cells and finds its bins (`mechanisms.private_bins`).
-
-The ugly tables are made up (`bench.quality.ugly`).
+These are published tables, so all values are public, and as in `bench.datasets` a domain is read from the table itself.
+`UNIFORM` is a draft from before columns could have atoms, scales and edges; `SHAPED` is a draft by `syncret domain`.
+Adult has both by hand, in examples/. `PRIVATE` knows no more than `UNIFORM`: a run measures fine cells and finds its
+bins (`mechanisms.private_bins`). The ugly tables are made up (`bench.quality.ugly`).
 
 Limits: large tables are drawn from at random; the coded Adult is left out, since codes are bins already.
 """
@@ -33,7 +31,7 @@ from parties.config import load_config
 UNIFORM, SHAPED, PRIVATE = "uniform", "shaped", "private"
 TRAIN_SHARE, DRAW_SEED = 0.9, 571
 MOST_CLASSES = 30
-"""A target with more values is a number; its class is whether it is above its median."""
+"""Largest number of classes of a target; with more values the classes are above its median, and not."""
 TARGETS: Mapping[str, str] = {
     "adult": "income",
     "body_performance": "class",
@@ -62,7 +60,7 @@ class RealTable:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What a scorer takes each column for: `numerical` or `categorical`."""
+        """Kinds of the columns for a scorer: `numerical` or `categorical`."""
         return {
             name: "numerical" if name in self.numbers else "categorical"
             for name in self.train.columns
@@ -70,14 +68,14 @@ class RealTable:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """The columns of numbers; of an ugly table those that are numbers, dates or times to people."""
+        """Columns of numbers; of an ugly table those that are numbers, dates or times to people."""
         if self.name in FORMS:
             return frozenset(FORMS[self.name])
         columns = self.domains[UNIFORM].columns
         return frozenset(c.name for c in columns if isinstance(c, Integer | Real))
 
     def plain(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A table of the same columns as scores read it: every number is one, however it is written."""
+        """Returns a table of the same columns as scores read it: every written number as a plain one."""
         return plain(self.name, frame)
 
     @property
@@ -93,7 +91,7 @@ class RealTable:
 
 @lru_cache(maxsize=1)
 def load_table(name: str, rows: int) -> RealTable:
-    """At most `rows` rows of a table, nine tenths of them to synthesise from. Raises DatasetError, DataError."""
+    """Loads at most `rows` rows of a table, nine tenths of them to synthesise from. Raises DatasetError, DataError."""
     frame = ugly.ugly_table(name, rows) if name in ugly.NAMES else published_table(name)[0]
     order = np.random.default_rng(DRAW_SEED).permutation(len(frame))[:rows]
     frame = frame.iloc[order]
@@ -114,12 +112,12 @@ def _domains(name: str, frame: pd.DataFrame) -> dict[str, Domain]:
 
 
 def uniform(domain: Domain) -> Domain:
-    """The domain with bins of equal width from the least to the greatest number, atoms included."""
+    """Returns the domain with bins of equal width from the least to the greatest number, atoms included."""
     return replace(domain, columns=tuple(_equal_bins(column) for column in domain.columns))
 
 
 def private(domain: Domain) -> Domain:
-    """The domain with private bins where `syncret domain --private-bins` proposes them: not for few whole numbers."""
+    """Returns the domain with private bins as `syncret domain --private-bins` proposes: not for few whole numbers."""
     return replace(domain, columns=tuple(_private_bins(column) for column in domain.columns))
 
 
@@ -150,9 +148,9 @@ def _equal_bins(column: Column) -> Column:
 def features(
     kinds: Mapping[str, str], target: str, tables: list[pd.DataFrame]
 ) -> tuple[list[NDArray[np.int32]], int]:
-    """All tables as ranks of their values, int32 (rows, columns), and the target's column.
+    """Returns all tables as ranks of their values, int32 (rows, columns), and the target's column.
 
-    Trees ask for the order of values and nothing else, so a rank is as good as the number itself.
+    Trees use the order of values and nothing else, so a rank is as good as the number itself.
     """
     pooled = pd.concat(tables, ignore_index=True)
     ranks = np.empty(pooled.shape, np.int32)

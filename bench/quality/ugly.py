@@ -1,4 +1,4 @@
-"""Two made-up tables that are ugly on purpose, as people's tables are, to see what of their columns survives.
+"""Two made-up tables that are ugly on purpose, as people's tables are, for the checks of survival.
 
 Provides `NAMES`, `TARGETS`, `MARKS`, `ugly_table` and the lists of codes; `bench.quality.forms` reads them. Public:
 everything; nobody's rows are in them.
@@ -27,7 +27,7 @@ MARKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     CLINIC: {"closed": (FAR,), "crp": (LIMIT,), "pressure": (SENTINEL,)},
     SHOP: {"rating": (UNKNOWN,)},
 }
-"""By table and column the texts that stand for something else than a number or a moment."""
+"""Texts by table and column that stand for something else than a number or a moment."""
 SEED: Final = 20_571
 _FIRST, _DAYS = np.datetime64("2019-01-01"), 5 * 365
 DIAGNOSES: tuple[str, ...] = tuple(
@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 def ugly_table(name: str, rows: int, seed: int = SEED) -> pd.DataFrame:
-    """A table of `NAMES` with all cells text, the same for the same seed."""
+    """Makes a table of `NAMES` with all cells text, the same for the same seed."""
     rng = np.random.default_rng([seed, NAMES.index(name)])
     hidden = rng.normal(size=rows)
     columns = _clinic(rng, hidden) if name == CLINIC else _shop(rng, hidden)
@@ -85,7 +85,7 @@ def _shop(rng: np.random.Generator, hidden: Floats) -> dict[str, list[str]]:
     paid = hidden + rng.normal(size=rows) > 0.36
     cost = np.exp(4.0 + 0.8 * hidden + rng.normal(size=rows))
     amount = np.exp(6.5 + 0.6 * hidden + 0.5 * rng.normal(size=rows))
-    # Two thirds of the amounts are what somebody would say: hundreds, and fives of them above a thousand.
+    # Two thirds of the amounts are round, as people say them: hundreds, and five hundreds above a thousand.
     step = np.where(rng.random(rows) < 0.65, np.where(amount < 1000, 100.0, 500.0), 1.0)
     income = np.exp(10.2 + 0.7 * hidden + 1.1 * rng.normal(size=rows))
     price = np.floor(np.exp(2.8 + 0.5 * hidden + 0.5 * rng.normal(size=rows))).astype(int)
@@ -109,7 +109,7 @@ def _shop(rng: np.random.Generator, hidden: Floats) -> dict[str, list[str]]:
 
 
 def _ranked(rng: np.random.Generator, hidden: Floats, size: int) -> NDArray[np.int64]:
-    """Places 0 .. size - 1, a long tail of them, their rank going with the hidden number."""
+    """Returns ranks 0 .. size - 1 with a long tail, correlated with the hidden number."""
     ranks = np.exp(np.abs(1.4 * rng.normal(size=len(hidden)) + 0.9 * hidden + 1.4)) - 1
     # Neighbours by rank are no neighbours by code.
     places = np.minimum((2 * ranks).astype(np.int64), size - 1)
@@ -117,7 +117,7 @@ def _ranked(rng: np.random.Generator, hidden: Floats, size: int) -> NDArray[np.i
 
 
 def _some(rng: np.random.Generator, share: float, mark: str, values: list[str]) -> list[str]:
-    """The values with a mark in so many places."""
+    """Replaces a share of the values, chosen at random, by a mark."""
     chosen = rng.random(len(values)) < share
     return [mark if here else value for here, value in zip(chosen, values, strict=True)]
 

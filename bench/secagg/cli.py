@@ -1,4 +1,4 @@
-"""`syncret bench secagg`: which rounds to measure, and Flower beside them where asked for."""
+"""`syncret bench secagg`: rounds to measure, with Flower's on request."""
 
 import json
 import sys
@@ -122,7 +122,7 @@ def _measured(
     signed: bool,
     beside: str | None,
 ) -> list[rounds.Result]:
-    """The rounds of ``jobs`` in their order, each with the other implementation's after it."""
+    """Measures the rounds of ``jobs`` in their order, each with the other implementation's after it."""
     console = Console(stderr=True)
     results = []
     for job in track(jobs, "measuring", console=console, disable=not sys.stderr.isatty()):
@@ -138,7 +138,7 @@ def _measured(
 
 
 def _median(repeats: list[rounds.Result]) -> rounds.Result:
-    """The round of median time among rounds of one kind; of an even number the slower of the two in the middle."""
+    """Returns the round of median time among rounds of one kind; of an even number the slower middle one."""
     return sorted(repeats, key=lambda result: result.wall_seconds)[len(repeats) // 2]
 
 
@@ -151,7 +151,7 @@ def _arguments(
     signed: bool,
     beside: str | None,
 ) -> list[str]:
-    """The command's arguments but those that say where results go."""
+    """Returns the command's arguments without those for the output."""
     named = {
         "--clients": clients,
         "--neighbours": neighbours,
@@ -208,6 +208,6 @@ def _table(results: list[rounds.Result]) -> Table:
 
 
 def _bits(result: rounds.Result) -> str:
-    """What the parameters are worth against the server that the round is meant for."""
+    """Returns the security of the parameters, in bits, against the server that the round is meant for."""
     worth = bits_of(result.implementation, result.clients, result.neighbours, result.threshold)
     return shown(worth[f"{'malicious' if result.implementation == SIGNED else 'semi_honest'}_bits"])

@@ -1,10 +1,9 @@
 """Flower's SecAgg+ on the same vectors, for comparison; needs the extra ``flower``.
 
-Provides ``measure``. Runs Flower's own server workflow (`SecAggPlusWorkflow`) and client mod (`secaggplus_mod`) in
-this process over a grid that hands messages over, serialised and parsed as Flower's transport would. What is not its
-protocol is left out of the times, in its favour: serialisation, transport, model parameters sent down. Its
-quantisation is set to keep counts exact (one step per count, clipping beyond the range), the modulus is its default,
-2^32.
+``measure`` runs Flower's own server workflow (`SecAggPlusWorkflow`) and client mod (`secaggplus_mod`) in this process
+over a grid that hands messages over, serialised and parsed as Flower's transport would. Times leave out, in its favour,
+work outside its protocol: serialisation, transport, model parameters sent down. Its quantisation is set to keep counts
+exact (one step per count, clipping beyond the range), the modulus is its default, 2^32.
 """
 
 import importlib
@@ -24,15 +23,12 @@ _HALF = (MAX_COUNT + 1) // 2
 
 
 def _flwr(module: str) -> Any:
-    """A module of Flower, imported when it is needed. Raises ImportError without the extra."""
+    """Imports a module of Flower. Raises ImportError without the extra."""
     return importlib.import_module(f"flwr.{module}")
 
 
 def measure(clients: int, neighbours: int, length: int, dropout: float) -> Result:
-    """One round with about as many ``neighbours``: Flower counts the client itself and wants an odd number of shares.
-
-    21 neighbours are its 21 shares (20 others), as in its documentation. Raises ImportError without the extra.
-    """
+    """Runs a round with about as many ``neighbours``: Flower counts the client itself and wants an odd number."""
     identity = _flwr("supercore.task_identity").TaskIdentity
     identity.task_id, identity.run_id, identity.node_id = 1, 1, 0
     shares = clients if neighbours >= clients - 1 else neighbours | 1
@@ -72,7 +68,7 @@ def measure(clients: int, neighbours: int, length: int, dropout: float) -> Resul
 
 
 def _context(clients: int) -> Any:
-    """The server's state before the round: a model of one parameter, everybody sampled."""
+    """Returns the server's state before the round: a model of one parameter, everybody sampled."""
     app, constant = _flwr("app"), _flwr("server.workflow.constant")
     model = _flwr("common").ndarrays_to_parameters([np.zeros(1)])
     records = _flwr("compat.common.recorddict_compat")
@@ -84,7 +80,7 @@ def _context(clients: int) -> Any:
     )
     manager = _flwr("server.client_manager").SimpleClientManager()
     for node_id in range(1, clients + 1):
-        # Of a client's proxy only these are asked for.
+        # Flower reads only these attributes of a client's proxy.
         manager.register(SimpleNamespace(cid=str(node_id), node_id=node_id))
     return _flwr("server.compat.legacy_context").LegacyContext(
         app.Context(1, 0, {}, state, {}),
@@ -96,7 +92,7 @@ def _context(clients: int) -> Any:
 
 
 def _exact(context: Any, staying: set[int], length: int) -> bool:
-    """Whether the weighted mean that Flower computes is the mean of the survivors' counts."""
+    """Returns True if the weighted mean that Flower computes is the mean of the survivors' counts."""
     record = context.state.array_records[_flwr("server.workflow.constant").MAIN_PARAMS_RECORD]
     parameters = _flwr("compat.common.recorddict_compat").arrayrecord_to_parameters(record, True)
     (mean,) = _flwr("common").parameters_to_ndarrays(parameters)
@@ -122,7 +118,7 @@ class _Grid:
     def send_and_receive(
         self, messages: Iterable[Any], *, timeout: float | None = None
     ) -> list[Any]:
-        """Answers of all clients, errors for those that have dropped out."""
+        """Returns answers of all clients, errors for those that have dropped out."""
         started = time.perf_counter()
         replies = [self._answer(message) for message in messages]
         self.seconds += time.perf_counter() - started
@@ -146,7 +142,7 @@ class _Grid:
         return serde.message_from_proto(proto)
 
     def _fit(self, message: Any, context: Any) -> Any:
-        """The client's own work: its vector, shifted to Flower's symmetric range."""
+        """Does the client's own work: its vector, shifted to Flower's symmetric range."""
         common = _flwr("common")
         vector = (counts(context.node_id - 1, self.length) - _HALF).astype(np.float64)
         result = common.FitRes(

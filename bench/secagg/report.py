@@ -1,7 +1,7 @@
-"""What becomes of the rounds of `syncret bench secagg --output`: ``secagg.json`` and ``secagg.md`` in a folder.
+"""Output of the rounds of `syncret bench secagg --output`: ``secagg.json`` and ``secagg.md`` in a folder.
 
-Provides ``write``. A run is one command; running the same command again replaces it, other runs stay. Nothing names the
-host, its user or its paths.
+A run is one command; running the same command again replaces it, other runs stay. No output names the host, its user or
+its paths.
 """
 
 import datetime
@@ -49,7 +49,7 @@ its graph were drawn as ours is; that a client keeps a share of its own secrets 
 
 
 def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> None:
-    """Add the ``results`` of ``syncret bench secagg`` with ``arguments`` to the files in ``folder``."""
+    """Adds the ``results`` of ``syncret bench secagg`` with ``arguments`` to the files in ``folder``."""
     command = shlex.join(["syncret", "bench", "secagg", *arguments])
     path = folder / "secagg.json"
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
@@ -69,7 +69,7 @@ def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> Non
 
 
 def markdown(runs: Sequence[Mapping[str, object]]) -> str:
-    """The page of all ``runs``."""
+    """Returns the page of all ``runs``."""
     return "\n".join([_HEAD + recommended() + "\n", *(_section(run) for run in runs)])
 
 
@@ -93,7 +93,7 @@ def _section(run: Mapping[str, object]) -> str:
 
 
 def _cells(row: Row, own: Mapping[tuple[object, ...], Row]) -> tuple[object, ...]:
-    """A round under ``_COLUMNS``; ``own`` are ours, by job."""
+    """Returns a round's cells under ``_COLUMNS``; ``own`` are ours, by job."""
     times, share = "", ""
     if row["implementation"] == FLOWER and _job(row) in own:
         ratio = _number(row, "wall_seconds") / _number(own[_job(row)], "wall_seconds")
@@ -120,19 +120,19 @@ def _cells(row: Row, own: Mapping[tuple[object, ...], Row]) -> tuple[object, ...
 
 
 def _worth(row: Row, name: str) -> str:
-    """So many bits against what ``name`` says."""
+    """Returns the bits of ``name`` as text."""
     value = row[f"{name}_bits"]
     return shown(None if value is None else _number(row, f"{name}_bits"))
 
 
 def _job(row: Row) -> tuple[object, ...]:
-    """Which round it is; Flower counts a client among its own neighbours and needs an odd number of them."""
+    """Key of a round; Flower counts a client among its own neighbours and needs an odd number of them."""
     complete = _number(row, "neighbours") >= _number(row, "clients") - 1
     return row["clients"], complete, row["length"], row["dropout"]
 
 
 def _bound(row: Row) -> float:
-    """What a client may send by the goal: 1.3 times the packed vector, and 200 bytes per neighbour."""
+    """Returns the goal's limit of a client's bytes: 1.3 times the packed vector, and 200 bytes per neighbour."""
     bits = (int(_number(row, "clients")) * MAX_COUNT).bit_length()
     packed = packed_bytes(int(_number(row, "length")), bits)
     return 1.3 * packed + 200 * _number(row, "neighbours")

@@ -1,8 +1,8 @@
 """SecAgg's cost: whole rounds in one process, every message packed and parsed.
 
-Provides ``measure``, ``Result`` and ``flower_available``. Vectors are generated counts and public. Dropouts happen at
-the most expensive place, after the keys are shared and before the masked vector. Seconds per client are a mean over all
-clients, dropped ones included; bytes are whole messages and a mean over the clients that stay.
+Vectors are generated counts and public. Dropouts happen at the most expensive moment, after the keys are shared and
+before the masked vector. Seconds per client are a mean over all clients, dropped ones included; bytes are whole
+messages and a mean over the clients that stay.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ MAX_COUNT = 65_535
 class Result:
     """One round; ``neighbours`` are others than the client itself, ``exact`` compares the sum cell by cell.
 
-    ``threshold``: the shares that recover a secret.
+    ``threshold``: number of shares that recover a secret.
     """
 
     implementation: str
@@ -47,18 +47,18 @@ class Result:
     exact: bool
 
     def to_json(self) -> dict[str, object]:
-        """The fields by name, and what the parameters are worth (`bench.secagg.security`)."""
+        """Returns the fields by name, and the security of the parameters (`bench.secagg.security`)."""
         worth = bits_of(self.implementation, self.clients, self.neighbours, self.threshold)
         return {**asdict(self), **worth}
 
 
 def counts(client: int, length: int) -> NDArray[np.int64]:
-    """The vector of a client: (length,) integers in [0, MAX_COUNT]."""
+    """Returns the vector of a client: (length,) integers in [0, MAX_COUNT]."""
     return (np.arange(length, dtype=np.int64) * 7919 + client * 104_729) % (MAX_COUNT + 1)
 
 
 def total(clients: frozenset[int] | set[int], length: int) -> NDArray[np.int64]:
-    """The sum of the vectors of ``clients``."""
+    """Returns the sum of the vectors of ``clients``."""
     summed = np.zeros(length, np.int64)
     for client in clients:
         summed += counts(client, length)
@@ -66,7 +66,7 @@ def total(clients: frozenset[int] | set[int], length: int) -> NDArray[np.int64]:
 
 
 def dropped(clients: int, dropout: float) -> set[int]:
-    """Who drops out: ids spread over the range."""
+    """Returns the ids of the clients that drop out, spread over the range."""
     count = round(clients * dropout)
     return {client * clients // count for client in range(count)} if count else set()
 
@@ -80,9 +80,9 @@ def measure(
     threshold: int | None = None,
     signed: bool = False,
 ) -> Result:
-    """One round of Syncret's SecAgg; ``neighbours`` of ``clients`` - 1 or more is the complete graph.
+    """Runs one round of Syncret's SecAgg; ``neighbours`` of ``clients`` - 1 or more is the complete graph.
 
-    ``threshold`` None: a majority of the neighbours. Raises ParameterError where no such round is possible: an odd
+    ``threshold`` None: a majority of the neighbours. Raises ParameterError if no such round is possible: an odd
     number of neighbours among an odd number of clients, or a threshold that does not fit.
     """
     k = min(neighbours, clients - 1)
@@ -130,7 +130,7 @@ def measure(
 def _thresholds(
     clients: int, neighbours: int, asked: int | None, dropout: float, *, signed: bool
 ) -> tuple[int, int]:
-    """The threshold, and the fewest survivors: where one is ``asked`` for, all but the threat model's dropouts."""
+    """Returns the threshold, and the fewest survivors: with ``asked``, all but the threat model's dropouts."""
     if asked is not None:
         gone = max(MODEL.dropped_clients(clients), len(dropped(clients, dropout)))
         return asked, max(asked + 1, clients - gone)
@@ -140,5 +140,5 @@ def _thresholds(
 
 
 def flower_available() -> bool:
-    """Whether the extra ``flower`` is installed."""
+    """Returns True if the extra ``flower`` is installed."""
     return importlib.util.find_spec("flwr") is not None

@@ -1,8 +1,8 @@
-"""What the parameters of a benchmark's round are worth under our own threat model, in bits.
+"""Security of a benchmark round's parameters under our own threat model, in bits.
 
-Provides ``MODEL``, the implementations' names, ``bits_of`` (a round's worth, by name), ``shown`` and ``recommended``
-(a table of what the threat model asks for). The formulas are those of `secagg.graph`. Public: everything. Known
-limits: of another implementation the parameters alone are judged, as if its graph were drawn as ours is.
+``bits_of`` has a round's bits by name, ``recommended`` a table of the threat model's requirements. The formulas are
+those of `secagg.graph`. All values here are public. Known limits: of another implementation the parameters alone are
+judged, as if its graph were drawn as ours is.
 """
 
 from dataclasses import replace
@@ -23,10 +23,10 @@ OURS, SIGNED, FLOWER = "syncret", "syncret signed", "flower"
 def bits_of(
     implementation: str, clients: int, neighbours: int, threshold: int
 ) -> dict[str, float | None]:
-    """Bits by what has to go wrong; None where nothing is left to chance, 0 where nothing is promised.
+    """Returns bits by the event to avoid; None if nothing is left to chance, 0 if nothing is promised.
 
     ``semi_honest_bits``: the corrupt clients and the server reach a threshold among some client's neighbours, or the
-    honest survivors fall apart. ``malicious_bits``: the same of a server that lies, which signatures alone withstand.
+    honest survivors fall apart. ``malicious_bits``: the same for a server that lies, which signatures alone withstand.
     ``correctness_bits``: some secret cannot be recovered, and the sum fails. Of Flower's shares a client holds one
     itself, so that one neighbour less is enough.
     """
@@ -43,12 +43,12 @@ def bits_of(
 
 
 def shown(bits: float | None) -> str:
-    """Bits for people."""
+    """Returns bits as text."""
     return "certain" if bits is None else f"{bits:.1f}" if bits else "0"
 
 
 def recommended() -> str:
-    """What 40 bits of security and 20 of correctness take, as a table in Markdown."""
+    """Returns the parameters for 40 bits of security and 20 of correctness, as a table in Markdown."""
     rows = []
     for clients in _SIZES:
         cells: list[str] = [f"{clients:,}"]

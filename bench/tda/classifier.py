@@ -1,6 +1,6 @@
 """The Fed-TDA paper's classifier: four hidden layers with batch normalisation, ReLU and dropout, trained by Adam.
 
-Provides `Classifier`, `Model`, `Weights` and the steps of training. Public: everything. JAX computes, in 32-bit floats.
+JAX computes, in 32-bit floats. All values here are public.
 
 Source: Fed-TDA paper, its experimental settings (512-256-128-64, dropout 0.5, Adam 1e-3, weight decay 1e-5, batches of
 64). The order linear, normalisation, ReLU, dropout, batch normalisation's momentum of 0.1 and Adam's state anew each
@@ -29,11 +29,11 @@ _MOMENTUM: Final = 0.1
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 _NORM_TINY = 1e-5
 Weights = list[dict[str, Array]]
-"""Layer by layer: `w` (in, out) and `b` (out,); of hidden ones `scale` and `shift` (out,) of their normalisation."""
+"""By layer: `w` (in, out) and `b` (out,); of hidden ones `scale` and `shift` (out,) of their normalisation."""
 
 
 class Model(NamedTuple):
-    """What a silo trains and sends: `weights`, and the running `means` and `variances` of each hidden layer."""
+    """A silo's model as trained and sent: `weights`, and the running `means` and `variances` of each hidden layer."""
 
     weights: Weights
     means: list[Array]
@@ -43,11 +43,11 @@ class Model(NamedTuple):
 _Moments = tuple[list[Array], list[Array]]
 _State = tuple[Array, _Moments, Array, Array]
 Batch = tuple[Array, Array, Array, Array, Array]
-"""Inputs, targets, how much each row counts, and inputs and targets to be mixed in."""
+"""Inputs, targets, weight of each row, and inputs and targets to be mixed in."""
 
 
 class Batches(NamedTuple):
-    """Row numbers (steps, BATCH) of the inputs and how much each counts, 0 for padding; mixed-in rows alike."""
+    """Row numbers (steps, BATCH) of the inputs and weight of each, 0 for padding; mixed-in rows alike."""
 
     rows: Array
     counts: Array
@@ -56,7 +56,7 @@ class Batches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is minimised beside cross-entropy: FedProx's `mu` (0: none), Fedmix's `mix` lambda (0: none)."""
+    """Terms of the objective beside cross-entropy: FedProx's `mu` (0: none), Fedmix's `mix` lambda (0: none)."""
 
     mu: float = 0.0
     mix: float = 0.0
@@ -66,7 +66,7 @@ PLAIN: Final = Objective()
 
 
 def initial(inputs: int, classes: int, seed: int) -> Model:
-    """A fresh network; weights uniform within 1/sqrt(inputs of the layer), as PyTorch's linear layers are."""
+    """Returns a fresh network; weights uniform within 1/sqrt(inputs of the layer), as PyTorch's linear layers are."""
     rng = np.random.default_rng(seed)
     sizes = (inputs, *HIDDEN, classes)
     weights: Weights = []
@@ -83,19 +83,19 @@ def initial(inputs: int, classes: int, seed: int) -> Model:
 
 
 def _ones(size: int) -> Array:
-    # Said here, since other users of JAX in a process may switch its floats to 64 bits.
+    # Explicit type, since other users of JAX in a process may switch its floats to 64 bits.
     return jnp.ones(size, jnp.float32)
 
 
 def parameters(inputs: int, classes: int) -> int:
-    """How many numbers a model is on the wire, the normalisation's running ones included."""
+    """Returns the number of values of a model on the wire, the normalisation's running ones included."""
     sizes = (inputs, *HIDDEN, classes)
     linear = sum((fan + 1) * out for fan, out in pairwise(sizes))
     return linear + 4 * sum(HIDDEN)
 
 
 def probabilities(model: Model, x: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Class probabilities (rows, classes) of inputs (rows, width), by the running means and variances."""
+    """Returns class probabilities (rows, classes) of inputs (rows, width), by the running means and variances."""
     return np.asarray(_probabilities(model, jnp.asarray(x)), np.float64)
 
 
@@ -112,10 +112,10 @@ def _normalised(x: Array, mean: Array, variance: Array, layer: Mapping[str, Arra
 
 
 def _logits(weights: Weights, x: Array, counts: Array, key: Array) -> tuple[Array, _Moments]:
-    """Logits (BATCH, classes) in training, and each hidden layer's mean and variance over the rows that count."""
+    """Returns logits (BATCH, classes) in training, and each hidden layer's mean and variance over the counted rows."""
     means, variances = [], []
     share = counts[:, None] / counts.sum()
-    # A byte an element decides who is dropped: four times fewer random bits than a uniform number takes.
+    # One random byte per element decides on dropout: a quarter of the random bits of a uniform number.
     random = jax.random.bits(key, (len(x), sum(HIDDEN)), jnp.uint8) >= round(256 * DROPOUT)
     kept = jnp.split(random, list(accumulate(HIDDEN))[:-1], axis=1)
     for layer, stays in zip(weights[:-1], kept, strict=True):
@@ -135,7 +135,7 @@ def _cross_entropy(logits: Array, targets: Array, counts: Array) -> Array:
 
 
 def _loss(weights: Weights, batch: Batch, key: Array, how: Objective) -> tuple[Array, _Moments]:
-    """Cross-entropy, or Fedmix's; FedProx's distance is added by `train`."""
+    """Returns cross-entropy, or Fedmix's; `train` adds FedProx's distance."""
     x, y, counts, mixed_x, mixed_y = batch
 
     def plain(inputs: Array) -> tuple[Array, tuple[Array, _Moments]]:
@@ -161,11 +161,11 @@ def train(
     *,
     how: Objective,
 ) -> Model:
-    """`model` after the first `steps` of `batches`.
+    """Returns `model` after the first `steps` of `batches`.
 
     `data`: inputs (rows, width), targets (rows, classes) as probabilities, and the same of rows to be mixed in.
     """
-    # One vector of all weights: Adam is then a handful of operations and not so many for each array.
+    # One vector of all weights: Adam is then a handful of operations in all, not for each array.
     anchor, shaped = ravel_pytree(model.weights)
     zeros = jnp.zeros_like(anchor)
 

@@ -188,7 +188,7 @@ def tda(
 
 
 def run_all(chosen: Sequence[Settings], repeats: int, store: Store) -> list[Entry]:
-    """Every repeat of `chosen`, each once; what the store has is not run again. Raises as `measure`."""
+    """Runs every repeat of `chosen`, each once; runs in the store are not repeated. Raises as `measure`."""
     from bench.tda.runs import measure
 
     unique = dict.fromkeys(settings.relevant() for settings in chosen)

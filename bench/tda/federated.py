@@ -1,6 +1,6 @@
 """FedAvg, FedProx and Fedmix among silos in one process, on their own rows and on rows that all of them have.
 
-Provides `train_federated`, `mashed` and `Training`. Public: everything; plain means stand for what SecAgg would give.
+Plain means stand for SecAgg's results. All values here are public.
 
 Source: Fed-TDA paper, its experimental settings; FedAvg: McMahan et al. (AISTATS 2017); FedProx: Li et al. (MLSys
 2020); Fedmix: Yoon et al. (ICLR 2021). Deviation: an epoch's rows are divided evenly among its batches, so that none
@@ -26,7 +26,7 @@ Silo = tuple[NDArray[np.float32], NDArray[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How long and for what: `rounds` of `epochs` at each silo; `mixed_rows` is Fedmix's M, used where `how.mix` is."""
+    """Length and objective: `rounds` of `epochs` at each silo; `mixed_rows` is Fedmix's M, used with `how.mix`."""
 
     rounds: int = 100
     epochs: int = 3
@@ -40,7 +40,7 @@ def _mean(weights: NDArray[np.float64], *values: Array) -> NDArray[np.float32]:
 
 
 class _Pool(NamedTuple):
-    """All silos' rows in one array, where each silo's start, and as many `mixed` rows in another, padded."""
+    """All silos' rows in one array, the `starts` of each silo's, and as many `mixed` rows in another, padded."""
 
     data: tuple[Array, Array, Array, Array]
     starts: NDArray[np.int64]
@@ -55,9 +55,9 @@ def train_federated(
     seed: int,
     on_round: Callable[[int], None] = lambda done: None,
 ) -> Model:
-    """The mean of the silos' models, weighted by rows, after the last round.
+    """Returns the mean of the silos' models, weighted by rows, after the last round.
 
-    Raises ValueError where no silo has a row.
+    Raises ValueError if no silo has a row.
     """
     silos = [silo for silo in silos if len(silo[1])]
     if not silos:
@@ -87,7 +87,7 @@ def mashed(
     size: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Means of `size` random rows each, of inputs and of targets: what a silo of Fedmix shows to all others."""
+    """Returns means of `size` random rows each, of inputs and of targets; a silo of Fedmix shows them to all."""
     whole = len(inputs) // size
     groups = rng.permutation(len(inputs))[: whole * size].reshape(whole, size)
     return inputs[groups].mean(axis=1), targets[groups].mean(axis=1)
@@ -116,7 +116,7 @@ def _pooled(
 
 
 def _padded(length: int) -> int:
-    """The next power of two, so that splits have few shapes to compile for."""
+    """Returns the next power of two, so that splits have few shapes to compile for."""
     return 1 << (length - 1).bit_length()
 
 
@@ -127,7 +127,7 @@ def _steps(rows: int) -> int:
 def _batches(
     start: int, rows: int, mixed: int, epochs: int, longest: int, rng: np.random.Generator
 ) -> tuple[Batches, int]:
-    """Batches of `epochs` over rows start .. start + rows - 1, padded to `longest`, and how many they are."""
+    """Returns batches of `epochs` over rows start .. start + rows - 1, padded to `longest`, and their number."""
     each = _steps(rows)
     numbers = np.full((longest, BATCH), start, np.int32)
     counts = np.zeros((longest, BATCH), np.float32)

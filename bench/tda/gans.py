@@ -1,6 +1,6 @@
-"""Synthetic codes by federated GANs, with DP-CTGAN's networks and steps, and what silos send for them.
+"""Synthetic codes by federated GANs, with DP-CTGAN's networks and steps, and the silos' traffic.
 
-Provides `make` and `Made`. Secret: nothing; the tables are public, and noise is seeded.
+Nothing here is secret; the tables are public, and noise is seeded.
 
 `fed-gan` stands for Fed-TGAN: silos train both networks on their own rows, without noise, and SecAgg averages them.
 **It is not private.** `dp-fed-gan` stands for DP-FedAvg-GAN: every round each silo clips and noises the discriminator's
@@ -28,7 +28,7 @@ NOISED = Federated(epochs=GAN_ROUNDS, participation=1.0)
 
 
 class Made(NamedTuple):
-    """Synthetic `codes` (rows, columns), MB in sessions of SecAgg, and by 4 bytes a number that a silo sends."""
+    """Synthetic `codes` (rows, columns), MB sent in sessions of SecAgg, and MB by 4 bytes a number."""
 
     codes: NDArray[np.int32]
     sent_mb: float
@@ -41,9 +41,9 @@ def make(
     sizes: Sequence[int],
     seed: int,
 ) -> Made:
-    """Codes by `settings.source`, of silos with `tables` (rows, columns) of codes below `sizes`.
+    """Makes codes by `settings.source`, of silos with `tables` (rows, columns) of codes below `sizes`.
 
-    Raises ValueError where no silo has a row.
+    Raises ValueError if no silo has a row.
     """
     averaged = settings.source == FED_GAN
     codes = train(

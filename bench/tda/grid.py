@@ -1,10 +1,8 @@
-"""The runs behind the page on Fed-TDA, and what was thinned out of the paper's.
-
-Provides `SWEEPS`, `run_of` and what the page is made of. Public: everything.
+"""The runs behind the page on Fed-TDA, thinned out from the paper's.
 
 Source: Fed-TDA paper, its experimental settings. Thinned out: 20 rounds of training instead of 100, but for Clinical
-without synthetic rows; at most 3,000 training rows of the larger tables, and half as many synthetic rows there. The
-order is that in which runs are done, so that an interrupted sweep has the most important ones.
+without synthetic rows; at most 3,000 training rows of the larger tables, and half as many synthetic rows there. Runs
+are done in this order, so that an interrupted sweep has the most important ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +42,7 @@ BETAS: Mapping[str, Sequence[float]] = {
 EXACT = (f"{TDA}+{FEDAVG}", f"{TDA}+{FEDPROX}", f"{PAPER}+{FEDAVG}")
 PRIVATE = (TDA, DISTAIM, FLAIM, DP_FED_GAN)
 GANS: Mapping[str, float | None] = {DP_FED_GAN: 1.0, FED_GAN: None}
-"""With the epsilon beside the paper's figures; it does not say which it took."""
+"""Private and exact GANs, with the epsilon beside the paper's figures; the paper does not say which it took."""
 EPSILONS = (1.0, 2.0, 5.0)
 FIGURE_ROWS = 200
 EPOCHS = (1, 3, 10)
@@ -52,25 +50,25 @@ CLIENTS = (5, 20, 60)
 
 
 def run_of(dataset: str, method: str, **changed: Any) -> Settings:
-    """A run as it was thinned out. Raises as `Settings`."""
+    """Returns a run with the thinned-out settings. Raises as `Settings`."""
     return Settings(dataset=dataset, method=method, **{**THINNED[dataset], **changed})
 
 
 def main() -> Iterator[Settings]:
-    """Every method at beta = 0.05."""
+    """Yields every method at beta = 0.05."""
     for dataset in NAMES:
         for method in (IID, *BASELINES, *EXACT, TDA):
             yield run_of(dataset, method)
 
 
 def choice() -> Iterator[Settings]:
-    """Private synthetic rows by each method, alone and beside a silo's own, beta = 0.05, epsilon = 1."""
+    """Yields private synthetic rows by each method, alone and beside a silo's own, beta = 0.05, epsilon = 1."""
     for together, dataset, source in product((False, True), NAMES, PRIVATE):
         yield run_of(dataset, f"{source}+{FEDAVG}" if together else source, epsilon=1.0)
 
 
 def whole() -> Iterator[Settings]:
-    """Clinical without synthetic rows as the paper has it: 100 rounds."""
+    """Yields Clinical without synthetic rows as in the paper: 100 rounds."""
     for method in (IID, *BASELINES):
         yield Settings(dataset="clinical", method=method)
     for beta, method in product((0.1, 0.5), BASELINES):
@@ -78,7 +76,7 @@ def whole() -> Iterator[Settings]:
 
 
 def betas() -> Iterator[Settings]:
-    """The other betas of the paper's table."""
+    """Yields the other betas of the paper's table."""
     for dataset in NAMES:
         others = [beta for beta in BETAS[dataset] if beta != PAPER_BETA]
         for beta, method in product(others, (*BASELINES, *EXACT[:2])):
@@ -86,7 +84,7 @@ def betas() -> Iterator[Settings]:
 
 
 def gans() -> Iterator[Settings]:
-    """Federated GANs, alone and beside a silo's own rows, at beta = 0.05; then the other betas."""
+    """Yields federated GANs, alone and beside a silo's own rows, at beta = 0.05; then the other betas."""
     for dataset, (source, epsilon) in product(NAMES, GANS.items()):
         for method in (source, f"{source}+{FEDAVG}"):
             yield run_of(dataset, method, epsilon=epsilon)
@@ -97,7 +95,7 @@ def gans() -> Iterator[Settings]:
 
 
 def epsilons() -> Iterator[Settings]:
-    """Fed-TDA by epsilon, and what the others have with more of it."""
+    """Yields Fed-TDA by epsilon, and the other methods at a larger epsilon."""
     for dataset, epsilon in product(NAMES, EPSILONS):
         yield run_of(dataset, f"{TDA}+{FEDAVG}", epsilon=epsilon)
     for dataset, source in product(NAMES, PRIVATE):
@@ -105,7 +103,7 @@ def epsilons() -> Iterator[Settings]:
 
 
 def figures() -> Iterator[Settings]:
-    """Clinical by local epochs and by silos, with 200 synthetic rows each."""
+    """Yields Clinical by local epochs and by silos, with 200 synthetic rows each."""
     for epochs, method in product(EPOCHS, (FEDAVG, f"{TDA}+{FEDAVG}")):
         yield run_of("clinical", method, epochs=epochs, synthetic_rows=FIGURE_ROWS)
     for clients, method in product(CLIENTS, (FEDAVG, f"{TDA}+{FEDAVG}")):

@@ -1,7 +1,6 @@
-"""The page on Fed-TDA: the paper's tables beside our runs, what each method sends, and its figures.
+"""The page on Fed-TDA: the paper's tables beside our runs, each method's traffic, and its figures.
 
-Provides `write_page`. Public: everything. Every figure of ours is computed from the stored runs; what was not run says
-so.
+Every figure of ours is computed from the stored runs; missing runs are marked.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +39,7 @@ _COLOURS = {FEDAVG: "#c8553d", _TOGETHER: "#1b6ca8"}
 
 
 def write_page(store: Store, folder: Path) -> None:
-    """Write tda.md and tda.png into `folder`. Raises DatasetError where that cannot be written."""
+    """Writes tda.md and tda.png into `folder`. Raises DatasetError if that cannot be written."""
     parts = [make(store) for make in (_head, _scores, _similarity, _costs, _epsilon, _choice)]
     figure = _figure(store)
     try:
@@ -229,14 +228,14 @@ def _costs(store: Store) -> str:
 
 
 def _longest(store: Store, dataset: str, method: str) -> list[Entry]:
-    """The runs as in the paper, or else as they were thinned out."""
+    """Returns the runs as in the paper, or else the thinned-out ones."""
     return store.all_of(Settings(dataset=dataset, method=method)) or store.all_of(
         run_of(dataset, method)
     )
 
 
 def _moved(found: Sequence[Entry], models: Sequence[Entry] = ()) -> Sequence[object]:
-    """By formula and as sent, less what the runs of `models` have."""
+    """Returns the MB by formula and as sent, less those of the runs of `models`."""
     if not found:
         return "not run", "", ""
     result, settings = found[0].result, found[0].settings
@@ -337,7 +336,7 @@ def _figures(store: Store, *, drawn: bool) -> str:
 
 
 def _figure(store: Store) -> Figure | None:
-    """Three panels; None where no line has two points."""
+    """Returns three panels; None if no line has two points."""
     figure = Figure(figsize=(10.5, 3.4), layout="constrained")
     places = figure.subplots(1, len(_AXES) + 1)
     some = False

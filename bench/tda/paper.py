@@ -1,8 +1,7 @@
 """The Fed-TDA paper's tables as printed, by our names of tables and methods.
 
-Provides `SCORES`, `GANS`, `UPPER`, `SIMILARITIES`, `UPLOADS`, `EPSILONS` and `verdict`. Public: everything. The paper
-prints no deviations. Source: Fed-TDA paper, its tables of ROCAUC or accuracy, of similarity, and Table 5; Tuberculosis,
-its fifth table, cannot be had.
+The paper prints no deviations. Source: Fed-TDA paper, its tables of ROCAUC or accuracy, of similarity, and Table 5;
+Tuberculosis, its fifth table, is not available.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from bench.utility.verdicts import judged
 
 _COLUMNS = ("fedavg", "fedprox", "fedmix", "DP-FedAvg-GAN", "Fed-TGAN", "tda+fedavg", "tda+fedprox")
 GANS: Mapping[str, str] = {"DP-FedAvg-GAN": DP_FED_GAN, "Fed-TGAN": FED_GAN}
-"""Which of ours stands for which of its."""
+"""Our method for each of the paper's GANs."""
 
 
 def _rows(
@@ -60,7 +59,7 @@ UPPER: Mapping[str, float] = {
     "intrusion": 0.989,
     "body": 0.734,
 }
-"""The same of independent and identical silos."""
+"""The same figures for independent and identical silos."""
 
 SIMILARITIES: Mapping[tuple[str, float], tuple[float, float]] = {
     ("clinical", 0.05): (0.082, 0.091),
@@ -114,14 +113,14 @@ EPSILONS: Mapping[str, tuple[float, float]] = {
     "intrusion": (0.908, 0.97),
     "covtype": (0.517, 0.589),
 }
-"""Accuracy of Fed-TDA with FedAvg at epsilon 1 and without privacy, as far as the figure over epsilon says."""
+"""Accuracy of Fed-TDA with FedAvg at epsilon 1 and without privacy, as read from the figure over epsilon."""
 
 
 def verdict(printed: float, values: Sequence[float]) -> str:
-    """What is to be said of `values` beside `printed`, by the rule of `bench.utility.verdicts`; more is better."""
+    """Returns the verdict on `values` beside `printed`, by the rule of `bench.utility.verdicts`; more is better."""
     return judged(printed, values).word(lower="worse", higher="better")
 
 
 def gap(values: Sequence[float], others: Sequence[float]) -> float | None:
-    """How much higher the mean of `values` is than that of `others`; None where either has none."""
+    """Returns the mean of `values` less that of `others`; None if either is empty."""
     return fmean(values) - fmean(others) if values and others else None

@@ -1,7 +1,7 @@
-"""One run of one method on one table of the Fed-TDA evaluation, and how good the classifier is.
+"""One run of one method on one table of the Fed-TDA evaluation, and the quality of its classifier.
 
-Provides `measure` and `judged`. Secret: nothing; the tables are public. Everything is drawn from the number of the
-repeat, so that all methods of a repeat have the same split among silos; noise that protects somebody is never drawn so.
+Nothing here is secret; the tables are public. Everything is drawn from the number of the repeat, so that all methods of
+a repeat have the same split among silos; noise that protects somebody is never drawn so.
 
 Source: Fed-TDA paper, its evaluation: area under the ROC curve for two classes, else accuracy, of the model after the
 last round, on held-out rows.
@@ -33,10 +33,10 @@ OBJECTIVES = {FEDPROX: Objective(mu=MU), FEDMIX: Objective(mix=MIX)}
 def measure(
     settings: Settings, repeat: int, *, progress: Callable[[str], None] = lambda line: None
 ) -> Result:
-    """Run once and measure.
+    """Runs once and measures.
 
-    Raises DatasetError where the table cannot be had, ImportError without what the bench extra has, MechanismError
-    where there are no synthetic rows, ValueError for a split that the table does not have.
+    Raises DatasetError if the table is not available, ImportError without the bench extra, MechanismError if there are
+    no synthetic rows, ValueError for a split that the table does not have.
     """
     need("jax", "the classifier")
     need("sklearn", "the area under the ROC curve")
@@ -73,7 +73,7 @@ def _table(name: str, rows: int | None) -> Table:
 
 
 def _owned(settings: Settings, table: Table, repeat: int) -> list[NDArray[np.int64]]:
-    """Row numbers of each silo."""
+    """Returns the row numbers of each silo."""
     if settings.method == CENTRAL:
         return [np.arange(len(table.train))]
     if settings.method == IID or settings.beta is None:
@@ -90,7 +90,7 @@ def _silo(table: Table, rows: Rows) -> Silo:
 
 
 def judged(table: Table, model: Model) -> tuple[float | None, float]:
-    """The area under the ROC curve, for two classes, and the accuracy on the held-out rows."""
+    """Returns the area under the ROC curve, for two classes, and the accuracy on the held-out rows."""
     from sklearn.metrics import roc_auc_score
 
     chance = probabilities(model, table.inputs(table.test))
@@ -100,7 +100,7 @@ def judged(table: Table, model: Model) -> tuple[float | None, float]:
 
 
 def _training_mb(settings: Settings, table: Table, silos: list[Rows]) -> tuple[float, float]:
-    """What SecAgg sends of the models, and the paper's counting; Fedmix's shared rows are in the clear, in both."""
+    """Returns the MB of models by SecAgg, and by the paper's counting; both add Fedmix's shared rows, in the clear."""
     if settings.method == CENTRAL or settings.alone:
         return 0.0, 0.0
     shape = table.width, len(table.classes)

@@ -1,7 +1,6 @@
-"""Everything that a result of the Fed-TDA evaluation depends on.
+"""All settings that a result of the Fed-TDA evaluation depends on.
 
-Provides `Settings`, `METHODS`, `SOURCES` and `SYNTHETIC`. Public: everything. Source of the defaults: Fed-TDA
-paper, its experimental settings.
+Source of the defaults: Fed-TDA paper, its experimental settings.
 """
 
 import math
@@ -24,12 +23,12 @@ SOURCES: Mapping[str, str] = {
     FED_GAN: "a GAN whose networks are averaged as FedAvg does: not private",
     DP_FED_GAN: "federated DP-CTGAN, every silo in every round",
 }
-"""Where synthetic rows can come from."""
+"""Sources of synthetic rows."""
 NEED_EPSILON = (DISTAIM, FLAIM, DP_FED_GAN)
 NEVER_PRIVATE = (PAPER, FED_GAN)
 GAN_ROUNDS: Final = 100
 GAN_EPOCHS: Final = 3
-"""Local, in a round of `fed-gan`; `dp-fed-gan` has one batch of each silo."""
+"""Local epochs in a round of `fed-gan`; `dp-fed-gan` has one batch of each silo."""
 SYNTHETIC = tuple(
     f"{source}{training}" for source in SOURCES for training in ("", f"+{FEDAVG}", f"+{FEDPROX}")
 )
@@ -42,11 +41,11 @@ DELTA: Final = 1e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a result depends on but the number of the repeat. The defaults are the paper's.
+    """All settings of a result except the number of the repeat. The defaults are the paper's.
 
     `beta` None: not split by label. `epsilon` None: no privacy. `train_rows` None: all training rows of the table;
-    `synthetic_rows` are what each silo gets beside its own. Raises DatasetError for an unknown name, ValueError
-    for a number out of range.
+    `synthetic_rows` are each silo's, beside its own. Raises DatasetError for an unknown name, ValueError for a number
+    out of range.
     """
 
     dataset: str
@@ -84,22 +83,22 @@ class Settings:
 
     @property
     def source(self) -> str | None:
-        """Where synthetic rows come from, if there are any."""
+        """Source of synthetic rows, if there are any."""
         return self.method.partition("+")[0] if self.method in SYNTHETIC else None
 
     @property
     def alone(self) -> bool:
-        """Whether synthetic rows are all that is trained with."""
+        """True if training uses synthetic rows alone."""
         return self.method in SOURCES
 
     @property
     def training(self) -> str:
-        """How the silos train: FedAvg but where the method says otherwise."""
+        """Training method of the silos: FedAvg unless the method names another."""
         name = self.method.partition("+")[2] or self.method
         return name if name in (FEDPROX, FEDMIX) else FEDAVG
 
     def relevant(self) -> "Settings":
-        """The same with what has no bearing on the result at one value for all."""
+        """Returns the settings with those that have no bearing on the result at one common value."""
         neutral: dict[str, Any] = {}
         if self.method in (CENTRAL, IID):
             neutral["beta"] = None
@@ -114,5 +113,5 @@ class Settings:
         return replace(self, **neutral)
 
     def to_dict(self) -> dict[str, object]:
-        """For a line of the records."""
+        """Returns the fields for a line of the records."""
         return asdict(self)

@@ -1,11 +1,11 @@
-"""How near a synthetic table is to a real one, column by column.
+"""Similarity of a synthetic table to a real one, column by column.
 
-Provides `divergence`, `distance` and `similarity`. Secret: nothing here; the tables are public.
+Nothing here is secret; the tables are public.
 
 Source: Fed-TDA paper, its metrics: the mean Jensen-Shannon divergence over the discrete columns (the label is one) and
 the mean Wasserstein distance over the numbers, scaled by the published table's bounds. Divergences are in bits, 0 to 1.
-The paper does not print its logarithm, nor whether its figure is the divergence or its square root, as SciPy's function
-of that name gives: both are kept.
+The paper does not print its logarithm, nor if its figure is the divergence or its square root, which SciPy's function
+of that name returns: both are kept.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Similarity(NamedTuple):
 
 
 def similarity(table: Table, synthetic: Rows) -> Similarity:
-    """`synthetic` rows beside the training rows."""
+    """Compares `synthetic` rows with the training rows."""
     real = table.train
     pairs = [(real.codes[:, i], synthetic.codes[:, i], size) for i, size in enumerate(table.sizes)]
     pairs.append((real.labels, synthetic.labels, len(table.classes)))
@@ -40,7 +40,7 @@ def similarity(table: Table, synthetic: Rows) -> Similarity:
 
 
 def divergence(left: NDArray[np.generic], right: NDArray[np.generic]) -> float:
-    """The Jensen-Shannon divergence, in bits, of two histograms (cells,) with positive sums."""
+    """Returns the Jensen-Shannon divergence, in bits, of two histograms (cells,) with positive sums."""
     p, q = (h.astype(np.float64) / h.sum() for h in (left, right))
     middle = (p + q) / 2
     total = 0.0
@@ -51,7 +51,7 @@ def divergence(left: NDArray[np.generic], right: NDArray[np.generic]) -> float:
 
 
 def distance(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """The Wasserstein distance of order 1 of two samples, (rows,) each: the area between their distributions."""
+    """Returns the Wasserstein distance of order 1 of two samples (rows,): the area between their distributions."""
     points = np.sort(np.concatenate([left, right]))
     shares = [
         np.searchsorted(np.sort(one), points[:-1], side="right") / len(one) for one in (left, right)

@@ -1,6 +1,6 @@
-"""Finished runs of the Fed-TDA evaluation in a JSON-lines file, to which more can be added.
+"""Finished runs of the Fed-TDA evaluation in a JSON-lines file, a run per line, to which more can be added.
 
-Provides `Store`, `Entry` and `Result`. Public: everything. A line is one run.
+All values here are public.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from bench.tda.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run came to: `auc` (two classes) or `accuracy`; of synthetic rows `jsd`, `jsd_root`, `wasserstein`.
+    """Result of one run: `auc` (two classes) or `accuracy`; of synthetic rows `jsd`, `jsd_root`, `wasserstein`.
 
-    `sent_mb` in sessions of SecAgg and `formula_mb` by the paper: of augmenting methods what they send beside
-    `training_mb`, the classifier's own by SecAgg; of the others the classifier's and what they add.
+    `sent_mb` is by sessions of SecAgg and `formula_mb` by the paper: for augmenting methods the traffic beside
+    `training_mb`, the classifier's own by SecAgg; for the others the classifier's and its additions.
     """
 
     auc: float | None
@@ -33,7 +33,7 @@ class Result:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> "Result":
-        """The inverse of `asdict`; unknown names are ignored. Raises TypeError where one is missing."""
+        """Makes a result from the result of `asdict`; unknown names are ignored. Raises TypeError if one is missing."""
         names = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in names})  # type: ignore[arg-type]
 
@@ -52,7 +52,7 @@ class Entry:
     result: Result
 
     def to_json(self) -> dict[str, object]:
-        """What `syncret bench tda --json` prints for it; of `auc` and `accuracy` the paper's one."""
+        """Returns the object of `syncret bench tda --json`, with the paper's one of `auc` and `accuracy`."""
         values = self.settings.to_dict() | asdict(self.result) | {"repeat": self.repeat}
         return {
             k: v for k, v in values.items() if k != ("auc" if values["auc"] is None else "accuracy")
@@ -60,7 +60,7 @@ class Entry:
 
 
 class Store:
-    """The runs of one file. It need not exist; its folder is made. Raises DatasetError for another file."""
+    """The runs of one file, which need not exist; its folder is created. Raises DatasetError for another file."""
 
     def __init__(self, path: Path) -> None:
         self._runs: dict[tuple[Settings, int], Result] = {}
@@ -68,22 +68,22 @@ class Store:
         self._lines.read(self._take)
 
     def find(self, settings: Settings, repeat: int) -> Entry | None:
-        """The run of these settings, whatever has no bearing on it being what it may."""
+        """Returns the run of these settings; settings without a bearing on the result may differ."""
         result = self._runs.get((settings.relevant(), repeat))
         return None if result is None else Entry(settings, repeat, result)
 
     def all_of(self, settings: Settings) -> list[Entry]:
-        """Every repeat of these settings, in order."""
+        """Returns every repeat of these settings, in order."""
         wanted = settings.relevant()
         repeats = sorted(repeat for known, repeat in self._runs if known == wanted)
         return [Entry(settings, repeat, self._runs[wanted, repeat]) for repeat in repeats]
 
     def entries(self) -> list[Entry]:
-        """All runs."""
+        """Returns all runs."""
         return [Entry(settings, repeat, found) for (settings, repeat), found in self._runs.items()]
 
     def add(self, entry: Entry) -> None:
-        """Append a run. Raises DatasetError where the file cannot be written."""
+        """Appends a run. Raises DatasetError if the file cannot be written."""
         settings = entry.settings.relevant()
         line = {
             "settings": settings.to_dict(),

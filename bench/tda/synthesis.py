@@ -1,13 +1,12 @@
 """Synthetic rows for silos: by Fed-TDA, and by DistAIM, FLAIM and federated GANs on the same split.
 
-Provides `synthesise` and `Synthetic`. Secret: nothing; the tables are public, and noise is drawn from the repeat's
-number.
+Nothing here is secret; the tables are public, and noise is drawn from the repeat's number.
 
 Fed-TDA runs as in a deployment, with all silos in this process (`mechanisms.silos.InProcess`). DistAIM with every silo
 from the start gives what central AIM gives: AIM's loop runs on the counts in the clear, as in `bench.utility`. FLAIM is
-its private variant, every silo in every round, with SecAgg's real messages. Both have numbers in equal bins and measure
-what they choose of each column's pair with the label, since a classifier is what the rows are for; T is 10. GANs
-have the same bins (`bench.tda.gans`). Sources: the papers of all three.
+its private variant, every silo in every round, with SecAgg's real messages. Both have numbers in equal bins and choose
+among each column's pair with the label, since the rows serve a classifier; T is 10. GANs have the same bins
+(`bench.tda.gans`). Sources: the papers of all three.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ _FEW_ROWS, _FEW_BINS, _BINS = 1_000, 8, 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Synthetic:
-    """`rows`, what the silos sent for them, and what the paper's formula says they send (None: it has none)."""
+    """Synthetic `rows`, the silos' traffic for them, and the traffic by the paper's formula (None: it has none)."""
 
     rows: Rows
     sent_mb: float
@@ -59,7 +58,7 @@ class Synthetic:
 def synthesise(
     settings: Settings, table: Table, owned: Sequence[NDArray[np.generic]], seed: int
 ) -> Synthetic:
-    """Rows of `settings.source`; silo i has the training rows `owned[i]`.
+    """Makes rows by `settings.source`; silo i has the training rows `owned[i]`.
 
     Raises MechanismError; ValueError for a source that needs an epsilon and has none.
     """
@@ -102,7 +101,7 @@ async def _tda(
 
 
 class _Counted(InProcess):
-    """Silos in this process that count what sessions of SecAgg would have sent."""
+    """Silos in this process that count the traffic of sessions of SecAgg."""
 
     mb = 0.0
 
@@ -113,7 +112,7 @@ class _Counted(InProcess):
 
 
 def tda_settings(settings: Settings) -> TdaSettings:
-    """As printed in the paper; with exact sums and our order and correlations; or, with an epsilon, private."""
+    """Returns settings as printed in the paper; with exact sums and our order and correlations; or private."""
     if settings.source == PAPER:
         return TdaSettings.paper()
     if settings.epsilon is None:
@@ -188,7 +187,7 @@ def _rho(settings: Settings) -> float:
 
 
 def domain_of(table: Table) -> tuple[Domain, NDArray[np.bool_]]:
-    """Numbers in bins, categories, the label last; and which of the table's numbers (n_c,) vary at all."""
+    """Returns numbers in bins, categories, the label last; and a mask (n_c,) of the numbers that vary at all."""
     bins = _FEW_BINS if len(table.train) < _FEW_ROWS else _BINS
     varying = table.high > table.low
     columns = [
@@ -201,7 +200,7 @@ def domain_of(table: Table) -> tuple[Domain, NDArray[np.bool_]]:
 
 
 def _coded(table: Table) -> tuple[Workload, NDArray[np.int32], NDArray[np.bool_]]:
-    """The queries to choose from, the training rows as codes, and which numbers vary."""
+    """Returns the queries to choose from, the training rows as codes, and a mask of the numbers that vary."""
     domain, varying = domain_of(table)
     pairs = [(name, table.label) for name in domain.names if name != table.label]
     workload = Workload(domain, tuple(pairs))
@@ -213,7 +212,7 @@ def _coded(table: Table) -> tuple[Workload, NDArray[np.int32], NDArray[np.bool_]
 
 
 def _rows(table: Table, frame: pd.DataFrame, varying: NDArray[np.bool_]) -> Rows:
-    """Synthetic rows of text as the table's; numbers that never vary are what they always are."""
+    """Converts synthetic rows of text to the table's form; constant numbers keep their value."""
     numbers = np.tile(table.low, (len(frame), 1))
     names = [name for name, has in zip(table.numbers, varying, strict=True) if has]
     numbers[:, varying] = frame[names].astype(np.float64).to_numpy()

@@ -1,10 +1,10 @@
 """The tables of the Fed-TDA paper: numbers, codes and labels of training and test rows, and a classifier's inputs.
 
-Provides `NAMES`, `load`, `Table` and `Rows`. Public: everything; these are published tables, so that bounds and
-categories are read from them. A private table needs a public domain.
+All values here are public: these are published tables, so that bounds and categories are read from them. A private
+table needs a public domain.
 
-Source: Fed-TDA paper, its table of data sets: sizes, numbers of continuous and discrete columns, classes. Which rows
-are drawn is ours: the paper does not say. Limits: `covtype` may be a part of the published table, if that is at hand.
+Source: Fed-TDA paper, its table of data sets: sizes, numbers of continuous and discrete columns, classes. The choice of
+rows is ours: the paper does not say. Limits: `covtype` may be a part of the published table, if that is at hand.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ SPLIT_SEED = 7
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a published `file` becomes a table: its `label`, `discrete` columns (the others are numbers) and rows.
+    """Conversion of a published `file`: its `label`, `discrete` columns (the others are numbers) and rows.
 
     `train` and `test` rows are drawn; of a table with fewer, as many in this proportion. `classes`: the most frequent.
     """
@@ -52,7 +52,7 @@ RECIPES: Mapping[str, Recipe] = {
     "body": Recipe("body_performance", "class", ("gender",), 9_373, 4_020, 4),
 }
 NAMES = tuple(RECIPES)
-"""The names `load` knows."""
+"""Names that `load` accepts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,18 +67,18 @@ class Rows:
         return len(self.labels)
 
     def joined(self, others: "Rows") -> "Rows":
-        """These rows and others after them."""
+        """Returns these rows and others after them."""
         parts = ((getattr(self, f), getattr(others, f)) for f in ("numbers", "codes", "labels"))
         return Rows(*map(np.concatenate, parts))
 
     def take(self, which: NDArray[np.generic]) -> "Rows":
-        """The rows with these numbers, or where a mask is true."""
+        """Returns the rows with these numbers, or those of a mask."""
         return Rows(self.numbers[which], self.codes[which], self.labels[which])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """`train` and `test` rows; `low` and `high` (n_c,) bound the numbers, `sizes` are how many values a code has."""
+    """`train` and `test` rows; `low` and `high` (n_c,) bound the numbers."""
 
     name: str
     numbers: tuple[str, ...]
@@ -93,26 +93,26 @@ class Table:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of categories of each discrete column, the label left out."""
+        """Number of categories of each discrete column, without the label."""
         return tuple(map(len, self.categories))
 
     @property
     def width(self) -> int:
-        """A classifier's inputs: numbers and one-hot codes."""
+        """Number of a classifier's inputs: numbers and one-hot codes."""
         return len(self.numbers) + sum(self.sizes)
 
     @property
     def binary(self) -> bool:
-        """Whether there are two classes, so that the measure is the ROC curve's area and not accuracy."""
+        """True if there are two classes, so that the measure is the ROC curve's area and not accuracy."""
         return len(self.classes) == 2
 
     def scaled(self, rows: Rows) -> NDArray[np.float64]:
-        """Numbers (rows, n_c) as shares of their public range; a column of one value is 0."""
+        """Returns numbers (rows, n_c) as shares of their public range; a column of one value is 0."""
         span = np.where(self.high > self.low, self.high - self.low, 1.0)
         return np.asarray((rows.numbers - self.low) / span)
 
     def inputs(self, rows: Rows) -> NDArray[np.float32]:
-        """What a classifier is given, (rows, width): numbers scaled to [-1, 1], codes one-hot."""
+        """Returns a classifier's inputs, (rows, width): numbers scaled to [-1, 1], codes one-hot."""
         parts = [2 * self.scaled(rows) - 1]
         parts += [np.eye(size)[rows.codes[:, i]] for i, size in enumerate(self.sizes)]
         return np.hstack(parts).astype(np.float32)
@@ -121,9 +121,9 @@ class Table:
 def load(
     name: str, *, rows: int | None = None, progress: Callable[[str], None] = lambda line: None
 ) -> Table:
-    """The table called `name`, with at most `rows` training rows.
+    """Returns the table called `name`, with at most `rows` training rows.
 
-    Raises DatasetError for an unknown name, a table that cannot be had, or one that is not as published.
+    Raises DatasetError for an unknown name, a table that is not available, or one that is not as published.
     """
     if name not in RECIPES:
         raise DatasetError(f"unknown dataset {name!r}; expected one of {', '.join(NAMES)}")
@@ -163,7 +163,7 @@ def _coded(column: "pd.Series[str]", known: tuple[str, ...]) -> NDArray[np.int32
 def _split(
     recipe: Recipe, found: int, most: int | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows to train with and to test with; the latter are the same whatever `most` is."""
+    """Returns the rows for training and for testing; the latter are the same for any `most`."""
     order = np.random.default_rng(SPLIT_SEED).permutation(found)
     wanted = recipe.train + recipe.test
     test = min(recipe.test, found * recipe.test // wanted)

@@ -1,1 +1,1 @@
-"""The utility workbench: every method on every table and partition, with what came out judged."""
+"""The utility workbench: every method on every table and partition, with its results judged."""

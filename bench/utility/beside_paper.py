@@ -1,8 +1,8 @@
-"""The report's sections that hold our runs against the FLAIM paper's Tables 1 to 7, cell by cell.
+"""The report's sections that compare our runs with the FLAIM paper's Tables 1 to 7, cell by cell.
 
-Provides ``beside_paper`` and ``Beside``. Public: everything. Each cell has the paper's figure, ours with its deviation
-between runs and their number, and a verdict (`bench.utility.verdicts`); what cannot be compared says why. Likelihoods
-are without smoothing (`nll_raw`), as the paper has them, where runs recorded that.
+Each cell has the paper's figure, ours with its deviation between runs and their number, and a verdict
+(`bench.utility.verdicts`); a cell without comparison has a reason. Likelihoods are without smoothing (`nll_raw`), as in
+the paper, where runs recorded that.
 """
 
 import math
@@ -61,9 +61,9 @@ now draws once for all of them). Both columns of random have models of 8 MB at m
 the uniform distribution, as the paper's, where it does not say `smoothed`: older records did not keep it.
 """
 _RANKS_NEAR = 0.25
-"""Two mean ranks of five methods agree within this."""
+"""Largest distance of two mean ranks of five methods that agree."""
 _RANKS_SCATTER = 0.5
-"""The least deviation of a rank, that of one that is either of two."""
+"""Smallest deviation of a rank, that of one that is either of two."""
 _GAINS_NEAR = 0.05
 _ROUNDS_NEAR = 2.0
 _RATIOS_NEAR = 0.1
@@ -71,7 +71,7 @@ _ANNEALED_RUNS = "Ranked in each table and repeat that all five methods were run
 
 
 class Beside(NamedTuple):
-    """The sections, and every cell that they compare."""
+    """The sections' text, and every cell that they compare."""
 
     text: str
     cells: list[Compared]
@@ -79,7 +79,7 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the sections are made of, beside the runs."""
+    """Sources of the sections, beside the runs."""
 
     splits: Sequence[Row] = ()
     gans: Sequence[Outcome] = ()
@@ -88,7 +88,7 @@ class Sources:
 
 
 def beside_paper(store: Store, sources: Sources) -> Beside:
-    """Tables 1 to 7 of the paper with ours beside them."""
+    """Returns Tables 1 to 7 of the paper with ours beside them."""
     gaps = Gaps.of(store)
     clients = sources.overhead.of(CLIENT) if sources.overhead else []
     parts = [
@@ -131,7 +131,7 @@ def _table1(store: Store, gans: Sequence[Outcome], gaps: Gaps) -> Beside:
 
 
 def _densities(gans: Sequence[Outcome]) -> str:
-    """What the kernel density says of rows that are known, and of the GANs' with and without their narrow columns."""
+    """Returns the kernel densities of known rows, and of the GANs' rows with and without their narrow columns."""
     names = {**REFERENCES, **{name: f"{name} DP-CTGAN" for name in (CENTRAL, FEDERATED)}}
     rows = []
     for dataset, (method, said) in product(dict.fromkeys(o.dataset for o in gans), names.items()):
@@ -190,7 +190,7 @@ def _table2(store: Store, gaps: Gaps) -> Beside:
 
 
 def _table3(store: Store, clients: Sequence[Record]) -> Beside:
-    """Each method at its best T of those that were run."""
+    """Returns each method at its best T of those that were run."""
     rows: list[Sequence[str]] = []
     cells: list[Compared] = []
     for dataset, printed in TABLE3.items():
@@ -260,12 +260,12 @@ _BESTS = "T", "throughput", "error gain", "NLL gain"
 
 
 def _rounds_slack(printed: float, ratio: float) -> float:
-    """How far apart two ratios of T agree: a factor either way."""
+    """Returns the largest distance of two ratios of T that agree: a factor either way."""
     return printed * (_ROUNDS_NEAR - 1 if ratio > printed else 1 - 1 / _ROUNDS_NEAR)
 
 
 def _gain(left: Sequence[float], right: Sequence[float]) -> tuple[float, float | None]:
-    """By what share the mean of `left` is below that of `right`, and the deviation of that of single runs."""
+    """Returns the share by which the mean of `left` is below that of `right`, and its deviation for single runs."""
     ratio = fmean(left) / fmean(right)
     if min(len(left), len(right)) < 2:
         return 1 - ratio, None
@@ -273,7 +273,7 @@ def _gain(left: Sequence[float], right: Sequence[float]) -> tuple[float, float |
 
 
 def _throughput(clients: Sequence[Record], dataset: str, rounds: int) -> tuple[float, float] | None:
-    """DistAIM's plain upload over FLAIM's bytes at T, by the formula and on the wire; the records of overhead.json."""
+    """Ratio of DistAIM's plain upload to FLAIM's bytes at T, by the formula and on the wire (overhead.json)."""
     of_table = (record for record in clients if record.document["dataset"] == dataset)
     return next((both for record in of_table if (both := _ratios_of(record, rounds))), None)
 
@@ -315,7 +315,7 @@ def _table4(sizes: Sequence[TableSize]) -> Beside:
 
 
 def _table5(splits: Sequence[Row]) -> Beside:
-    """Heterogeneity over all marginals of one to three columns."""
+    """Returns heterogeneity over all marginals of one to three columns."""
     ours = {
         (row["dataset"], row["partition"].replace(", beta =", "")): row
         for row in splits
@@ -388,7 +388,7 @@ def _table6(store: Store) -> Beside:
 
 
 def _of_ranks(printed: float, ranks: Sequence[float]) -> Verdict:
-    """The verdict on a mean rank: a few that are the same by chance do not scatter, and are taken to."""
+    """Returns the verdict on a mean rank; a minimum deviation covers ranks that are equal by chance."""
     if len(ranks) < 2:
         return judged(printed, ranks, slack=_RANKS_NEAR)
     deviation = max(stdev(ranks), _RANKS_SCATTER)
@@ -425,7 +425,7 @@ def _table7(clients: Sequence[Record]) -> Beside:
 
 
 def _ratios_of(record: Record, rounds: int) -> tuple[float, float] | None:
-    """By the formula and on the wire; None where this record has not measured both."""
+    """Returns ratios by the formula and on the wire; None if this record has not measured both."""
     document = record.document
     if not is_papers_population(document):
         return None
@@ -438,7 +438,7 @@ def _ratios_of(record: Record, rounds: int) -> tuple[float, float] | None:
 
 
 def _runs(store: Store, dataset: str, method: str, epsilon: float) -> tuple[list[Entry], ...]:
-    """Those by our own way, and those by the authors'."""
+    """Returns the runs by our own way, and those by the authors'."""
     ours = replace(grid.default(dataset, method), epsilon=epsilon)
     return store.all_of(ours), store.all_of(grid.as_theirs(dataset, method, epsilon))
 
@@ -452,7 +452,7 @@ def _likelihoods(
     printed: float,
     gaps: Gaps,
 ) -> tuple[list[str], list[Compared]]:
-    """The cells of both columns, and what they compare; of runs some of which have no raw likelihood, those that do."""
+    """Returns the cells of both columns, and the comparisons; runs without a raw likelihood are left out."""
     shown: list[str] = []
     cells = []
     for column, runs in zip(COLUMNS, _runs(store, dataset, method, epsilon), strict=True):
@@ -474,7 +474,7 @@ def _mean(values: Sequence[float], digits: int) -> str:
 
 
 def _not_run(dataset: str) -> Verdict:
-    """Of a figure that there is nothing to hold against."""
+    """Returns the verdict on a figure without runs."""
     return Verdict(Kind.NO_TABLE if dataset == grid.CREDIT else Kind.MISSING)
 
 
@@ -496,9 +496,9 @@ def _best(store: Store, dataset: str, method: str) -> _Best | None:
 
 
 def _ranks(store: Store, epsilon: float) -> Mapping[str, tuple[list[float], list[float]]]:
-    """Ranks of each method by error and by likelihood, in each table and repeat that all were run on.
+    """Returns each method's ranks by error and by likelihood, in each table and repeat that all were run on.
 
-    Likelihoods are raw where all five runs have them so.
+    Likelihoods are raw where all five runs have raw ones.
     """
     found: dict[tuple[str, int], dict[str, Entry]] = {}
     for dataset in grid.ANNEALED_TABLES:
@@ -521,7 +521,7 @@ def _ranks(store: Store, epsilon: float) -> Mapping[str, tuple[list[float], list
 
 
 def _rank(values: Sequence[float]) -> list[float]:
-    """1 for the least; equal values have the mean of their places."""
+    """Returns ranks from 1 for the least; equal values have the mean of their ranks."""
     return [sum(v < x for v in values) + (1 + sum(v == x for v in values)) / 2 for x in values]
 
 

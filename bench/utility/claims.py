@@ -1,8 +1,7 @@
-"""What the FLAIM paper's figures show, as statements that our runs bear out or not.
+"""Statements of the FLAIM paper's figures, checked against our runs.
 
-Provides `Claim`, `Finding`, and functions that make what a claim looks for (`worst`, `below`, `near`, `rises`, ...).
-Public: everything. A claim is counted over places: a table and a value of the axis, or a table and a method. Means are
-compared, of as many runs as the table under the picture says.
+Functions like `worst`, `below`, `near`, `rises` make the check of a claim. A claim is counted over cases: a table and a
+value of the axis, or a table and a method. Means are compared, over the runs that the table under the picture counts.
 """
 
 import math
@@ -15,11 +14,11 @@ from bench.markdown import listed
 from bench.utility.plots import Plot
 
 ALIKE = 0.1
-"""Two errors within a tenth of one another are alike."""
+"""Largest relative difference of two errors that count as alike."""
 
 
 class Finding(NamedTuple):
-    """At how many of how many places it holds, and the figures."""
+    """Number of cases in which a claim holds, number of cases, and the figures."""
 
     holds: int
     of: int
@@ -27,7 +26,7 @@ class Finding(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The finding in words."""
         if not self.of:
             return "not run"
         if self.holds == self.of:
@@ -40,7 +39,7 @@ Look = Callable[[Sequence[Plot]], Finding]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the paper's figure shows, how ours is looked at for it, and why it may be otherwise here."""
+    """A statement of the paper's figure, the check of it in ours, and a reason why it may be otherwise here."""
 
     says: str
     look: Look
@@ -48,7 +47,7 @@ class Claim:
 
 
 def _gathered(plots: Sequence[Plot], one: Callable[[Plot], Finding]) -> Finding:
-    """Over all plots that have something to say."""
+    """Adds up the findings over all plots with cases."""
     found = [(plot, finding) for plot in plots if (finding := one(plot)).of]
     shown = "; ".join(f"{plot.title}: {finding.shown}" for plot, finding in found)
     return Finding(
@@ -57,17 +56,17 @@ def _gathered(plots: Sequence[Plot], one: Callable[[Plot], Finding]) -> Finding:
 
 
 def on(label: str, look: Look) -> Look:
-    """The same, looking at the axes called so alone."""
+    """Restricts a look to the axes with this label."""
     return lambda plots: look([plot for plot in plots if plot.label == label])
 
 
 def of_tables(names: Sequence[str], look: Look) -> Look:
-    """The same, looking at these tables alone."""
+    """Restricts a look to these tables."""
     return lambda plots: look([plot for plot in plots if plot.title in names])
 
 
 def together(*looks: Look) -> Look:
-    """All of them."""
+    """Combines several looks."""
 
     def look(plots: Sequence[Plot]) -> Finding:
         found = [one for each in looks if (one := each(plots)).of]
@@ -78,12 +77,12 @@ def together(*looks: Look) -> Look:
 
 
 def measured(measure: str, look: Look) -> Look:
-    """The same, looking at the plots of a measure alone."""
+    """Restricts a look to the plots of a measure."""
     return lambda plots: look([plot for plot in plots if plot.measure == measure])
 
 
 def worst(name: str) -> Look:
-    """A line is the highest of all at every value."""
+    """Checks that a line is the highest of all at every value."""
 
     def one(plot: Plot) -> Finding:
         holds, values = 0, plot.shared(name)
@@ -96,7 +95,7 @@ def worst(name: str) -> Look:
 
 
 def below(left: str, right: str, *, least: float = -math.inf) -> Look:
-    """A line is below another at every value from ``least`` on."""
+    """Checks that a line is below another at every value from ``least`` on."""
 
     def one(plot: Plot) -> Finding:
         values = [value for value in plot.shared(left, right) if value >= least]
@@ -110,7 +109,7 @@ def below(left: str, right: str, *, least: float = -math.inf) -> Look:
 
 
 def not_below(left: str, right: str) -> Look:
-    """A line is nowhere below another by more than ``ALIKE``."""
+    """Checks that a line is nowhere below another by more than ``ALIKE``."""
 
     def one(plot: Plot) -> Finding:
         values = plot.shared(left, right)
@@ -123,7 +122,7 @@ def not_below(left: str, right: str) -> Look:
 
 
 def lowest(name: str, others: Sequence[str]) -> Look:
-    """A line is the lowest of some at every value, or within ``ALIKE`` of it."""
+    """Checks that a line is the lowest of some at every value, or within ``ALIKE`` of it."""
 
     def one(plot: Plot) -> Finding:
         values = plot.shared(name)
@@ -141,7 +140,7 @@ def lowest(name: str, others: Sequence[str]) -> Look:
 
 
 def near(left: str, right: str, *, within: float, least: float = -math.inf) -> Look:
-    """A line is at most ``within`` above another at every value from ``least`` on."""
+    """Checks that a line is at most ``within`` above another at every value from ``least`` on."""
 
     def one(plot: Plot) -> Finding:
         values = [value for value in plot.shared(left, right) if value >= least]
@@ -154,7 +153,7 @@ def near(left: str, right: str, *, within: float, least: float = -math.inf) -> L
 
 
 def falls(names: Sequence[str]) -> Look:
-    """Lines end below where they begin."""
+    """Checks that lines end below their beginning."""
 
     def one(plot: Plot) -> Finding:
         ends = {n: (v[0], v[-1]) for n in names if len(v := plot.shared(n)) > 1}
@@ -171,7 +170,7 @@ def falls(names: Sequence[str]) -> Look:
 def _long_lines(
     plot: Plot, names: Sequence[str], since: float, least: float
 ) -> Iterator[tuple[str, float]]:
-    """Lines that have ``since`` and end at ``least`` or more, with the value where they end."""
+    """Yields the lines that have ``since`` and end at ``least`` or more, with the value at their end."""
     for name in names:
         values = plot.shared(name)
         if since in values and values[-1] >= least:
@@ -179,9 +178,9 @@ def _long_lines(
 
 
 def rises(names: Sequence[str], *, since: float, least: float) -> Look:
-    """Lines end, at ``least`` or more, above ``since`` by more than twice what chance does to such a difference.
+    """Checks that lines end, at ``least`` or more, above ``since`` by more than twice the standard error.
 
-    Not above their least value, which of many is low by chance.
+    The comparison is not with their least value, which of many is low by chance.
     """
 
     def one(plot: Plot) -> Finding:
@@ -198,7 +197,7 @@ def rises(names: Sequence[str], *, since: float, least: float) -> Look:
 
 
 def varies(names: Sequence[str], *, since: float, least: float) -> Look:
-    """At the last value, ``least`` or more, runs of a line deviate more than at ``since``."""
+    """Checks that at the last value, ``least`` or more, runs of a line deviate more than at ``since``."""
 
     def one(plot: Plot) -> Finding:
         holds, said = 0, []
@@ -215,14 +214,14 @@ def varies(names: Sequence[str], *, since: float, least: float) -> Look:
 
 
 def _chance(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """The standard error of a difference of means; None where one is of a single run."""
+    """Returns the standard error of a difference of means; None if one is of a single run."""
     if min(len(left), len(right)) < 2:
         return None
     return math.sqrt(sum(stdev(runs) ** 2 / len(runs) for runs in (left, right)))
 
 
 def good_between(names: Sequence[str], low: float, high: float) -> Look:
-    """At every value between, lines are at most a quarter above their least."""
+    """Checks that at every value between ``low`` and ``high``, lines are at most a quarter above their least."""
 
     def one(plot: Plot) -> Finding:
         holds = of = 0
@@ -243,7 +242,7 @@ def good_between(names: Sequence[str], low: float, high: float) -> Look:
 
 
 def flattens(name: str, *, least: float) -> Look:
-    """From ``least`` on a line moves by less than ``ALIKE``."""
+    """Checks that from ``least`` on a line moves by less than ``ALIKE``."""
 
     def one(plot: Plot) -> Finding:
         values = [value for value in plot.shared(name) if value >= least]
@@ -257,7 +256,7 @@ def flattens(name: str, *, least: float) -> Look:
 
 
 def struggles(names: Sequence[str], *, under: float) -> Look:
-    """Lines are higher below a value, on the mean, than from it on."""
+    """Checks that lines are higher below a value, on the mean, than from it on."""
 
     def one(plot: Plot) -> Finding:
         holds, said = 0, []
@@ -275,7 +274,7 @@ def struggles(names: Sequence[str], *, under: float) -> Look:
 
 
 def alike(left: str, right: str, *, most: float) -> Look:
-    """Up to a value two lines are within ``ALIKE`` of one another."""
+    """Checks that up to a value two lines are within ``ALIKE`` of one another."""
 
     def one(plot: Plot) -> Finding:
         values = [value for value in plot.shared(left, right) if value <= most]
@@ -288,7 +287,7 @@ def alike(left: str, right: str, *, most: float) -> Look:
 
 
 def poor_annealed(names: Sequence[str], *, within: float) -> Look:
-    """Annealed, lines are more than ``within`` above their least value with a fixed one."""
+    """Checks that with annealing, lines are more than ``within`` above their least value with a fixed T."""
 
     def one(plot: Plot) -> Finding:
         holds, said = 0, []
@@ -304,7 +303,7 @@ def poor_annealed(names: Sequence[str], *, within: float) -> Look:
 
 
 def good_annealed(name: str, *, within: float) -> Look:
-    """Annealed, a line is at most ``within`` above its least value with a fixed one."""
+    """Checks that with annealing, a line is at most ``within`` above its least value with a fixed T."""
 
     def look(plots: Sequence[Plot]) -> Finding:
         poor = poor_annealed([name], within=within)(plots)

@@ -1,4 +1,4 @@
-"""`syncret bench utility`: how good the tables of each method are."""
+"""`syncret bench utility`: utility of each method's tables."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,14 +49,14 @@ _DEFAULT_STORE = Path("runs") / "utility.jsonl"
 
 
 class _Names(click.ParamType[tuple[str, ...]]):
-    """Names with commas between them."""
+    """Names separated by commas."""
 
     name = "NAME,..."
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """The names; the settings check them."""
+        """Returns the names; the settings check them."""
         if isinstance(value, tuple):
             return value
         names = tuple(part.strip() for part in str(value).split(",") if part.strip())
@@ -66,7 +66,7 @@ class _Names(click.ParamType[tuple[str, ...]]):
 
 
 class _Numbers(click.ParamType[tuple[float, ...]]):
-    """Numbers with commas between them."""
+    """Numbers separated by commas."""
 
     def __init__(self, kind: type[int] | type[float]) -> None:
         self._kind = kind
@@ -75,7 +75,7 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[float, ...]:
-        """The numbers."""
+        """Returns the numbers."""
         if isinstance(value, tuple):
             return value
         try:
@@ -324,7 +324,7 @@ def _only(datasets: tuple[str, ...] | None, chosen: list[Settings]) -> list[Sett
 
 
 def _at_hand(chosen: list[Settings]) -> list[Settings]:
-    """Without the runs on the table that few have, where it cannot be had."""
+    """Leaves out the runs on a table that few have, if it is not available."""
     if any(settings.dataset == CREDIT for settings in chosen):
         try:
             load(CREDIT)
@@ -345,7 +345,7 @@ def _combined(
         else:
             given["partition"] = partition
         if given["method"] not in FLAIM_METHODS:
-            # So that one command can have ablations beside the methods that have none.
+            # So that one command can have ablations beside methods without them.
             given |= {"tau": None, "combine": None, "local_rounds": 1, "sizes": PUBLIC}
             given["settles"] = SUM
         if given["method"] != "random":
@@ -359,7 +359,7 @@ def _combined(
 def _run(
     chosen: Sequence[Settings], repeats: int, store: Store, *, jobs: int, dask: str | None
 ) -> tuple[list[Entry], list[str]]:
-    """The entries, in the order of `chosen`, and what failed."""
+    """Returns the entries, in the order of `chosen`, and the messages of failed runs."""
     work = [(settings, repeat) for repeat in range(repeats) for settings in chosen]
     console = Console(stderr=True)
     live = console.is_terminal
@@ -406,7 +406,7 @@ def _table(entries: Sequence[Entry]) -> Table:
 
 
 def _row(group: Sequence[Entry]) -> tuple[str, ...]:
-    """The means of all repeats of one setting."""
+    """Returns the means of all repeats of one setting."""
     s = group[0].settings
     errors = [entry.result.workload_error for entry in group]
     aucs = [entry.result.auc for entry in group if entry.result.auc is not None]

@@ -1,9 +1,8 @@
 """The report's section on DistAIM by rows with all owners beside private FLAIM with a tenth of them, and their bytes.
 
-Provides ``everybody_section`` and ``OVERHEAD``, the records' file. Public: everything. DistAIM is its loop on counts in
-the clear: servers that count rows have the same sums, and with everybody counted from the start a partition makes no
-difference to them. Bytes are by formula, from the records of `syncret bench overhead` beside the report; without them
-the cells are empty.
+DistAIM is its loop on counts in the clear: servers that count rows have the same sums, and with all owners counted from
+the start a partition makes no difference. Bytes are by formula, from the records of `syncret bench overhead` beside the
+report; without them the cells are empty.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from bench.utility.store import Entry, Store
 from protocols.upload import ROWS
 
 OVERHEAD = "overhead.json"
-"""The records of bytes beside the report."""
+"""File of the records of bytes beside the report."""
 _COMMAND = "syncret bench utility --sweep rows --results bench/results/utility.jsonl --output bench/results"
 _HEADS = (
     "table | T | DistAIM by rows, p = 1: error | NLL | AUC | runs | FLAIM private, p = 0.1, clustering: error | NLL"
@@ -27,7 +26,7 @@ _HEADS = (
 
 
 def everybody_section(store: Store, folder: Path) -> str:
-    """The section; tables without a run are left out. Raises DatasetError for damaged records."""
+    """Returns the section; tables without a run are left out. Raises DatasetError for damaged records."""
     title = "## Rows: everybody takes part\n\n"
     records = Records(folder / OVERHEAD).of(FORMULA)
     rows = [
@@ -77,7 +76,7 @@ def _cells(entries: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def _bytes(documents: Sequence[Document], dataset: str, rounds: int) -> tuple[str, str]:
-    """KB of an owner of rows and of FLAIM's client at this T; empty where no record has them."""
+    """Returns KB of an owner of rows and of FLAIM's client at this T; empty without records."""
     for document in documents:
         if document["dataset"] == dataset and is_papers_population(document):
             rows = results_of(document, "distaim", ROWS, rounds)

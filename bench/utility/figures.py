@@ -1,8 +1,7 @@
-"""The FLAIM paper's figures from the runs of a store: a picture each, what the paper's shows, and whether ours does.
+"""The FLAIM paper's figures from the runs of a store: pictures of ours, and a check of the paper's statements.
 
-Provides `PICTURES` (names, in the paper's order) and `picture`. Public: everything. The paper prints no values for its
-figures, so that it is broken into claims (`bench.utility.claims`), which are looked for in the runs. What the store
-does not have is said to be missing. Figures 4 and 5, which show tables and no runs, are `bench.utility.portraits`.
+The paper prints no values for its figures, so each is broken into claims (`bench.utility.claims`), which are checked
+on the runs. Missing runs are marked. Figures 4 and 5, which show tables and no runs, are `bench.utility.portraits`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +36,7 @@ _TAU, _COMBINED, _PROXY, _, _PRIVATE = list(grid.ABLATIONS)[1:]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure: its title, the plots, what the paper's shows, and ``note``, in what else ours differs from it."""
+    """A figure: its title, the plots, the paper's claims, and a ``note`` on other differences of ours."""
 
     title: str
     plots: Callable[[Store], list[Plot]]
@@ -46,17 +45,17 @@ class Picture:
     note: str = ""
 
     def drawn(self, store: Store) -> list[Plot]:
-        """The plots that have a line."""
+        """Returns the plots that have a line."""
         return [plot for plot in self.plots(store) if plot.varies]
 
     def findings(self, store: Store) -> list[tuple[Claim, Finding]]:
-        """Each claim with what ours shows of it."""
+        """Returns each claim with our finding."""
         plots = self.drawn(store)
         return [(claim, claim.look(plots)) for claim in self.claims]
 
 
 def picture(store: Store, folder: Path, name: str) -> list[str]:
-    """Draw a figure into ``folder`` and return the page's parts on it."""
+    """Draws a figure into ``folder`` and returns its parts of the page."""
     of = PICTURES[name]
     head = f"## {of.title}\n"
     plots = of.drawn(store)
@@ -84,9 +83,9 @@ def _lines(
     names: Sequence[str],
     make: Callable[[float, str], Settings],
 ) -> list[Line]:
-    """For each name, the runs at each value that has any.
+    """Returns, for each name, the runs at each value that has any.
 
-    One run of central AIM stands for every partition: it says nothing at a value that no other method was run at.
+    One run of central AIM stands for every partition, so a value without a run of another method is left out.
     """
     runs = {(m, v): store.all_of(make(v, m)) for m in names for v in values}
     shown = [v for v in values if any(runs[m, v] for m in names if m != "aim")]
@@ -102,7 +101,7 @@ def _panel(store: Store, dataset: str, name: str) -> Plot:
 
 
 def _annealed(store: Store, dataset: str, name: str) -> dict[str, list[Entry]]:
-    """What the methods come to with an annealed T, where T is the axis."""
+    """Returns the methods' runs with an annealed T, if T is the axis."""
     if name != "rounds":
         return {}
     runs = {m: store.all_of(grid.with_annealing(dataset, m, 1.0)) for m in grid.MAIN}
@@ -110,7 +109,7 @@ def _annealed(store: Store, dataset: str, name: str) -> dict[str, list[Entry]]:
 
 
 def _of_tables(name: str) -> Callable[[Store], list[Plot]]:
-    """A panel of Figure 3 on the other tables."""
+    """Returns a panel of Figure 3 on the other tables."""
     # T was run on more tables than the figures ask for, by Table 3.
     tables: tuple[str, ...] = grid.FIGURE_TABLES
     if name == "rounds":
@@ -159,7 +158,7 @@ def _local(store: Store) -> list[Plot]:
     return plots
 
 
-# What the paper's show.
+# The paper's claims.
 
 FLAIM = ("naive", "oracle", "private")
 _NOT_CREDIT = tuple(name for name in grid.FIGURE2_TABLES if name != grid.CREDIT)
@@ -342,4 +341,4 @@ PICTURES: Mapping[str, Picture] = {
         "Adult, Magic and Marketing have two.",
     ),
 }
-"""By the name of their file; the paper's Figures 3e, 3f, 10 and 11 are one picture."""
+"""Pictures by the name of their file; the paper's Figures 3e, 3f, 10 and 11 are one picture."""

@@ -1,6 +1,6 @@
 """FLAIM's variants for the utility benchmark: all clients in this process, with plain sums.
 
-Provides `run_flaim`. Secret: nothing; see `bench.utility.runs`. Sums are those that SecAgg would give
+Nothing here is secret; see `bench.utility.runs`. Sums are those that SecAgg would give
 (tests/parties/test_flaim_simulation.py), so that a sweep need not run it; bytes are the overhead benchmark's matter.
 """
 
@@ -15,7 +15,7 @@ from parties.local.flaim_simulation import simulate
 
 
 def flaim_settings(settings: Settings) -> FlaimSettings:
-    """The run that `settings` asks for. Raises ValueError where tau or combine do not go with the variant."""
+    """Returns FLAIM's settings for `settings`. Raises ValueError if tau or combine do not go with the variant."""
     given = {"tau": settings.tau, "combine": settings.combine}
     return FlaimSettings.preset(
         settings.method,
@@ -35,7 +35,7 @@ def flaim_settings(settings: Settings) -> FlaimSettings:
 
 
 async def run_flaim(settings: Settings, posed: Problem, rng: np.random.Generator) -> Outcome:
-    """Run `settings`. Raises MechanismError."""
+    """Runs `settings`. Raises MechanismError."""
     if posed.partition is None:
         raise ValueError("FLAIM needs a table that is split among clients")
     codes, partition = posed.dataset.train, posed.partition

@@ -1,8 +1,8 @@
 """DistAIM's first measurements as in the FLAIM authors' code, for comparing: each of its own draw of clients.
 
-Provides `FreshFirst`. Secret: nothing; see `bench.utility.runs`. Whoever is drawn for one of the initial one-way
-marginals is counted in that alone, and later only if they come to a round; so the first model mixes marginals of
-different rows, and less is known when the rounds begin than of owners who stay.
+Nothing here is secret; see `bench.utility.runs`. A client drawn for one of the initial one-way marginals is counted in
+that alone, and later only if it comes to a round; so the first model mixes marginals of different rows, and less is
+known when the rounds begin than of owners who stay.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ Arrivals = Mapping[int, tuple[int, NDArray[np.uint32]]]
 class FreshFirst(PlaintextBackend):
     """`PlaintextBackend` whose round 0 measures `draw()`, the counts (maximal_cells,) of clients drawn anew each time.
 
-    `expected`: how many clients a draw has on average, which is what round 0 says that it counted. `arrivals` as of
-    `arrival_counts`: who would have been counted in round 0 comes in round 1.
+    `expected`: mean number of clients of a draw, which round 0 reports as counted. `arrivals` are as of
+    `arrival_counts`: clients of round 0 come in round 1.
     """
 
     def __init__(

@@ -1,9 +1,7 @@
 """The runs behind the published tables and figures of the utility benchmark.
 
-Provides `SWEEPS`. Public: everything.
-
-Source: FLAIM paper, section 5: K = 100, p = 0.1, T = 10, epsilon = 1 unless that is what varies. The order is that in
-which runs are done, so that an interrupted sweep has the most important ones.
+Source: FLAIM paper, section 5: K = 100, p = 0.1, T = 10, epsilon = 1 unless that varies. Runs are done in this order,
+so that an interrupted sweep has the most important ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,14 +26,14 @@ from bench.utility.settings import (
 
 TABLES = ("adult", "marketing", "covtype", "census")
 CREDIT = "credit"
-"""Few have this table of the paper's: sweeps pass over it where it cannot be had, pages where it was not run."""
+"""A table of the paper's that few have: sweeps skip it if it is not available, pages if it was not run."""
 ROWS_TABLES = (*TABLES, "magic", "adult-uci", "intrusion", CREDIT)
 PAPERS_TABLES = tuple(dict.fromkeys(name for name, _ in TABLE2))
 MAIN = ("aim", "distaim", "naive", "oracle", "private")
 SKEWS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0, 16.0, 64.0)
 ROUNDS = (2, 5, 10, 20, 50, 100)
-"""Of Figure 3b."""
+"""T of Figure 3b."""
 ANNEALED_TABLES = ("adult", "magic", "marketing", "intrusion")
 TABLE3_TABLES = (*TABLES, "intrusion", "magic", CREDIT)
 TABLE3_ROUNDS = (4, 10, 32, 96)
@@ -44,7 +42,7 @@ TABLE3_METHODS = ("distaim", "private")
 RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 BETAS = (0.05, 0.1, 0.5, 1.0, 10.0)
 FIGURE_TABLES = ("magic", "marketing")
-"""Those of Figures 6 to 11, beside Adult: the quick ones."""
+"""Tables of Figures 6 to 11, beside Adult: the quick ones."""
 FIGURE2_TABLES = ("adult", "covtype", CREDIT)
 FIGURE2_ROUNDS = (2, 4, 10, 32)
 STOPPING_TABLES = ("adult", "magic", "marketing")
@@ -59,13 +57,14 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "filter-and-combine": {"method": "private", "tau": "none"},
     "proxy, filter-and-combine (private)": {"method": "private"},
 }
-"""Figure 2: what each part of the private variant contributes; filter-and-combine without tau is not in the paper. The
-proxy alone measures the one-way marginals that it needs but leaves them out of candidates and model."""
+"""Figure 2: contribution of each part of the private variant; filter-and-combine without tau is not in the paper. The
+proxy alone measures the one-way marginals that it needs but leaves them out of candidates and model.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What varies in a part of Figure 3: ``setting`` over ``values``, the rest as usual but for ``fixed``."""
+    """The axis of a part of Figure 3: ``setting`` over ``values``, the rest as usual but for ``fixed``."""
 
     label: str
     setting: str
@@ -90,25 +89,25 @@ THINNED: Mapping[str, Sequence[float]] = {
 
 
 def of_panel(dataset: str, name: str, value: float, method: str) -> Settings:
-    """A method at a value of a panel."""
+    """Returns a method at a value of a panel."""
     panel = PANELS[name]
     return Settings(dataset=dataset, method=method, **{panel.setting: value}, **panel.fixed)  # type: ignore[arg-type]
 
 
 def of_parts(dataset: str, rounds: int, part: str) -> Settings:
-    """One of ``ABLATIONS`` as in Figure 2."""
+    """Returns one of ``ABLATIONS`` as in Figure 2."""
     return Settings(dataset=dataset, epsilon=5.0, rounds=rounds, **ABLATIONS[part])
 
 
 def of_local(dataset: str, rounds: int, local_rounds: int) -> Settings:
-    """Private FLAIM with so many local rounds."""
+    """Returns private FLAIM with this number of local rounds."""
     return Settings(dataset=dataset, method="private", rounds=rounds, local_rounds=local_rounds)
 
 
 def default(dataset: str, method: str) -> Settings:
-    """A method on a table, clustering.
+    """Returns a method on a table, clustering.
 
-    Random choices of large queries fill whatever a model may take, and 1,000 iterations of 80 MB are minutes: 8 MB.
+    Random choices of large queries fill a model up to its limit, and 1,000 iterations of 80 MB are minutes: 8 MB.
     """
     if method == "random":
         return Settings(dataset=dataset, method=method, max_model_mb=8.0)
@@ -116,7 +115,7 @@ def default(dataset: str, method: str) -> Settings:
 
 
 def as_theirs(dataset: str, method: str, epsilon: float) -> Settings:
-    """A method as in the authors' code, clustering: their estimator; what random, naivebayes and DistAIM are there."""
+    """Returns a method as in the authors' code, clustering: their estimator; their random, naivebayes and DistAIM."""
     if method == "random":
         return Settings(
             dataset=dataset, method=method, epsilon=epsilon, drawn=SERVER, max_model_mb=8.0
@@ -126,25 +125,25 @@ def as_theirs(dataset: str, method: str, epsilon: float) -> Settings:
 
 
 def with_annealing(dataset: str, method: str, epsilon: float) -> Settings:
-    """A method with an annealed T, FLAIM's as the authors' code decides."""
+    """Returns a method with an annealed T, FLAIM's as the authors' code decides."""
     settles = ANY if method in FLAIM_METHODS else SUM
     return Settings(dataset=dataset, method=method, epsilon=epsilon, annealed=True, settles=settles)
 
 
 def table1() -> Iterator[Settings]:
-    """Every method on every table, clustering."""
+    """Yields every method on every table, clustering."""
     for dataset, method in product(TABLES, METHODS):
         yield default(dataset, method)
 
 
 def table2() -> Iterator[Settings]:
-    """The main methods under each partition."""
+    """Yields the main methods under each partition."""
     for dataset, partition, method in product(TABLES, ("clustering", "label-skew", "iid"), MAIN):
         yield Settings(dataset=dataset, method=method, partition=partition)
 
 
 def paper1() -> Iterator[Settings]:
-    """The paper's Table 1: likelihoods at epsilon = 5, fitted as in the authors' code and as here."""
+    """Yields the paper's Table 1: likelihoods at epsilon = 5, fitted as in the authors' code and as here."""
     datasets = dict.fromkeys(name for name, _ in TABLE1)
     for name, method in product(datasets, ("aim", "private", "naive", "naivebayes", "random")):
         yield as_theirs(name, method, 5.0)
@@ -152,26 +151,26 @@ def paper1() -> Iterator[Settings]:
 
 
 def paper2() -> Iterator[Settings]:
-    """The paper's Table 2: error and likelihood at epsilon = 1, fitted as in the authors' code and as here."""
+    """Yields the paper's Table 2: error and likelihood at epsilon = 1, fitted as in the authors' code and as here."""
     for dataset, method in TABLE2:
         yield as_theirs(dataset, method, 1.0)
         yield default(dataset, method)
 
 
 def paper6() -> Iterator[Settings]:
-    """The paper's Table 6: an annealed T on four tables."""
+    """Yields the paper's Table 6: an annealed T on four tables."""
     for epsilon, dataset, method in product(TABLE6_EPSILONS, ANNEALED_TABLES, TABLE6):
         yield with_annealing(dataset, method, epsilon)
 
 
 def figure1() -> Iterator[Settings]:
-    """SynthFS by its skew."""
+    """Yields SynthFS by its skew."""
     for skew, method in product(SKEWS, MAIN):
         yield Settings(dataset=SYNTHFS, method=method, partition=NATURAL, skew=skew)
 
 
 def figure2() -> Iterator[Settings]:
-    """Ablations over T at epsilon = 5, and at epsilon = 1 on every table."""
+    """Yields ablations over T at epsilon = 5, and at epsilon = 1 on every table."""
     for dataset, rounds, part in product(FIGURE2_TABLES, FIGURE2_ROUNDS, ABLATIONS):
         yield of_parts(dataset, rounds, part)
     for dataset, changes in product(TABLES, ABLATIONS.values()):
@@ -179,7 +178,7 @@ def figure2() -> Iterator[Settings]:
 
 
 def figure3() -> Iterator[Settings]:
-    """Adult by epsilon, rounds, participation and label skew."""
+    """Yields Adult by epsilon, rounds, participation and label skew."""
     for name, panel in PANELS.items():
         for value, method in product(panel.values, MAIN):
             yield of_panel("adult", name, value, method)
@@ -191,7 +190,7 @@ def _of_tables(name: str) -> Iterator[Settings]:
 
 
 def figure10() -> Iterator[Settings]:
-    """Private FLAIM by T and local rounds: Figures 3e, 3f, 10 and 11."""
+    """Yields private FLAIM by T and local rounds: Figures 3e, 3f, 10 and 11."""
     tables = ("adult", *FIGURE_TABLES)
     for dataset, rounds, local_rounds in product(tables, LOCAL_T, LOCAL):
         yield of_local(dataset, rounds, local_rounds)
@@ -200,32 +199,32 @@ def figure10() -> Iterator[Settings]:
 
 
 def table3() -> Iterator[Settings]:
-    """DistAIM and private FLAIM by T, of which the overhead tables take the best; a few rounds first."""
+    """Yields DistAIM and private FLAIM by T, of which the overhead tables take the best; a few rounds first."""
     for rounds, dataset, method in product(TABLE3_ROUNDS, TABLE3_TABLES, TABLE3_METHODS):
         yield Settings(dataset=dataset, method=method, rounds=rounds)
 
 
 def everybody(dataset: str, partition: str = "iid") -> Settings:
-    """DistAIM with all owners from the start, as they can afford by rows; any partition has the same sums."""
+    """Returns DistAIM with all owners from the start, as they can afford by rows; any partition has the same sums."""
     return Settings(dataset=dataset, method="distaim", participation=1.0, partition=partition)
 
 
 def rows() -> Iterator[Settings]:
-    """DistAIM with everybody and private FLAIM with a tenth, the quick ones first: no embedding is made for them."""
+    """Yields DistAIM with all owners and private FLAIM with a tenth; first the quick ones, without an embedding."""
     yield from map(everybody, ROWS_TABLES)
     for partition, dataset in product(("iid", "clustering"), ROWS_TABLES):
         yield Settings(dataset=dataset, method="private", partition=partition)
 
 
 def stopping() -> Iterator[Settings]:
-    """Fitting that ends at the noise level, which is not in the paper, beside fitting to the end."""
+    """Yields fitting that ends at the noise level, which is not in the paper, beside fitting to the end."""
     for dataset, method in product(STOPPING_TABLES, STOPPING_METHODS):
         yield default(dataset, method)
         yield replace(default(dataset, method), estimator=STOPPING)
 
 
 def no_runs() -> Iterator[Settings]:
-    """Of Tables 4 and 5, which measure tables and partitions (`bench.utility.sizes`, `splits`), and their pictures."""
+    """Yields no runs: Tables 4 and 5 measure tables and partitions (`bench.utility.sizes`, `splits`), with pictures."""
     yield from ()
 
 

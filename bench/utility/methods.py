@@ -1,13 +1,13 @@
 """The methods of the utility benchmark, each from a table split among owners to a model.
 
-Provides `run_method`. Secret: nothing; see `bench.utility.runs`.
+Nothing here is secret; see `bench.utility.runs`.
 
 DistAIM without MPC is AIM's loop on a backend that holds the counts in the clear and lets clients arrive as the servers
 do: a client takes part in each round with the rate of participation, is counted from its first round on, and those of
 round 1 are counted in the initial measurements already (FLAIM paper, Algorithm 3); with `first` fresh each initial
-measurement is of its own draw of clients, as in the authors' code. That the choice on shares is the
-same for the same seeds is shown by tests/parties/test_same_choices.py. Only central AIM takes a domain with private
-bins; its workload is of the domain's `stand_in`.
+measurement is of its own draw of clients, as in the authors' code. tests/parties/test_same_choices.py shows that the
+choice on shares is the same for the same seeds. Only central AIM takes a domain with private bins; its workload is of
+the domain's `stand_in`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from parties.mpc.planning.budget import divide
 
 
 async def run_method(settings: Settings, posed: Problem, rng: np.random.Generator) -> Outcome:
-    """Run `settings.method`. Raises MechanismError; with `mpc` also the errors of a launched run."""
+    """Runs `settings.method`. Raises MechanismError; with `mpc` also the errors of a launched run."""
     if settings.flaim:
         return await run_flaim(settings, posed, rng)
     if settings.mpc:
@@ -79,7 +79,7 @@ def _fresh_first(
     workload, codes, partition = posed.workload, posed.dataset.train, _owners(posed)
 
     def draw() -> NDArray[np.uint32]:
-        """The counts of who comes to one draw; drawn again while nobody does."""
+        """Returns the counts of the clients of one draw, repeated while it is empty."""
         while not (comes := rng.random(partition.clients) < settings.participation).any():
             pass
         return count_marginals(codes[comes[partition.owners]], workload)
@@ -98,7 +98,7 @@ def _fresh_first(
 def _measured(
     posed: Problem, plan: Schedule, ledger: Ledger, random_bytes: RandomBytes
 ) -> tuple[Workload, NDArray[np.int32], list[Measurement]]:
-    """The workload and the codes with private bins measured, and what that measured of round 0."""
+    """Measures private bins; returns the workload, the codes, and the measurements of round 0."""
     fine, codes = posed.dataset.domain, posed.dataset.train
     histograms = measure_fine(fine, plan, codes=codes, ledger=ledger, random_bytes=random_bytes)
     if not histograms:
@@ -136,7 +136,7 @@ async def _run_aim(
 
 
 def _schedule(settings: Settings, workload: Workload) -> Schedule:
-    """The papers' by their rule, and by another a study's."""
+    """Returns the papers' schedule for their rule, and a study's for another."""
     if settings.rule != AIM:
         return divide(study_section(settings, workload), workload)
     rho = rho_from_epsilon_delta(settings.epsilon, settings.delta)
@@ -147,7 +147,7 @@ def _schedule(settings: Settings, workload: Workload) -> Schedule:
 
 
 def study_section(settings: Settings, workload: Workload) -> RunSection:
-    """The section [run] of a study."""
+    """Returns the section [run] of a study."""
     rounds = CENTRAL_ROUNDS * len(workload.one_way) if settings.annealed else settings.rounds
     return RunSection(
         id="bench",
@@ -171,9 +171,9 @@ def arrival_counts(
     settings: Settings,
     rng: np.random.Generator,
 ) -> dict[int, tuple[int, NDArray[np.uint32]]]:
-    """By round: how many clients are counted from it on, and the sum of their counts (maximal_cells,).
+    """Returns, by round, the number of clients counted from it on, and the sum of their counts (maximal_cells,).
 
-    Drawn again while nobody comes to round 1, which the initial measurements need.
+    Draws again while nobody comes to round 1, which the initial measurements need.
     """
     while True:
         first = rng.geometric(settings.participation, partition.clients)

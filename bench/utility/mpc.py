@@ -1,6 +1,6 @@
 """DistAIM as it is deployed, for the utility benchmark: three servers and all owners as processes, over mutual TLS.
 
-Provides `run_distaim`. Secret: shares and tables of a trial, in a temporary folder that is removed afterwards.
+Secret: shares and tables of a trial, in a temporary folder that is removed afterwards.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from parties.observability.events import NullProgress
 
 
 async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
-    """Run `settings` as `syncret run` would. Raises ConfigError, ChildFailed, StoreError, CertificateError."""
+    """Runs `settings` as `syncret run` would. Raises ConfigError, ChildFailed, StoreError, CertificateError."""
     trial = _trial(settings, posed)
     with tempfile.TemporaryDirectory(prefix="syncret-bench-") as place:
         folder = RunFolder(Path(place) / "run")
@@ -48,7 +48,7 @@ async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
 def _trial(settings: Settings, posed: Problem) -> Trial:
     if posed.partition is None:
         raise ValueError("DistAIM needs a table that is split among owners")
-    # The budget says how many rounds an annealed run has.
+    # The budget decides on the number of rounds of an annealed run.
     schedule = {"schedule": ANNEALED} if settings.annealed else {"rounds": settings.rounds}
     sections: dict[str, object] = {
         "run": {

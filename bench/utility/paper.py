@@ -1,7 +1,7 @@
 """The FLAIM paper's tables as printed, and the grids of its figures.
 
-Provides ``TABLE1`` to ``TABLE6``, of Table 7 ``bench.overhead.client_tables`` has the figures, and ``GRIDS``. Public:
-everything. Source: Maddock, Cormode, Maple, KDD 2024, Tables 1 to 6; grids from its authors' configurations.
+Table 7's figures are in ``bench.overhead.client_tables``. Source: Maddock, Cormode, Maple, KDD 2024, Tables 1 to 6;
+grids from its authors' configurations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ TABLE2: Mapping[tuple[str, str], Cell] = {
 
 
 class Best(NamedTuple):
-    """DistAIM beside private FLAIM, each at its best T: T and bytes as ratios, what DistAIM gains in shares."""
+    """DistAIM beside private FLAIM, each at its best T: T and bytes as ratios, DistAIM's gains as shares."""
 
     rounds: float
     throughput: float

@@ -1,12 +1,11 @@
 """Models fitted as by the FLAIM authors' public code: for comparing likelihoods, in the bench alone.
 
-Provides ``aim_estimator`` and ``flaim_estimator``, of the kind that settings ask for, and ``judged``, the model whose
-likelihood is taken. Public: everything.
+``judged`` returns the model whose likelihood is taken.
 
-What differs from ``mechanisms.pgm``: each marginal is normalised by its own noisy sum; weights are (n / sigma)^2 with
+Differences from ``mechanisms.pgm``: each marginal is normalised by its own noisy sum; weights are (n / sigma)^2 with
 the training rows n, or (N_q / sigma)^2 with a marginal's own noisy sum where FLAIM weighs its queries; each call begins
 with a tiny step, which doubles in every iteration and is halved until the loss falls enough. 50 iterations a round and
-500 at the end are too few for that to converge, which costs no error and spares rows that nobody measured. FLAIM's
+500 at the end are too few for convergence, which costs no error and spares rows that nobody measured. FLAIM's
 likelihood is that of the final model, AIM's and DistAIM's that of the model before it.
 
 Source: the FLAIM authors' code, as facts; Private-PGM's line search.
@@ -42,7 +41,7 @@ _HALVINGS = 25
 
 
 def paper_descent(rows: int) -> Descent:
-    """Mirror descent with the authors' steps, for a loss in counts of ``rows`` rows."""
+    """Returns mirror descent with the authors' steps, for a loss in counts of ``rows`` rows."""
 
     def descend(
         tree: JunctionTree,
@@ -52,7 +51,7 @@ def paper_descent(rows: int) -> Descent:
         on_iteration: OnIteration,
     ) -> tuple[Tables, list[NDArray[np.float64]]]:
         """See ``Descent``."""
-        # Their first step, 1 / n^2, is for gradients by counts, which are ours by probabilities over n.
+        # Their first step, 1 / n^2, is for gradients by counts; ours are by probabilities, over n.
         step = float(rows) ** -3
         here = evaluate(tree, targets, potentials)
         for number in range(iterations):
@@ -105,10 +104,10 @@ class PaperEstimator(PgmEstimator):
 
 
 class PaperFederatedEstimator(FederatedEstimator):
-    """FLAIM's as in the authors' code.
+    """FLAIM's estimator as in the authors' code.
 
-    A weight is (rows / deviation)^2 of declared rows; here it goes by a query's own noisy sum where ``factor`` is None,
-    as with oracle and private, and otherwise by ``factor`` times what it went by.
+    A weight is (rows / deviation)^2 of declared rows; here it uses a query's own noisy sum if ``factor`` is None,
+    as with oracle and private, and otherwise ``factor`` times the declared rows.
     """
 
     def __init__(
@@ -170,7 +169,7 @@ class OneForAll(FederatedEstimator):
 def aim_estimator(
     settings: Settings, workload: Workload, plan: Schedule, *, rows: int
 ) -> PgmEstimator:
-    """The estimator of AIM or DistAIM. ``rows``: of the training table."""
+    """Returns the estimator of AIM or DistAIM. ``rows``: of the training table."""
     if settings.estimator == PAPER:
         return PaperEstimator(workload, plan, rows=rows, max_model_mb=settings.max_model_mb)
     return PgmEstimator(
@@ -191,7 +190,7 @@ def flaim_estimator(
     rows: int,
     rng: np.random.Generator,
 ) -> FederatedEstimator:
-    """The estimator of a run of FLAIM. ``rng``: the server's draws."""
+    """Returns the estimator of a run of FLAIM. ``rng``: the server's draws."""
     if settings.drawn == SERVER:
         return OneForAll(workload, how, rng)
     if settings.estimator == PAPER:
@@ -209,7 +208,7 @@ def flaim_estimator(
 
 
 def judged(estimator: PgmEstimator) -> tuple[Model, Tables]:
-    """The model whose likelihood is taken, and its log potentials. Raises RuntimeError where there is none."""
+    """Returns the model whose likelihood is taken, and its log potentials. Raises RuntimeError if there is none."""
     model, potentials = estimator.model, estimator.potentials
     if isinstance(estimator, PaperEstimator):
         model, potentials = estimator.before

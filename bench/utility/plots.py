@@ -1,7 +1,4 @@
-"""Lines of runs over an axis: as axes of a picture, as a table of figures, and what they are at a value.
-
-Provides `Plot`, `Line`, `figure_of`, `listed_plot` and `LABELS`. Public: everything.
-"""
+"""Lines of runs over an axis: axes of a picture, a table of figures, and the values at a point."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +19,7 @@ Line = tuple[str, list[tuple[float, list[Entry]]]]
 class Plot:
     """One pair of axes: ``lines`` of ``measure`` over the values of ``label``, on the table ``title``.
 
-    ``levels``: what a line is without the axis (an annealed T), drawn across.
+    ``levels``: values of a line without the axis (an annealed T), drawn across.
     """
 
     title: str
@@ -34,7 +31,7 @@ class Plot:
 
     @property
     def varies(self) -> bool:
-        """Whether there is more than one value to draw."""
+        """True if there is more than one value to draw."""
         return len(self.values) > 1
 
     @property
@@ -43,20 +40,20 @@ class Plot:
         return sorted({value for _, points in self.lines for value, _ in points})
 
     def at(self, line: str, value: float) -> list[float]:
-        """What the runs of a line at a value came to; nothing where it was not run."""
+        """Returns the runs' results of a line at a value; empty if it was not run."""
         runs = next((points for name, points in self.lines if name == line), [])
         return values_of(next((entries for x, entries in runs if x == value), []), self.measure)
 
     def mean(self, line: str, value: float) -> float:
-        """The mean of a line at a value where it was run."""
+        """Returns the mean of a line at a value at which it was run."""
         return fmean(self.at(line, value))
 
     def level(self, line: str) -> list[float]:
-        """What the runs of a line without the axis came to."""
+        """Returns the results of a line's runs without the axis."""
         return values_of(self.levels.get(line, []), self.measure)
 
     def shared(self, *names: str) -> list[float]:
-        """The values that all these lines were run at."""
+        """Returns the values that all these lines were run at."""
         return [value for value in self.values if all(self.at(name, value) for name in names)]
 
 
@@ -64,7 +61,7 @@ class Plot:
 
 
 def figure_of(plots: Sequence[Plot], colours: Mapping[str, str]) -> Figure:
-    """All plots beside one another, four in a row."""
+    """Draws all plots beside one another, four in a row."""
     columns = min(4, len(plots))
     rows = -(-len(plots) // columns)
     figure = Figure(figsize=(3.4 * columns + 0.6, 3.3 * rows), layout="constrained")
@@ -78,7 +75,7 @@ def figure_of(plots: Sequence[Plot], colours: Mapping[str, str]) -> Figure:
         for axes in places
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    # Below all axes, where it covers no line.
+    # Below all axes, so that the legend covers no line.
     figure.legend(
         list(named.values()), list(named), loc="outside lower center", ncols=3, fontsize=7
     )
@@ -107,7 +104,7 @@ def _draw(axes: Axes, plot: Plot, colours: Mapping[str, str]) -> None:
 
 
 def listed_plot(plot: Plot) -> str:
-    """The numbers behind a plot as a table, and how many runs each has at least and at most."""
+    """Returns the numbers behind a plot as a table, with the least and the largest number of runs."""
     digits = 2 if plot.measure == "nll" else 3
     rows = []
     for name, points in plot.lines:
@@ -123,6 +120,6 @@ def listed_plot(plot: Plot) -> str:
 
 
 def values_of(entries: Sequence[Entry], name: str) -> list[float]:
-    """A measure of each run that has it."""
+    """Returns a measure of each run that has it."""
     figures = (getattr(entry.result, name) for entry in entries)
     return [float(value) for value in figures if value is not None]

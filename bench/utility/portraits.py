@@ -1,7 +1,7 @@
-"""Figures 4 and 5 of the FLAIM paper: what the owners' tables look like, drawn from the tables and no runs.
+"""Figures 4 and 5 of the FLAIM paper: the owners' tables, drawn from the tables and no runs.
 
-Provides `draw_portraits` and `portraits_section`. Public: everything. Figure 4 is SynthFS, rows of a few clients by two
-features; Figure 5 Adult's rows where UMAP places them, coloured by client, age, hours and income.
+Figure 4 is SynthFS, rows of a few clients by two features; Figure 5 Adult's rows at UMAP's points, coloured by client,
+age, hours and income.
 """
 
 from collections.abc import Callable
@@ -31,14 +31,14 @@ _NAMES = {
 
 
 def draw_portraits(folder: Path, *, progress: Callable[[str], None] = lambda line: None) -> None:
-    """Draw both into `folder`. Raises DatasetError where a table cannot be had, ImportError without UMAP."""
+    """Draws both into `folder`. Raises DatasetError if a table is not available, ImportError without UMAP."""
     folder.mkdir(parents=True, exist_ok=True)
     _synthfs().savefig(folder / "utility-fig4.png", dpi=90)
     _adult(progress).savefig(folder / "utility-fig5.png", dpi=90)
 
 
 def portraits_section(folder: Path) -> list[str]:
-    """The page's parts on those that are drawn."""
+    """Returns the page's parts on the pictures that exist."""
     return [
         f"## {title}\n\n![{title}](utility-{name}.png)\n\nThe paper's and ours: {said}\n"
         for name, (title, said) in _NAMES.items()
@@ -56,7 +56,7 @@ def _synthfs() -> Figure:
         codes, rng = posed.dataset.train, np.random.default_rng(0)
         for client in range(_CLIENTS):
             rows = codes[posed.partition.rows_of(client)][:, :2]
-            # Codes are whole numbers: moved a little, so that one point does not hide the others.
+            # Codes are whole numbers: a small random shift keeps points from hiding others.
             x, y = (rows + rng.uniform(-0.4, 0.4, rows.shape)).T
             axes.scatter(x, y, s=2, alpha=0.5, color=f"C{client}")
         axes.set_title(f"skew {skew:g}", fontsize=9)

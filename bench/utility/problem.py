@@ -1,6 +1,6 @@
-"""What a method of the utility benchmark is given and what it gives back.
+"""Input and output of a method of the utility benchmark.
 
-Provides `Problem`, `problem` (which loads and splits a table) and `Outcome`. Secret: nothing; the tables are public.
+`problem` loads and splits a table. Nothing here is secret; the tables are public.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from parties.local.partition import Partition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A coded table, its workload, and who owns which training row (None for central AIM)."""
+    """A coded table, its workload, and the owners of its training rows (None for central AIM)."""
 
     dataset: Dataset
     workload: Workload
@@ -27,7 +27,7 @@ class Problem:
 
 
 def problem(settings: Settings, *, progress: Callable[[str], None] = lambda line: None) -> Problem:
-    """What `settings` is run on. Raises DatasetError, WorkloadError, ImportError without UMAP."""
+    """Returns the problem of `settings`. Raises DatasetError, WorkloadError, ImportError without UMAP."""
     dataset, workload = _table(
         settings.dataset, settings.skew, settings.degree, settings.queries, settings.workload_seed
     )
@@ -54,9 +54,9 @@ def _table(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """A model, how many rows it stands for, and how the run went; see `bench.utility.runs.Result`.
+    """A model, its number of rows, and facts on the run; see `bench.utility.runs.Result`.
 
-    `judged`: the model whose likelihood is taken and its log potentials, None where they are not at hand.
+    `judged`: the model whose likelihood is taken and its log potentials, None if they are not at hand.
     """
 
     model: Model

@@ -1,8 +1,7 @@
-"""Why figures of ours differ from the FLAIM paper's: each cell that does has one reason, all of which are here.
+"""Reasons for the differences of our figures from the FLAIM paper's: each differing cell has one.
 
-Provides `REASONS`, `Reason` and `differences_section`. Public: everything. Which cells a reason is for goes by the
-cell's place; what the runs say for it is computed; the rest is explanation. A cell that no reason is for is said to be
-unexplained.
+The cell's table, row and column select the reason; its evidence is computed from the runs; the rest is explanation. A
+cell without a reason is marked as unexplained.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,7 @@ Cells = Sequence[Compared]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`of` says which cells it is for, `text` why they differ; `evidence` is computed from all cells of the page."""
+    """`of` selects the cells, `text` is the reason; `evidence` is computed from all cells of the page."""
 
     name: str
     of: Callable[[Compared], bool]
@@ -30,7 +29,7 @@ def _in(cell: Compared, where: str, *methods: str) -> bool:
 
 
 def _both_ways(cells: Cells, methods: Sequence[str], measure: str) -> str:
-    """How far ours and theirs are from the paper's, on the mean, where both were run."""
+    """Describes the mean distance of ours and theirs from the paper's, where both were run."""
     by_place: dict[tuple[str, str, str], dict[str, float]] = {}
     for cell in cells:
         of_both = cell.method in methods and cell.measure == measure and cell.where in "12"
@@ -51,7 +50,7 @@ def _both_ways(cells: Cells, methods: Sequence[str], measure: str) -> str:
 
 
 def side(cells: Cells, method: str) -> str:
-    """How far a baseline of Table 1 is from the paper's by each way."""
+    """Describes the distance of a baseline of Table 1 from the paper's by each way."""
     found = [
         f"{cell.verdict.change:+.0%} {cell.column} on {cell.dataset}"
         for cell in cells
@@ -61,7 +60,7 @@ def side(cells: Cells, method: str) -> str:
 
 
 def _of_aim(cells: Cells, dataset: str) -> str:
-    """How far central AIM is from the paper's on a table."""
+    """Describes the distance of central AIM from the paper's on a table."""
     found = [
         f"{cell.verdict.change:+.0%}"
         for cell in cells
@@ -71,7 +70,7 @@ def _of_aim(cells: Cells, dataset: str) -> str:
 
 
 def _gains(cells: Cells) -> str:
-    """How many of the error gains that differ are below the paper's."""
+    """Counts the differing error gains that are below the paper's."""
     apart = [
         cell.verdict.kind
         for cell in cells
@@ -192,17 +191,17 @@ _UNEXPLAINED = Reason("Unexplained", lambda cell: True, "No reason was found.")
 
 
 def differs(cell: Compared) -> bool:
-    """Whether it is known to be above or below the paper's, be it by a single run."""
+    """Returns True if the cell is known to be above or below the paper's, even by a single run."""
     return cell.verdict.kind in (*DECIDED, Kind.ONE)
 
 
 def reason_of(cell: Compared) -> Reason:
-    """The first reason that is for it."""
+    """Returns the first reason for the cell."""
     return next((reason for reason in REASONS if reason.of(cell)), _UNEXPLAINED)
 
 
 def differences_section(cells: Cells) -> str:
-    """Every cell that differs, by reason."""
+    """Returns every cell that differs, by reason."""
     parts = ["### Why they differ\n"]
     for reason in (*REASONS, _UNEXPLAINED):
         chosen = [cell for cell in cells if differs(cell) and reason_of(cell) is reason]
@@ -214,11 +213,11 @@ def differences_section(cells: Cells) -> str:
 
 
 def _listed(cells: Iterable[Compared]) -> list[str]:
-    """Cells by table, method and measure, in few words."""
+    """Lists cells by table, method and measure, in few words."""
     by_place: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in cells:
         place = cell.where, cell.dataset, cell.measure, cell.column
-        # Table 3 has shares, of which a share says nothing.
+        # Table 3 has shares, for which a relative change says nothing.
         known = cell.verdict.change is not None and cell.where != "3"
         change = f" {cell.verdict.change:+.0%}" if known else ""
         by_place.setdefault(place, []).append(f"{cell.method}{change}".strip())

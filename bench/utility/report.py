@@ -1,7 +1,7 @@
 """The page of the utility benchmark, from all the runs of a store.
 
-Provides `write_report`. Public: everything. Every figure is computed from the stored runs; the paper's are beside them
-(`bench.utility.beside_paper`, `bench.utility.figures`). What the store does not have is said to be missing.
+Every figure is computed from the stored runs; the paper's are beside them (`bench.utility.beside_paper`,
+`bench.utility.figures`). Missing runs are marked.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from parties.storage.files import disk_errors, write_atomic
 
 
 def write_report(store: Store, folder: Path) -> None:
-    """Write utility.md and its pictures into `folder`. Raises DatasetError where that cannot be written."""
+    """Writes utility.md and its pictures into `folder`. Raises DatasetError if that cannot be written."""
     beside = beside_paper(
         store,
         Sources(
@@ -88,7 +88,7 @@ def _head(store: Store) -> str:
 
 
 def _sizes() -> str:
-    """For which neighbours epsilon is."""
+    """Explains the neighbouring tables that epsilon is for."""
     settings = flaim_settings(Settings(dataset="adult", method="private"))
     schedule = settings.schedule(1)
     events = [event for round in range(schedule.rounds + 1) for event in schedule.events(round)]
@@ -136,7 +136,7 @@ def _method_row(dataset: str, method: str, entries: Sequence[Entry]) -> tuple[st
 
 
 def _parts(store: Store) -> str:
-    """The ablations of Figure 2 at T = 10."""
+    """Returns the ablations of Figure 2 at T = 10."""
     rows = []
     for dataset, (part, changes) in product(grid.TABLES, grid.ABLATIONS.items()):
         if entries := store.all_of(Settings(dataset=dataset, **changes)):
@@ -170,7 +170,7 @@ def _partitions(store: Store) -> str:
 
 
 def _rounds(store: Store) -> str:
-    """Errors and likelihoods by T, of which the overhead tables take the best (Table 3)."""
+    """Returns errors and likelihoods by T, of which the overhead tables take the best (Table 3)."""
     title = "## By the number of rounds T\n\n"
     runs_of = {
         (dataset, method, number): entries
@@ -193,7 +193,7 @@ def _rounds(store: Store) -> str:
 
 
 def _splits(folder: Path) -> str:
-    """What `bench.utility.splits` measured over the 64 queries; Table 5 itself is beside the paper."""
+    """Returns the figures of `bench.utility.splits` over the 64 queries; Table 5 itself is beside the paper."""
     title = "## Heterogeneity of the partitions over the 64 queries\n\n"
     rows = [row for row in read_splits(folder / SPLITS_FILE) if row["over"] == QUERIES]
     if not rows:

@@ -1,9 +1,7 @@
-"""One run of one method on one benchmark table, and how good what came out is.
+"""One run of one method on one benchmark table, and the quality of its result.
 
-Provides `Result` and `measure`.
-
-Secret: nothing; the tables are public. A run's randomness is drawn from the settings' digest and the number of the
-repeat, so that a result can be repeated on the same machine; noise that protects somebody is never drawn so. With
+Nothing here is secret; the tables are public. A run's randomness is drawn from the settings' digest and the number of
+the repeat, so that a result can be repeated on the same machine; noise that protects somebody is never drawn so. With
 `mpc` the run is the real one, on its own randomness.
 
 Source: FLAIM paper, section 5. `workload_error` is the average L1 distance, 0 to 2, between normalised marginals of
@@ -29,10 +27,10 @@ from mechanisms.metrics import nll, raw_nll, table_answers, workload_error
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run came to. `auc` is None for a table without a target; `seconds` is the method's wall time.
+    """Result of one run. `auc` is None for a table without a target; `seconds` is the method's wall time.
 
     `model_error` is the workload error of the model itself, without the sampling of rows; `rounds_done` the rounds that
-    the budget paid for; `single_choosers` how many sums of FLAIM had a single client behind them.
+    the budget paid for; `single_choosers` the number of FLAIM's sums with a single client.
     """
 
     workload_error: float
@@ -49,7 +47,7 @@ class Result:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> "Result":
-        """The inverse of `asdict`; unknown names are ignored. Raises TypeError where one is missing."""
+        """Makes a result from the result of `asdict`; unknown names are ignored. Raises TypeError if one is missing."""
         names = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in names})  # type: ignore[arg-type]
 
@@ -57,9 +55,9 @@ class Result:
 def measure(
     settings: Settings, repeat: int, *, progress: Callable[[str], None] = lambda line: None
 ) -> Result:
-    """Run once and measure.
+    """Runs once and measures.
 
-    Raises DatasetError, and whatever the method raises: MechanismError, or a parties' error with `mpc`.
+    Raises DatasetError, and the errors of the method: MechanismError, or a parties' error with `mpc`.
     """
     posed = problem(settings, progress=progress)
     seed = [int(settings.digest(), 16), repeat]

@@ -1,6 +1,6 @@
-"""What of the FLAIM paper's grids is run here, what is left out, how much of that is there, and how long it takes.
+"""Scope of the runs within the FLAIM paper's grids: omissions, progress, and time.
 
-Provides `scope_section` and `whole_grid`. Public: everything. Seconds are those of the records, of single processes.
+Seconds are those of the records, of single processes.
 """
 
 from collections import defaultdict
@@ -16,12 +16,12 @@ from bench.utility.settings import Settings
 from bench.utility.store import Store
 
 REPEATS, ADULT_REPEATS = 3, 10
-"""What `make bench-utility` runs of each setting, and of those on Adult."""
+"""Number of runs of each setting in `make bench-utility`, and of those on Adult."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many of the runs of a grid there are, and what all of them take, `guessed` of them by runs of their kind."""
+    """Progress of a grid: runs, runs done, and seconds of all runs, `guessed` of them by runs of their kind."""
 
     runs: int
     done: int
@@ -30,9 +30,9 @@ class Progress:
 
 
 def whole_grid(store: Store) -> Progress:
-    """All sweeps with their repeats. A run that is not there takes what the others of its setting do, or of its kind.
+    """Counts all sweeps with their repeats. A missing run takes the time of the others of its setting, or of its kind.
 
-    Kinds: table, method and estimator; else the table. Credit counts where any of its runs is there.
+    Kinds: table, method and estimator; else the table. Credit counts if any of its runs exists.
     """
     known: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for entry in store.everything():
@@ -57,7 +57,7 @@ def whole_grid(store: Store) -> Progress:
 
 
 def has_credit(store: Store) -> bool:
-    """Whether any run is of the table that few have."""
+    """Returns True if any run is of the table that few have."""
     return any(entry.settings.dataset == grid.CREDIT for entry in store.everything())
 
 
@@ -70,7 +70,7 @@ def _kinds(settings: Settings) -> tuple[tuple[str, ...], ...]:
 
 
 def scope_section(store: Store) -> str:
-    """The grids beside the paper's, and what running them takes."""
+    """Returns the grids beside the paper's, and the time of running them."""
     progress = whole_grid(store)
     rows = [(_AXES[axis], papers, *_ours(axis)) for axis, papers in GRIDS.items()]
     heads = "axis | the authors' values | ours on Adult | on other tables"

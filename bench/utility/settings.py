@@ -1,6 +1,6 @@
-"""Everything that a result of the utility benchmark depends on, and the digest that results are kept under.
+"""All settings that a result of the utility benchmark depends on, and the digest that results are kept under.
 
-Provides `Settings`, `METHODS` and `FLAIM_METHODS`. Public: everything. Source of the defaults: FLAIM paper, section 5.
+Source of the defaults: FLAIM paper, section 5.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from bench.splits import NATURAL, SPLITS
 from mechanisms.scores import AIM, RULES
 
 FORMAT: Final = 1
-"""Raised when results of before are no longer to be mixed with new ones."""
+"""Format of the results, increased when older results must no longer be mixed with new ones."""
 _COUNTS = [
     "clients",
     "rounds",
@@ -40,15 +40,15 @@ METHODS = ("aim", "distaim", *FLAIM_METHODS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a result depends on but the number of the repeat. The defaults are the paper's.
+    """All settings of a result except the number of the repeat. The defaults are the paper's.
 
     `beta` is for the partition label-skew, `skew` for the table synthfs. `tau` and `combine` None are as the method has
     them; others make Figure 2's ablations. `sizes` is FLAIM's: public, as in the paper, or estimated, its default
     elsewhere. As in the authors' code: `settles` any (annealed FLAIM becomes finer once a single query has settled),
     `drawn` server (random: the server draws one query for all clients of a round), `first` fresh (distaim: each initial
     one-way marginal is of clients drawn for it alone), `estimator` paper; stopping is ours until the loss is that of
-    noise (`bench.utility.paper_fit`). `rule` is what error AIM takes a measurement to leave; by another than the
-    papers' the budget is a study's, and divided as that is (`parties.mpc.planning.budget`). `rounds` is ignored when
+    noise (`bench.utility.paper_fit`). `rule` is the error that AIM expects a measurement to leave; by another than the
+    papers' the budget is a study's, and divided likewise (`parties.mpc.planning.budget`). `rounds` is ignored when
     `annealed`.
     `mpc` is for distaim: with it the three servers and the owners run as processes; without, the same loop on counts
     in the clear.
@@ -137,11 +137,11 @@ class Settings:
 
     @property
     def flaim(self) -> bool:
-        """Whether the method is one of FLAIM's variants or baselines."""
+        """True if the method is one of FLAIM's variants or baselines."""
         return self.method in FLAIM_METHODS
 
     def relevant(self) -> dict[str, object]:
-        """Name and value of every setting that the result depends on: central AIM has no clients, and so on."""
+        """Returns name and value of every setting that the result depends on: central AIM has no clients, and so on."""
         ignored = set()
         if self.method == "aim":
             ignored |= {"partition", "beta", "clients", "participation", "partition_seed"}
@@ -171,11 +171,11 @@ class Settings:
 
     @classmethod
     def of_relevant(cls, values: Mapping[str, Any]) -> "Settings":
-        """The inverse of `relevant`; what has no bearing is as by default. Raises as the constructor does."""
+        """Makes settings from the result of `relevant`; the others are defaults. Raises as the constructor does."""
         usual = NATURAL if values.get("dataset") == SYNTHFS else "clustering"
         return cls(**({"partition": usual} | dict(values)))
 
     def digest(self) -> str:
-        """Hex digest of what is relevant: results with the same one may be averaged."""
+        """Returns the hex digest of the relevant settings: results with the same one may be averaged."""
         text = json.dumps([FORMAT, self.relevant()], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,7 +1,4 @@
-"""Table 4 of the FLAIM paper: how large the benchmark tables are, as they are coded here.
-
-Provides `TableSize`, `measure_sizes`, `read_sizes` and the file's name `SIZES_FILE`. Public: everything.
-"""
+"""Table 4 of the FLAIM paper: sizes of the benchmark tables, as they are coded here."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +25,7 @@ class TableSize:
 
 
 def read_sizes(path: Path) -> list[TableSize]:
-    """What `measure_sizes` wrote; nothing where there is no file. Raises DatasetError for another file."""
+    """Reads the file of `measure_sizes`; empty without a file. Raises DatasetError for another file."""
     try:
         return [TableSize(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
     except FileNotFoundError:
@@ -38,7 +35,7 @@ def read_sizes(path: Path) -> list[TableSize]:
 
 
 def measure_sizes(path: Path, *, progress: Callable[[str], None] = lambda line: None) -> None:
-    """Add what `path` lacks of the paper's tables; one that cannot be had is passed over. Raises DatasetError."""
+    """Adds the paper's tables that `path` lacks; skips one that is not available. Raises DatasetError."""
     sizes = read_sizes(path)
     known = {size.dataset for size in sizes}
     for dataset in TABLE4:

@@ -1,7 +1,7 @@
-"""How far smoothing takes likelihoods down, in the runs that have both.
+"""Effect of smoothing on likelihoods, in the runs that have both.
 
-Provides `Gaps` and `smoothing_section`. Public: everything. `nll` mixes the model with the uniform distribution at
-weight 1e-6, `nll_raw` does not (`bench.utility.runs`); raw less smoothed is 0 where every held-out row is likely.
+`nll` mixes the model with the uniform distribution at weight 1e-6, `nll_raw` does not (`bench.utility.runs`); raw less
+smoothed is 0 if every held-out row is likely.
 """
 
 from collections import defaultdict
@@ -17,13 +17,13 @@ _ENOUGH = 3
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Raw less smoothed negative log-likelihood of every run that has both, by table and method; the latter of what."""
+    """Raw less smoothed negative log-likelihood of every run with both, and the smoothed one, by table and method."""
 
     known: Mapping[tuple[str, str], Sequence[tuple[float, float]]]
 
     @classmethod
     def of(cls, store: Store) -> "Gaps":
-        """All there are."""
+        """Collects the gaps of all runs."""
         known = defaultdict(list)
         for entry in store.everything():
             if (raw := entry.result.nll_raw) is not None:
@@ -33,7 +33,7 @@ class Gaps:
         return cls(known)
 
     def of_method(self, dataset: str, method: str) -> list[float]:
-        """On this table, or on all where there are hardly any on it."""
+        """Returns a method's gaps on this table, or on all tables if this one has hardly any."""
         own = self.known.get((dataset, method), [])
         chosen = (
             own
@@ -44,7 +44,7 @@ class Gaps:
 
 
 def smoothing_section(gaps: Gaps, undecided: int) -> str:
-    """A table of them, and how many cells go without a verdict for it."""
+    """Returns a table of the gaps, and the number of cells without a verdict because of them."""
     title = "## What smoothing does to likelihoods\n\n"
     if not gaps.known:
         return title + "No run has both.\n"

@@ -1,8 +1,7 @@
-"""Table 5 of the FLAIM paper: how heterogeneous the partitions of the benchmark tables are.
+"""Table 5 of the FLAIM paper: heterogeneity of the benchmark tables' partitions.
 
-Provides `measure_splits`, `read_splits`, the file's name `SPLITS_FILE`, and `QUERIES` and `ALL`, what a record is over.
-Public: everything. 100 clients; over the 64 queries of the utility benchmark, and on the paper's two tables over all
-marginals of one to three columns, as the paper has it.
+A record is over `QUERIES` or `ALL`. 100 clients; over the 64 queries of the utility benchmark, and on the paper's two
+tables over all marginals of one to three columns, as in the paper.
 """
 
 import json
@@ -24,12 +23,12 @@ SPLITS: tuple[tuple[str, dict[str, float]], ...] = (
     ("iid", {}),
     ("label-skew", {"beta": 0.1}),
     ("label-skew", {"beta": 0.8}),
-    # Last: it wants an embedding, which takes minutes.
+    # Last: it needs an embedding, which takes minutes.
     ("clustering", {}),
 )
 QUERIES, ALL = "queries", "all"
 DRAWS = 5
-"""How many draws of label shares Table 5's are of."""
+"""Number of draws of label shares behind Table 5."""
 SPLITS_FILE = "utility-splits.json"
 _DEGREE = 3
 
@@ -37,10 +36,10 @@ Row = Mapping[str, Any]
 
 
 def read_splits(path: Path) -> list[Row]:
-    """What `measure_splits` wrote; nothing where there is no file. Raises DatasetError for another file."""
+    """Reads the file of `measure_splits`; empty without a file. Raises DatasetError for another file."""
     try:
         rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))
-        # The first ones were over the queries, and did not say so.
+        # The first records were over the queries, and did not say so.
         return [{"over": QUERIES, **row} for row in rows]
     except FileNotFoundError:
         return []
@@ -49,7 +48,7 @@ def read_splits(path: Path) -> list[Row]:
 
 
 def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line: None) -> None:
-    """Add a record for each table and partition to `path` that it lacks, one by one; further draws where it lacks them.
+    """Adds a record for each missing table and partition to `path`, one by one, and further draws if they are missing.
 
     Raises DatasetError, OSError, StoreError.
     """
@@ -75,7 +74,7 @@ def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line:
 
 
 def _drawn(partition: str, over: str) -> bool:
-    """Whether another draw of the partition can be another one altogether: shares are, clusters are found again."""
+    """Returns True if draws of the partition differ altogether: label shares do, clusters are found again."""
     return partition == "label-skew" and over == ALL
 
 

@@ -1,8 +1,8 @@
 """The report's section on fitting that ends once the loss is that of noise, beside fitting to the end.
 
-Provides ``stopping_section``. Public: everything. The paper has no such thing: its authors stop by a number of steps.
-The loss of a model that is right is half the number of measured cells on the mean, since noise is all that is between
-it and the measurements; what comes below follows the noise (`bench.utility.paper_fit`).
+The paper has no such thing: its authors stop by a number of steps. The loss of the right model is half the number of
+measured cells on the mean, since only noise separates it from the measurements; a lower loss follows the noise
+(`bench.utility.paper_fit`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _MEASURES = ("workload_error", 3), ("nll_raw", 2), ("auc", 3)
 
 
 def stopping_section(store: Store) -> str:
-    """A table of both on the tables of the sweep, and whether a user should want it."""
+    """Returns a table of both on the tables of the sweep, and advice to users."""
     title = "## Fitting that ends at the noise level\n\n"
     rows, better, worse = [], 0, 0
     for dataset, method in product(grid.STOPPING_TABLES, grid.STOPPING_METHODS):

@@ -1,7 +1,7 @@
 """The results of the utility benchmark in a JSON-lines file, to which more repeats can be added.
 
-Provides `Store` and `Entry`. Public: everything. A line is one run: the digest of its settings, the number of the
-repeat, the settings themselves and the result.
+A line is one run: the digest of its settings, the number of the repeat, the settings themselves and the result. All
+values here are public.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ class Entry:
     result: Result
 
     def to_dict(self) -> dict[str, object]:
-        """The line of the file."""
+        """Returns the line of the file."""
         return {
             "key": self.settings.digest(),
             "repeat": self.repeat,
@@ -32,12 +32,12 @@ class Entry:
         }
 
     def to_json(self) -> dict[str, object]:
-        """What `syncret bench utility --json` prints for it: settings and measures side by side."""
+        """Returns the object of `syncret bench utility --json`: settings and measures side by side."""
         return asdict(self.settings) | asdict(self.result) | {"repeat": self.repeat}
 
 
 class Store:
-    """The runs of one file, by digest and repeat. The file need not exist; its folder is made."""
+    """The runs of one file, by digest and repeat. The file need not exist; its folder is created."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,24 +47,24 @@ class Store:
 
     @property
     def count(self) -> int:
-        """How many runs there are."""
+        """Number of runs."""
         return len(self._runs)
 
     def find(self, settings: Settings, repeat: int) -> Entry | None:
-        """The run of these settings, whatever has no bearing on it being what it may."""
+        """Returns the run of these settings; settings without a bearing on the result may differ."""
         line = self._runs.get((settings.digest(), repeat))
         if line is None or not isinstance(result := line["result"], dict):
             return None
         return Entry(settings, repeat, Result.from_dict(result))
 
     def all_of(self, settings: Settings) -> list[Entry]:
-        """Every repeat of these settings, in order."""
+        """Returns every repeat of these settings, in order."""
         digest = settings.digest()
         repeats = sorted(repeat for key, repeat in self._runs if key == digest)
         return [entry for repeat in repeats if (entry := self.find(settings, repeat))]
 
     def everything(self) -> Iterator[Entry]:
-        """Every run, in the file's order. Raises DatasetError for settings that there are no longer."""
+        """Yields every run, in the file's order. Raises DatasetError for settings that no longer exist."""
         for (_, repeat), line in self._runs.items():
             if isinstance(settings := line["settings"], dict) and isinstance(
                 result := line["result"], dict
@@ -72,7 +72,7 @@ class Store:
                 yield Entry(Settings.of_relevant(settings), repeat, Result.from_dict(result))
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Append runs. Raises DatasetError where the file cannot be written."""
+        """Appends runs. Raises DatasetError if the file cannot be written."""
         lines = {(e.settings.digest(), e.repeat): e.to_dict() for e in entries}
         self._lines.append(lines.values())
         self._runs |= lines

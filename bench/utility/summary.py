@@ -1,6 +1,6 @@
-"""The top of the utility page: with how many of the paper's figures ours agree, and why the others do not.
+"""The top of the utility page: counts of the paper's figures that ours agree with, and reasons for the others.
 
-Provides `summary`. Public: everything. All counts are made from the runs; reasons are `bench.utility.reasons`.
+All counts are made from the runs; reasons are those of `bench.utility.reasons`.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ _BEYOND = (
 
 
 def summary(store: Store, cells: Sequence[Compared]) -> str:
-    """Counts by table and by figure, then every difference with its reason, then what the paper has not."""
+    """Returns counts by table and by figure, then every difference with its reason, then results beyond the paper."""
     return "\n".join((_tables(cells), _figures(store), differences_section(cells), _beyond()))
 
 

@@ -1,6 +1,6 @@
-"""Many runs of the utility benchmark: those not yet in the store, on this machine or on a Dask cluster.
+"""Many runs of the utility benchmark: those missing in the store, on this machine or on a Dask cluster.
 
-Provides `run_all`. Public: everything. A job that fails does not stop the others; what is done is stored at once.
+A job that fails does not stop the others; finished runs are stored at once.
 
 Known limits: a worker loads each table for itself, so on a cluster every machine needs the tables (SYNCRET_DATA_DIR, or
 a network to fetch them) and makes its own UMAP embedding; joblib and Dask move jobs as pickles between processes that
@@ -29,13 +29,13 @@ def run_all(
     progress: Callable[[str], None] = lambda line: None,
     on_done: Done = lambda job, result: None,
 ) -> list[str]:
-    """Run what `store` does not have of `jobs` and add it. Returns the messages of the jobs that failed.
+    """Runs the jobs that `store` lacks and adds them. Returns the messages of the jobs that failed.
 
     `n_jobs` processes on this machine (1: in this one), or the workers of the Dask scheduler at address `dask`.
-    Raises, before anything is run, DatasetError where a table cannot be had or the scheduler not be reached, and
-    ImportError without what the bench extra has.
+    Raises, before anything is run, DatasetError if a table is not available or the scheduler not reachable, and
+    ImportError without the bench extra.
     """
-    # Runs that differ in nothing that matters are one run.
+    # Runs that differ only in settings without a bearing are one run.
     unique = {(s.digest(), r): (s, r) for s, r in reversed(jobs) if store.find(s, r) is None}
     todo = list(reversed(unique.values()))
     if todo:
@@ -58,7 +58,7 @@ def run_all(
 
 
 def _problem_key(settings: Settings) -> tuple[object, ...]:
-    """What tells one table and split from another."""
+    """Returns the key of a table and split."""
     s = settings
     if s.method == "aim":
         return (s.dataset, s.skew)
@@ -96,14 +96,14 @@ def _results(
         done = as_completed(job_of, with_results=True, raise_errors=False)  # type: ignore[no-untyped-call]
         for future, result in done:
             if future.status == "error":
-                # Nothing that the job raised: its workers died of it, of memory for instance.
+                # An error outside the job: its workers died of it, of memory for instance.
                 yield job_of[future], _failed(job_of[future], result[1])
             else:
                 yield result
 
 
 def _try(job: Job) -> tuple[Job, Result | str]:
-    """One job; what it raises becomes a message, since one failure must not cost the others."""
+    """Runs one job; an error becomes a message, since one failure must not cost the others."""
     settings, repeat = job
     try:
         return job, measure(settings, repeat)

@@ -1,9 +1,7 @@
-"""Whether a figure of ours agrees with the paper's, by one rule for all tables.
-
-Provides `Verdict`, `Kind`, `judged`, `compared`, `counted`, `smoothed`, `Compared` and `tally`. Public: everything.
+"""Verdicts on the agreement of our figures with the paper's, by one rule for all tables.
 
 The rule. The paper prints no deviations; each of its figures is a mean of ten runs. Ours agrees if the two differ by
-less than 5 % of the paper's, or by what its two digits leave open. If they differ by more, the question is whether that
+less than 5 % of the paper's, or by less than its two digits show. If they differ by more, the question is if that
 is more than chance: as if the paper's runs scattered as ours do, n runs of ours with deviation s would differ from its
 ten by less than t s sqrt(1/n + 1/10) in 95 % of cases, t being Student's for n - 1 degrees of freedom. Below that the
 verdict is `within spread`, which is no agreement: nothing can be said. A single run says only on which side it is.
@@ -19,7 +17,7 @@ from statistics import fmean, stdev
 from typing import Final
 
 NEAR: Final = 0.05
-"""Two figures that differ by less than this share of the paper's agree."""
+"""Largest difference of two figures that agree, as a share of the paper's."""
 ROUNDING: Final = 0.005
 PAPERS_RUNS: Final = 10
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -27,7 +25,7 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 class Kind(StrEnum):
-    """What a verdict says, in the order of the summary's columns."""
+    """Kinds of verdicts, in the order of the summary's columns."""
 
     AGREE = "agree"
     WITHIN = "within spread"
@@ -45,26 +43,26 @@ DECIDED = (Kind.BETTER, Kind.WORSE)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`change`: by what share of the paper's figure ours is higher; None where there is nothing to compare."""
+    """A verdict; `change` is ours over the paper's figure, less 1; None without a comparison."""
 
     kind: Kind
     change: float | None = None
 
     def word(self, lower: str = "better", higher: str = "worse") -> str:
-        """As in a cell; `lower` and `higher` are the words for a smaller and a larger figure than the paper's."""
+        """Returns the word of a cell; `lower` and `higher` stand for a smaller and a larger figure than the paper's."""
         if self.kind is Kind.ONE:
             return f"{self.kind}, {lower if (self.change or 0) < 0 else higher}"
         return {Kind.BETTER: lower, Kind.WORSE: higher}.get(self.kind, str(self.kind))
 
     def text(self, lower: str = "better", higher: str = "worse") -> str:
-        """The word, and by how much ours is above or below the paper's where they do not agree."""
+        """Returns the word, and the relative change where ours does not agree."""
         if self.kind is Kind.AGREE or self.change is None:
             return str(self.kind)
         return f"{self.word(lower, higher)}, {_percent(self.change)}"
 
 
 def _percent(change: float) -> str:
-    """A factor where a percentage would be long."""
+    """Returns a percentage, or a factor where a percentage would be long."""
     if change > 9:
         return f"{change + 1:,.0f} times"
     return f"{change:+.0%}"
@@ -72,7 +70,7 @@ def _percent(change: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A figure of the paper beside ours. `where` is the paper's table, `column` which of our ways."""
+    """A figure of the paper beside ours. `where` is the paper's table, `column` the way of ours."""
 
     where: str
     dataset: str
@@ -83,9 +81,9 @@ class Compared:
 
 
 def judged(printed: float, values: Sequence[float], *, slack: float | None = None) -> Verdict:
-    """The verdict on the mean of `values`, which is better where it is lower; see the module.
+    """Returns the verdict on the mean of `values`, which is better where it is lower; see the module.
 
-    `slack`: how far apart two figures agree, where 5 % of the paper's is not the measure.
+    `slack`: largest distance of two figures that agree, in place of 5 % of the paper's.
     """
     if not values:
         return Verdict(Kind.MISSING)
@@ -96,7 +94,7 @@ def judged(printed: float, values: Sequence[float], *, slack: float | None = Non
 def compared(
     printed: float, mean: float, deviation: float | None, runs: int, *, slack: float | None = None
 ) -> Verdict:
-    """As `judged`, of a mean whose deviation between so many runs is known; None: of one run."""
+    """As `judged`, for a mean with a known deviation between so many runs; None for one run."""
     apart = mean - printed
     change = apart / abs(printed)
     near = NEAR * abs(printed) if slack is None else slack
@@ -111,12 +109,12 @@ def compared(
 
 
 def counted(printed: float, figure: float, *, slack: float | None = None) -> Verdict:
-    """As `judged`, of a figure that does not vary."""
+    """As `judged`, for a figure that does not vary."""
     return compared(printed, figure, 0.0, PAPERS_RUNS, slack=slack)
 
 
 def smoothed(printed: float, values: Sequence[float], gaps: Sequence[float]) -> Verdict:
-    """The verdict on likelihoods that were smoothed where the paper's were not.
+    """Returns the verdict on likelihoods that were smoothed where the paper's were not.
 
     Smoothing lowers a negative log-likelihood, so that one that is worse stays worse. Another verdict stands only where
     the greatest of `gaps`, raw less smoothed in other runs of the method, is nothing beside the paper's figure.
@@ -130,5 +128,5 @@ def smoothed(printed: float, values: Sequence[float], gaps: Sequence[float]) -> 
 
 
 def tally(cells: Iterable[Compared]) -> Counter[Kind]:
-    """How many cells have each verdict."""
+    """Counts the cells by verdict."""
     return Counter(cell.verdict.kind for cell in cells)

@@ -107,7 +107,7 @@ def test_silence_keeps_honest_parties_waiting_and_opens_nothing() -> None:
 
 
 def test_a_wrong_opening_ends_one_honest_party_and_shows_the_other_what_is_right() -> None:
-    """What is opened was proved; who hears another value than its two holders have ends, whatever the value is."""
+    """An opened value was proved; a party that hears another value than the two holders have ends, for any value."""
     found = list(generic(["inner-product"], ["wrong-opening"], None))
     assert {(r.outcome, r.opened) for r in found} == {(ABORTED, RIGHTFUL)}
     assert {r.deviating for r in found} == {0, 1, 2}

@@ -56,7 +56,7 @@ STOPPED = [
 
 @contextlib.contextmanager
 def interrupts(disposition: signal.Handlers | None) -> Iterator[None]:
-    """What SIGINT does to this process and what it starts: nothing, as in the background of a script, or as usual."""
+    """Sets SIGINT for this process and its children: ignored, as in the background of a script, or as usual."""
     before = signal.signal(signal.SIGINT, disposition or signal.default_int_handler)
     try:
         yield

@@ -17,7 +17,7 @@ SLOW = Shape(rate_bits=8_000_000, delay_s=0.03)
 
 
 class Clock:
-    """What a link needs of an event loop."""
+    """The part of an event loop that a link needs."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -871,7 +871,7 @@ def test_command_runs_what_a_sweep_has_of_a_table(
 def test_a_sweep_passes_over_credit_where_it_cannot_be_had(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks for it hears of it instead."""
+    """A command that asks for the table fails with the error instead."""
 
     def load(name: str) -> Dataset:
         raise DatasetError(f"{name}: no network")

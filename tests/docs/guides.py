@@ -1,4 +1,4 @@
-"""What the guides under docs/ have readers type, as tests run it.
+"""Commands of the guides under docs/, as tests run them.
 
 A block of commands (```sh or ```python) stands behind a comment that the reader of the page does not see:
 
@@ -60,7 +60,7 @@ class Block:
 
     @property
     def until(self) -> str | None:
-        """What a background command says when it is ready."""
+        """Output of a background command that is ready."""
         return next((o.split("'")[1] for o in self.options if o.startswith("until")), None)
 
 
@@ -125,7 +125,7 @@ def shown_commands() -> list[tuple[str, str]]:
 
 
 def has_command(command: click.Command, arguments: Sequence[str]) -> bool:
-    """Whether the next of the arguments names a command of this group."""
+    """Returns True if the next of the arguments names a command of this group."""
     if not isinstance(command, click.Group) or not arguments:
         return False
     return not (command.invoke_without_command and arguments[0].startswith("-"))

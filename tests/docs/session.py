@@ -134,7 +134,7 @@ class Session:
             self._starting.append((log, block.until))
 
     def _await_starts(self) -> None:
-        """What runs in the background has said what it says when it is ready."""
+        """Waits until the background commands have printed their sign of being ready."""
         deadline = time.monotonic() + LIMIT_S
         for log, ready in self._starting:
             while ready not in log.read_text():

@@ -1,4 +1,4 @@
-"""What a client's model answers: by its connected parts, and after it was brought to a measurement."""
+"""Answers of a client's model: by its connected parts, and after it was brought to a measurement."""
 
 import itertools
 

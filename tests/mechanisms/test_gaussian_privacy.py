@@ -59,7 +59,7 @@ def intercept(m: Reals, half: float) -> tuple[Reals, Reals]:
 
 
 def is_proven(ratio: float, factor: float, step: float) -> bool:
-    """Whether all lines are below the wider Gaussian's curve: README, step 4.
+    """Returns True if all lines are below the wider Gaussian's curve: README, step 4.
 
     Intercept and isoperimetric function both fall from m = 0 on, so that a cell is covered by the first at its start
     and the second at its end. From ``far`` on the bound is 1 + ratio - E U^2, which falls.
@@ -93,7 +93,7 @@ def gaussian_curve(mu_squared: float) -> Callable[[Reals], Reals]:
 
 
 def excess(epsilon: float, beside: float, factor: float) -> float:
-    """How far a choice beside a Gaussian is above the wider Gaussian's curve, at most, over worst pairs and losses."""
+    """Largest excess of a choice beside a Gaussian over the wider Gaussian's curve, over worst pairs and losses."""
     wider = math.sqrt(beside + factor * epsilon**2 / 4)
     x = np.linspace(-7 * wider, 7 * wider, 801)
     curve, largest = gaussian_curve(beside), np.full(x.shape, -np.inf)

@@ -33,7 +33,7 @@ START_2_3 = [
     *(0.4894848930653504, 0.2680794825025557, -0.3729351732374505),
     0.0,
 ]
-"""What silos of this version agree on."""
+"""Weights that silos of this version agree on."""
 SETTINGS = MtlSettings(
     200, 2, (0.1,), objective="perceptron", hidden=6, rounds=100, batch=30, rate=0.5, clip=2.0
 )

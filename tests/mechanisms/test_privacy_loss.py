@@ -130,7 +130,7 @@ def test_delta_from_rho_covers_a_whole_run() -> None:
 
 
 def joint(measured: Distribution, chosen: Distribution) -> Distribution:
-    """What was measured and what was chosen, as one number."""
+    """Joint distribution of a measurement and a choice, as one number."""
     return {4 * z + c: p * r for z, p in measured.items() for c, r in chosen.items()}
 
 

@@ -69,7 +69,7 @@ def divergences(q: float, sigma: float, shift: int, orders: np.ndarray) -> tuple
 def test_sampled_gaussian_bounds_the_exact_discrete_noise_both_ways(
     q: float, z: float, shift: int, order: float
 ) -> None:
-    """What is drawn, not its continuous likeness, at orders whole or not. The removal of an example is the lesser."""
+    """The drawn noise, not its continuous likeness, at orders whole or not. The removal of an example is the lesser."""
     if order > 20:
         order = 20.0
     added, removed = divergences(q, z * shift, shift, np.array([order]))

@@ -1,4 +1,4 @@
-"""What replacing a row costs, against the distributions that the events stand for."""
+"""Cost of replacing a row, against the distributions that the events stand for."""
 
 import math
 

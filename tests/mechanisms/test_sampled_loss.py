@@ -37,7 +37,7 @@ def test_epsilon_is_between_dp_accountings_bounds(case: dict[str, float]) -> Non
 
 
 def test_epsilon_is_an_eighth_less_than_by_renyi_curves() -> None:
-    """What the numeric account is for: a usual training of DP-SGD."""
+    """The purpose of the numeric account: a usual training of DP-SGD."""
     steps = {SampledGaussian(0.3, 10): 600}
     by_curve = rdp.epsilon_of(600 * rdp.sampled_gaussian(0.3, 10), 1e-3)
     assert epsilon_of(steps, 1e-3) == pytest.approx(0.878 * by_curve, rel=1e-3)

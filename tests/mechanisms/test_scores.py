@@ -203,7 +203,7 @@ def weight(below: int) -> Decimal:
 
 
 def words_of(first: int, last: int, groups: int) -> tuple[int, int]:
-    """How many of the 2^64 words choose the first and the last of ``groups`` candidates.
+    """Numbers of the 2^64 words that choose the first and the last of ``groups`` candidates.
 
     Both score so much below all between them, which are alike.
     """

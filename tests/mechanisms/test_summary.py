@@ -1,4 +1,4 @@
-"""What an owner is shown of its own table before it sends anything."""
+"""The summary of an owner's own table before it sends anything."""
 
 import pandas as pd
 

@@ -26,7 +26,7 @@ def gaussian_moment(t: float, sigma: float) -> float:
 def test_moments_of_mixed_discrete_gaussians_are_at_most_a_gaussians(
     one: float, other: float, weights: tuple[float, float]
 ) -> None:
-    """What all bounds rest on, computed exactly: E e^(t |X|) for X = a X1 + b X2, without sampling."""
+    """The base of all bounds, computed exactly: E e^(t |X|) for X = a X1 + b X2, without sampling."""
     (x, p), (y, q) = discrete_gaussian(one), discrete_gaussian(other)
     a, b = weights
     sizes = np.abs(a * x[:, None] + b * y[None, :])

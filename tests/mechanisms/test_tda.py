@@ -220,7 +220,7 @@ def test_run_without_continuous_columns_has_two_sums() -> None:
 def one_row_sums(
     rows: Rows, layout: Layout, settings: TdaSettings, seed: int
 ) -> list[tuple[Step, NDArray[np.int64]]]:
-    """What a silo with these rows answers to requests of a hostile server: mixtures and shares of its own making."""
+    """Answers of a silo with these rows to requests of a hostile server: mixtures and shares of its own making."""
     rng = np.random.default_rng(seed)
     steps = Steps.of(layout, settings)
     silo = TdaSilo(rows, layout, settings, random_bytes=random_stream(seed))

@@ -1,4 +1,4 @@
-"""How many rows released sums say there are."""
+"""Estimates of the number of rows from released sums."""
 
 import math
 from collections.abc import Sequence

@@ -70,7 +70,7 @@ def _tear(transcript: Path) -> None:
 
 
 def collect(cluster: Cluster, out: Path, *, model: bool = False) -> Path:
-    """What an auditor gets: transcripts, config, public certificates, table and report.
+    """Collects an auditor's folder: transcripts, config, public certificates, table and report.
 
     The `model` only where it is one of the openings: most tests have one that has learnt nothing.
     """

@@ -1,4 +1,4 @@
-"""What the tests of FLAIM share: a small run, a server and clients in one loop, and clients that leave."""
+"""Support for the tests of FLAIM: a small run, a server and clients in one loop, and clients that leave."""
 
 import asyncio
 import contextlib

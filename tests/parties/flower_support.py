@@ -116,7 +116,7 @@ async def play_on(
 
 
 def kinds_of(envelope: Envelope) -> list[str]:
-    """What an envelope's frames are."""
+    """Steps of an envelope's frames."""
     return [flaim_step_of(frame) for frame in envelope.frames]
 
 

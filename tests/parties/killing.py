@@ -38,7 +38,7 @@ _CONTEXT.set_forkserver_preload(["tests.parties.killing"])
 
 
 class _Point:
-    """Where to kill this process."""
+    """The point at which this process is killed."""
 
     def __init__(self, point: str) -> None:
         self._point = point
@@ -139,7 +139,7 @@ def run_servers(
 
 
 def audit_of(cluster: Cluster) -> list[str]:
-    """What does not hold of a finished run and of its lead's report."""
+    """Lists the defects of a finished run and of its lead's report."""
     out = cluster.folder / "run"
     shutil.rmtree(out, ignore_errors=True)
     collect(cluster, out)

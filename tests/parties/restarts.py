@@ -60,7 +60,7 @@ from tests.parties.support import make_config, make_submission
 
 NOBODY = -1
 FORGED = "f" * 64
-"""What a liar says: honest servers hold it nowhere, whatever happens."""
+"""Digest that a liar states: no honest server ever holds it."""
 
 
 @cache
@@ -82,7 +82,7 @@ def config(rounds: int, schedule: str = "fixed") -> Config:
 
 @cache
 def study(rounds: int, schedule: str) -> SimpleNamespace:
-    """What all attempts have in common."""
+    """Common parts of all attempts."""
     made = config(rounds, schedule)
     workload = made.build_workload()
     plan, bits = make_plan(made, workload), security_bits(made, workload)
@@ -112,7 +112,7 @@ class Stopped(BaseException):
 
 @dataclass(frozen=True)
 class Image:
-    """What is on a disk: a database, and the files beside it."""
+    """Content of a disk: a database, and the files beside it."""
 
     database: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class Disk(Store):
         return b""
 
     def take_in(self, client: str, pid: int) -> None:
-        """What arrives of an owner, whose parts all three servers get."""
+        """Takes in an owner's submission, whose parts all three servers get."""
         said = make_submission(client)
         parts = [_digest(client, n).hex() for n in (pid, (pid + 1) % 3)]
         row = (client, 1, said.canonical(), _digest(client).hex(), "", "00" * 32, *parts, 1, 1, "")
@@ -191,7 +191,7 @@ class Disk(Store):
             self.enter(f"INSERT OR IGNORE INTO submission VALUES ({marks})", [(*row, 0.0)])  # noqa: S608
 
     def facts(self) -> Mapping[str, object]:
-        """What is held durably, without what differs by chance."""
+        """Durable state of the server, without random parts."""
         self._remember()
         return self._facts
 
@@ -291,7 +291,7 @@ class Lie:
 
 @dataclass
 class Outcome:
-    """How an attempt ended: what is held then, and by server None or the error, and how many events there were."""
+    """Outcome of an attempt: the state then, the error that ended each server or None, and its number of events."""
 
     state: State
     ended: list[BaseException | None]
@@ -424,7 +424,7 @@ class World:
         self._finish()
 
     def due(self, server: Server) -> bool:
-        """Whether ``server`` is to die before this event."""
+        """Returns True if ``server`` is to die before this event."""
         watched = self._watched
         if watched is None or server.pid != watched.pid:
             return False
@@ -435,7 +435,7 @@ class World:
         return server.events == watched.event
 
     def _due(self, first: int) -> Server | None:
-        """Who has to run for ``first`` to go on; None where it cannot, or has ended."""
+        """Returns the server that has to run for ``first`` to go on; None if it cannot, or has ended."""
         seen, server = set(), self.servers[first]
         while server.runs and server.pid not in seen:
             if server.ready:
@@ -479,7 +479,7 @@ class World:
             self.values.add((int(ctx.cost.round or 0), ctx.cost.step, name, value))
 
     def reached(self) -> State:
-        """What is held now."""
+        """Returns the current state."""
         return replace(
             self.state,
             images=tuple(server.disk.image() for server in self.servers),
@@ -545,7 +545,7 @@ class Models:
 
 
 async def serve(server: Server) -> None:
-    """What `parties.mpc.computation.compute` does, from agreement to the last round."""
+    """Does the work of `parties.mpc.computation.compute`, from agreement to the last round."""
     world, made = server.world, server.world.study
     ctx = Context(server, root_path("simulated"))
     quiet = _quiet()
@@ -730,7 +730,7 @@ def attempt(state: State, crash: Crash | None = None, lie: Lie | None = None) ->
 
 NEVER = -1
 Pace: TypeAlias = tuple[int, frozenset[int]]
-"""Who dies, and who goes on as far as it can then."""
+"""The server that dies, and the servers that go on as far as they can then."""
 EVERY_PACE: Sequence[Pace] = [
     (pid, frozenset((pid + n) % 3 for n in quick))
     for pid in range(3)
@@ -739,7 +739,7 @@ EVERY_PACE: Sequence[Pace] = [
 
 
 def check(state: State) -> None:
-    """What holds of whatever has happened. Raises AssertionError."""
+    """Checks the conditions that hold after any event. Raises AssertionError."""
     honest = [pid for pid in range(3) if pid != state.liar]
     noises: dict[object, object] = {}
     names: dict[object, object] = {}

@@ -112,14 +112,14 @@ class Serve:
         return next(item for item in status["studies"] if item["run"] == run)
 
     def command(self, *arguments: str) -> str:
-        """What `syncret ARGUMENTS` with this service says; it has to succeed."""
+        """Runs `syncret ARGUMENTS` with this service and returns the output; the command has to succeed."""
         return syncret(*arguments, "--dir", str(self.folder), cwd=self.folder.parent)
 
 
 def syncret(
     *arguments: str, cwd: Path, status: int = 0, environment: Mapping[str, str] | None = None
 ) -> str:
-    """What a command prints, both ways; it ends with `status`."""
+    """Runs a command that ends with `status`, and returns its output and errors."""
     done = subprocess.run(
         [sys.executable, "-m", "parties", *arguments],
         cwd=cwd,

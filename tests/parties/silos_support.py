@@ -1,4 +1,4 @@
-"""What the tests of sums between silos share: a small algorithm, and a server and its silos in one loop."""
+"""Support for the tests of sums between silos: a small algorithm, and a server and its silos in one loop."""
 
 import asyncio
 import contextlib
@@ -139,7 +139,7 @@ class Tails:
 
 
 def numbers_of(silo: int, number: int) -> NDArray[np.int64]:
-    """What silo ``silo`` answers to request ``number``."""
+    """Answer of silo ``silo`` to request ``number``."""
     return (np.arange(LENGTH, dtype=np.int64) * (silo + 1) - 100 * number) % (2 * HIGH) - HIGH
 
 
@@ -250,7 +250,7 @@ def leaving(
 
 
 def collect(config: Config, folder: Path, certificates: Mapping[str, CertificateFiles]) -> Path:
-    """What an auditor gets of a run that ``play`` played in ``folder``."""
+    """Collects an auditor's folder of a run that ``play`` played in ``folder``."""
     run, server = folder / "run", folder / "server"
     (run / "transcripts").mkdir(parents=True)
     (run / "certificates").mkdir()

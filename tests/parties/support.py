@@ -1,4 +1,4 @@
-"""What the tests of `parties` share: a small run with free ports and its three listening servers."""
+"""Support for the tests of `parties`: a small run with free ports and its three listening servers."""
 
 import asyncio
 import atexit
@@ -228,7 +228,7 @@ async def hangs_up_after_a_late_handshake(
 
 
 def bodies_in(store: Path, folder: str) -> list[str]:
-    """What a store keeps under ``submissions`` or ``outbox``: names of files, and of small bodies in its database."""
+    """Content of a store's ``submissions`` or ``outbox``: names of files, and of small bodies in its database."""
     with contextlib.closing(sqlite3.connect(store / "store.sqlite")) as db:
         rows = db.execute("SELECT path FROM body WHERE path LIKE ?", (f"{folder}/%",)).fetchall()
     files = [path.name for path in (store / folder).glob("*")]

@@ -264,7 +264,7 @@ def other_authority(forger: Forger) -> None:
 
 
 def minted_by_the_authority(forger: Forger) -> None:
-    """Whoever holds the authority issues second certificates to all servers and signs other transcripts with them."""
+    """The authority's holder issues second certificates to all servers and signs other transcripts with them."""
     folder = forger.run / "minted"
     folder.mkdir()
     for name in ("ca.crt", "ca.key"):

@@ -1,4 +1,4 @@
-"""Where an interrupted run goes on: what a server that lies can do beside one that has forgotten something."""
+"""Resuming an interrupted run: the power of a lying server beside one that has forgotten something."""
 
 import json
 from dataclasses import replace

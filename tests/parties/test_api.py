@@ -53,7 +53,7 @@ def people(rows: int = 120) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where temporary run folders are made, so that those of others do not count."""
+    """Folder of temporary run folders, so that those of others do not count."""
     before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
     yield Path(tempfile.tempdir)
     tempfile.tempdir = before

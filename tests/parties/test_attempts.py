@@ -1,4 +1,4 @@
-"""What follows from a failed attempt, and from three clocks."""
+"""Consequences of a failed attempt, and of three clocks."""
 
 import pytest
 from hypothesis import given

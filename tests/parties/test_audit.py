@@ -271,7 +271,7 @@ _ANY = st.one_of(
 def test_audit_judges_any_transcript_that_a_server_can_sign(
     honest: Path, certificates: Certificates, tmp_path: Path, pid: int, place: float, field: int, value: object
 ) -> None:  # fmt: skip
-    """Whatever stands in a field, there is an answer and a page."""
+    """Any value in a field gives an answer and a page."""
     run = tmp_path / "field"
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(honest, run)

@@ -59,7 +59,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def collect(config: Config, folder: Path, certificates: Certificates) -> Path:
-    """What an auditor gets."""
+    """Collects an auditor's folder."""
     run = folder / "run"
     (run / "transcripts").mkdir(parents=True)
     (run / "certificates").mkdir()

@@ -1,4 +1,4 @@
-"""What a lead that deviates may publish, and what somebody may put into a folder that an auditor looks at."""
+"""Publications of a deviating lead, and foreign files in a folder that an auditor looks at."""
 
 import datetime
 import io
@@ -166,7 +166,7 @@ def test_arranged_finds_nothing_in_rows_that_were_drawn(
 def test_audit_of_the_agreed_configuration_refuses_a_run_of_another_one(
     honest_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever makes up three servers with keys of his own passes every check but this one."""
+    """A forger of three servers with own keys passes every check but this one."""
     right, wrong = honest_run / "config.toml", tmp_path / "agreed.toml"
     text = right.read_text()
     key = next(line for line in text.splitlines() if line.startswith("key = "))

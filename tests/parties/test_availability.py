@@ -1,4 +1,4 @@
-"""What one operator can cure alone fails no study: a disk that takes nothing, a clock that is off, for many tries."""
+"""Faults that one operator can cure alone fail no study: a full disk, a clock that is off, for many tries."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a board makes of what it is told, and that it shows it while things change under it."""
+"""The run status: its content for the events it receives, and its display while things change under it."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What a bundle tells people: schema, model card, terms and data package, of all three kinds of runs."""
+"""Documents of a bundle for people: schema, model card, terms and data package, of all three kinds of runs."""
 
 import csv
 import hashlib
@@ -30,7 +30,7 @@ HOSTILE = "a|b <script> *x*\n# y"
 
 
 def made(folder: Path, config: Config) -> Path:
-    """What every run leaves: model, table, configuration and report."""
+    """Files of every run: model, table, configuration and report."""
     folder.mkdir()
     domain = config.domain
     singles = tuple((name,) for name in domain.names)
@@ -42,7 +42,7 @@ def made(folder: Path, config: Config) -> Path:
 
 
 def bundled(run: Path, *arguments: object) -> dict[str, bytes]:
-    """What is in the bundle of a run."""
+    """Content of the bundle of a run."""
     out = run.with_suffix(".zip")
     assert (
         run_command_line(cli, ["bundle", str(run), "--out", str(out), *map(str, arguments)])

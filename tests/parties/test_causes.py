@@ -61,7 +61,7 @@ AT = Path("/somewhere")
 
 
 def refused(number: int) -> StoreError:
-    """What the code makes of a system call that fails."""
+    """Error that the code raises for a system call that fails."""
     with pytest.raises(StoreError) as raised, disk_errors(AT):
         raise OSError(number, os.strerror(number), str(AT))
     return raised.value

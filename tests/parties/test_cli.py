@@ -206,7 +206,7 @@ def test_certs_trial_makes_an_authority_and_adds_to_it(tmp_path: Path) -> None:
 
 
 def said_by(*arguments: str) -> dict[str, object]:
-    """What a command prints for programs, here in the current folder."""
+    """JSON output of a command, here in the current folder."""
     shown = CliRunner().invoke(cli, [*arguments, "--json"])
     assert shown.exit_code == 0, shown.output
     said: dict[str, object] = json.loads(shown.stdout)

@@ -1,4 +1,4 @@
-"""What a service concludes: whatever the delays, all three run the same studies, in one order, within their limits."""
+"""Decisions of a service: with any delays, all three run the same studies, in one order, within their limits."""
 
 import datetime
 from collections.abc import Mapping
@@ -185,7 +185,7 @@ class Server:
     heard: dict[int, PeerState] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     broken: Cause | None = None
-    """What keeps its attempts from getting on, which its operator can cure."""
+    """Obstacle to its attempts, which its operator can cure."""
     clock_s: float = 0.0
     tries: dict[str, RetryState] = field(default_factory=dict)
     obstacles: dict[str, Obstacle] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Who may submit, and when: list, dates, what operators ask; at the door of a server and at the owner itself."""
+"""Admission to submit: list, dates, operators' commands; at a server's port and at the owner itself."""
 
 import datetime
 from pathlib import Path
@@ -153,7 +153,7 @@ async def test_server_turns_an_owner_away_by_list_and_date(
 async def test_run_that_its_operators_closed_takes_nobody_new(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    """Who is there may ask again, and is told as before."""
+    """An admitted owner may ask again, and gets the same answer."""
     config = make_config()
     state = tmp_path / "state"
     async with running_servers(config, tmp_path, certificates) as stores:

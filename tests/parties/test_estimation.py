@@ -170,7 +170,7 @@ async def test_lead_estimator_passes_on_the_failure_of_the_inner_one() -> None:
 
 
 def test_a_model_that_two_servers_have_stays_whatever_the_lead_sends(tmp_path: Path) -> None:
-    """What one server says alone changes nothing that another holds: with another model the run could never end."""
+    """One server's word alone changes nothing that another holds: with another model the run could never end."""
     kept, other = (encode_estimate(make_estimate(seed), 100) for seed in (1, 2))
     with Store(tmp_path, "ab" * 32) as store:
         store.save_estimate(1, kept)

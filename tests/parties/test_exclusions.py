@@ -1,4 +1,4 @@
-"""Who is not counted: what servers have to show to exclude an owner, and what they cannot do unseen."""
+"""Excluded owners: the evidence that servers need to exclude an owner, and the lies that are seen."""
 
 import asyncio
 import hashlib
@@ -54,7 +54,7 @@ def digest(client: str, component: int) -> str:
 
 
 def held(pid: int, lies: Digests, component: int) -> list[StoredSubmission]:
-    """What server `pid` holds of everyone; its lies are about `component`."""
+    """Submissions of everyone at server `pid`; its lies are about `component`."""
 
     def of(client: str, number: int) -> str:
         lie = lies.get((client, pid)) if number == component else None
@@ -84,7 +84,7 @@ def test_compare_accuses_nobody_where_all_hold_the_same() -> None:
 def test_compare_shows_what_both_holders_claim_where_they_differ(
     component: int, before: bool
 ) -> None:
-    """Whoever of the two has another one, by the owner's fault or its own: both show theirs, in all transcripts."""
+    """Either of the two has another component, by the owner's fault or its own: both show theirs to all transcripts."""
     holder = (component - before) % 3
     outcome = comparing({(CLIENTS[1], holder): "ab" * 32}, component)
     assert outcome.rounds == 7
@@ -193,7 +193,7 @@ WHOSE = WithdrawalScope("trial", "ef" * 32, Issuer.load(support.certificates()["
     ],
 )
 def test_listing_refuses_clients_that_no_server_can_have_stored(clients: list[object]) -> None:
-    """What a server lists stands in the reports, as incomplete, on its word alone."""
+    """A server's list stands in the reports, as incomplete, on its word alone."""
     listing = Listing(True, frozenset({ListedUpload("clinic-a", "ab" * 32, 1)}))
     asked = {"close": False, "finish": False, "revoked": []}
     said = {"ready": True, "clients": [RIGHT], "withdrawn": [], "asked": asked, "upto": None}

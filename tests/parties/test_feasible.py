@@ -1,4 +1,4 @@
-"""What cannot work is refused by the key to change, at the start of every command; what works takes what plan says."""
+"""Impossible settings are refused by the key to change, as every command starts; possible ones match the plan."""
 
 import asyncio
 import itertools
@@ -452,7 +452,7 @@ def test_plan_goes_by_the_rows_that_owners_declare(tmp_path: Path) -> None:
 
 
 def test_plan_goes_by_the_owners_even_part_of_the_rows(tmp_path: Path) -> None:
-    """Where nothing is said of what they declare: else it would be as much as any owner may."""
+    """Without declared capacities: the plan would otherwise take as much as any owner may have."""
     bound = 100_000
     config = make_config({"clients.rows_per_client": bound, "run.input": "rows"})
     path, _ = write(config, tmp_path)

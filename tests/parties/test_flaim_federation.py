@@ -1,4 +1,4 @@
-"""Which sums of a round are taken at the same time, and what a client may say meanwhile."""
+"""Sums of a round that run at the same time, and the messages that a client may send meanwhile."""
 
 import asyncio
 import contextlib

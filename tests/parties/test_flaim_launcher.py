@@ -245,7 +245,7 @@ def test_simulation_and_processes_send_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
-    """What operators do: certificates, one config for all, a server, and clients with tables of their own."""
+    """The operators' steps: certificates, one config for all, a server, and clients with tables of their own."""
     config, data = write_small(tmp_path)
     tls, names = tmp_path / "tls", ("north", "south", "west")
     made = Run(

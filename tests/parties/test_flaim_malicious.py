@@ -162,7 +162,7 @@ class Clients:
         return server, parameters
 
     def show(self, parameters: Parameters, number: int, alive: Sequence[bool]) -> bytes | None:
-        """What a client answers to a list of survivors."""
+        """Answer of a client to a list of survivors."""
         body = wire.encode_survivors(np.array(alive, np.bool_))
         tag = parameters.digest[:16]
         message = wire.pack_envelope(Envelope(Kind.SURVIVORS, wire.SERVER, number, tag, body))
@@ -171,7 +171,7 @@ class Clients:
     def sign(
         self, parameters: Parameters, number: int, signatures: Mapping[int, bytes]
     ) -> bytes | None:
-        """What a client answers to witnesses' signatures."""
+        """Answer of a client to witnesses' signatures."""
         body, tag = wire.encode_list(dict(signatures)), parameters.digest[:16]
         message = wire.pack_envelope(Envelope(Kind.SIGNATURES, wire.SERVER, number, tag, body))
         return self.sessions[number].receive(message)

@@ -71,7 +71,7 @@ def cluster(tmp_path: Path, certificates: Certificates) -> Cluster:
 
 
 def found_in(folder: Path, pieces: Mapping[str, list[bytes]]) -> set[str]:
-    """Which kinds of secrets any file of a folder holds, and sealing keys."""
+    """Kinds of secrets, and sealing keys, in any file of a folder."""
     kinds = set()
     for path in folder.rglob("*"):
         if path.is_file():

@@ -94,7 +94,7 @@ def test_look_takes_anything(data: bytes) -> None:
 
 
 class Study:
-    """What a worker has: it says its own name to whoever gets through."""
+    """The part of a worker that a test needs: it sends its own name to every peer that gets through."""
 
     def __init__(self, name: str, inlets: SharedPorts, party: str) -> None:
         self.inlets = inlets

@@ -105,7 +105,7 @@ OWNERS = ("honest", "uneven", "empty", "heavy", "negative", "full")
 
 
 def owners(form: InputForm) -> dict[str, NDArray[np.unsignedinteger]]:
-    """What honest owners share, with no row, with 20 and with as many as there may be, and what others do."""
+    """Inputs of honest owners, with no row, with 20 and with as many as there may be, and of others."""
     shared = {owner: form.values(make_codes(20), CAPACITY) for owner in OWNERS}
     uneven(shared["uneven"])
     heavy(shared["heavy"])
@@ -374,7 +374,7 @@ class Arriving(Held):
 def count_in_as_they_come(
     make_roll: Callable[[], ParticipantRegistry], form: InputForm, *, withdrawn: int = -1
 ) -> tuple[RunningTotal, list[str]]:
-    """What party 0 has in the end, and the clients of each batch, of three owners that come one after the other."""
+    """Final total of party 0, and the clients of each batch, of three owners that come one after the other."""
     clients = ("clinic-a", "clinic-b", "clinic-c")
     bodies = bodies_of(form, clients)
     batches: list[str] = []

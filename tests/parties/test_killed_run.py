@@ -45,7 +45,7 @@ def test_audit_passes_a_run_after_a_kill(
 def test_audit_passes_a_run_after_a_kill_while_an_upload_is_passed_on(
     tmp_path: Path, certificates: Certificates, moment: str
 ) -> None:
-    """Whichever servers the owners came to, each kill meets an upload between two servers."""
+    """Each kill meets an upload between two servers, for any choice of servers by the owners."""
     owner = EVERYONE[0]
     where = f"{moment} {owner}"
     kill = (

@@ -28,7 +28,7 @@ SILOS_STUDY = ROOT / "examples" / "tda" / "study.toml"
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What all have after the ceremony, each in a folder of its own; `study` is the coordinator's."""
+    """Files of all hosts after the study's setup, each in a folder of its own; `study` is the coordinator's."""
     folder = tmp_path_factory.mktemp("hosts")
     three_hosts(folder, STUDY)
     return folder

@@ -79,7 +79,7 @@ def table_of(owner: str) -> TextTable:
 
 
 def tables(config: Config) -> dict[str, NDArray[np.int32]]:
-    """What owners share, their own programs' work."""
+    """Inputs of the owners, which their own programs make."""
     return {
         owner: source_codes(
             config, config.source_of(owner), table_of(owner), where=owner, ignore_extra=False
@@ -210,7 +210,7 @@ def test_nothing_that_is_left_holds_a_key_or_its_hash(finished: Finished) -> Non
 
 
 def sizes(lines: Lines) -> list[tuple[object, ...]]:
-    """What is sent while rows are linked, but in the sort, whose comparisons are chance."""
+    """Messages sent while rows are linked, without the sort, whose comparisons are random."""
     steps = {step.name for step in OF_LINKING} - {"link.sort"}
     found = [r for r in lines if r["kind"] == "sent" and r["step"] in steps]
     return sorted((r["step"], r["peer"], r["bytes"]) for r in found)

@@ -262,7 +262,7 @@ def test_run_takes_sources_or_a_table_and_says_which(
 def test_domain_drafts_sources_with_their_keys(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What all tables have is the key; no value of it is in the draft, which loads."""
+    """The column that all tables have is the key; no value of it is in the draft, which loads."""
     people = range(100, 160)
     one = write(tmp_path, "a.csv", table(("id", "age"), [(f"0{p}", str(p % 10)) for p in people]))
     other = write(

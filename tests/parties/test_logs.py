@@ -142,7 +142,7 @@ async def send_canaries(
 
 
 def spellings(secret: bytes) -> list[str]:
-    """How a log could show it."""
+    """Spellings by which a log could show a secret."""
     found = [secret.hex(), base64.b64encode(secret).decode().rstrip("="), repr(secret)[2:-1]]
     return [text for text in found if len(text) >= 12]
 

@@ -178,7 +178,7 @@ def words_alone(lines: Lines) -> None:
 
 
 def larger_challenge(lines: Lines) -> None:
-    """Whoever says so: server 1's first challenge to server 0 has four bytes more than a challenge has."""
+    """Both servers' records agree: server 1's first challenge to server 0 has four bytes more than a challenge has."""
     ends = {0: ("received", 1), 1: ("sent", 0)}
     pid = lines[0]["party"]
     if pid in ends:

@@ -89,7 +89,7 @@ SERVICE = {
     "refused_connections": {"mesh": 1, "ingest": 0},
     "process": {"memory_bytes": 1 << 27},
 }
-"""What its metrics are made of, of a service's status."""
+"""Part of a service's status that its metrics are made of."""
 
 
 def rendered(

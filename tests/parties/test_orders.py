@@ -1,4 +1,4 @@
-"""What operators ask of a run that goes on: it is done where all three ask it, and not before."""
+"""Operators' commands to a run that goes on: carried out if all three give them, and not before."""
 
 import asyncio
 import contextlib
@@ -230,7 +230,7 @@ async def test_waiting_ends_after_the_grace_once_there_are_enough(
 
 
 async def test_waiting_ends_at_the_closing_date(tmp_path: Path, certificates: Certificates) -> None:
-    """Whatever wait_s is; with too few it ends in words."""
+    """Any wait_s gives the same end; with too few owners the error says so."""
     changes = {"clients.closes": "2020-01-01T00:00:00Z", "clients.wait_s": 600.0}
     operated = Operated(Cluster(make_config(changes), tmp_path, certificates))
     ends = await operated.task

@@ -40,7 +40,7 @@ def make_config(changes: Mapping[str, object]) -> Config:
 
 
 def paid_for(plan: Schedule) -> tuple[int, int]:
-    """How often a ledger of the plan's budget pays for its cheapest measurement, or its cheapest selection."""
+    """Numbers of the cheapest measurements, and of the cheapest selections, that a ledger of the plan's budget pays."""
     measurement, selection = (_times(plan, event) for event in plan.cheapest)
     return measurement, selection
 

@@ -43,7 +43,7 @@ class Place:
 
     @property
     def charged(self) -> list[int]:
-        """How many releases each dataset has."""
+        """Number of releases of each dataset."""
         datasets = OwnerBudget(self.budget).datasets() if self.budget.exists() else []
         return [len(dataset.runs) for dataset in datasets]
 

@@ -1,4 +1,4 @@
-"""What belongs to one party alone: files that nobody else reads, keys that nobody else can read, no core dumps."""
+"""One party's private things: files that nobody else reads, keys that nobody else can read, no core dumps."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a slow run says of itself: passing lines while nothing happens, and guesses of the end that are guesses."""
+"""Messages of a slow run: passing lines while nothing happens, and guesses of the end that are guesses."""
 
 import asyncio
 import io
@@ -20,7 +20,7 @@ from tests.parties.support import make_config
 
 @dataclass
 class Heard:
-    """What was reported, by name."""
+    """Reported events, by name."""
 
     events: list[tuple[str, str, dict[str, FieldValue]]] = field(default_factory=list)
 

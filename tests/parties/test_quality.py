@@ -1,4 +1,4 @@
-"""What a report says of quality follows from what was opened; truth stands beside it in trials and is marked."""
+"""A report's figures of quality follow from the opened values; true values stand beside them in trials, marked."""
 
 import secrets
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is not let in is counted by its reason, with who it was: at the owners' door, at FLAIM's and at the mesh."""
+"""Refused peers are counted by reason and identity: at the owners' port, at FLAIM's and at the mesh."""
 
 import asyncio
 import contextlib
@@ -97,7 +97,7 @@ async def test_a_stranger_is_told_as_one_whose_tls_failed(
 async def test_garbage_at_the_door_is_told_once_or_not_at_all(
     config: Config, certificates: Certificates, tmp_path: Path, garbage: bytes
 ) -> None:
-    """What is no TLS is told; half a greeting of somebody who leaves is not worth a word."""
+    """Bytes that are no TLS are reported; half a greeting of a peer that leaves is not."""
     async with listening(config, certificates, tmp_path) as told:
         port = config.require_parties()[1].ingest.port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

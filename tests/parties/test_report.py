@@ -197,7 +197,7 @@ def test_render_html_says_which_figures_are_not_private() -> None:
 
 
 def test_render_html_begins_with_what_people_look_at_first() -> None:
-    """What there is and its privacy, then pictures, then what it was made from, then the accounting, folded."""
+    """The table and its privacy, then pictures, then the inputs, then the accounting, folded."""
     source = render_html(example().to_dict(), shown())
     text = Page(source).text
     first = (

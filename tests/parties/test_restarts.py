@@ -73,7 +73,7 @@ def test_a_crash_anywhere_leads_to_the_same_charges() -> None:
 
 
 def test_what_was_released_before_a_crash_stays() -> None:
-    """What any server has seen opened is what all hold in the end."""
+    """A value that any server has seen opened is held by all in the end."""
     for state in reached([State(2, newcomers=False)], AT_ONCE):
         outcome = attempt(state)
         check_end(outcome)
@@ -216,7 +216,7 @@ def lies(pid: int) -> list[Lie]:
 
 
 def check_lie(outcome: Outcome, lie: Lie) -> None:
-    """What holds after a lie: of the two that are honest, whatever ended for them has a reason that is named."""
+    """Checks the conditions after a lie: each honest server ended with a named reason, if it ended."""
     check(outcome.state)
     for pid, error in enumerate(outcome.ended):
         if pid != lie.pid:
@@ -269,7 +269,7 @@ def test_what_one_server_says_after_a_crash_changes_nothing(
 
 PACES = st.sampled_from(EVERY_PACE)
 STEPS = st.lists(st.tuples(PACES, st.integers(0, 120), st.integers(-1, 63)), min_size=1, max_size=3)
-"""Who dies, after how many events, and which lie is said in that attempt, none for -1."""
+"""The server that dies, its number of events before, and the lie of that attempt, none for -1."""
 
 
 def searched(

@@ -1,4 +1,4 @@
-"""What ended runs leave behind goes when it is old, what others rely on never; a server's own settings."""
+"""Remains of ended runs go when they are old, and never while others rely on them; a server's own settings."""
 
 import asyncio
 import hashlib

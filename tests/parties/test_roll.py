@@ -1,4 +1,4 @@
-"""Who is here is gone through page by page, and what a server has in memory does not grow with its owners."""
+"""Participants are read page by page, and a server's memory does not grow with its owners."""
 
 import asyncio
 import contextlib
@@ -269,7 +269,7 @@ async def counting(ctx: Context, store: Store, form: Counts, watch: "Watched") -
 
 
 class Watched:
-    """How many owners each server has counted, or holds."""
+    """Numbers of owners that each server has counted, or holds."""
 
     def __init__(self) -> None:
         self.complete = [0, 0, 0]

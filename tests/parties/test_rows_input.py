@@ -64,7 +64,7 @@ WIDE = Workload(domain_of(1, 2, 128, 1000), (("c1", "c2"), ("c0", "c3"), ("c1",)
 
 @dataclass(frozen=True)
 class Owner:
-    """What one owner shares, and the capacity that its submission says."""
+    """Input of one owner, and the capacity that its submission declares."""
 
     capacity: int
     values: NDArray[np.unsignedinteger]

@@ -133,7 +133,7 @@ def test_later_rounds_count_who_is_new(tmp_path: Path, certificates: Certificate
 
 
 def sizes(lines: Lines) -> list[tuple[object, ...]]:
-    """What is sent in steps of counting: step, peer and bytes."""
+    """Messages sent in steps of counting: step, peer and bytes."""
     steps = {CLIENTS_COUNT.name, *(step.name for step in OF_COUNTING)}
     found = [r for r in lines if r["kind"] == "sent" and r["step"] in steps]
     return sorted((r["step"], r["peer"], r["bytes"]) for r in found)

@@ -453,7 +453,7 @@ async def test_what_is_sent_after_a_connection_was_closed_twice_is_an_error_of_t
 
 
 async def test_large_messages_of_one_writer_go_out_in_pieces_and_in_order() -> None:
-    """Who reads slowly gets each whole, one after the other, and no more than a piece waits in a buffer of ours."""
+    """A slow reader gets each message whole, one after the other; at most one piece waits in a buffer of ours."""
     ours, theirs = socket.socketpair()
     reader, far = await asyncio.open_connection(sock=theirs)
     _, writer = await asyncio.open_connection(sock=ours)

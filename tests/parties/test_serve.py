@@ -254,7 +254,7 @@ def console(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def says(three: Cluster, capsys: pytest.CaptureFixture[str]) -> Says:
-    """What `syncret ARGUMENTS` prints to alpha's operator, in this process; it ends with `status`."""
+    """Output of `syncret ARGUMENTS` for alpha's operator, in this process; the command ends with `status`."""
 
     def said(*arguments: str, status: Status = Status.DONE) -> str:
         folder = () if "--dir" in arguments else ("--dir", str(three.serves[0].folder))

@@ -114,7 +114,7 @@ def result(cluster: Cluster, pid: int = 0) -> dict[str, object]:
 async def test_run_in_small_parts_is_the_same_run_to_owners_and_auditor(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is too large for one frame, or one segment of a sealed part, travels in several of them: here everything.
+    """A message too large for one frame, or one segment of a sealed part, travels in several: here all messages.
 
     And what are few cells counts as many, whose loops are compiled.
     """
@@ -292,7 +292,7 @@ def forget_after(cluster: Cluster, round: int, *pids: int, charges: bool = True)
 
 
 def noisy(cluster: Cluster, pid: int) -> list[tuple[int, int, list[float]]]:
-    """What a server holds as released."""
+    """Releases that a server holds."""
     with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
         return [(c.round, c.candidate, c.noisy.tolist()) for c in store.checkpoints()]
 
@@ -316,7 +316,7 @@ async def test_run_party_adopts_a_round_that_two_servers_finished(
 async def test_run_party_opens_again_the_same_that_one_server_alone_holds(
     cluster: Cluster, round: int
 ) -> None:
-    """Whether it was opened or invented nobody can tell: it is opened again, the same, and nothing is charged twice."""
+    """Opened or invented values look alike: they are opened again, the same, and nothing is charged twice."""
     assert None not in await cluster.run(owners=EVERYONE, kill=(0, "writing", None))
     before = noisy(cluster, 1)
     forget_after(cluster, round, 0, 2, charges=False)

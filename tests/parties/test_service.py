@@ -128,7 +128,7 @@ class Three:
 
 
 def document(folder: Path, run: str, cards: Sequence[Path], **changes: str) -> dict[str, Any]:
-    """What `syncret study propose` sends of a study with these cards."""
+    """Document that `syncret study propose` sends for a study with these cards."""
     path, _ = write_small(folder)
     text = path.read_text().replace('id = "small"', f'id = "{run}"')
     for old, new in changes.items():
@@ -355,7 +355,7 @@ async def test_a_card_is_for_one_study(three: Three) -> None:
 async def test_a_study_and_a_card_that_a_kill_left_half_made_are_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int, *, other: bool
 ) -> None:
-    """Whichever renaming was the last one, the study is taken when it is proposed again, or one that is otherwise."""
+    """After any last renaming, the study is accepted when it is proposed again, or another one in its place."""
     identity, proposal = one_proposal(tmp_path)
     rename, left = Path.rename, iter(range(renames))
 

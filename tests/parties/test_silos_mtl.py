@@ -116,7 +116,7 @@ async def play(
 def test_silo_that_dies_goes_on_with_its_model_and_its_charges(
     certificates: Mapping[str, CertificateFiles], tmp_path: Path
 ) -> None:
-    """Whatever it missed, it is never charged for a round twice, and ends with a model like everybody else."""
+    """A silo that missed rounds is never charged for one twice, and ends with a model like all others."""
     config = mtl_config(certificates, {"run.rounds": 12})
     board = RunStatus(RunInfo.of_federation(config))
     asyncio.run(play(config, certificates, tmp_path, dies=5, board=board))

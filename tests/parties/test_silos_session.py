@@ -1,4 +1,4 @@
-"""What one silo answers to a server that keeps to the rules, and to one that does not; requests as bytes."""
+"""Answers of one silo to a server that keeps to the rules, and to one that does not; requests as bytes."""
 
 import dataclasses
 from collections.abc import Mapping

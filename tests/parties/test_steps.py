@@ -16,7 +16,7 @@ from protocols.steps import CHOICE, COMPARISONS, COUNTS, Step
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = {"protocols/steps.py", "parties/mpc/steps.py"}
 TAKE_A_STEP = {"step", "charge", "Opened", "opened", "_add_seconds"}
-"""What is called with a step's name, so that a plain word is one there."""
+"""Functions that are called with a step's name, so that a plain word is one there."""
 
 
 def literals(node: ast.AST) -> Iterator[ast.Constant]:

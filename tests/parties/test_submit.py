@@ -231,7 +231,7 @@ async def test_submit_says_who_has_it_and_who_will_get_it_when_one_server_is_awa
 async def test_submit_again_asks_the_server_whose_receipt_is_missing(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    """Whoever took it may have lost or dropped it: the owner finds out, and sends it once more itself."""
+    """The server that took it may have lost or dropped it: the owner finds out, and sends it once more itself."""
     config = make_config()
     state, owner = tmp_path / "state.json", certificates["clinic-a"]
     async with running_servers(config, tmp_path, certificates, (0, 1)):
@@ -608,7 +608,7 @@ async def test_submit_finds_out_that_the_server_it_came_to_has_dropped_a_part(
 async def test_status_believes_no_server_that_says_of_others_that_they_are_away(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever took it passes nothing on and says that it waits: the others, asked themselves, have it not."""
+    """The server that took it forwards nothing and says that it waits: the others, asked themselves, have it not."""
     config = make_config()
     state, owner = tmp_path / "state.json", certificates["clinic-a"]
     async with running_servers(config, tmp_path, certificates) as stores:

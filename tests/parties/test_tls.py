@@ -131,7 +131,7 @@ async def test_client_context_fails_the_handshake_when_the_server_is_another(
 async def test_client_context_refuses_a_second_certificate_of_the_same_authority(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    """Whoever holds the authority can issue another one for a server's name; the pinned key is not in it."""
+    """The authority's holder can issue another certificate for a server's name; the pinned key is not in it."""
     authority = certificates["party-0"].ca
     for name in ("ca.crt", "ca.key"):
         shutil.copy(authority.with_name(name), tmp_path / name)

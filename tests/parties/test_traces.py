@@ -26,7 +26,7 @@ from tests.parties.support import make_config
 
 
 class Collector:
-    """What takes OTLP over HTTP, as a collector does."""
+    """A collector of OTLP over HTTP."""
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []

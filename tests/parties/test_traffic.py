@@ -1,4 +1,4 @@
-"""What the servers send one another looks the same whatever the data owners' rows are: runs of real servers over TLS.
+"""Messages between the servers look the same for any rows of the data owners: runs of real servers over TLS.
 
 In the test's build a runtime keeps the payloads that it sends. Kept are those that are made from secrets; what the
 protocol makes public (lists of names, models, openings) is left out. Two tables are as different as they can be:
@@ -125,7 +125,7 @@ async def kept_from(
 
 
 def components_kept(patch: pytest.MonkeyPatch) -> list[bytes]:
-    """What servers 1 and 2 read of x2 from their stores from now on: at the end of a run it is deleted."""
+    """Records the components x2 that servers 1 and 2 read from their stores: they are deleted at the end of a run."""
     found: list[bytes] = []
     real = Store.read_submission
 
@@ -159,7 +159,7 @@ def links(kept: list[Kept]) -> dict[tuple[str, int, int], NDArray[np.uint8]]:
 
 
 def chi_square(observed: NDArray[np.int64], expected: NDArray[np.float64], freedom: int) -> float:
-    """How many standard deviations above its mean the statistic is (Wilson and Hilferty)."""
+    """Standard deviations of the statistic above its mean (Wilson and Hilferty)."""
     there = expected > 0
     statistic = float(((observed - expected)[there] ** 2 / expected[there]).sum()) / freedom
     spread = 2 / (9 * freedom)
@@ -167,14 +167,14 @@ def chi_square(observed: NDArray[np.int64], expected: NDArray[np.float64], freed
 
 
 def agreement(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
-    """How far the number of equal bits is from a half, in standard deviations."""
+    """Distance of the number of equal bits from a half, in standard deviations."""
     equal = int(np.unpackbits(~(one ^ other)).sum())
     bits = 8 * one.size
     return abs(equal - bits / 2) / np.sqrt(bits / 4)
 
 
 def find_bias(kept: list[Kept]) -> str | None:
-    """What is not uniform in the bytes of one run, or None."""
+    """Describes bytes of one run that are not uniform, or None."""
     for link, data in links(kept).items():
         counts = np.bincount(data, minlength=256)
         score = chi_square(counts, np.full(256, data.size / 256), 255)
@@ -195,7 +195,7 @@ def find_bias(kept: list[Kept]) -> str | None:
 
 
 def find_difference(one: list[Kept], other: list[Kept]) -> str | None:
-    """Where two runs' bytes have different distributions, or None."""
+    """Describes two runs' bytes with different distributions, or None."""
     second = links(other)
     for link, data in links(one).items():
         rows = np.array([np.bincount(d, minlength=256) for d in (data, second[link])])
@@ -206,7 +206,7 @@ def find_difference(one: list[Kept], other: list[Kept]) -> str | None:
 
 
 def find_counts(seen: Seen, codes: Codes) -> str | None:
-    """Whether a component that a server holds tells something of a client's counts."""
+    """Describes a component of a server that reveals something of a client's counts, or None."""
     workload = make_config().build_workload()
     counts = [
         count_marginals(codes(owner), workload).astype("<u4").view(np.uint8)

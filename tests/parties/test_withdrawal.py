@@ -91,7 +91,7 @@ def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def totals(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], RunningTotal]:
-    """What each server saved, by its folder and the round."""
+    """Totals that each server saved, by its folder and the round."""
     found: dict[tuple[str, int], RunningTotal] = {}
     real = Store.save_total
 
@@ -150,7 +150,7 @@ class Who:
 
     @property
     def spent(self) -> tuple[int, list[str | None]]:
-        """How many releases are spent, and what became of all charges."""
+        """Number of releases spent, and the state of all charges."""
         (dataset,) = self.budget.datasets()
         return len(dataset.spending), [run.returned for run in dataset.runs]
 
@@ -193,7 +193,7 @@ class Going:
 async def going(
     request: pytest.FixtureRequest, tmp_path: Path, certificates: Certificates
 ) -> AsyncIterator[Going]:
-    """What servers add locally, and what they work for together: both are taken back on shares."""
+    """A run by counts, summed locally, or by rows, counted by all servers: both are withdrawn on shares."""
     changes = {"run.input": request.param, "run.record_replay": True, "timeouts.connect_s": 9.0}
     config = make_config({"run.rounds": 1, "clients.minimum": 1, **changes})
     running = Going(Cluster(config, tmp_path, certificates))
@@ -529,7 +529,7 @@ def test_agreed_finals_believes_two_and_never_one(told: Sequence[int], agreed: i
 
 
 def test_lost_shows_who_does_not_list_what_is_counted_for_good() -> None:
-    """Whom a server makes final with an upload that nobody has is left out, and not in silence."""
+    """An owner that a server finalizes with an upload that nobody has is left out, and reported."""
     found = find_lost([listing(V1), listing(), listing(V2)], {A: V1.digest}, 3)
     assert found == {A: IncompleteSubmission(V1.digest, 3, (1, 2), final=True)}
 

@@ -23,7 +23,7 @@ PROGRAM = Path("/bin/sh")
 
 
 class Script:
-    """What the next attempts do, one line of shell each; the last one again and again."""
+    """Commands of the next attempts, one line of shell each; the last one again and again."""
 
     def __init__(self, folder: Path) -> None:
         self.lines: list[str] = ["exit 0"]

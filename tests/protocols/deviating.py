@@ -34,7 +34,7 @@ class DeviatingParty(LocalParty):
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """What honest parties ended with, those that ended, and how many values each of them opened."""
+    """Errors and results of the honest parties that ended, and the number of values that each of them opened."""
 
     errors: list[BaseException]
     results: list[object]

@@ -87,7 +87,7 @@ class LocalParty:
 
 @dataclass(repr=False)
 class Outcome:
-    """What the three parties returned, and what the run cost."""
+    """Results of the three parties, and the cost of the run."""
 
     results: list[Any]
     parties: list[LocalParty]

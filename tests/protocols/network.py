@@ -134,7 +134,7 @@ Work = Callable[[PartyRuntime], Awaitable[object]]
 
 
 async def ended(work: Work, party: PartyRuntime) -> BaseException | None:
-    """How a party's work ends; as a real party would, it then leaves with the reason."""
+    """Returns the error that ends a party's work, or None; like a real party, it then leaves with the reason."""
     try:
         await work(party)
         await party.close()

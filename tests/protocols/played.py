@@ -74,7 +74,7 @@ class PlayedParty(LocalParty):
 
 @dataclass
 class Played:
-    """What came out of a run; ``failed`` are the first errors, by party, and ``steps`` where the parties were then."""
+    """Outcome of a run; ``failed`` are the first errors, by party, and ``steps`` the parties' steps at that time."""
 
     result: Any
     failed: dict[int, BaseException]

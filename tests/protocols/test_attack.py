@@ -57,7 +57,7 @@ ERROR_RATE = 1e-4
 
 
 def allowed_advantage(noise: NoiseKind) -> float:
-    """What the rho charged for one run allows any distinguisher."""
+    """Largest advantage of any distinguisher under the rho charged for one run."""
     charged = rho(ExponentialEvent(EPSILON + SELECTION_SLACK))
     charged += rho(measurement_event(noise, SIGMA))
     epsilons = np.linspace(0.01, 3, 300)
@@ -164,7 +164,7 @@ def logistic_regression(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def limit(runs: int, noise: NoiseKind = "discrete-gaussian") -> float:
-    """What the advantage passes once in 10^4, with ``runs`` of each table, half of them tried."""
+    """Advantage that is exceeded once in 10^4, with ``runs`` of each table, half of them tried."""
     return allowed_advantage(noise) + math.sqrt(math.log(1 / ERROR_RATE) / (runs // 2))
 
 
@@ -209,7 +209,7 @@ def test_view_without_noise_tells_neighbouring_tables_apart(
 def test_view_with_the_adversarys_noise_alone_tells_neighbouring_tables_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the adversary draws itself protects nobody from it, and is not what is charged for."""
+    """Noise of the adversary's own draw protects nobody from it, and is not charged for."""
     original = measure.local_samples
 
     def only_its_own(ctx: Context, count: int, sampler: Sampler) -> np.ndarray:

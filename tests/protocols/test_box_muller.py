@@ -111,7 +111,7 @@ def test_gaussian_is_standard_normal() -> None:
 
 
 def figures(z: np.ndarray) -> dict[str, float]:
-    """What there is to report of standard normal samples."""
+    """Figures of standard normal samples."""
     tails = {
         f"beyond {t}: seen / expected": float(
             (np.abs(z) > t).sum() / (2 * stats.norm.sf(t) * z.size)

@@ -474,7 +474,7 @@ def test_costs_with_a_verifier_match_the_counters(
 @pytest.mark.parametrize("verified", [False, True])
 @pytest.mark.parametrize("most", [2, 256, 257, 300, 1024, 1030, 2000])
 def test_no_selection_among_fewer_sends_more_than_the_dearest(most: int, verified: bool) -> None:
-    """What an audit allows of one that was interrupted; among 256 of 300 more is sent than among all of them."""
+    """An audit's limit for an interrupted selection; among 256 of 300 more is sent than among all of them."""
     with costs.with_verifier(verified):
         for cost in (
             lambda count: costs.select_choose(count, 41),

@@ -112,7 +112,7 @@ def errors(x: np.ndarray, y: np.ndarray, sizes: list[int], bits: int) -> list[np
 def test_grouped_error_of_bits_is_the_direct_one_to_the_bit(
     sizes: list[int], bits: int, seed: int
 ) -> None:
-    """Whatever the counts are: half of them are those of no table."""
+    """For any counts: half of them are those of no table."""
     generator = np.random.default_rng(seed)
     cells = sum(sizes)
     x = generator.integers(0, 2**32, cells) >> generator.choice([0, 22], cells)

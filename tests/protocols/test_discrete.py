@@ -160,7 +160,7 @@ def test_sampler_is_within_its_distance_at_every_switch(security_bits: int, sigm
 
 
 def test_sampler_distance_bounds_the_exact_one_of_a_sum() -> None:
-    """Where the sum is roughest at 2^-64: all probabilities of z1 + k z2, to 60 digits, against the Gaussian's."""
+    """At the roughest sum at 2^-64: all probabilities of z1 + k z2, to 60 digits, against the Gaussian's."""
     sampler = Sampler.of(390.87)
     table, k = sampler.table, sampler.factor
     units = [int(p * 2 ** (table.index_bits + table.coin_bits)) for p in table.probabilities()]

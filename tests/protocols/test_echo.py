@@ -14,7 +14,7 @@ TOLD = {0: b"list of 0", 1: b"", 2: b"list of 2"}
 
 
 def echoing(heard: Mapping[int, Mapping[int, bytes]]) -> list[ProtocolViolation | None]:
-    """What comes of an echo of TOLD, where parties have `heard` something else of some authors."""
+    """Results of an echo of TOLD, if parties have `heard` other values of some authors."""
 
     async def party(ctx: Context) -> ProtocolViolation | None:
         try:

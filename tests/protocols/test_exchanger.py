@@ -38,7 +38,7 @@ ANY = 1 << 40
 
 @dataclass
 class Owner:
-    """What an exchanger needs of its runtime: somebody to tell that the peer is lost."""
+    """The part of a runtime that an exchanger needs: a receiver of the news that the peer is lost."""
 
     failures: list[Exception] = field(default_factory=list)
     exchanger: PeerExchanger | None = None
@@ -308,7 +308,7 @@ async def test_receive_forgets_the_message_when_it_is_cancelled(tls: list[TlsFil
 
 
 async def violation(link: Link, said: bytes, limit: int = ANY) -> ProtocolViolation:
-    """What a pending receive ends with after the peer has said something."""
+    """Error of a pending receive after the peer has said something."""
     waiting = asyncio.ensure_future(link.exchanger.receive(99, LONG_S, limit))
     await asyncio.sleep(0)
     await asyncio.to_thread(link.says.sendall, said)
@@ -475,7 +475,7 @@ async def test_receive_ends_when_the_rest_of_a_message_does_not_come(
 
 
 async def test_receive_ends_when_a_part_is_left_out(tls: list[TlsFiles], small_parts: int) -> None:
-    """What follows is taken for the rest of it; no message comes of that, and nobody waits for ever."""
+    """Later bytes are taken for the rest of the message; no message results, and nobody waits for ever."""
     pieces = in_parts(1, bytes(range(250)) * 10, small_parts)
     async with linked(tls) as link:
         waiting = asyncio.ensure_future(link.exchanger.receive(1, SOON_S, 2500))

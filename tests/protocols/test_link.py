@@ -182,7 +182,7 @@ def test_join_in_malicious_mode_is_the_same() -> None:
 
 
 def changed(before: list[Any], after: list[Any]) -> tuple[int, int]:
-    """How many joined rows went, and how many came."""
+    """Numbers of joined rows that went, and that came."""
     gone, come = list(filter(None, before)), list(filter(None, after))
     for row in list(gone):
         if row in come:

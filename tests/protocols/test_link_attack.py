@@ -47,7 +47,7 @@ def messages(pid: int) -> list[str]:
 
 
 def harmless(found: Deviation, expected: np.ndarray) -> bool:
-    """Whether all honest parties ended with the right join."""
+    """Returns True if all honest parties ended with the right join."""
     return len(found.results) == 2 and all(np.array_equal(r, expected) for r in found.results)
 
 

@@ -224,7 +224,7 @@ async def test_connect_refuses_the_right_authority_with_another_name(
 async def test_connect_refuses_a_second_certificate_of_the_authority_for_a_party_s_name(
     addresses: list[Address], tls: list[TlsFiles], authority: Authority
 ) -> None:
-    """Whoever holds the authority can issue one; the key is not the pinned one, in either direction."""
+    """The authority's holder can issue one; the key is not the pinned one, in either direction."""
     honest, bad = await one_bad_party(addresses, tls, authority.files("party-2", "minted"))
     assert "its certificate for 'party-2' has another key (SHA-256 " in honest
     assert "does not take this party's certificate for a peer's" in bad

@@ -1,4 +1,4 @@
-"""Where a context has a verifier nothing rests on one party's word, and results are those without one."""
+"""With a verifier in the context, nothing rests on one party's word, and results are those without one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -138,7 +138,7 @@ EXACT: dict[str, Program] = {
 
 
 def kept(name: str, value: np.ndarray) -> np.ndarray:
-    """What counts of a value: of errors so many bits."""
+    """The part of a value that counts: of errors so many bits."""
     return value % 2**20 if name.startswith("grouped") else value
 
 

@@ -44,7 +44,7 @@ def drawn(
     changed: int | None = None,
     verified: bool = False,
 ) -> tuple[RingArray, Outcome]:
-    """What is drawn in a mesh whose own keys are those of ``seed``, and what went through it."""
+    """Sample drawn in a mesh whose own keys are those of ``seed``, and the mesh's messages."""
 
     async def program(ctx: Context) -> Share:
         if verified:
@@ -102,7 +102,7 @@ def test_messages_of_the_same_noise_are_masked_anew(kind: str) -> None:
 
 
 def test_masks_are_never_of_a_name() -> None:
-    """What ``random`` draws masks values that may differ: it is the mesh's own within a name, too."""
+    """Masks drawn by ``random`` may differ: they are the mesh's own within a name, too."""
 
     async def program(ctx: Context) -> tuple[Share, Share]:
         with ctx.noise_of(NoiseSource(keys_of(ctx.pid), NAME)) as c:

@@ -1,4 +1,4 @@
-"""What additive terms are made of: a verifier is told the truth about every value, and without one nothing is kept."""
+"""Origins of additive terms: a verifier hears the truth about every value, and without one nothing is kept."""
 
 import gc
 import weakref
@@ -59,7 +59,7 @@ class Notes:
 
 
 def notes_of(program: Program, *, rotate: int = 0) -> list[Notes]:
-    """What the three parties' verifiers are told of a run."""
+    """Notes of the three parties' verifiers on a run."""
     notes = [Notes() for _ in range(3)]
 
     async def verified(ctx: Context) -> object:
@@ -89,7 +89,7 @@ def recomputed(ring: Ring, origins: tuple[Origins, ...]) -> RingArray:
 
 
 def of_table(ring: Ring, parties: tuple[Origin, ...]) -> RingArray:
-    """What a table adds to a value of as many entries as it has, by row or summed: counted here from 0."""
+    """Contribution of a table to a value of as many entries as it has, by row or summed: counted here from 0."""
     table = parties[0]
     assert isinstance(table, Table)
     left, right = (

@@ -1,4 +1,4 @@
-"""What one party receives is uniform and tells nothing, for every protocol and every party.
+"""One party's received messages are uniform and tell nothing, for every protocol and every party.
 
 The party's own keys and components stay fixed while the keys that it does not hold vary from run to run. Then every
 bit that it receives has to be a fair coin, and no two of them may be correlated: a mask that is missing, known to
@@ -65,7 +65,7 @@ def bits_received(program: Protocol, party: int, *, opened: int, runs: int = RUN
 
 
 def find_leak(bits: np.ndarray) -> str | None:
-    """What is wrong with the bits, or None."""
+    """Describes a defect of the bits, or None."""
     runs = bits.shape[0]
     scores = np.abs(bits.sum(axis=0, dtype=np.int64) - runs / 2) / np.sqrt(runs / 4)
     if scores.max(initial=0) > LIMIT:

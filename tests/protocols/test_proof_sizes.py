@@ -60,7 +60,7 @@ PROGRAMS = {
 
 @cache
 def sizes(name: str) -> tuple[Told, ...]:
-    """What the three parties send in one check."""
+    """Messages of the three parties in one check."""
 
     async def checked(ctx: Context) -> None:
         ctx.verifier = ProductVerifier()
@@ -93,7 +93,7 @@ def test_most_gates_are_as_many_as_were_proved_and_16_times_as_many_at_most(word
 
 
 def matrices(words: int) -> list[int]:
-    """What a prover of so many words of gates sends: ``costs.verify_gates``, step by step."""
+    """Bytes that a prover of so many words of gates sends: ``costs.verify_gates``, step by step."""
     sizes, count = [blocks_for(words), 16], folded_terms(words)
     while count > 24:
         sizes.append(16)

@@ -73,7 +73,7 @@ class Recorder:
         monkeypatch.setattr(ssl.SSLSocket, "send", recorded)
 
     def links(self, parties: list[PartyRuntime]) -> Links:
-        """What each party has said to each other one, from its first byte."""
+        """Bytes that each party has sent to each other one, from its first byte."""
         return {
             (sender, receiver): bytes(
                 self._written[parties[sender].parties[receiver].protocol._outgoing]

@@ -63,7 +63,7 @@ async def test_connect_gives_each_key_to_its_two_holders(tls: list[TlsFiles]) ->
 
 
 async def greeted(parties: Sequence[PartyRuntime]) -> list[BaseException | None]:
-    """How the three parties' greetings end; then they leave."""
+    """Results of the three parties' greetings; then they leave."""
     ended = await asyncio.gather(*(p.connect() for p in parties), return_exceptions=True)
     await asyncio.gather(*(p.close("the test is over") for p in parties))
     return ended
@@ -233,7 +233,7 @@ class CountingPipe:
 
 
 async def test_costs_leave_out_less_than_two_percent_of_the_wire(tls: list[TlsFiles]) -> None:
-    """What TLS and the greeting add, measured beneath TLS from party 0 to party 1."""
+    """The overhead of TLS and the greeting, measured beneath TLS from party 0 to party 1."""
     pipe = CountingPipe()
     async with proxied(tls, pipe) as parties:
         await asyncio.gather(*(party.context().exchange(bytes(1 << 20)) for party in parties))

@@ -97,7 +97,7 @@ def test_select_opens_the_index_alone() -> None:
 
 
 def test_constants_agree_with_the_plaintext_mechanism() -> None:
-    """What protocols and mechanisms both write down, since neither may import the other."""
+    """Constants that protocols and mechanisms both write down, since neither may import the other."""
     assert select_spec.FRACTION_BITS == scores.FRACTION_BITS
     assert select_spec.SCORE_BITS == scores.SCORE_BITS
     assert measure.NOISES == events.NOISE_KINDS
@@ -313,7 +313,7 @@ def test_bounds_rejects_answers_of_more_rows_than_there_may_be() -> None:
 
 
 def test_select_fails_when_nobody_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a corrupted computation can come to: each of three loses to another one."""
+    """A possible result of a corrupted computation: each of three loses to another one."""
     original = select_module._less
 
     async def around(ctx: Context, t_sh: Share, bits: int, rivals: select_module._Rivals) -> Share:

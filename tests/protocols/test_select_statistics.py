@@ -38,7 +38,7 @@ SCORES = {
 
 @cache
 def choices(name: str, runs: int, *, verified: bool = False) -> np.ndarray:
-    """How often each candidate was chosen. Each is one cell whose count is its score; the model says zero."""
+    """Counts of each candidate's choices. Each is one cell whose count is its score; the model says zero."""
     counts = np.array([round((t + 500) * ROWS_A_NAT) for t in SCORES[name]])
     groups = len(counts)
     spec = SimpleNamespace(

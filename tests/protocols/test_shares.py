@@ -158,7 +158,7 @@ def test_channel_is_touched_by_base_alone() -> None:
 
 
 def test_inputs_of_one_party_are_shared_in_one_place_alone() -> None:
-    """What a party derives from its components or deals: ``derived``; its part of distributed noise: ``measure``."""
+    """A party shares own inputs for derived or dealt values (``derived``), and for distributed noise (``measure``)."""
     package = Path(__file__).parents[2] / "protocols"
     users = {
         path.name

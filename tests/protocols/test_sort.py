@@ -91,7 +91,7 @@ DIFFERENT = [Table(np.ones(2, bool), np.array(k), np.zeros(2, int), 0) for k in 
 
 
 def opened_orders(tables: list[Table], runs: int = RUNS) -> Counter[bytes]:
-    """What the comparisons of many runs show, at a party whose keys and components stay as they are."""
+    """Results of comparisons in many runs, at a party whose keys and components stay as they are."""
     parts = [components(BITS, t.planes(3), seed=i) for i, t in enumerate(tables)]
     facts = linking(tables, 3)
 

@@ -1,4 +1,4 @@
-"""How often a lie passes a proof whose challenges come from small sets: as often as README section 7 says.
+"""Frequency of lies that pass a proof whose challenges come from small sets: as README section 7 says.
 
 A party adds something to one element that it sends, and goes on as if it were right. The matrix that the two others
 have of it in each step is then wrong in the one place that the claim decides; so with challenges from s numbers a step
@@ -77,7 +77,7 @@ async def tables(ctx: Context, added: int) -> None:
 
 
 def passed(proof: Proof, added: int, proofs: int = PROOFS) -> int:
-    """How many proofs nobody finds wrong."""
+    """Number of proofs that nobody finds wrong."""
 
     async def program(ctx: Context) -> list[bool]:
         return [await _passes(proof(ctx.child(), added)) for _ in range(proofs)]
@@ -94,7 +94,7 @@ async def _passes(proof: Awaitable[None]) -> bool:
 
 
 def is_by_chance(count: int, chance: float) -> bool:
-    """Whether so many of all proofs may pass, each with this chance."""
+    """Returns True if so many of all proofs may pass, each with this chance."""
     deviation = math.sqrt(PROOFS * chance * (1 - chance))
     return abs(count - PROOFS * chance) <= FAR * deviation
 
@@ -155,7 +155,7 @@ def test_lie_of_a_ring_product_passes_two_sums_as_often_as_derived(
 def test_lie_of_a_table_passes_as_often_as_derived(
     added: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever power of 2 it has: by its two weights, or by the factor that makes one row of two."""
+    """For any power of 2 in the lie: by its two weights, or by the factor that makes one row of two."""
 
     def small(stream: Keystream, count: int) -> Elements:
         found = np.zeros((DEGREE, count), np.uint16)

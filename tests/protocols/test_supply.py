@@ -28,7 +28,7 @@ def test_there_is_always_enough_and_no_more_than_a_batch(counts: list[int], more
 
 
 def batches(counts: list[int], most: int) -> list[int]:
-    """How many samples are made each time that there are too few; what is left of before is not used any more."""
+    """Numbers of samples made at each lack; those left of before are not used any more."""
     there, made = 0, list[int]()
     for place, count in enumerate(counts):
         lacks = lacking(there, count, most, len(counts) - place)

@@ -46,7 +46,7 @@ def given_to(form: str, values: Sequence[int]) -> Values:
 
 
 def received(bodies: Sequence[bytes], form: str, count: int) -> Components:
-    """What the three servers end up with."""
+    """Components of the three servers."""
     return [upload_components(pid, form, bodies[pid], count) for pid in range(3)]
 
 

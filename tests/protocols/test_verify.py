@@ -105,7 +105,7 @@ def test_settle_passes_at_any_number_of_gates(count: int) -> None:
 
 
 def messages_of(program: Program, pid: int) -> int:
-    """How many messages a party sends before those of the opening, which are two."""
+    """Number of messages that a party sends before those of the opening, which are two."""
     outcome = run_parties(verified(program))
     return sum(message.sender == pid for message in outcome.mesh.sent) - 2
 
@@ -454,7 +454,7 @@ def test_proofs_hold_where_words_of_a_mask_are_rejected(
 
 
 def quotients_shown(variant: int) -> np.ndarray:
-    """What party 1 receives of the proof of party 0's products in Z_2^32: its part of q, an element a product."""
+    """Part of q that party 1 receives of the proof of party 0's products in Z_2^32, an element a product."""
 
     async def program(ctx: Context) -> None:
         ctx.verifier = ProductVerifier()

@@ -246,7 +246,7 @@ def test_count_proofs_is_about_what_the_proofs_of_counting_send(
 
 
 def view_of_proof(party: int, variant: int) -> np.ndarray:
-    """What a party receives of a proof: all but what is public, and the bytes of what has been multiplied."""
+    """Messages of a proof that a party receives, without public ones and the bytes of multiplied values."""
 
     async def program(ctx: Context) -> None:
         ctx.verifier = ProductVerifier()

@@ -128,7 +128,7 @@ def flip(_: Network, message: bytes) -> list[bytes]:
 
 
 def foreign(network: Network, message: bytes) -> list[bytes]:
-    """What belongs to somebody else, in the victim's channel; then the right message."""
+    """Another client's message in the victim's channel; then the right message."""
     kind = wire.open_envelope(message, 1 << 20).kind
     return [network.seen[OTHER, kind], message]
 
@@ -372,7 +372,7 @@ def test_server_passes_on_no_key_that_would_make_neighbours_leave(key: str) -> N
 
 
 def outcome_with(element: int, *, noisy: bool, clients: int = 5) -> bool:
-    """Whether there is a sum, where one client of the session sends a ring element of its own choice."""
+    """Returns True if there is a sum, though one client of the session sends a ring element of its own choice."""
     noise = {"noise": server_noise(20.0)} if noisy else {}
     parameters = session(clients, threshold=3, min_survivors=4, length=1, high=1000, **noise)
     honest = [np.array([value]) for value in (17, 40, 3, 90)]

@@ -105,7 +105,7 @@ class Eavesdropper:
         return shamir.combine(chosen, [found[point] for point in chosen])
 
     def revealed(self, client: int) -> bytes | None:
-        """What one client revealed to the server."""
+        """Bytes that one client revealed to the server."""
         body = self.messages[client, Kind.REVEAL]
         fresh, box = body[:32], body[32:]
         context = client.to_bytes(4, "big") + fresh + self.server_public[:32]

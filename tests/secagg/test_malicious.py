@@ -129,7 +129,7 @@ class Attack:
     def secret(
         self, of: int, key: bool, revealed: dict[int, dict[int, wire.Revealed]]
     ) -> bytes | None:
-        """What the shares of one client's seed or mask key give, if they are enough."""
+        """Secret that the shares of one client's seed or mask key give, if they are enough."""
         found = {
             v: shares[of].share
             for v, shares in revealed.items()

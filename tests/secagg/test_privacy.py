@@ -1,4 +1,4 @@
-"""What the server sees does not depend on the vectors beyond their sum. Every property has a control that must fail.
+"""The server's view does not depend on the vectors beyond their sum. Every property has a control that must fail.
 
 Statistics are chi-squared over the cells named, normalised to mean 0 and deviation 1, on 6,000 coordinates of one
 seeded round; 8 deviations are a false alarm in less than 10^6 runs with 15 degrees of freedom. A coordinate that is a
@@ -83,19 +83,19 @@ class View:
         self.report: Report = run_round(parameters, values, random_bytes=seeded(label), tamper=keep)
 
     def masked(self, client: int) -> Vector:
-        """What the client sent, as ring elements (length,)."""
+        """Ring elements (length,) that the client sent."""
         body = self.messages[client, Kind.MASKED]
         return unpack(body, self.parameters.length, self.parameters.bits)
 
     def without_self_mask(self, client: int) -> Vector:
-        """What is left when the server takes off the mask whose seed it recovered."""
+        """Rest of a vector when the server takes off the mask whose seed it recovered."""
         found = self.masked(client)
         seed = self.seeds[client]
         add_mask(found, derive(seed, Usage.SELF_MASK, self.parameters.digest), negative=True)
         return found & found.dtype.type((1 << self.parameters.bits) - 1)
 
     def without_pair_masks(self, client: int) -> Vector:
-        """What is left of a late vector when the server takes off all masks in common with others."""
+        """Rest of a late vector when the server takes off all masks in common with others."""
         found = self.masked(client)
         for other in self.parameters.graph.neighbours(client):
             public = wire.decode_keys(self.messages[other, Kind.ADVERTISE], signed=False).mask

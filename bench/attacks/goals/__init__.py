@@ -1,1 +1,1 @@
-"""Adversaries that want something: studies of three real servers, one of which deviates, over several restarts."""
+"""Adversaries with a goal: studies of three real servers, one of which deviates, over several restarts."""

@@ -1,8 +1,8 @@
-"""A server that deviates: what it says, to whom, what it waits for, and when it leaves.
+"""A deviating server: its messages, the values that it learns, and the moment at which it leaves.
 
-Provides ``Attacker``, which does as an honest server would, ``deviating``, within which a server is one, and
-``changed``, a function that is another one for it. The three servers share a process: who of them is meant goes by the
-task. Public.
+``Attacker`` acts as an honest server; subclasses override parts of it. ``deviating`` makes the server of the current
+task the attacker, and ``changed`` replaces a function for that server alone: the three servers share one process, and
+the task tells them apart. All values here are public.
 """
 
 import hashlib
@@ -27,30 +27,30 @@ R = TypeVar("R")
 
 
 class Left(Exception):
-    """The deviating server has left: it is killed, or its operator stops it."""
+    """Raised when the deviating server leaves, by a kill or a stop of its operator."""
 
 
 class Attacker:
-    """A server that does as it should; what wants something overrides some of it.
+    """A server that acts honestly; subclasses override what their goal needs.
 
-    ``turn`` makes its model another one, where it leads.
+    A ``turn`` other than 0 makes the model of an attacking lead another one.
     """
 
     turn = 0
 
     def says(self, step: StepCost, payload: bytes) -> bytes:
-        """What it tells both others, and goes on with itself, in place of ``payload``."""
+        """Returns the payload that both peers receive, and that the attacker goes on with, in place of ``payload``."""
         return payload
 
     def tells_next(self, step: StepCost, payload: bytes) -> bytes:
-        """What it tells the server after it, and nobody else."""
+        """Returns the payload that the next server alone receives."""
         return payload
 
     def learns(self, step: StepCost, what: str, value: RingArray) -> None:
-        """What it opens before it has shown its own component: it may leave then."""
+        """Receives an opened value before the attacker has sent its own component; may raise Left."""
 
     def sends(self, step: StepCost, payload: Payload) -> Payload | None:
-        """A message of its own, just before it goes; None where it does not."""
+        """Returns the payload of an own message just before it is sent; None drops the message."""
         return payload
 
 
@@ -58,13 +58,13 @@ _ATTACKER: ContextVar[Attacker | None] = ContextVar("attacker", default=None)
 
 
 def is_deviating() -> bool:
-    """Whether it is the deviating server that asks."""
+    """Returns True in the task of the deviating server."""
     return _ATTACKER.get() is not None
 
 
 @contextmanager
 def deviating(attacker: Attacker | None) -> Iterator[None]:
-    """The server of this task is ``attacker``; None for one that does as it should."""
+    """Makes ``attacker`` the server of the current task; None stands for an honest server."""
     token = _ATTACKER.set(attacker)
     try:
         yield
@@ -73,7 +73,7 @@ def deviating(attacker: Attacker | None) -> Iterator[None]:
 
 
 def changed(owner: object, name: str, other: Callable[..., object]) -> Any:
-    """A patch with which the deviating server does ``other(what was there, *arguments)``, and all others as ever."""
+    """Returns a patch: the deviating server calls ``other(original, *arguments)``, all others call the original."""
     honest = getattr(owner, name)
 
     def chosen(*arguments: object, **named: object) -> object:
@@ -86,13 +86,13 @@ def changed(owner: object, name: str, other: Callable[..., object]) -> Any:
 
 @contextmanager
 def hooked() -> Iterator[None]:
-    """Whoever deviates within this is asked for what it says, sends and learns."""
+    """Installs the attacker's hooks for messages sent, broadcast and opened."""
     with ExitStack() as stack:
         for patched in (
             changed(Context, "exchange", _exchanged),
             changed(Context, "_post_public", _posted),
             changed(PartyRuntime, "post", _sent),
-            # It does not leave first, with a complaint about who heard its lie.
+            # The attacker does not end its own run with an error about peers that heard its lie.
             changed(echo, "_differ", lambda honest, *arguments: None),
             *(changed(module, "open_value", _rushed) for module in (select, measure, sorting)),
         ):
@@ -138,7 +138,7 @@ def _sent(
 
 
 async def _rushed(honest: object, ctx: Context, x_sh: Share, what: str) -> RingArray:
-    """``protocols.base.open_value``, of whose messages its own go last."""
+    """Replaces ``protocols.base.open_value``: the attacker's own component is sent last."""
     if ctx.verifier is not None:
         await ctx.verifier.settle(ctx)
     ring, label, transport = x_sh.ring, ctx._next_label(), ctx._transport

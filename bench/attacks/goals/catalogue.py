@@ -1,4 +1,4 @@
-"""The goals by name: ``GOALS``. Public."""
+"""All goals by name: ``GOALS``."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""Goals of who joins rows: bend a join, or link an owner to a row with an owner's help.
+"""Goals of a server in a join of rows: bend the join, or link an owner to a row with an accomplice's help.
 
-Provides ``BEND`` and ``LINK``. Public.
+All values here are public.
 """
 
 from collections import Counter
@@ -51,13 +51,13 @@ MARKER = "P-marker"
 
 
 def _rows(*, match: bool) -> dict[str, dict[str, list[str]]]:
-    """Owners' columns; the registry has the person of the accomplice's marker, or another one in its place."""
+    """Returns the owners' columns; with ``match`` the registry has the accomplice's marker, else another person."""
     people = [f"P-{n:02}" for n in range(10)]
     known = [f"P-{n:02}" for n in range(0, 20, 2)]
     known[-1] = MARKER if match else "P-other"
     return {
         CLINIC: {"id": people, "sex": ["0", "1"] * 5, "ward": ["0", "1"] * 5},
-        # What nobody else has: ward 2.
+        # Ward 2, which no other owner has.
         ACCOMPLICE: {"id": [MARKER], "sex": ["0"], "ward": ["2"]},
         REGISTRY: {"id": known, "stage": ["0", "1", "2", "3", "0"] * 2},
     }
@@ -79,7 +79,7 @@ def _codes(
 
 
 def _joined(rows: Mapping[str, Mapping[str, list[str]]]) -> NDArray[np.int32]:
-    """The join in the clear."""
+    """Computes the join in the clear."""
     stages = dict(zip(rows[REGISTRY]["id"], rows[REGISTRY]["stage"], strict=True))
     found = [
         (int(sex), int(ward), int(stages[key]))
@@ -92,7 +92,7 @@ def _joined(rows: Mapping[str, Mapping[str, list[str]]]) -> NDArray[np.int32]:
 
 @contextmanager
 def _totals() -> Iterator[dict[str, RunningTotal]]:
-    """The last totals that servers kept: they delete them at the end."""
+    """Yields the last running totals by server, which the servers delete at the end of the run."""
     kept: dict[str, RunningTotal] = {}
     save = Store.save_total
 
@@ -104,11 +104,11 @@ def _totals() -> Iterator[dict[str, RunningTotal]]:
         yield kept
 
 
-# Bend a join.
+# Goal: bend a join.
 
 
 class _Bending(Attacker):
-    """Inverts its first messages of a step, and goes on with what it sent."""
+    """Inverts the first message of a step in place, and so computes with the inverted values."""
 
     def __init__(self, step: str) -> None:
         self._step = step
@@ -121,7 +121,7 @@ class _Bending(Attacker):
 
 
 def _other_order() -> AbstractContextManager[object]:
-    """It puts the rows in another order than who puts them in order with it."""
+    """Gives the deviating server another order of rows than its partner in the shuffle."""
     other: AbstractContextManager[object] = changed(
         shuffle, "_uniform", lambda honest, *arguments: honest(*arguments)[::-1]
     )
@@ -133,7 +133,7 @@ def bend(
     mode: str,
     deviation: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Got:
-    """A study with two sources, in which server 1 is the ``attacker``; what honest servers count beside the join."""
+    """Runs a study of two sources with ``attacker`` as server 1, and compares honest servers' counts with the join."""
     config, rows = make_config(mode, _CHANGES), _rows(match=True)
     tables = _codes(config, rows)
     with (
@@ -156,32 +156,32 @@ BEND = Goal(
     "counts of another join than that of the owners' rows",
     {
         "order": Way(lambda mode: bend(Attacker(), mode, _other_order), reaches=(SEMI_HONEST,)),
-        # Where nothing is proved, comparisons may contradict one another or not.
+        # In semi-honest mode comparisons that contradict one another depend on chance.
         "sort": Way(lambda mode: bend(_Bending(LINK_SORT.name), mode), (MALICIOUS,)),
         "join": Way(lambda mode: bend(_Bending(LINK_JOIN.name), mode), reaches=(SEMI_HONEST,)),
     },
 )
 
 
-# Link an owner to a row.
+# Goal: link an owner to a row.
 
 
 @dataclass(slots=True)
 class View:
-    """What a server receives while rows are joined and counted: sizes by step and sender, and all bytes."""
+    """Messages that a server receives while rows are joined and counted: sizes by step and sender, byte counts."""
 
     sizes: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
 
     @property
     def deviation(self) -> float:
-        """How far its bytes are from uniform: chi-square of 255 degrees, in deviations from its mean."""
+        """Distance of the bytes from uniform: chi-square with 255 degrees of freedom, in deviations from its mean."""
         mean = self.counts.sum() / 256
         return float((((self.counts - mean) ** 2 / mean).sum() - 255) / np.sqrt(510))
 
 
 _LARGEST = 6.0
-"""Of uniform bytes fewer than one view in 10^6 is further away."""
+"""Largest accepted ``View.deviation``: uniform bytes exceed it in fewer than one view in 10^6."""
 
 
 @contextmanager
@@ -199,7 +199,7 @@ def _seen(view: View) -> Iterator[None]:
         payload = await honest(runtime, peer, label, cost, limit)
         if cost.step in steps:
             view.counts += np.bincount(payload, minlength=256)
-            # The sort goes by comparisons, which are of rows in a random order.
+            # The sort follows comparisons of rows in a random order, so its sizes vary.
             if cost.step != LINK_SORT.name:
                 view.sizes[cost.step, peer, payload.size] += 1
         return payload
@@ -209,7 +209,7 @@ def _seen(view: View) -> Iterator[None]:
 
 
 def link(mode: str) -> Got:
-    """Two studies, with the person and without it; the accomplice's server looks at all that it receives."""
+    """Runs a study with and without the marked person, and compares the views of the accomplice's server."""
     views = []
     for match in (True, False):
         config, view = make_config(mode, _CHANGES), View()

@@ -1,6 +1,6 @@
-"""Goals against somebody: exclude an owner, make an honest server look guilty.
+"""Goals against one owner or server: exclude an owner, or make an honest server look guilty.
 
-Provides ``EXCLUDE`` and ``GUILTY``. Public.
+All values here are public.
 """
 
 import base64
@@ -34,15 +34,15 @@ VICTIM = OWNERS[0]
 
 
 def at_restart(study: Study) -> None:
-    """Three servers that were stopped in round 1."""
+    """Leaves the study's three servers stopped in round 1."""
     study.start(Rushing(CHOICE.what, 1), DEVIATING)
 
 
-# Exclude an owner.
+# Goal: exclude an owner.
 
 
 class _Excluding(Attacker):
-    """Says of finals and totals, and lists, what it likes."""
+    """Lies about finalized submissions, totals and the list of participants."""
 
     def __init__(
         self, resumes: Callable[[Document], Document], lists: Callable[[Document], Document]
@@ -88,7 +88,7 @@ def _exclude(
     first: bool = False,
 ) -> Got:
     with Study.make(mode) as study:
-        # Counted again, it is not the last one any more.
+        # An owner that is counted again must not be the last one any more.
         study.late = VICTIM
         if not first:
             at_restart(study)
@@ -111,17 +111,17 @@ EXCLUDE = Goal(
         "not-final": Way(partial(_exclude, _without_final, _unlisted)),
         "no-totals": Way(partial(_exclude, _without_totals, _unlisted)),
         "withdrawn": Way(partial(_exclude, _as_it_is, _withdrawn, first=True)),
-        # What it takes is a server that lost the upload, and the others see whose loss it is.
+        # A server that lost the upload is enough, and the others see which server lost it.
         "never-arrived": Way(partial(_exclude, _as_it_is, _unlisted, first=True), reaches=BOTH),
     },
 )
 
 
-# Make an honest server look guilty.
+# Goal: make an honest server look guilty.
 
 
 class _OtherState(Attacker):
-    """The next server hears the same state otherwise."""
+    """Sends the next server another encoding of the same state."""
 
     def tells_next(self, step: StepCost, payload: bytes) -> bytes:
         """See ``Attacker.tells_next``."""
@@ -129,7 +129,7 @@ class _OtherState(Attacker):
 
 
 class _OtherInputs(Attacker):
-    """Commits to another digest of a round's inputs: before the next server, or before both."""
+    """Commits to another digest of a round's inputs, towards the next server or towards both."""
 
     def __init__(self, *, both: bool) -> None:
         self._both = both
@@ -147,7 +147,7 @@ class _OtherInputs(Attacker):
 
 
 class _Accusing(Attacker):
-    """Says that its component of an owner is not what the server before it has; may show another one than it has."""
+    """Claims that its component of an owner differs from the previous server's; with ``shows`` presents a false one."""
 
     def __init__(self, *, shows: bool) -> None:
         self._shows = shows
@@ -162,7 +162,7 @@ class _Accusing(Attacker):
 
 
 class _Silent(Attacker):
-    """Says nothing any more from a choice on: the others lose patience, and leave first."""
+    """Sends nothing more from the choice on: the others run into their timeouts, and leave first."""
 
     def sends(self, step: StepCost, payload: Payload) -> Payload | None:
         """See ``Attacker.sends``."""
@@ -170,7 +170,7 @@ class _Silent(Attacker):
 
 
 def _collected(study: Study) -> Path:
-    """What an auditor gets of the three servers."""
+    """Returns the folder that an auditor gets of the three servers."""
     out = study.folder / "run"
     (out / "transcripts").mkdir(parents=True)
     (out / "certificates").mkdir()
@@ -185,9 +185,9 @@ def _collected(study: Study) -> Path:
 
 
 def blamed(checks: Sequence[Check], *, ended: bool) -> set[int]:
-    """The servers that an audit names for something, and not the deviating one beside them.
+    """Returns the servers that an audit names in a text that does not name the deviating one.
 
-    In checks that fail, of a study that has ended; and for claims, or for what was charged and never opened.
+    Failed checks count for a study that has ended; claims, and charges that were never opened, count always.
     """
     told = [check.detail for check in checks if check.status == FAIL] if ended else []
     claims = r"Nothing was opened.*?(?:\. |\.$)|Server \d claimed.*?\."
@@ -197,7 +197,7 @@ def blamed(checks: Sequence[Check], *, ended: bool) -> set[int]:
 
 
 def _accused(ended: Ended) -> set[int]:
-    """Whom honest servers say that they caught."""
+    """Returns the servers that honest servers accuse of a protocol violation."""
     errors = [e for pid, e in enumerate(ended.errors) if pid != DEVIATING]
     return {e.pid for e in errors if isinstance(e, ProtocolViolation) and e.pid is not None}
 

@@ -1,6 +1,6 @@
-"""Goals of who lies, learns or leaves at restarts: burn the budget, pick the query, learn first, keep from ending.
+"""Goals of a server that lies, learns or leaves at restarts.
 
-Provides ``BURN``, ``PICK``, ``LEARN`` and ``END``. Public.
+The goals: burn the budget, pick the query, learn first, keep a study from ending. All values here are public.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ Document = dict[str, Any]
 
 
 class AtAgreement(Attacker):
-    """Says something else of what it holds; with ``leaves`` it is gone after that."""
+    """States other holdings at agreement; with ``leaves`` the server leaves right after that."""
 
     def __init__(self, other: Callable[[Document], Document], *, leaves: bool = False) -> None:
         self._other, self._leaves = other, leaves
@@ -58,7 +58,7 @@ class AtAgreement(Attacker):
 
 
 class Rushing(Attacker):
-    """Opens ``what`` of ``round`` before the others do, and leaves unless it ``wants`` what it sees."""
+    """Opens ``what`` of ``round`` before the others do, and leaves unless ``wants`` accepts the opened value."""
 
     def __init__(
         self, what: str, round: int, wants: Callable[[RingArray], bool] = lambda value: False
@@ -75,7 +75,7 @@ class Rushing(Attacker):
 
 
 def finished_wrongly(study: Study, ended: Ended) -> str:
-    """What an end lacks of a good one: all rounds, each opening charged once, within the plan; empty for a good one."""
+    """Describes a study's defects at its end; empty if all rounds ran, each opening charged once, within the plan."""
     if not ended.finished:
         return f"the study does not end: {ended.noticed(-1)}"
     plan = make_plan(study.config, study.config.build_workload())
@@ -92,15 +92,15 @@ def finished_wrongly(study: Study, ended: Ended) -> str:
 
 
 def spent(entries: Sequence[LedgerEntry]) -> float:
-    """What was charged."""
+    """Sum of the charges, in rho."""
     return sum(entry.rho for entry in entries)
 
 
-# Burn the budget.
+# Goal: burn the budget.
 
 
 def _claims(kind: str, accountant: Accountant, document: Document) -> Document:
-    """The document with 60 charges that nobody has made."""
+    """Returns the document with 60 invented charges."""
     known = document["ledger"][0]
     names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(CLAIMS)]
     if kind == "within":
@@ -121,7 +121,7 @@ def _burn(kind: str, mode: str) -> Got:
         honest = [pid for pid in range(3) if pid != DEVIATING]
         before = [study.held(pid).charges for pid in honest]
         lying = AtAgreement(partial(_claims, kind, accountant), leaves=True)
-        # It believes itself.
+        # The attacker accepts its own claims.
         believing = changed(
             agreement, "parse_reported_state", lambda read, *where, rounds, **_: read(*where, rounds=rounds)
         )
@@ -149,7 +149,7 @@ BURN = Goal(
 )
 
 
-# Pick the query.
+# Goal: pick the query.
 
 
 def _without_keys(document: Document) -> Document:
@@ -158,7 +158,7 @@ def _without_keys(document: Document) -> Document:
 
 
 def _without_record(document: Document) -> Document:
-    """It has never come to round 1."""
+    """Returns the document of a server that never came to round 1."""
     ledger = [entry for entry in document["ledger"] if entry["step"] != SELECT.name]
     return document | {"inputs": [], "models": {}, "selections": {}, "ledger": ledger}
 
@@ -168,7 +168,7 @@ def _as_it_is(document: Document) -> Document:
 
 
 class _Picking(Rushing, AtAgreement):
-    """Leaves at each choice of round 1 that is the first one it saw: it wants another to be published."""
+    """Leaves at each choice of round 1 that equals the first one seen, so that another is published."""
 
     def __init__(self, other: Callable[[Document], Document]) -> None:
         Rushing.__init__(self, CHOICE.what, 1, lambda _: self.draws[-1] != self.draws[0])
@@ -176,12 +176,12 @@ class _Picking(Rushing, AtAgreement):
 
     @property
     def draws(self) -> list[int]:
-        """The choices that it has seen."""
+        """Choices seen so far."""
         return [chosen_index(value) for value in self.seen]
 
 
 def _forgetful_lead() -> AbstractContextManager[object]:
-    """It estimates anew, and takes part whatever was recorded."""
+    """Lets a lead estimate anew and take part, whatever was recorded."""
 
     def committed(
         commit: Callable[..., object],
@@ -242,7 +242,7 @@ PICK = Goal(
 )
 
 
-# Learn first.
+# Goal: learn first.
 
 
 def _learn(round: int, mode: str) -> Got:
@@ -278,11 +278,11 @@ LEARN = Goal(
 )
 
 
-# Keep a study from ending.
+# Goal: keep a study from ending.
 
 
 class _Leaving(Attacker):
-    """Leaves at its message of this number."""
+    """Leaves at its message of the given number."""
 
     def __init__(self, after: int) -> None:
         self._left = after
@@ -296,7 +296,7 @@ class _Leaving(Attacker):
 
 
 class _Counting(Attacker):
-    """Counts its messages."""
+    """Counts its own messages."""
 
     def __init__(self) -> None:
         self.messages = 0

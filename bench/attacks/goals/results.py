@@ -1,4 +1,7 @@
-"""What a server wanted, what it got, and what the others saw: ``Try``, ``Goal`` and ``Way``. Public."""
+"""Goals of a server, ways to them, and results of trying: ``Goal``, ``Way``, ``Got`` and ``Try``.
+
+All values here are public.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +13,7 @@ BOTH = (SEMI_HONEST, MALICIOUS)
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """What came of a try: whether the server ``reached`` what it wanted, what it ``got``, what the others ``saw``."""
+    """Outcome of a way: goal ``reached`` or not, the attacker's gain ``got``, the others' observation ``seen``."""
 
     reached: bool
     got: str
@@ -19,9 +22,9 @@ class Got:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to a goal; ``attack`` tries it in a mode. ``reaches`` are the modes in which it is reached.
+    """A way to a goal; ``attack`` tries it in a mode.
 
-    These are controls, or known limits, where the others see it.
+    ``reaches`` lists the modes in which the goal is reached: as a control, or as a known limit that the others see.
     """
 
     attack: Callable[[str], Got]
@@ -31,7 +34,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a server wants, in words, and the ways to it by name."""
+    """A goal of a server, in words, and the ways to it by name."""
 
     wanted: str
     ways: Mapping[str, Way]
@@ -39,7 +42,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A try of ``goal`` by a ``way``, in a mode, and what came of it; ``expected``: whether it is reached there."""
+    """Result of one ``way`` to ``goal`` in one mode; ``expected`` is True if the goal is known to be reached there."""
 
     goal: str
     way: str
@@ -52,18 +55,18 @@ class Try:
 
     @property
     def as_it_should_be(self) -> bool:
-        """Nobody reaches what it should not; what is reached as a control, or as a known limit, the others see."""
+        """True if the goal is reached exactly where a control or a known limit says so."""
         return self.reached == self.expected
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the fields for JSON."""
         return asdict(self)
 
 
 def tried(
     name: str, goal: Goal, ways: Sequence[str] = (), modes: Sequence[str] = BOTH
 ) -> list[Try]:
-    """Every way of a goal, or some, in its modes."""
+    """Tries the ways of a goal, all or those named, in those of their modes that are asked for."""
     return [
         _result(name, goal, label, mode)
         for label, way in goal.ways.items()

@@ -1,7 +1,7 @@
-"""A study of three real servers in one process, over TLS and sockets, started again as often as one likes.
+"""A study of three real servers in one process, over TLS and sockets, that can be started any number of times.
 
-Provides ``Study``, with what its servers hold durably, and ``Ended``, what became of a start. One of the servers may
-deviate (`bench.attacks.goals.attacker`). Its owners' rows are made up: nothing here is secret.
+``Study`` has the servers' folders and their durable state, ``Ended`` is the outcome of one start. One server may
+deviate (`bench.attacks.goals.attacker`). The owners' rows are made up: nothing here is secret.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ COLUMNS: Sequence[Mapping[str, object]] = [
     for name, size in _SIZES.items()
 ]
 NAMED = (ProtocolError, MechanismError, TooFewClients, StoreError)
-"""How a server may end: with a reason that has a name; anything else is an internal error."""
+"""Errors with a named reason that may end a server; any other error is an internal one."""
 Tables = Mapping[str, NDArray[np.int32]]
 
 
 class Uniform:
-    """An estimator that has learnt nothing, at once; with a ``turn`` it says something else."""
+    """An estimator that has learnt nothing and answers at once; another ``turn`` gives other answers."""
 
     def __init__(self, workload: Workload, turn: int = 0) -> None:
         domain = workload.domain
@@ -82,7 +82,7 @@ def _certificates() -> tuple[
 
 
 def make_config(security: str, changes: Mapping[str, object]) -> Config:
-    """The study's configuration, with free ports, and ``changes`` by dotted key."""
+    """Returns the study's configuration with free ports, and ``changes`` by dotted key."""
     ports = free_ports(6)
     servers = [
         {
@@ -116,7 +116,7 @@ def make_config(security: str, changes: Mapping[str, object]) -> Config:
 
 
 def make_tables() -> Tables:
-    """Owners' rows, the same in every study."""
+    """Returns the owners' rows, the same in every study."""
     sizes = tuple(_SIZES.values())
     return {
         owner: np.random.default_rng(seed).integers(0, sizes, (20, len(sizes))).astype(np.int32)
@@ -126,18 +126,18 @@ def make_tables() -> Tables:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a start: by server how it ended, None for well, and what its progress said."""
+    """Outcome of a start, by server: the error that ended it, or None, and its progress messages."""
 
     errors: Sequence[BaseException | None]
     said: Sequence[Sequence[str]]
 
     @property
     def finished(self) -> bool:
-        """Whether all three came to the study's end."""
+        """True if all three servers came to the study's end."""
         return not any(self.errors)
 
     def unnamed(self, deviating: int | None) -> list[str]:
-        """What honest servers ended with that is nobody's word but a mistake of theirs."""
+        """Returns errors of honest servers that have no named reason, and so are mistakes of their own."""
         return [
             f"{type(error).__name__}: {error}"
             for pid, error in enumerate(self.errors)
@@ -145,7 +145,7 @@ class Ended:
         ]
 
     def noticed(self, deviating: int) -> str:
-        """An honest server's reason, of those that say most."""
+        """Returns the most informative error text of an honest server."""
         errors = [e for pid, e in enumerate(self.errors) if pid != deviating and e is not None]
         errors.sort(key=lambda error: "lost" in str(error) or "stopped" in str(error))
         return str(errors[0]) if errors else ""
@@ -153,7 +153,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a server holds durably: charges, releases by round and candidate, choices by round, and who is counted."""
+    """Durable state of a server: charges, releases by round and candidate, and owners that are counted."""
 
     charges: Sequence[LedgerEntry]
     releases: Mapping[tuple[int, int], bytes]
@@ -162,7 +162,7 @@ class Held:
 
 @dataclass(slots=True)
 class _Said:
-    """A server's progress."""
+    """Progress that collects a server's messages."""
 
     texts: list[str] = field(default_factory=list)
 
@@ -173,14 +173,14 @@ class _Said:
 
 @dataclass
 class Study:
-    """Three servers' folders, and how to start them."""
+    """Three servers' folders, with methods to start the servers and to read their stores."""
 
     config: Config
     folder: Path
     tables: Tables
     capacities: Mapping[str, int] = field(default_factory=dict)
     late: str = ""
-    """An owner that comes after the others."""
+    """Name of an owner that comes after the others."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
@@ -192,7 +192,7 @@ class Study:
         capacities: Mapping[str, int] | None = None,
         config: Config | None = None,
     ) -> Self:
-        """A study that nobody has started yet; to be closed."""
+        """Makes a study that has not been started; the caller closes it."""
         stack = ExitStack()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="syncret-attack-")))
         config = config or make_config(security, changes or {})
@@ -209,21 +209,21 @@ class Study:
         self._stack.close()
 
     def directory(self, pid: int) -> Path:
-        """A server's folder."""
+        """Returns a server's folder."""
         return self.folder / SERVERS[pid]
 
     def files(self, pid: int) -> CertificateFiles:
-        """A server's certificates, which are this study's own: it deletes its sealing key at the end."""
+        """Returns a server's certificates, the study's own copies: a server deletes its sealing key at the end."""
         shared = _certificates()[1][SERVERS[pid]]
         folder = self.folder / f"of-{SERVERS[pid]}"
         return CertificateFiles(*(folder / p.name for p in (shared.ca, shared.cert, shared.key)))
 
     def store(self, pid: int) -> Store:
-        """A server's store, while it does not run."""
+        """Opens a server's store, while that server does not run."""
         return Store(self.directory(pid) / STORE_FOLDER, self.config.digest())
 
     def held(self, pid: int) -> Held:
-        """What server ``pid`` holds, while it does not run."""
+        """Reads the durable state of server ``pid``, while that server does not run."""
         with self.store(pid) as store:
             releases = {(c.round, c.candidate): c.noisy.tobytes() for c in store.checkpoints()}
             counted = frozenset(s.client for s in store.records() if s.excluded is None)
@@ -232,9 +232,9 @@ class Study:
     def start(
         self, attacker: Attacker | None = None, pid: int = 1, *, owners: Sequence[str] = OWNERS
     ) -> Ended:
-        """Start all three, of which server ``pid`` is the ``attacker`` if there is one, and wait until they have ended.
+        """Starts all three servers and waits until they end; server ``pid`` is the ``attacker``, if there is one.
 
-        ``owners`` send what has not arrived yet.
+        ``owners`` send the submissions that have not arrived yet.
         """
         turn = 0 if attacker is None else attacker.turn
 

@@ -1,1 +1,1 @@
-"""Damaged messages and files for everything that reads what somebody else has made."""
+"""Damaged messages and files for every reader of input from others."""

@@ -1,4 +1,4 @@
-"""`syncret bench load fuzz`: damaged inputs for everything that reads what somebody else has made."""
+"""`syncret bench load fuzz`: damaged inputs for every reader of input from others."""
 
 import asyncio
 import json
@@ -28,12 +28,12 @@ _MEMORY = Path("/dev/shm")  # folders of our own are made in it
 
 
 def all_targets(corpus: Corpus) -> Sequence[tuple[str, Callable[[], Target]]]:
-    """By name, what makes each of them."""
+    """Returns the makers of all targets, by name."""
     return tuple(chain(message_targets(corpus), file_targets(corpus)))
 
 
 def corpus_folder() -> "tempfile.TemporaryDirectory[str]":
-    """In memory where there is such a place: most targets read a file."""
+    """Makes a temporary folder, in memory if possible: most targets read a file."""
     return tempfile.TemporaryDirectory(
         prefix="syncret-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None
     )
@@ -46,7 +46,10 @@ def fuzz_all(
     *,
     begun: Callable[[str, int], Callable[[], object]],
 ) -> list[Sums]:
-    """So many inputs in all for the targets ``names``, by their shares; ``begun`` hears of each, and of its inputs."""
+    """Runs ``frames`` inputs in all on the targets ``names``, by their shares.
+
+    ``begun`` receives each target's name and number of inputs, and returns a callback for each input.
+    """
     with corpus_folder() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of zip files that have a name twice, say.
         corpus = Corpus(Path(folder))
@@ -65,7 +68,7 @@ def fuzz_all(
 
 
 def keep(finds: Sequence[Find], folder: Path) -> None:
-    """Each find's input as a file FOLDER/TARGET/NAME, with what was wrong beside it."""
+    """Writes each find's input as a file FOLDER/TARGET/NAME, with a description beside it."""
     for find in finds:
         path = folder / find.target / find.name
         path.parent.mkdir(parents=True, exist_ok=True)

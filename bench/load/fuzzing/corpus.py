@@ -1,7 +1,6 @@
-"""Real messages and files to damage: a small study on this machine, with its keys, its owners and, once, a whole run.
+"""Real messages and files to damage: a small study on this machine, with its keys, its owners and one whole run.
 
-Provides ``Corpus``, whose parts are made when they are asked for. Public: all of it is generated; keys are of this
-folder alone.
+The parts of ``Corpus`` are made on first use. All values here are public and generated; keys are of this folder alone.
 """
 
 from collections.abc import Mapping
@@ -32,26 +31,26 @@ _SHAPE = (2, 3, 10)
 
 
 def codes_of(owner: int) -> NDArray[np.int32]:
-    """An owner's rows (rows, columns)."""
+    """Returns an owner's rows (rows, columns)."""
     return np.random.default_rng(owner).integers(0, _SHAPE, (ROWS, 3)).astype(np.int32)
 
 
 class Corpus:
-    """In the empty ``folder``."""
+    """The corpus in the empty ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._ports = free_ports(14)
 
     def path(self, name: str) -> Path:
-        """A file or folder of its own; the folder above is there."""
+        """Returns a path in the corpus's folder, whose parent exists."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     @cached_property
     def certificates(self) -> Mapping[str, CertificateFiles]:
-        """Of the servers and the owners, by name."""
+        """Certificates of the servers and the owners, by name."""
         names = (*PARTIES, SERVER)
         return make_certificates(self.path("certificates"), names, OWNERS)
 
@@ -80,7 +79,7 @@ class Corpus:
 
     @cached_property
     def config(self) -> Config:
-        """Of DistAIM with its three servers."""
+        """Configuration of DistAIM with its three servers."""
         parties = [
             {
                 "name": name,
@@ -94,7 +93,7 @@ class Corpus:
 
     @cached_property
     def flaim(self) -> Config:
-        """Of FLAIM with its server."""
+        """Configuration of FLAIM with its server."""
         files = self.certificates[SERVER]
         section = {
             "address": f"127.0.0.1:{self._ports[6]}",
@@ -110,7 +109,7 @@ class Corpus:
 
     @cached_property
     def workload(self) -> Workload:
-        """Of both."""
+        """Workload of both configurations."""
         return self.config.build_workload()
 
     @cached_property
@@ -124,7 +123,7 @@ class Corpus:
 
     @cached_property
     def state(self) -> Path:
-        """The first owner's state, before its submission is complete."""
+        """File of the first owner's state, before its submission is complete."""
         _ = self.prepared
         return self.path("north.state")
 
@@ -146,7 +145,7 @@ class Corpus:
 
     @cached_property
     def identity(self) -> ServiceIdentity:
-        """A service that knows two others."""
+        """Identity of a service that knows two others."""
         files = []
         for number, name in enumerate(PARTIES):
             ends = [Address("127.0.0.1", self._ports[7 + 2 * number + end]) for end in range(2)]
@@ -173,12 +172,12 @@ class Corpus:
 
     @cached_property
     def run(self) -> Path:
-        """The folder of a finished run of DistAIM's processes: seconds."""
+        """Folder of a finished run of DistAIM's processes; takes seconds."""
         return self._finished("distaim")
 
     @cached_property
     def flaim_run(self) -> Path:
-        """The folder of a finished run of FLAIM's processes: seconds."""
+        """Folder of a finished run of FLAIM's processes; takes seconds."""
         return self._finished("flaim")
 
     def _finished(self, method: str) -> Path:

@@ -1,8 +1,7 @@
-"""Files: what people hand to one another, what a program finds in its folder, and archives of runs.
+"""Files as fuzzing targets: files that people exchange, files in a program's folder, and archives of runs.
 
-Provides ``file_targets``. Signed ones are signed anew by their own key after they were edited, half of the time: what
-stands behind the signature comes from whoever has made the key. Transcripts are chained anew, as a server that lies
-would.
+Half of the edited signed files are signed anew by their own key: an attacker who has made the key can sign any content.
+Transcripts are chained anew, as a lying server would.
 """
 
 import base64
@@ -62,7 +61,7 @@ from protocols.transcript import START, canonical, chain, read
 
 
 def file_targets(corpus: Corpus) -> Iterator[tuple[str, Callable[[], Target]]]:
-    """By name: what makes the target, with what that needs of the corpus."""
+    """Yields each target's name and its maker, bound to the corpus."""
     for name, make in _MAKERS.items():
         yield name, partial(make, corpus)
 
@@ -80,7 +79,7 @@ def _json(draw: Mutator, data: bytes) -> bytes:
 
 
 def _at(path: Path, reader: Callable[[Path], object]) -> Callable[[bytes], object]:
-    """What reads ``path`` after it was written there."""
+    """Returns a reader that writes its input to ``path`` and reads that file."""
 
     def read_there(data: bytes) -> object:
         path.write_bytes(data)
@@ -90,7 +89,7 @@ def _at(path: Path, reader: Callable[[Path], object]) -> Callable[[bytes], objec
     return read_there
 
 
-# What people write.
+# Files that people write.
 
 
 def _toml_of(data: bytes) -> dict[str, object]:
@@ -135,11 +134,11 @@ def _settings(corpus: Corpus) -> Target:
     return Target("settings", [text], reader, damage, share=20)
 
 
-# What people hand to one another.
+# Files that people exchange.
 
 
 def _signed_anew(text: bytes, kind: str, key: Ed25519PrivateKey) -> bytes:
-    """A card's, request's or server's file with the signature of what stands in it, if it can be read at all."""
+    """Signs a card, request or server file anew after its content was edited, if it can be parsed at all."""
     try:
         document = _toml_of(text)
         fields = {k: v for k, v in document.items() if k not in (kind, "signature")}
@@ -231,7 +230,7 @@ def _tables(corpus: Corpus) -> list[bytes]:
     return [table, b"\xef\xbb\xbf" + table, quoted, table.decode().encode("utf-16")]
 
 
-# What a program finds in its folder.
+# Files in a program's folder.
 
 
 def _state(corpus: Corpus) -> Target:
@@ -275,7 +274,7 @@ def _database(path: Path) -> bytes:
 
 
 def _store(corpus: Corpus) -> Target:
-    """A server's store and ledger, whose pages are damaged."""
+    """A server's store and ledger, with damaged pages."""
     folder, digest = folder_of(corpus, "store"), "ab" * 32
     with Store(folder / "made", digest) as store:
         store.set_meta("selected/1", "4")
@@ -324,7 +323,7 @@ def _register(corpus: Corpus) -> Target:
 
 
 def _lines(draw: Mutator, data: bytes) -> bytes:
-    """A transcript with some records edited, left out or moved, whose seals state its chain."""
+    """Edits, drops or moves some records of a transcript, and makes its seals state the new chain."""
     records = [json.loads(line) for line in data.splitlines()]
     for _ in range(1 + int(draw.draw.expovariate(1.0))):
         at = draw.draw.randrange(len(records))
@@ -356,7 +355,7 @@ def _transcripts(corpus: Corpus) -> list[bytes]:
 
 def _transcript(corpus: Corpus) -> Target:
     path = folder_of(corpus, "transcript") / "x.jsonl"
-    # The beginning of one: a whole one takes long to take apart.
+    # Only the beginning: a whole transcript takes long to parse.
     head = b"".join(_transcripts(corpus)[0].splitlines(keepends=True)[:40])
 
     def damage(draw: Mutator, data: bytes) -> bytes:
@@ -366,7 +365,7 @@ def _transcript(corpus: Corpus) -> Target:
 
 
 def _past(corpus: Corpus) -> Target:
-    """The folder of a server that does not run, of which somebody asks the status."""
+    """The folder of a server that does not run, read for its status."""
     folder = folder_of(corpus, "past")
     seed = _transcripts(corpus)[0].splitlines(keepends=True)[0]
     Store(folder / "server" / "store", "ab" * 32).close()
@@ -383,7 +382,7 @@ def _json_line(draw: Mutator, data: bytes) -> bytes:
 
 
 def _audit(corpus: Corpus) -> Target:
-    """A run of which one server's transcript is altered, and chained anew."""
+    """A run in which one server's transcript is altered and chained anew."""
     run = folder_of(corpus, "audit") / "run"
     shutil.copytree(corpus.run, run, ignore=shutil.ignore_patterns("parties", "owners"))
 
@@ -414,7 +413,7 @@ def _result(corpus: Corpus) -> Target:
 
 
 def _model(corpus: Corpus) -> Target:
-    """Its tree is damaged, or the archive of its numbers."""
+    """A model whose tree, or whose archive of numbers, is damaged."""
     folder = folder_of(corpus, "model")
     shutil.copytree(corpus.run / "model", folder / "model")
     tree = (folder / "model" / "model.json").read_bytes()
@@ -452,7 +451,7 @@ _NAMES = (
 
 
 def _archive(draw: Mutator, data: bytes) -> bytes:
-    """A zip file with one entry more, renamed, a link, a bomb; or its bytes damaged."""
+    """Returns a zip file with an entry added or renamed, a link, or a bomb; or with damaged bytes."""
     if draw.draw.random() < 0.5:
         return _damaged(draw, data)
     made = io.BytesIO()
@@ -488,7 +487,7 @@ def _bundle(corpus: Corpus) -> Target:
 
 
 def _entries(draw: Mutator, entries: Sequence[tuple[str, bytes]], form: int) -> bytes:
-    """A tar file of ``entries``, one of them under another name, as a link, a device, twice."""
+    """Returns a tar file of ``entries``, one of them under another name, as a link, as a device, or twice."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=form) as archive:
         at = draw.draw.randrange(len(entries) + 1)
@@ -567,7 +566,7 @@ def _sealed_backup(content: bytes, opener: KeyWrapper) -> bytes:
 
 
 def _backup(corpus: Corpus) -> Target:
-    """What is in a backup, written by whoever has the public key."""
+    """A backup with damaged content, sealed to the public key as anyone can do."""
     opener, path = _opener(), folder_of(corpus, "backup") / "x.backup"
     manifest = json.dumps(_MANIFEST).encode()
 
@@ -588,7 +587,7 @@ def _backup(corpus: Corpus) -> Target:
 
 
 def _backup_bytes(corpus: Corpus) -> Target:
-    """A backup's own bytes."""
+    """A backup with damaged bytes of the file itself."""
     opener, path = _opener(), folder_of(corpus, "backup-bytes") / "x.backup"
     seed = _sealed_backup(_tar_of([("manifest.json", json.dumps(_MANIFEST).encode())]), opener)
     reader = _at(path, lambda path: manifest_of(path, opener))

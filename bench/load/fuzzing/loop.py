@@ -1,7 +1,4 @@
-"""The loop: targets in turns of random inputs, until there were so many.
-
-Provides ``Sums`` and ``run_target``. Public: everything.
-"""
+"""The fuzzing loop: random inputs for one target after another."""
 
 import gc
 import time
@@ -13,14 +10,14 @@ from bench.load.fuzzing.target import Find, Target, bounded, judged, refused_see
 from bench.process_memory import memory
 
 _WARM = 0.3
-"""The part of a target's inputs after which its memory is not to grow."""
+"""Share of a target's inputs after which its memory must not grow."""
 GROWTH_BYTES = 48 << 20
 MOST_FINDS = 20
 
 
 @dataclass(slots=True)
 class Sums:
-    """What became of a target's inputs: ``taken`` were read as if they were real, the others refused."""
+    """Totals of a target's inputs: ``taken`` were read as if they were real, the others refused."""
 
     target: str
     inputs: int = 0
@@ -34,7 +31,7 @@ class Sums:
 def run_target(
     target: Target, inputs: int, seed: int, *, on_input: Callable[[], object] = lambda: None
 ) -> Sums:
-    """``inputs`` damaged inputs; the same ones for the same seed. Ends early after some finds."""
+    """Runs ``inputs`` damaged inputs, the same ones for the same seed. Ends early after some finds."""
     sums, draw = Sums(target.name), Mutator(f"{seed} {target.name}", target.seeds)
     if (wrong := refused_seed(target)) is not None:
         sums.finds.append(wrong)

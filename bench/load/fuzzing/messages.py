@@ -1,7 +1,7 @@
-"""Messages: what servers, clients and owners say to one another, for the code that reads them.
+"""Messages between servers, clients and owners as fuzzing targets.
 
-Provides ``message_targets``. A message that carries a checksum gets a new one after it was damaged: else nothing behind
-it would be reached. Signatures are not made anew, but for the owners', who may sign anything.
+A message that carries a checksum gets a new one after damage: otherwise no code behind the check would be reached.
+Signatures are not made anew, except the owners', who may sign anything.
 """
 
 import asyncio
@@ -81,13 +81,13 @@ from secagg.simulation import policy_for
 
 _CLIENTS = 5
 _MOST_SAID = 1 << 16
-"""A socket takes that much before somebody reads."""
+"""Bytes that a socket takes before its reader reads."""
 _MESSAGES = 400
-"""After so many damaged messages a session begins anew: those that get through bring it on."""
+"""Number of damaged messages after which a session begins anew, since messages that pass advance it."""
 
 
 def message_targets(corpus: Corpus) -> Iterator[tuple[str, Callable[[], Target]]]:
-    """By name: what makes the target, with what that needs of the corpus."""
+    """Yields each target's name and its maker, bound to the corpus."""
     for name, make in _MAKERS.items():
         yield name, partial(make, corpus)
 
@@ -115,7 +115,7 @@ def _new_client(number: int) -> SecAggClient:
 
 
 def _round() -> tuple[list[bytes], list[bytes]]:
-    """All messages of a round: up and down."""
+    """Returns all messages of a round: upstream and downstream."""
     server, clients = SecAggServer(_parameters()), [_new_client(u) for u in range(_CLIENTS)]
     up, down, waiting = [], [], server.start()
     while waiting:
@@ -129,7 +129,7 @@ def _round() -> tuple[list[bytes], list[bytes]]:
 
 
 def _checked(draw: Mutator, data: bytes) -> bytes:
-    """Damaged within, of the right length and with the right checksum; sometimes damaged as it is."""
+    """Damages the content, with right length and checksum; sometimes damages the message as it is."""
     if draw.draw.random() < 0.2:
         return draw.several(draw.damage, data)
     head = wire.OVERHEAD_BYTES - 16
@@ -142,7 +142,7 @@ def _checked(draw: Mutator, data: bytes) -> bytes:
 
 
 class _Sessions:
-    """A server or client at any of its stages, which it has come to by real messages."""
+    """A server or client at any of its stages, reached by real messages."""
 
     def __init__(self, *, servers: bool) -> None:
         self._servers = servers
@@ -155,7 +155,7 @@ class _Sessions:
         self._left = _MESSAGES
         self._number += 1
         waiting = self._server.start()
-        # So many messages are real; the last one is left out, so that the stage is not over.
+        # This many messages are real; the last one is left out, so that the stage is not over.
         for _ in range(self._number * 7 % 50):
             if len(waiting) < 2:
                 break
@@ -169,7 +169,7 @@ class _Sessions:
         ended = self._server.over if self._servers else self._clients[-1].awaits.value is None
         if self._left <= 0 or ended:
             self._begin()
-        # Mostly over the channel that the message belongs to: sender and recipient stand in its envelope.
+        # Mostly over the message's own channel: sender and recipient are in its envelope.
         ends = (data[6:10], data[10:14])
         end = int.from_bytes(ends[not self._servers], "big")
         number = end if end < _CLIENTS else self._left % _CLIENTS
@@ -206,7 +206,7 @@ def _model(workload: Workload) -> Model:
 
 
 def _flaim_messages(workload: Workload) -> list[bytes]:
-    """One of each kind, packed; CHOICES and PLAIN as they are within their boxes."""
+    """Returns one packed message of each kind; CHOICES and PLAIN as they are within their boxes."""
     asked = partial(flaim.pack_sealed_request, BoxKey.generate().public)
     candidates = len(workload.candidates)
     allowed, model = np.ones(candidates, np.bool_), _model(workload)
@@ -234,7 +234,7 @@ def _flaim_messages(workload: Workload) -> list[bytes]:
 
 
 def flaim_seeds(config: Config) -> list[bytes]:
-    """What FLAIM's server may be sent: a greeting of a client of this run first, and one message of each kind."""
+    """Returns valid messages to FLAIM's server: a greeting of a client of this run, and one message of each kind."""
     workload = config.build_workload()
     digests = bytes.fromhex(config.digest()), bytes.fromhex(workload.digest())
     hello = flaim.ClientGreeting(*digests, None, version()).pack()
@@ -303,7 +303,7 @@ def _flaim_client(corpus: Corpus) -> Target:
 
 
 def _flaim_roster(corpus: Corpus) -> Target:
-    """Cards of other clients, as a server shows them; who is in a sum."""
+    """Signed keys of other clients, as a server sends them, and the clients of a sum."""
     changes = {"run.security": "malicious", "flaim.noise": "distributed"}
     config = corpus.flaim.override(changes)
     own = OwnClientKey.make(config, corpus.certificates[OWNERS[0]])
@@ -330,7 +330,7 @@ def _headers(draw: Mutator, data: bytes) -> bytes:
 
 
 def _texts(data: bytes) -> Mapping[str, str]:
-    """Headers, as HTTP could bring them: names and values are texts."""
+    """Returns headers as HTTP could bring them: names and values are texts."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -371,7 +371,7 @@ def _owners_certificate(corpus: Corpus) -> Target:
 
 
 def _part(corpus: Corpus) -> Target:
-    """A server's part of an upload, whose sizes were judged before: its box, or the common part, is damaged."""
+    """A server's part of an upload, whose sizes were checked before: its box, or the common part, is damaged."""
     config, prepared = corpus.config, corpus.prepared
     upload, form = prepared.upload.upload, input_forms(config, corpus.workload)["seeded"]
     sizes = UploadSizes.of(form, upload.submission.capacity)
@@ -395,7 +395,7 @@ def _json(draw: Mutator, data: bytes) -> bytes:
 
 
 class _Owner:
-    """Whom an exchanger works for: it keeps why the peer was lost."""
+    """Owner of an exchanger: passes the reason of a lost peer on to it."""
 
     exchanger: PeerExchanger
 
@@ -405,7 +405,7 @@ class _Owner:
 
 
 async def _heard(data: bytes) -> bytes:
-    """What a party makes of a peer that says ``data`` and leaves, while it waits for two of its messages."""
+    """Plays a peer that sends ``data`` and leaves, to a party that waits for two messages of that peer."""
     (says, incoming), (outgoing, hears) = socket.socketpair(), socket.socketpair()
     owner = _Owner()
     # Frames are below TLS's records: to an exchanger both are sockets.
@@ -477,7 +477,7 @@ _CHARGE = {
 
 
 def _state(corpus: Corpus) -> Target:
-    """What a server says of where the run stands; it is compared and kept by `agreement.agree`."""
+    """A server's state at agreement, compared and kept by `agreement.agree`."""
     noisy = np.arange(6, dtype="<f8").tobytes()
     from parties.mpc.records import Checkpoint
 
@@ -541,7 +541,7 @@ def _statement(corpus: Corpus) -> Target:
         document = json.loads(data)
         return PeerState.from_dict(document) if isinstance(document, dict) else None
 
-    refuses = (*OURS, ValueError, RecursionError)  # Of JSON: who asks another server catches them.
+    refuses = (*OURS, ValueError, RecursionError)  # JSON; callers of peers catch both
     return Target(
         "statement", [json.dumps(said.to_dict()).encode()], read, _json, refuses, share=40
     )
@@ -577,11 +577,11 @@ def _hello(_: Corpus) -> Target:
     return Target("client-hello", [seed], ClientHello.look, _damaged, share=50)
 
 
-# To owners.
+# Messages to owners.
 
 
 def _answer(corpus: Corpus) -> Target:
-    """What a server answers to an owner: receipts, or why not."""
+    """A server's answer to an owner: receipts, or a refusal."""
     upload, config = corpus.prepared.upload.upload, corpus.config
     maker = ReceiptSigner.load(PARTIES[0], corpus.certificates[PARTIES[0]])
     answers: list[dict[str, object]] = [
@@ -617,7 +617,7 @@ def _proof(corpus: Corpus) -> Target:
 
 
 def folder_of(corpus: Corpus, name: str) -> Path:
-    """An empty folder for a target's own files."""
+    """Makes an empty folder for a target's own files."""
     path = corpus.path(f"fuzzing/{name}")
     path.mkdir()
     return path

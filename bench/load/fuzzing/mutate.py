@@ -1,9 +1,9 @@
 """Inputs made of real ones by damage that knows their structure: bytes, text, documents of JSON or TOML, tables.
 
-Provides ``Mutator``: of a seed it makes any number of inputs, the same ones each time. ``damage`` takes bytes as they
-are: bits, runs, fields of a length that lie at 1, 2, 4 or 8 bytes, truncation, repetition, parts of others. ``edit``
-takes a document apart and changes a value, a key, a type, a depth. ``spoil`` works on the words of a text: numbers,
-quotes, brackets, lines. Public: everything; inputs are of generated data.
+``Mutator`` makes any number of inputs from a seed, the same ones each time. ``damage`` works on plain bytes: bits,
+runs, length fields of 1, 2, 4 or 8 bytes, truncation, repetition, parts of others. ``edit`` takes a document apart and
+changes a value, a key, a type, a depth. ``spoil`` works on the words of a text: numbers, quotes, brackets, lines.
+Inputs are generated data.
 """
 
 import json
@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 import tomli_w
 
 _DEEP = 3000
-"""Deeper than the interpreter follows; TOML and JSON parsers call themselves for each level."""
+"""Depth of nesting beyond the interpreter's recursion limit; TOML and JSON parsers recurse for each level."""
 _LONG = 5000
-"""More digits than the interpreter turns into a number."""
+"""Number of digits beyond the interpreter's limit for integers."""
 _LONGEST = 1 << 20
-"""An input is not made larger than that."""
+"""Largest size of an input, in bytes."""
 _EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _WIDE = (1 << 63, (1 << 64) - 1, (1 << 63) - 1)
 _TOKENS: tuple[bytes, ...] = (
@@ -64,7 +64,7 @@ Document = dict[str, object]
 
 
 def _odd(draw: random.Random) -> object:
-    """A value that nobody expects."""
+    """Returns an unexpected value."""
     values: Sequence[Callable[[], object]] = (
         lambda: None,
         lambda: draw.choice((True, False)),
@@ -96,24 +96,24 @@ def _nested(depth: int, *, in_lists: bool) -> object:
 
 
 class Mutator:
-    """Draws from ``seed``; the ``seeds`` are what is damaged, and where parts come from."""
+    """A generator with ``seed``; the ``seeds`` are the inputs to damage, and the source of parts."""
 
     def __init__(self, seed: str, seeds: Sequence[bytes]) -> None:
         self.draw = random.Random(seed)  # to be the same again
         self._seeds = seeds
 
     def pick(self) -> bytes:
-        """One of the seeds."""
+        """Returns one of the seeds."""
         return self.draw.choice(self._seeds)
 
     def several(self, change: Callable[[bytes], bytes], data: bytes) -> bytes:
-        """Mostly one change, seldom many."""
+        """Applies ``change`` mostly once, seldom many times."""
         for _ in range(min(12, int(self.draw.expovariate(0.9)) + 1)):
             data = change(data)
         return data[:_LONGEST]
 
     def damage(self, data: bytes) -> bytes:
-        """Bytes as they are."""
+        """Damages plain bytes."""
         changes = (
             self._bit,
             self._bit,
@@ -130,7 +130,7 @@ class Mutator:
         return self.draw.choice(changes)(data)
 
     def spoil(self, data: bytes) -> bytes:
-        """A text by its words."""
+        """Damages a text by its words."""
         changes = (
             self._number,
             self._number,
@@ -146,7 +146,7 @@ class Mutator:
         return self.draw.choice(changes)(data)
 
     def edit(self, document: object) -> object:
-        """A document with one value, key or type changed; parts that stay are shared with it."""
+        """Returns a document with one value, key or type changed; unchanged parts are shared with the original."""
         if not isinstance(document, dict | list) or not document or self.draw.random() < 0.1:
             return _odd(self.draw)
         if isinstance(document, list):
@@ -154,7 +154,7 @@ class Mutator:
         return self._edited_table(document)
 
     def json(self, data: bytes) -> bytes:
-        """JSON, edited as a document or spoilt as a text."""
+        """Damages JSON, edited as a document or spoilt as a text."""
         if self.draw.random() < 0.4:
             return self.several(self.spoil, data)
         edited = json.loads(data)
@@ -163,14 +163,14 @@ class Mutator:
         return json.dumps(edited, sort_keys=True).encode()[:_LONGEST]
 
     def toml(self, data: bytes, parsed: Document) -> bytes:
-        """TOML, of which ``parsed`` is the document; edited, or spoilt as a text."""
+        """Damages TOML, edited as the document ``parsed`` or spoilt as a text."""
         if self.draw.random() < 0.5:
             return self.several(self.spoil, data)
         edited = self.edit(parsed)
         try:
             return tomli_w.dumps(edited if isinstance(edited, dict) else {"x": edited}).encode()
         except (TypeError, ValueError, RecursionError):
-            return self.several(self.spoil, data)  # What TOML cannot say, such as null.
+            return self.several(self.spoil, data)  # Values that TOML cannot express, such as null.
 
     def _edited_list(self, items: list[object]) -> list[object]:
         at = self.draw.randrange(len(items))

@@ -1,10 +1,10 @@
-"""Damaged bytes over real sockets: servers that have to go on serving honest peers beside those who send them.
+"""Damaged bytes over real sockets: servers that have to go on serving honest peers beside attackers.
 
-Provides ``SCENES``: by name, a server that runs in this process and who attacks it. A scene begins the server, lets 16
-attackers at its ports until there were so many inputs, has an honest peer ask in between, and ends with honest work
-done by it. Attackers come as strangers without TLS, with TLS and no certificate, and with the certificate of an owner
-or a client; they send damaged requests and frames, whole or in parts, hang up in the middle, or say nothing and stay.
-A find is an honest peer that is not served, an error that a server did not expect, or growing memory. Public.
+``SCENES`` maps names to servers in this process with their attackers. A scene begins the server, runs 16 attackers at
+its ports until the number of inputs is reached, has an honest peer ask in between, and ends with honest work done by
+the server. Attackers connect without TLS, with TLS and no certificate, and with the certificate of an owner or a
+client; they send damaged requests and frames, whole or in parts, hang up in the middle, or stay silent. A find is an
+honest peer that is not served, an error that a server did not expect, or growing memory.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thr
 from parties.service.run_api import CommandHandlers, run_application
 
 SHARE = 10.0
-"""Of a thousand inputs in all, those of each scene: connections take milliseconds."""
+"""Inputs of each scene per thousand in all: connections take milliseconds."""
 _ATTACKERS = 16
 _ASK_EVERY = 400
 """Inputs between two questions of an honest peer."""
@@ -53,7 +53,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A way in: how to connect, and what is damaged there; ``frames`` have their size before them."""
+    """An entry point: a way to connect, and the inputs to damage there; ``frames`` are preceded by their size."""
 
     connect: Connect
     seeds: Sequence[bytes]
@@ -63,7 +63,7 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A server at work: its ``doors``; what an honest peer ``asks`` meanwhile; ``end`` is honest work to its end."""
+    """A server at work: its ``doors``, an honest peer's question ``asks``, and honest work to its ``end``."""
 
     doors: Sequence[Door]
     asks: Callable[[], Awaitable[object]]
@@ -71,7 +71,7 @@ class Scene:
 
 
 class _Noticed(logging.Handler):
-    """Errors that servers log: what they did not expect."""
+    """Collects errors that servers log as unexpected."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -91,7 +91,7 @@ def _told(context: Mapping[str, object]) -> str:
 async def play(
     name: str, corpus: Corpus, inputs: int, seed: int, *, on_input: Callable[[], object]
 ) -> Sums:
-    """So many inputs for the scene ``name``. Ends early after some finds."""
+    """Runs ``inputs`` inputs on the scene ``name``. Ends early after some finds."""
     sums, noticed = Sums(name), _Noticed()
     draw, started = Mutator(f"{seed} {name}", [b""]), time.perf_counter()
     unexpected: list[str] = []
@@ -158,7 +158,7 @@ async def _honest(sums: Sums, what: str, work: Callable[[], Awaitable[object]]) 
 
 
 async def _visit(door: Door, draw: Mutator, sums: Sums, on_input: Callable[[], object]) -> None:
-    """One connection, with some inputs."""
+    """Opens one connection and sends some inputs."""
     reader, writer = await door.connect()
     try:
         for _ in range(1 + int(draw.draw.expovariate(0.3))):
@@ -184,7 +184,7 @@ async def _visit(door: Door, draw: Mutator, sums: Sums, on_input: Callable[[], o
         writer.transport.abort()
 
 
-# Who connects.
+# Connections.
 
 
 def _plain(port: int) -> Connect:
@@ -224,7 +224,7 @@ _HELLO = b"\x16\3\1\0\x05\1\0\0\1\0"
 
 @contextlib.asynccontextmanager
 async def _distaim(corpus: Corpus) -> AsyncIterator[Scene]:
-    """Server 0 of a run, which waits for the others: its ingest and its mesh. In the end the run is carried out."""
+    """Server 0 of a run that waits for the others: its ingest and its mesh. In the end the run is carried out."""
     config = corpus.config
     folder, closed = corpus.path("scene-distaim"), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
@@ -301,7 +301,7 @@ async def _distaim(corpus: Corpus) -> AsyncIterator[Scene]:
 
 @contextlib.asynccontextmanager
 async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
-    """FLAIM's server, which waits for clients: attackers are strangers, and one of its own clients."""
+    """FLAIM's server that waits for clients: attackers are unknown peers, and one of its own clients."""
     config = corpus.flaim
     folder = corpus.path("scene-flaim")
     (folder / "server").mkdir(parents=True)
@@ -340,7 +340,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
         await server
 
     async def asks() -> None:
-        """A client that is let in at once is told so: the connection stays."""
+        """Connects as an admitted client, and waits for the answer to its greeting."""
         files = corpus.certificates[OWNERS[1]]
         context = tls.client_context(files, section.pinned)
         reader, writer = await _secured(port, context, SERVER)()
@@ -361,7 +361,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
 
 @contextlib.asynccontextmanager
 async def _admin(corpus: Corpus) -> AsyncIterator[Scene]:
-    """The admin API of a server, at the socket in its folder: who may open that may send anything."""
+    """The admin API of a server, at the socket in its folder: anyone who may open the socket may send anything."""
     folder = corpus.path("scene-admin")
     folder.mkdir()
     board = RunStatus(RunInfo.of_server(corpus.config, 0))
@@ -391,7 +391,7 @@ async def _admin(corpus: Corpus) -> AsyncIterator[Scene]:
 
 
 async def _listening(port: int) -> None:
-    """Wait until a server is there. Raises TimeoutError."""
+    """Waits until a server listens. Raises TimeoutError."""
     async with asyncio.timeout(_HONEST_S):
         while True:
             with contextlib.suppress(ConnectionRefusedError):
@@ -405,4 +405,4 @@ SCENES: dict[str, Callable[[Corpus], contextlib.AbstractAsyncContextManager[Scen
     "flaim-server": _flaim,
     "admin": _admin,
 }
-"""By name."""
+"""Scenes by name."""

@@ -1,8 +1,7 @@
-"""Something that reads what somebody else has made, and what is wrong when it does.
+"""Fuzzing targets: readers of input from others, and the check of their behaviour.
 
-Provides ``Target``, ``Find`` and ``judged``. A reader takes an input or refuses it, with an error of its own class
-whose words a person can read, within ``LIMIT_S`` and without more memory than the process may have (``bounded``). Any
-other end is a find. Public: everything; inputs are of generated data.
+A reader takes an input or refuses it, with an error of its own class whose text is readable, within ``LIMIT_S`` and
+without more memory than the process may have (``bounded``). Any other end is a find. Inputs are generated data.
 """
 
 import hashlib
@@ -24,18 +23,18 @@ from protocols.errors import ProtocolError
 from secagg.errors import SecAggError
 
 OURS: tuple[type[Exception], ...] = (PartyError, MechanismError, ProtocolError, SecAggError)
-"""The roots of the packages' trees of errors."""
+"""Roots of the packages' trees of errors."""
 LIMIT_S = 10.0
-"""Of one input; readers take milliseconds, and the machine may be busy."""
+"""Largest seconds for one input; readers take milliseconds, and the machine may be busy."""
 _MOST_GROWTH = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``read`` takes an input or raises one of ``refuses``; ``damage`` makes inputs of the ``seeds``.
+    """A reader: ``read`` takes an input or raises one of ``refuses``; ``damage`` makes inputs of the ``seeds``.
 
-    ``share`` is how many of a thousand inputs in all it gets, by how long it takes; what is not ``fresh`` reads one
-    message after the other, so that a seed may come at the wrong time.
+    ``share`` is the target's number of inputs per thousand in all, by its speed; a target that is not ``fresh`` reads
+    one message after the other, so that a seed may come at the wrong time.
     """
 
     name: str
@@ -49,7 +48,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """An input of ``target`` that came to another end than it should: ``what``."""
+    """An input of ``target`` with an unexpected end, described by ``what``."""
 
     target: str
     what: str
@@ -57,21 +56,21 @@ class Find:
 
     @property
     def kind(self) -> str:
-        """Where, and which error: not its words."""
+        """Place and class of the error, without its text."""
         return self.what.split(": ")[0]
 
     @property
     def name(self) -> str:
-        """Of the file that keeps the input."""
+        """Name of the file that keeps the input."""
         return hashlib.sha256(self.data).hexdigest()[:16]
 
 
 class _TooSlowError(BaseException):
-    """Nobody catches it by mistake."""
+    """A BaseException, so that no reader catches it by mistake."""
 
 
 def judged(target: Target, data: bytes) -> tuple[Find | None, bool]:
-    """What is wrong with how ``target`` reads ``data``, None where nothing is; and whether it was refused."""
+    """Describes the defect in how ``target`` reads ``data``, None without one; and tells if ``data`` was refused."""
     try:
         with _deadline():
             target.read(data)
@@ -87,7 +86,7 @@ def judged(target: Target, data: bytes) -> tuple[Find | None, bool]:
 
 
 def refused_seed(target: Target) -> Find | None:
-    """A seed that is not taken as it is: nothing that is made of it would say much."""
+    """Returns a find if a seed is refused as it is: damaged inputs made of it would say little."""
     for seed in target.seeds if target.fresh else ():
         try:
             target.read(seed)
@@ -98,7 +97,7 @@ def refused_seed(target: Target) -> Find | None:
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """This process may grow by 2 GiB: beyond, memory runs out here and not on the machine."""
+    """Limits the growth of this process to 2 GiB: beyond, memory runs out here and not on the machine."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (memory("VmSize") + _MOST_GROWTH, hard))
     try:
@@ -120,12 +119,12 @@ def _deadline() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if left:  # Of whoever has set one around this, such as a test's deadline.
+        if left:  # an outer timer, such as a test's deadline
             signal.setitimer(signal.ITIMER_REAL, max(0.01, left - (time.monotonic() - started)))
 
 
 def _fault_of(words: str) -> str:
-    """What is wrong with an error's words; nothing where nothing is."""
+    """Describes the defect of an error's text; empty without one."""
     if not words.strip():
         return "says nothing"
     if len(words) > MAX_PRINTED + 3:
@@ -135,7 +134,7 @@ def _fault_of(words: str) -> str:
 
 
 def where(error: Exception) -> str:
-    """An error that is none of ours: class, place, the beginning of its words."""
+    """Describes an unexpected error: class, place, the beginning of its text."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename

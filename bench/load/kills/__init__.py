@@ -1,1 +1,1 @@
-"""Every step of every server, with every fault: what becomes of the run."""
+"""Faults at every step of every server, and their effect on the run."""

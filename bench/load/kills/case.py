@@ -1,9 +1,9 @@
 """One case: a run of three servers, one of which meets a fault at a point; then the same commands again, and the audit.
 
-Provides ``play``, whose parts are ``Run``, ``attempt`` and ``judged``. Every server ends in
-its own error or goes on; started again, the three finish; their ledgers are alike and within the budget; the audit
-passes. Of a server whose clock is hours off the audit says so, and nothing else. Public: the owners' rows are random.
-Known limits: of a clock that is off, OpenSSL does not know; a disk is full for what a process writes, not for others.
+Every server ends in its own error or goes on; started again, the three finish; their ledgers are alike and within the
+budget; the audit passes, except that it reports a server's clock that is hours off. All values here are public: the
+owners' rows are random. Known limits: OpenSSL does not see the shifted clock; a disk is full for a process's writes
+alone, not for others.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from parties.observability.events import NullProgress
 
 LIMIT_S = 60.0
 _RECEIVE_S = 4.0
-"""How long servers wait for one another's messages."""
+"""Deadline for messages between servers, in seconds."""
 _STOP_S, _HANG_S = 0.3, _RECEIVE_S + 1.5
 _POLL_S = 0.01
 _TRIES = 3
-"""So often the same commands are given again: a machine that is busy may let a deadline pass."""
+"""Largest number of restarts by the same commands: a busy machine may let a deadline pass."""
 imported(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The study in a folder of its own: ``configs`` by server, and what owners are given."""
+    """The study in a folder of its own: ``configs`` by server, and the owners' configuration and certificates."""
 
     folder: Path
     configs: tuple[Config, ...]
@@ -55,7 +55,7 @@ class Run:
 
     @classmethod
     def new(cls, corpus: Corpus, folder: Path, victim: int) -> "Run":
-        """With free ports, its own sealing keys, and ways to and from ``victim`` that lead over relays."""
+        """Makes a run with free ports, own sealing keys, and relays on the ways to and from ``victim``."""
         folder.mkdir(parents=True)
         ports = free_ports(10)
         own = {name: _copied(corpus.certificates[name], folder / name) for name in PARTIES}
@@ -92,12 +92,12 @@ class Run:
         return cls(folder, configs, configs[0], {**corpus.certificates, **own}, ways)
 
     def directory(self, pid: int) -> Path:
-        """A server's folder."""
+        """Returns a server's folder."""
         return self.folder / f"server-{pid}"
 
 
 def _copied(files: CertificateFiles, folder: Path) -> CertificateFiles:
-    """A server's own: it deletes its sealing key at the end of its run."""
+    """Copies a server's certificates: it deletes its sealing key at the end of its run."""
     folder.mkdir()
     for path in (files.ca, files.cert, files.key, files.seal):
         shutil.copy(path, folder)
@@ -159,7 +159,7 @@ def _submit(run: Run) -> None:
 
 
 def count_points(corpus: Corpus, folder: Path, victim: int) -> int:
-    """How many points server ``victim`` passes in a run without a fault. Raises RuntimeError where that fails."""
+    """Counts the points that server ``victim`` passes in a run without a fault. Raises RuntimeError if that fails."""
     run = Run.new(corpus, folder, victim)
     with Network(run.ways, 0) as network:
         ended = attempt(run, network, Case("", victim, 0))
@@ -171,7 +171,7 @@ def count_points(corpus: Corpus, folder: Path, victim: int) -> int:
 
 
 def play(case: Case, corpus: Corpus, folder: Path) -> Outcome:
-    """What becomes of it; ``folder`` is made, and gone in the end unless something is wrong."""
+    """Plays the case in ``folder``, which is created, and deleted in the end unless something is wrong."""
     began, tries, wrong = time.monotonic(), 0, ""
     run = Run.new(corpus, folder, case.victim)
     with Network(run.ways, secrets.randbits(32)) as network:
@@ -193,7 +193,7 @@ def play(case: Case, corpus: Corpus, folder: Path) -> Outcome:
 
 
 def attempt(run: Run, network: Network, case: Case | None) -> tuple[int | None, ...]:
-    """Run the three until all have ended; their exit codes, None for one that does not end."""
+    """Runs the three servers until all have ended; returns their exit codes, None for one that does not end."""
     with contextlib.ExitStack() as exits:
         servers = [
             exits.enter_context(
@@ -209,7 +209,7 @@ def attempt(run: Run, network: Network, case: Case | None) -> tuple[int | None, 
 def _wait(
     run: Run, network: Network, case: Case | None, servers: Sequence[ForkServerProcess]
 ) -> None:
-    """Until all have ended; what happens outside of the victim's process happens once it has passed its point."""
+    """Waits until all have ended; faults outside the victim's process happen once it has passed its point."""
     until, since = time.monotonic() + LIMIT_S, 0.0
     fault = case.fault if case else ""
     while any(server.is_alive() for server in servers) and time.monotonic() < until:
@@ -228,7 +228,7 @@ def _wait(
 
 
 def _unexpected(run: Run, case: Case | None, ended: Sequence[int | None]) -> str:
-    """A server that ended by a defect, by a signal that nobody sent, or not at all."""
+    """Describes a server that ended by a defect or by an unexpected signal, or that did not end; else ""."""
     for pid, code in enumerate(ended):
         killed = case is not None and case.fault == points.KILL and case.victim == pid
         if code is None:
@@ -240,7 +240,7 @@ def _unexpected(run: Run, case: Case | None, ended: Sequence[int | None]) -> str
 
 
 def judged(run: Run, case: Case) -> str:
-    """What does not hold of a finished run; "" where everything does."""
+    """Describes the violated conditions of a finished run; "" without any."""
     certificates = {f"{name}.crt": run.certificates[name].cert for name in PARTIES}
     certificates["ca.crt"] = run.certificates[PARTIES[0]].ca
     directories = [run.directory(pid) for pid in range(3)]

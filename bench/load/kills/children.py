@@ -1,7 +1,4 @@
-"""Processes of a case: forked from one that has imported all of it, so that a case takes seconds.
-
-Provides ``started``, ``imported``, which says what that is, and ``continue_stopped``. Public.
-"""
+"""Processes of a case: forked from one that has imported all modules, so that a case takes seconds."""
 
 import contextlib
 import multiprocessing
@@ -18,14 +15,14 @@ _imported = list[str]()
 
 
 def imported(*modules: str) -> None:
-    """From the first start on these are imported once, by a process without threads."""
+    """Imports these modules once, in a process without threads, from the first start on."""
     _imported.extend(modules)
     _CONTEXT.set_forkserver_preload(_imported)
 
 
 @contextlib.contextmanager
 def started(target: Callable[..., None], *args: object) -> Iterator[ForkServerProcess]:
-    """A process that does this; killed at the end, where it has not ended."""
+    """Yields a process that runs ``target``; kills it at the end if it has not ended."""
     process = _CONTEXT.Process(target=target, args=args)
     try:
         with deferred_signals():
@@ -39,9 +36,9 @@ def started(target: Callable[..., None], *args: object) -> Iterator[ForkServerPr
 
 
 def continue_stopped(process: ForkServerProcess) -> bool:
-    """Continue a stopped process; False where it still runs, since a signal that came before its stop would be lost.
+    """Continues a stopped process; returns False while it still runs, since an early signal would be lost.
 
-    True for one that has ended.
+    Returns True for a process that has ended.
     """
     try:
         state = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]

@@ -28,7 +28,7 @@ _EXAMPLE = "Example: syncret bench load kills --cases 1000 --seed 1 --results ki
 
 
 def cases_of(counts: Mapping[str, Sequence[int]], faults: Sequence[str], seed: int) -> list[Case]:
-    """All cases of servers that pass so many points, in an order drawn by ``seed``: faults take turns."""
+    """Returns all cases of servers with these numbers of points, in an order drawn by ``seed``: faults take turns."""
     draw = random.Random(seed)  # to be the same again
     by_fault = []
     for fault in faults:
@@ -44,7 +44,7 @@ def cases_of(counts: Mapping[str, Sequence[int]], faults: Sequence[str], seed: i
 
 
 def known(results: Path | None, commit: str) -> dict[Case, Outcome]:
-    """What a file has of these sources; nothing where they are modified, or unknown, and so may have been others."""
+    """Reads a file's outcomes of this commit; none if the sources are modified or unknown, and so may have differed."""
     if results is None or not results.exists() or not re.fullmatch("[0-9a-f]+", commit):
         return {}
     lines = [Outcome.from_json(line) for line in results.read_text().splitlines() if line]
@@ -60,7 +60,7 @@ def outcomes_of(
     results: Path | None = None,
     commit: str,
 ) -> Iterator[Outcome]:
-    """Those of ``cases``, no others: what ``results`` has of the same sources, then the rest, which is added to it."""
+    """Yields the outcomes of ``cases``: first those of this commit in ``results``, then new ones, added there."""
     there = known(results, commit)
     yield from (there[case] for case in cases if case in there)
     left = [case for case in cases if case not in there]
@@ -72,7 +72,7 @@ def outcomes_of(
 
 
 def play_all(cases: Sequence[Case], corpus: Corpus, folder: Path, jobs: int) -> Iterator[Outcome]:
-    """The outcomes as they come; so many cases are under way at once."""
+    """Yields the outcomes as they come, with ``jobs`` cases under way at once."""
     _ = corpus.config, corpus.workload, corpus.certificates
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(
@@ -88,7 +88,7 @@ def _played(case: Case, corpus: Corpus, folder: Path) -> Outcome:
 
 
 def _counts(of: str, corpus: Corpus, folder: Path) -> dict[str, list[int]]:
-    """How many points each server passes without a fault."""
+    """Counts the points that each server passes without a fault."""
     if of == RUNS:
         return {RUNS: [count_points(corpus, folder / f"count-{pid}", pid) for pid in range(3)]}
     return {
@@ -181,7 +181,7 @@ HEADS = (
 
 
 def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str | int, ...]]:
-    """A line for each fault: how many cases, at how many kinds of points, and what came out."""
+    """Returns a row for each fault: numbers of cases and of kinds of points, and the outcomes."""
     rows: list[tuple[str | int, ...]] = []
     for fault, what in FAULTS.items():
         found = [outcome for outcome in outcomes if outcome.case.fault == fault]

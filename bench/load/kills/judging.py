@@ -1,7 +1,4 @@
-"""What has to hold of a run that is finished, whatever happened meanwhile: its ledgers, its audit.
-
-Provides ``Finished`` and ``judged``. Public.
-"""
+"""Conditions on a finished run, after any fault: its ledgers and its audit."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,7 +15,7 @@ from parties.storage.privacy_ledger import DurableLedger
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run's servers' ``directories``, the ``certificates`` by file name, and where an auditor's folder is made."""
+    """A run's servers' ``directories``, the ``certificates`` by file name, and the folder ``out`` for the auditor."""
 
     config: Config
     directories: Sequence[Path]
@@ -27,7 +24,7 @@ class Finished:
 
 
 def judged(run: Finished, *, clocks_apart: bool = False) -> str:
-    """What does not hold of a run, of which a server's clock may have been hours off; "" where everything does."""
+    """Describes the violated conditions of a run; "" without any. ``clocks_apart`` allows one clock to be hours off."""
     plan = make_plan(run.config, run.config.build_workload())
     charged = []
     for pid, directory in enumerate(run.directories):
@@ -40,13 +37,13 @@ def judged(run: Finished, *, clocks_apart: bool = False) -> str:
         return f"the ledgers differ: {charged}"
     _collect(run)
     failed = [check for check in audit_folder(run.out).checks if check.status == "fail"]
-    # Clocks that are hours apart are told, and an auditor has to be.
+    # The audit has to report clocks that are hours apart.
     told = {"clocks"} if clocks_apart else set()
     return "; ".join(f"{c.name}: {c.detail}" for c in failed if c.name not in told)[:500]
 
 
 def _collect(run: Finished) -> None:
-    """The run's folder as an auditor gets it."""
+    """Collects the run's folder as an auditor gets it."""
     out, lead = run.out, run.directories[0]
     shutil.rmtree(out, ignore_errors=True)
     (out / "transcripts").mkdir(parents=True)

@@ -1,7 +1,4 @@
-"""What services leave behind when a study is over and they have ended: nothing that is secret, runs or listens.
-
-Provides ``left_behind`` and ``until_ended``. Public.
-"""
+"""Leftovers of services after a study is over and they have ended: no secret file, process or listening port."""
 
 import contextlib
 import os
@@ -21,12 +18,12 @@ from parties.service.study_intake import StudyFolder
 from parties.storage.database import FILE
 
 _FOLDERS = ("submissions", "incoming", "totals", "outbox")
-"""Of a store, for what is secret."""
+"""Folders of a store that hold secrets."""
 _LOOK_S = 0.1
 
 
 def left_behind(trio: Trio, config: Config) -> str:
-    """What is left of the study ``config`` and should not be; "" where nothing is."""
+    """Describes unwanted leftovers of the study ``config``; "" without any."""
     found = [*_processes(trio.folder), *_ports(trio)]
     for pid, name in enumerate(SERVICES):
         found += _secrets(trio.folder / name, pid, config)
@@ -34,14 +31,14 @@ def left_behind(trio: Trio, config: Config) -> str:
 
 
 def until_ended(trio: Trio, within_s: float) -> None:
-    """Wait for the processes of a study, at most so long: those of a service that was killed end a moment after it."""
+    """Waits up to ``within_s`` for a study's processes: those of a killed service end a moment after it."""
     deadline = time.monotonic() + within_s
     while any(_processes(trio.folder)) and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
 
 
 def _processes(folder: Path) -> Iterator[str]:
-    """Those whose command line names a file of the ``folder``."""
+    """Yields processes whose command line names a file of the ``folder``."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -64,7 +61,7 @@ def _ports(trio: Trio) -> Iterator[str]:
 
 
 def _secrets(folder: Path, pid: int, config: Config) -> Iterator[str]:
-    """In a service's folder: sealing keys, shares, and what was half made."""
+    """Yields sealing keys, shares, and half-made files in a service's folder."""
     for hidden in [*folder.glob("cards/.*"), *folder.glob("studies/.*")]:
         yield f"{hidden}, half made"
     for path in folder.glob(f"studies/*/tls/{SEAL_FILE}"):
@@ -79,10 +76,10 @@ def _secrets(folder: Path, pid: int, config: Config) -> Iterator[str]:
 
 
 def _shares(directory: Path) -> Iterator[str]:
-    """Who has submitted stays; what they have sent does not, nor what commitments were keyed with."""
+    """Yields shares, commitment keys and unscrubbed pages in a store; only the list of submitters may stay."""
     for path in (one for name in _FOLDERS for one in (directory / name).iterdir()):
         yield f"{path}"
-    # Not by a store, which begins by deleting what no row names.
+    # A plain connection: a store would begin by deleting files that no row names.
     with contextlib.closing(sqlite3.connect(directory / FILE)) as database:
         for table in ("body", "total", "outbox"):
             if database.execute(f"SELECT 1 FROM {table}").fetchall():  # noqa: S608

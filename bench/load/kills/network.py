@@ -1,7 +1,7 @@
-"""The way between servers, with faults: connections that break, and bytes that come late and in pieces.
+"""The network between servers, with faults: connections that break, and bytes that come late and in pieces.
 
-Provides ``Network``, relays on loopback in a thread of their own. TCP puts lost and reordered packets right, so that
-what a server sees of them is delay; a connection that is lost with its packets is broken. Public.
+``Network`` has relays on loopback in a thread of its own. TCP repairs lost and reordered packets, so that a server sees
+them as delay; a connection that is lost with its packets is broken.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 class Network:
-    """Relays that pass what comes at ``ways``' ports on to their targets' ports; ``with`` opens and closes them."""
+    """Relays from ``ways``' ports to their target ports; ``with`` opens and closes them."""
 
     def __init__(self, ways: Mapping[int, int], seed: int) -> None:
         self._ways = ways
@@ -40,11 +40,11 @@ class Network:
         self._loop.close()
 
     def cut(self) -> None:
-        """Break all connections that there are."""
+        """Breaks all current connections."""
         self._do(self._cut()).result()
 
     def lag(self) -> None:
-        """From now on everything comes late, in pieces of any size."""
+        """Delays everything from now on, in pieces of any size."""
         self._lags = True
 
     def _do(self, what: Coroutine[object, object, None]) -> "Future[None]":

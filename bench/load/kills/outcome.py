@@ -1,18 +1,15 @@
-"""What is played, and what came of it.
-
-Provides ``Case`` and ``Outcome``, whose form is a line of JSON. Public.
-"""
+"""Cases of faults and their outcomes, whose form is a line of JSON."""
 
 import json
 from dataclasses import asdict, dataclass
 
 RUNS, FINISHED, CANCELLED = "runs", "finished", "cancelled"
-"""What a case is of: three servers of one run, or three services whose study ends in this state."""
+"""Subjects of a case: three servers of one run, or three services whose study ends in this state."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Case:
-    """At its point ``number`` server ``victim`` meets ``fault``."""
+    """Server ``victim`` meets ``fault`` at its point ``number``."""
 
     fault: str
     victim: int
@@ -22,10 +19,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``at``: the point's name, "" where the run was over before. ``ended``: how each server ended the first time.
+    """Outcome of a case. ``at``: name of the point, "" if the run was over before.
 
-    ``tries``: how often they were started again. ``failed``: whether a study failed, and was approved again. ``wrong``:
-    what is not as it should be; "" where all is. A service that was there until the studies were over has ended with 0.
+    ``ended``: first exit code of each server, 0 for a service that stayed until the studies were over. ``tries``:
+    number of restarts. ``failed``: True if a study failed, and was approved again. ``wrong``: description of what is
+    wrong, or "".
     """
 
     case: Case
@@ -37,12 +35,12 @@ class Outcome:
     failed: bool = False
 
     def to_json(self, commit: str) -> str:
-        """For a file's line, with the sources that were played."""
+        """Returns a line for the file, with the commit of the sources."""
         return json.dumps({"commit": commit, **asdict(self)})
 
     @classmethod
     def from_json(cls, line: str) -> tuple[str | None, "Outcome"]:
-        """The inverse; None of a line that does not say its sources. Older lines are of runs, and do not say it."""
+        """Parses a line; the commit is None if missing. Older lines are of runs, and lack ``of``."""
         fields = json.loads(line)
         commit = fields.pop("commit", None)
         case, ended = Case(**fields.pop("case")), tuple(fields.pop("ended"))

@@ -1,8 +1,8 @@
-"""The points of a server's run at which something can happen to it, and the faults that happen within its process.
+"""The points of a server's run at which a fault can happen, and the faults within its process.
 
-Provides ``watch``: from then on this process passes a numbered point before and after every call by which a server
-charges, keeps, opens, seals, sends on or deletes something, and when it enters a step of the protocol; at the one that
-is asked for the fault happens. What is patched here is patched in this process alone. Public: names of points.
+After ``watch``, this process passes a numbered point before and after every call by which a server charges, keeps,
+opens, seals, forwards or deletes something, and when it enters a step of the protocol; at the chosen point the fault
+happens. The patches affect this process alone. Names of points are public.
 """
 
 import contextlib
@@ -40,13 +40,13 @@ FAULTS = {
     CUT: "all its connections to other servers break",
     LAG: "what it says to other servers and hears from them comes late, in pieces of any size",
 }
-"""By name: what happens."""
+"""Description of each fault, by name."""
 OF_SERVICES = {
     FULL: "for two seconds no file grows, in its studies' processes neither",
     CUT: "all connections between servers break",
     LAG: "what servers say to one another comes late from then on, in pieces of any size",
 }
-"""What is otherwise where the server is a service."""
+"""Descriptions that differ for a service."""
 _CLOCK_S = 3 * 3600.0
 _CLOCKS: Sequence[tuple[Any, str]] = (
     (parties.identity.tls, "_now"),
@@ -55,7 +55,7 @@ _CLOCKS: Sequence[tuple[Any, str]] = (
 
 
 class Point:
-    """Where ``fault`` happens: after so many points. Its name is written into the file ``hit`` before that.
+    """The point at which ``fault`` happens: the ``number``-th. Its name is written into the file ``hit`` before that.
 
     ``clocks`` are functions, by their modules and names, that tell the time beside those of `time`.
     """
@@ -69,15 +69,15 @@ class Point:
         self._clocks = clocks
         self._lock = threading.Lock()
         self.names = list[str]()
-        """Those that were passed so far."""
+        """Names of the points passed so far."""
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """Number of points passed so far."""
         return len(self.names)
 
     def passed(self, name: str, *, once: bool = False) -> None:
-        """One more, from any thread; one that is passed ``once`` is none the next time."""
+        """Passes one more point, from any thread; a point passed ``once`` does not count the next time."""
         with self._lock:
             if once and name in self.names:
                 return
@@ -90,7 +90,7 @@ class Point:
     def watch(
         self, owner: Any, name: str, label: Callable[..., str], *, once: bool = False
     ) -> None:
-        """Pass the points before and after every call, or the first of its label, of the owner's function."""
+        """Passes points before and after every call, or the first one with its label, of the owner's function."""
         real = getattr(owner, name)
 
         @functools.wraps(real)
@@ -131,7 +131,7 @@ def _happens(fault: str, clocks: Sequence[tuple[Any, str]]) -> None:
 
 
 def _shift_clocks(seconds: float, clocks: Sequence[tuple[Any, str]]) -> None:
-    """What this process's own code takes for the time of day; OpenSSL's stays."""
+    """Shifts the time of day for this process's own code; OpenSSL's stays."""
     now, now_ns = time.time, time.time_ns
     time.time = lambda: now() + seconds
     time.time_ns = lambda: now_ns() + int(seconds * 1e9)
@@ -146,7 +146,7 @@ def _shifted(
 
 
 def watch(number: int, fault: str, hit: Path) -> Point:
-    """Let ``fault`` happen at point ``number`` of this process; 0: at none."""
+    """Lets ``fault`` happen at point ``number`` of this process, at none if that is 0."""
     point = Point(number, fault, hit)
     point.watch(DurableLedger, "charge", lambda _, round, step, __, **___: f"charge {round} {step}")
     point.watch(Store, "save_checkpoint", lambda _, kept: f"checkpoint {kept.round}")

@@ -1,9 +1,9 @@
-"""The points of a service at which something can happen to it.
+"""The points of a service at which a fault can happen.
 
-Provides ``watch``, as `bench.load.kills.points` does for a run's server: before and after every call by which a service
-writes into its book, makes or deletes a study's folder and keys, tells or asks another service, takes an operator's
-order, starts a study's process, hears of it, or ends it. What a service does again and again (telling what holds for
-it, hearing its studies' processes) has a point when it is done with something new. Public: names of points.
+``watch`` passes points, as `bench.load.kills.points` does for a run's server: before and after every call by which a
+service writes into its event log, makes or deletes a study's folder and keys, sends to or asks another service, takes
+an operator's order, starts a study's process, hears of it, or ends it. Repeated work (sending its state, hearing its
+studies' processes) has a point only when it is done with something new. Names of points are public.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ _CLOCKS = (
 
 
 def watch(number: int, fault: str, hit: Path) -> Point:
-    """Let ``fault`` happen at point ``number`` of this process; 0: at none."""
+    """Lets ``fault`` happen at point ``number`` of this process, at none if that is 0."""
     point = Point(number, fault, hit, _CLOCKS)
     _watch_files(point)
     _watch_others(point)
@@ -40,7 +40,7 @@ def watch(number: int, fault: str, hit: Path) -> Point:
 
 
 def _watch_files(point: Point) -> None:
-    """Book, folders, keys."""
+    """Watches the event log, folders and keys."""
     service, proposals = parties.service.service, parties.service.study_intake
     point.watch(parties.service.database, "_migrate", lambda *_: "database's tables")
     point.watch(parties.service.database, "_check_owner", lambda *_: "database's owner")
@@ -59,12 +59,12 @@ def _watch_files(point: Point) -> None:
 
 
 def _kind(path: Path) -> str:
-    """What is renamed to there: names of cards and studies have digests in them."""
+    """Returns a stable name for the target of a renaming: names of cards and studies have digests in them."""
     return path.name if path.name == "tls" else path.parent.name
 
 
 def _watch_others(point: Point) -> None:
-    """The two other services, the operator, owners without a study."""
+    """Watches calls to the two other services, the operator, and owners without a study."""
     point.watch(PeerServer, "start", lambda _: "exchange opened")
     point.watch(Service, "statement", lambda service: f"tell {_told(service)}", once=True)
     point.watch(Service, "proposal", lambda *_: "tell a proposal")
@@ -78,7 +78,7 @@ def _watch_others(point: Point) -> None:
 
 
 def _told(service: Service) -> str:
-    """What a service says of its studies."""
+    """Describes the state of a service's studies."""
     said = (
         f"{study.run} {study.state} {'with' if service.name in study.approvals else 'without'}"
         for study in service.studies.values()
@@ -87,7 +87,7 @@ def _told(service: Service) -> str:
 
 
 def _watch_studies(point: Point) -> None:
-    """Studies' processes."""
+    """Watches studies' processes."""
     workers = parties.service.workers
     point.watch(Service, "_work", lambda _, study: f"process of {study.run}")
     point.watch(Service, "_end", lambda _, study, state, *rest: f"end of {study.run}: {state}")

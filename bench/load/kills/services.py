@@ -1,13 +1,12 @@
 """One case of services: a study from proposal to end on three `syncret serve`, one of which meets a fault.
 
-Provides ``play`` and ``Playing``. The study runs and is finished, or runs, has an
-owner's shares, and is cancelled. Operators and owners repeat what was not answered, and a service that has ended is
-started again by the same command. Then the study is over in that way at all three, a finished one with equal ledgers
-and a passing audit; the services end in order; no process, port, sealing key or share of it is left. Public: the
-owners' rows are random.
+The study runs and is finished, or runs, has an owner's shares, and is cancelled. Operators and owners repeat unanswered
+commands, and a service that has ended is started again by the same command. Then the study is over in that way at all
+three, a finished one with equal ledgers and a passing audit; the services end in order; no process, port, sealing key
+or share of it is left. All values here are public: the owners' rows are random.
 
-Known limits: of a clock that is off, OpenSSL and studies' processes do not know; a connection between two services that
-breaks or lags is one of all three's.
+Known limits: OpenSSL and studies' processes do not see a shifted clock; breaks and lags of connections affect all three
+services.
 """
 
 import asyncio
@@ -58,7 +57,7 @@ from parties.service.study_intake import StudyFolder
 LIMIT_S = 240.0
 _STOP_S, _HANG_S, _ROOM_S = 0.3, PEER_STATE_TTL_S + 1, 2.0
 _POLL_S, _AGAIN_S = 0.2, 2.0
-"""How often services ask one another, and when they try again what they would in a minute."""
+"""Seconds between questions of services, and seconds until a retry that normally comes after a minute."""
 _DELETED_S, _END_S = 30.0, 20.0
 _LOOK_S = 0.1
 _QUICK = {"iterations": 5, "final_iterations": 5, "noise": "distributed"}
@@ -66,19 +65,19 @@ _TIMEOUTS = {"connect_s": 10.0, "receive_s": 10.0}
 _TRIES = 3
 _RUN = "small"
 _PROPOSES, _CANCELS = {FINISHED: "gamma", CANCELLED: "beta"}, "alpha"
-"""Whose operator does it: each service is once who decides, and once who hears of it."""
+"""Services whose operator acts: each service decides once, and once hears of a decision."""
 imported(__name__, "parties.cli.serve", "parties.cli.study", "parties.service.main")
 
 
 class _WrongEnd(Exception):
-    """What is not as it should be."""
+    """Raised with a description of the wrong end."""
 
 
 # In processes of their own.
 
 
 def _command(arguments: Sequence[str], log: Path, case: Case | None) -> None:
-    """`syncret ARGUMENTS`, as its console script does it; with the fault of ``case``."""
+    """Runs `syncret ARGUMENTS` as its console script does, with the fault of ``case``."""
     into = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(into, 1)
     os.dup2(into, 2)
@@ -94,7 +93,7 @@ def _command(arguments: Sequence[str], log: Path, case: Case | None) -> None:
 
 
 def _owners(trio: Trio, config: Config, numbers: Sequence[int]) -> None:
-    """They submit, again and again where that fails."""
+    """Submits for these owners, again and again if that fails."""
     logging.disable()
 
     async def one(number: int) -> None:
@@ -121,7 +120,7 @@ def _owners(trio: Trio, config: Config, numbers: Sequence[int]) -> None:
 
 
 def count_points(folder: Path, victim: int, of: str) -> int:
-    """How many points service ``victim`` passes without a fault. Raises RuntimeError where that goes wrong."""
+    """Counts the points that service ``victim`` passes without a fault. Raises RuntimeError if that goes wrong."""
     outcome = play(Case("", victim, 0, of), folder, keep=True)
     if outcome.wrong or outcome.tries or outcome.failed:
         raise RuntimeError(f"services without a fault went wrong: {outcome}")
@@ -131,7 +130,7 @@ def count_points(folder: Path, victim: int, of: str) -> int:
 
 
 def play(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
-    """What becomes of it; ``folder`` is made, and gone in the end unless something is wrong, or to ``keep``."""
+    """Plays the case in a new ``folder``, deleted in the end unless something is wrong, or with ``keep``."""
     began = time.monotonic()
     folder.mkdir(parents=True)
     playing = Playing(Trio(folder, relays=True), case)
@@ -145,7 +144,7 @@ def play(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
 
 
 class Playing:
-    """The case on its way: ``ended`` is how each service ended first, ``tries`` how often one was started again."""
+    """The case under way: ``ended`` has each service's first exit code, ``tries`` the number of restarts."""
 
     def __init__(self, trio: Trio, case: Case) -> None:
         self.trio = trio
@@ -159,11 +158,11 @@ class Playing:
 
     @property
     def ended(self) -> tuple[int | None, ...]:
-        """By service: 0 where it was there until the studies were over."""
+        """First exit codes by service: 0 for a service that stayed until the studies were over."""
         return tuple(self._codes.get(name, 0) for name in SERVICES)
 
     def played(self) -> str:
-        """What is wrong; "" where nothing is."""
+        """Plays the case and describes what is wrong; "" if nothing is."""
         with Network(self.trio.ways, secrets.randbits(32)) as network, self._exits:
             try:
                 asyncio.run(self._played(network))
@@ -178,18 +177,18 @@ class Playing:
 
     @property
     def failed(self) -> bool:
-        """Whether the study failed at one of them, and was approved again."""
+        """True if the study failed at one of them, and was approved again."""
         return self._failures > 0
 
     @property
     def config(self) -> Config:
-        """The study's, once it is proposed."""
+        """Configuration of the study, once it is proposed."""
         if self._config is None:
             raise _WrongEnd("there is no study yet")
         return self._config
 
     def _unwritten(self) -> str:
-        """Whose book does not have the study's end."""
+        """Names services whose event log lacks the study's end."""
         expected = [(self.config.digest(), self.case.of)]
         for name in SERVICES:
             path = self.trio.folder / name / FILE
@@ -200,7 +199,7 @@ class Playing:
         return ""
 
     def judged(self) -> str:
-        """What does not hold of the finished run."""
+        """Describes the violated conditions of the finished run."""
         places = [self.place(name) for name in SERVICES]
         folder = places[0].path / "study" / CERTIFICATES
         certificates = {path.name: path for path in folder.iterdir()}
@@ -209,7 +208,7 @@ class Playing:
         return judging.judged(finished)
 
     def place(self, name: str) -> StudyFolder:
-        """Where a service has the study."""
+        """Returns a service's folder of the study."""
         return StudyFolder(self.trio.folder / name, _RUN, self.config.digest())
 
     async def _played(self, network: Network) -> None:
@@ -228,7 +227,7 @@ class Playing:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            # Nobody waits for an answer of one that is stopped.
+            # No answer can come from a stopped process.
             for process in self._processes.values():
                 _continue(process)
         await self._stop()
@@ -241,7 +240,7 @@ class Playing:
         self._processes[name] = self._exits.enter_context(process)
 
     async def _keep(self, network: Network) -> None:
-        """What happens outside of the victim's process, and the same command again for one that has ended."""
+        """Causes faults outside the victim's process, and repeats the command of a service that has ended."""
         fault, since = self.case.fault, 0.0
         while True:
             for name, process in self._processes.items():
@@ -265,7 +264,7 @@ class Playing:
         self._start(name, None)
 
     def _may_be_killed(self, name: str) -> bool:
-        """Whether that is the case's fault, and this service the one that meets it."""
+        """Returns True if the case's fault is a kill of this service."""
         return name == SERVICES[self.case.victim] and self.case.fault == points.KILL
 
     def _log(self, name: str) -> str:
@@ -273,7 +272,7 @@ class Playing:
         return " ".join(text[-600:].split())
 
     def _outside(self, fault: str, passed_s: float, network: Network) -> str:
-        """Do what is due; the fault, or "" where there is nothing more to do."""
+        """Does what is due; returns the fault, or "" if nothing more is to do."""
         process = self._processes[SERVICES[self.case.victim]]
         after = {points.STOP: _STOP_S, points.HANG: _HANG_S, points.FULL: _ROOM_S}
         if passed_s < after.get(fault, 0.0):
@@ -290,7 +289,7 @@ class Playing:
         return ""
 
     async def _stop(self) -> None:
-        """SIGTERM, as an operator or a supervisor ends a service. The fault may come as late as this."""
+        """Sends SIGTERM, as an operator or a supervisor does. The fault may come as late as this."""
         for process in self._processes.values():
             process.terminate()
         for name, process in self._processes.items():
@@ -311,7 +310,7 @@ class Playing:
         self._config = await self._proposed(_PROPOSES[self.case.of])
         self._doing = "it is approved and submitted to"
         cancelled = self.case.of == CANCELLED
-        # One that is cancelled waits for the other owners when that happens.
+        # A cancelled study still waits for the other owners at that time.
         numbers = range(1 if cancelled else len(OWNERS))
         with started(_owners, self.trio, self.config, numbers) as submitting:
             await _until(
@@ -327,11 +326,11 @@ class Playing:
             await _until(self._is_cancelled)
             self._doing, self._cancelled_at = "it is deleted", time.monotonic()
             await _until(self._is_deleted)
-        # One that was started again just now takes no order to end before it answers.
+        # A service that has just been restarted takes no order to end before it answers.
         await _until(self._is_answered)
 
     async def _proposed(self, by: str) -> Config:
-        """By the command of an operator, who repeats it."""
+        """Proposes by an operator's command, which is repeated."""
         path = self.trio.folder / f"{_RUN}.toml"
         path.write_text(study_config(_RUN, 2, run=_QUICK, timeouts=_TIMEOUTS).resolved_toml())
         out, log = self.trio.folder / "study", self.trio.folder / "propose.log"
@@ -344,7 +343,7 @@ class Playing:
                     return load_config(merged)
 
     async def _is_everywhere(self, state: StudyState) -> bool:
-        """Whether it is so far at all three; each operator approves it where it waits for that, or has failed."""
+        """Returns True if all three are in ``state``; approves where a service waits for that, or has failed."""
         digest, there = self.config.digest(), list[bool]()
         for name in SERVICES:
             study = await self._seen(name)
@@ -362,7 +361,7 @@ class Playing:
             raise _WrongEnd(f"{name}: it is {study['state']}: {study['reason']}")
 
     async def _is_cancelled(self) -> bool:
-        """Whether all three have it; the operator repeats it until then."""
+        """Returns True if all three have cancelled; the operator repeats the order until then."""
         digest = self.config.digest()
         states = [study["state"] if (study := await self._seen(name)) else "" for name in SERVICES]
         if states[SERVICES.index(_CANCELS)] not in ("", StudyState.CANCELLED):
@@ -371,7 +370,7 @@ class Playing:
         return set(states) == {StudyState.CANCELLED}
 
     async def _is_deleted(self) -> bool:
-        """Whether what is secret is gone, or should have been by now."""
+        """Returns True if the secrets are gone, or are overdue."""
         late = time.monotonic() > self._cancelled_at + _DELETED_S
         return late or not any(self.place(name).seal.exists() for name in SERVICES)
 
@@ -379,7 +378,7 @@ class Playing:
         return None not in [await self._seen(name) for name in SERVICES]
 
     async def _seen(self, name: str) -> dict[str, Any] | None:
-        """The study as a service shows it."""
+        """Returns the study as a service shows it."""
         status = await self._asked(name, "GET", "/status")
         return study_of(status, self.config.digest()) if status else None
 
@@ -390,14 +389,14 @@ class Playing:
     async def _asked(
         self, name: str, method: str, target: str, document: dict[str, str] | None = None
     ) -> dict[str, Any] | None:
-        """A service's answer; None without one, and where it refuses: then its state says why."""
+        """Returns a service's answer; None without one, and if it refuses: then its state says why."""
         with contextlib.suppress(NotRunning, StoreError, RuntimeError):
             return await asyncio.to_thread(self.trio.ask, name, method, target, document)
         return None
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    # What happens in other processes sets no event.
+    # Changes in other processes set no event.
     while not await holds():  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_S)
 
@@ -418,7 +417,7 @@ def _continue(process: ForkServerProcess) -> None:
 
 
 def _make_room(process: ForkServerProcess) -> None:
-    """Its files, and those of the processes that it has started, may grow again."""
+    """Lets the files of this process and of its children grow again."""
     with contextlib.suppress(FileNotFoundError):
         for pid in [process.pid or 0, *children(process.pid or 0)]:
             with contextlib.suppress(ProcessLookupError):
