@@ -558,7 +558,7 @@ async def serve(server: Server) -> None:
         store=server.disk,
         transcript=quiet,
         progress=quiet,
-        commands=OperatorCommands(),
+        orders=OperatorCommands(),
         effects=Effects(),
         on_release=lambda clients, charges: None,
     )
@@ -592,7 +592,7 @@ async def serve(server: Server) -> None:
         closed=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
         effects=around.effects,
         authority=SimpleNamespace(),  # type: ignore[arg-type]
-        commands=around.commands,
+        commands=around.orders,
         recorded=resumed.openings.recorded,
     )
     arrivals.server = server

@@ -13,7 +13,10 @@ import pytest
 from parties.local import children
 from parties.local.children import LOOPBACK, free_ports
 
-_ASKS = "from parties.local import children; children._LOWEST, children._HIGHEST = {}, {}; print(*children.free_ports({}))"
+_ASKS = (
+    "from parties.local import children; children._LOWEST, children._HIGHEST = {}, {}; "
+    "print(*children.free_ports({}))"
+)
 
 
 def test_ports_are_different_and_can_be_listened_on() -> None:

@@ -625,7 +625,9 @@ async def test_secrets_of_a_cancelled_study_that_could_not_be_deleted_go_later(
     seal = alpha.place(alpha.studies[digest]).seal
     with monkeypatch.context() as patch:
         patch.setattr(
-            service_module, "delete_sealing_key", Mock(side_effect=StoreError(seal, "cannot be deleted"))
+            service_module,
+            "delete_sealing_key",
+            Mock(side_effect=StoreError(seal, "cannot be deleted")),
         )
         with pytest.raises(StoreError, match="cannot be deleted"):
             await alpha.cancel(digest, "operator")
@@ -638,7 +640,9 @@ async def test_secrets_of_a_cancelled_study_go_at_the_next_start(
     tmp_path: Path, processes: dict[tuple[str, str], Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(service_module, "delete_sealing_key", Mock(side_effect=StoreError(tmp_path, "broken")))
+        patch.setattr(
+            service_module, "delete_sealing_key", Mock(side_effect=StoreError(tmp_path, "broken"))
+        )
         async with three_services(tmp_path) as three:
             alpha = three.services[0]
             digest = await three.propose("stays")

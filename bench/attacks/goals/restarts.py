@@ -123,7 +123,9 @@ def _burn(kind: str, mode: str) -> Got:
         lying = AtAgreement(partial(_claims, kind, accountant), leaves=True)
         # The attacker accepts its own claims.
         believing = changed(
-            agreement, "parse_reported_state", lambda read, *where, rounds, **_: read(*where, rounds=rounds)
+            agreement,
+            "parse_reported_state",
+            lambda read, *where, rounds, **_: read(*where, rounds=rounds),
         )
         with believing:
             ended = study.start(lying, DEVIATING)

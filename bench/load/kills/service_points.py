@@ -49,12 +49,14 @@ def _watch_files(point: Point) -> None:
     point.watch(StudyRepository, "note", lambda _, entry: f"book {entry.what}")
     point.watch(service, "new_card", lambda *_: "card")
     point.watch(service, "check_proposal", lambda *_: "look at a proposal")
-    point.watch(service, "keep", lambda _, proposal, *rest: f"keep {proposal.config.run.id}")
-    point.watch(service, "drop_seal", lambda place: f"drop the seal of {place.run}")
+    point.watch(
+        service, "make_study_folder", lambda _, proposal, *rest: f"keep {proposal.config.run.id}"
+    )
+    point.watch(service, "delete_sealing_key", lambda place: f"drop the seal of {place.run}")
     point.watch(service, "forget_run", lambda config, *_, **__: f"forget {config.run.id}")
     point.watch(proposals, "_copy_key", lambda *_: "own key copied")
-    point.watch(proposals, "own_card", lambda *_, **__: "card's keys")
-    point.watch(proposals, "write_whole", lambda path, _: f"file {path.suffix}")
+    point.watch(proposals, "ensure_server_card", lambda *_, **__: "card's keys")
+    point.watch(proposals, "write_atomic", lambda path, _: f"file {path.suffix}")
     point.watch(Path, "rename", lambda path, to: f"rename into {_kind(Path(to))}")
 
 
@@ -73,7 +75,9 @@ def _watch_others(point: Point) -> None:
     point.watch(Service, "propose", lambda *_: "order to propose")
     point.watch(Service, "approve", lambda *_: "order to approve")
     point.watch(Service, "cancel", lambda *_: "order to cancel")
-    point.watch(Service, "_do", lambda _, act: f"{type(act).__name__} {getattr(act, 'server', '')}")
+    point.watch(
+        Service, "_apply", lambda _, act: f"{type(act).__name__} {getattr(act, 'server', '')}"
+    )
     point.watch(ClosedStudyResponder, "take", lambda *_: "answer an owner", once=True)
 
 
@@ -89,15 +93,15 @@ def _told(service: Service) -> str:
 def _watch_studies(point: Point) -> None:
     """Watches studies' processes."""
     workers = parties.service.workers
-    point.watch(Service, "_work", lambda _, study: f"process of {study.run}")
+    point.watch(Service, "_start_worker", lambda _, study: f"process of {study.run}")
     point.watch(Service, "_end", lambda _, study, state, *rest: f"end of {study.run}: {state}")
     point.watch(Worker, "_arguments", lambda worker, _: f"arguments {worker.study.run}")
-    point.watch(Worker, "_open", lambda worker, _: f"ports for {worker.study.run}")
-    point.watch(Worker, "_hear", _heard, once=True)
-    point.watch(Worker, "_ended", lambda worker, _, code: f"{worker.study.run} ended: {code}")
-    point.watch(Worker, "_shut", lambda worker: f"no ports for {worker.study.run}")
+    point.watch(Worker, "_open_routes", lambda worker, _: f"ports for {worker.study.run}")
+    point.watch(Worker, "_on_event", _heard, once=True)
+    point.watch(Worker, "_on_exit", lambda worker, _, code: f"{worker.study.run} ended: {code}")
+    point.watch(Worker, "_close_routes", lambda worker: f"no ports for {worker.study.run}")
     point.watch(Worker, "stop", lambda worker: f"stop {worker.study.run}")
-    point.watch(workers, "hand_over", lambda _, kind, *rest: f"hand over {kind!r}", once=True)
+    point.watch(workers, "pass_socket", lambda _, kind, *rest: f"hand over {kind!r}", once=True)
 
 
 def _heard(worker: Worker, event: Any) -> str:
