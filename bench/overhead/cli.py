@@ -114,7 +114,7 @@ def overhead(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """What a data owner sends and receives: DistAIM and FLAIM, by the paper's formula and counted on the wire.
+    """Measure what a data owner sends and receives: DistAIM and FLAIM, by the paper's formula and counted on the wire.
 
     DistAIM's owners upload to three ingest servers over mutual TLS on this machine; FLAIM's clients play real SecAgg
     sessions. MB are 10^6 bytes.

@@ -72,7 +72,7 @@ def domain(
     # Reasons and questions refer to the table: only its owner sees them, and a private draft has none.
     seen = draft
     draft = private_draft(draft) if private else draft
-    text, offers = draft_text_with_upload_sizes(table_name(table), draft, sources)
+    text, upload_sizes = draft_text_with_upload_sizes(table_name(table), draft, sources)
     if as_json:
         document = {
             "domain": draft.domain.to_dict(),
@@ -82,7 +82,7 @@ def domain(
             "questions": list(draft.questions),
             "read_as": draft.read_as,
             "skipped": list(draft.skipped),
-            "offers": [asdict(offer) for offer in offers],
+            "upload_sizes": [asdict(offer) for offer in upload_sizes],
             "sources": [asdict(source) for source in sources],
         }
         click.echo(json.dumps(document, indent=2))

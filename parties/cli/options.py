@@ -57,13 +57,13 @@ def table_options(
         ) -> None:
             sign = None if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
 
-            def table(place: str) -> Table:
+            def table(path: str) -> Table:
                 dialect = Dialect(sign, decimal, encoding, header_line=header_line)
-                source = TableSource(place, sql, dialect, sheet)
+                source = TableSource(path, sql, dialect, sheet)
                 return Table(source, ignore_extra, say=functools.partial(click.echo, err=True))
 
             _check_one_of(argument, location, named, sql)
-            found = {name: table(place) for name, place in named}
+            found = {name: table(path) for name, path in named}
             command(table=found if location is None else table(location), **others)
 
         required = not several
@@ -106,10 +106,10 @@ class _NamedTable(click.ParamType[tuple[str, str]]):
     ) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
-        name, sign, place = str(value).partition("=")
-        if not (name and sign and place):
+        name, sign, path = str(value).partition("=")
+        if not (name and sign and path):
             self.fail(f"{value!r} is not NAME=TABLE, such as registry=deaths.csv", param, ctx)
-        return name, place
+        return name, path
 
 
 _SOURCE = click.option(
@@ -168,7 +168,7 @@ budget_option = click.option(
     type=_PATH,
     default=None,
     metavar="FILE",
-    help="What your tables have spent, if not SYNCRET_BUDGET or its place in your home. Keep it.",
+    help="What your tables have spent, if not SYNCRET_BUDGET or its path in your home. Keep it.",
 )
 
 
@@ -184,7 +184,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         "--dataset",
         default=None,
         metavar="NAME",
-        help="Whose budget pays; by default that of the table at this place or with this content.",
+        help="Whose budget pays; by default that of the table at this path or with this content.",
     )
     @budget_option
     @click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")

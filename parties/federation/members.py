@@ -181,7 +181,7 @@ class ConnectedClients:
         """Returns an exchange with the members ``numbers``; only the connected ones take part."""
         return ClientExchange(self, numbers, round)
 
-    def farewell(self, reason: str) -> None:
+    def say_goodbye(self, reason: str) -> None:
         """Sends GOODBYE with ``reason`` to all participants; closing waits for the delivery."""
         for member in list(self.present.values()):
             self.post(member, FederationMessage(MessageKind.GOODBYE, 0, pack_reason(reason)).pack())
@@ -240,10 +240,10 @@ class ConnectedClients:
             self._log.connection(
                 name=name, certificate=certificate, what=REFUSED, reason=str(error)
             )
-            reason = Rejection.MISFIT if number is not None else Rejection.UNKNOWN_PEER
+            reason = Rejection.MISMATCH if number is not None else Rejection.UNKNOWN_PEER
             self._rejected(reason, f"refused: {error}", client=name, remote=remote)
             away = isinstance(error, TurnedAwayError)
-            refusal = Refusal.NOT_ENROLLED if away else Refusal.MISFIT
+            refusal = Refusal.NOT_ENROLLED if away else Refusal.MISMATCH
             answers = [RefusalMessage(refusal, str(error)).message().pack()]
             if isinstance(error, ConfigMismatchError) and len(self._terms) <= MAX_TERMS_BYTES:
                 answers.insert(0, FederationMessage(MessageKind.TERMS, 0, self._terms).pack())

@@ -242,7 +242,7 @@ def _printable(text: str) -> str:
 class Refusal(enum.IntEnum):
     """The first byte of a REFUSED. Zero is unused, so that an empty or blank body means nothing."""
 
-    MISFIT = 1
+    MISMATCH = 1
     """Participant and run differ in configuration, workload, number of rows or name."""
     TOO_FEW = 2
     """Fewer participants came than the run needs."""
@@ -257,7 +257,7 @@ class Refusal(enum.IntEnum):
 
 
 _STATUSES: Mapping[Refusal, Status] = {
-    Refusal.MISFIT: Status.PROTOCOL,
+    Refusal.MISMATCH: Status.PROTOCOL,
     Refusal.TOO_FEW: Status.CLIENTS,
     Refusal.IMPOSSIBLE: Status.PROTOCOL,
     Refusal.STOPPED: Status.NETWORK,

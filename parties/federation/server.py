@@ -148,7 +148,7 @@ class _SiloServerRun:
         taken = silos.tally.taken + silos.tally.before
         self.record.transcript.note(sums_schema.FINISHED, sums=taken, clients=len(members.present))
         # The goodbye comes before the result, which counts its bytes too.
-        members.farewell("the run is finished")
+        members.say_goodbye("the run is finished")
         session.seconds["total"] = time.perf_counter() - started
         return self._document(members, silos, outcome)
 

@@ -59,12 +59,12 @@ def watch_run(board: RunStatus, ledger: DurableLedger, record: FederationTranscr
 def watch_orders(board: RunStatus, orders: OperatorCommands, server: str) -> None:
     """Lets ``board`` show the commands of the ``server``'s operator from now on; they need nobody else's consent."""
 
-    def told() -> None:
+    def update() -> None:
         orders.tell([orders.asked])
 
-    orders.on_command = told
+    orders.on_command = update
     orders.on_change = board.touch
-    told()
+    update()
     board.sources.asked = lambda: orders.shown([server])
 
 

@@ -47,7 +47,7 @@ class _MeteredBackend:
     backend: Backend
     estimator: Estimator
     plan: Schedule
-    pulse: Heartbeat
+    heartbeat: Heartbeat
     seconds: dict[str, float] = field(default_factory=dict)
     opened: list[ReportedOpening] = field(default_factory=list)
     round: int = 0
@@ -78,7 +78,7 @@ class _MeteredBackend:
     ) -> Estimate:
         """See ``Estimator.estimate``."""
         started = time.perf_counter()
-        with self.pulse.activity(f"{round_text(round, self.plan)}: estimating the model"):
+        with self.heartbeat.activity(f"{round_text(round, self.plan)}: estimating the model"):
             estimate = await self.estimator.estimate(measurements, round=round, final=final)
         self._add_seconds(ESTIMATE.name, started)
         return estimate

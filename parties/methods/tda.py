@@ -198,7 +198,7 @@ class _TdaSilo:
     """A silo that keeps a copy of the final model."""
 
     inner: TdaSilo
-    place: SiloContext
+    context: SiloContext
 
     def answer(self, request: Request) -> NDArray[np.int64]:
         """See ``Silo``."""
@@ -207,7 +207,7 @@ class _TdaSilo:
     def finish(self, payload: bytes) -> None:
         """See ``Silo``. Writes the model to the silo's own folder."""
         self.inner.finish(payload)
-        write_atomic(self.place.folder / MODEL, payload)
+        write_atomic(self.context.folder / MODEL, payload)
 
 
 def plan(config: Config) -> TdaPlan:

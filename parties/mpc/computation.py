@@ -340,7 +340,7 @@ def _admission(server: ComputeServer, ctx: Context, resumed: ResumePoint) -> Adm
         if time.monotonic() < spoken + _WAITING_NOTICE_S:
             return
         state = replace(state, incomplete=lacking.settled(state.incomplete))
-        said = (state.stored, state.complete, tuple(state.incomplete), state.told)
+        said = (state.stored, state.complete, tuple(state.incomplete), state.commands)
         if throttle.due(repr(said)):
             spoken = time.monotonic()
             missing = server.store.missing(server.config.owners)
@@ -388,12 +388,12 @@ def _counting_notifier(server: ComputeServer, batch: SubmissionBatch) -> OnCount
     server.progress.event(
         "counting", f"{linking}counting rows of {owners} data owners, at most {effort}"
     )
-    told = time.monotonic()
+    notified_at = time.monotonic()
 
     def on_part(done: int, of: int) -> None:
-        nonlocal told
-        if done == of or time.monotonic() - told > _COUNTING_NOTICE_S:
-            told = time.monotonic()
+        nonlocal notified_at
+        if done == of or time.monotonic() - notified_at > _COUNTING_NOTICE_S:
+            notified_at = time.monotonic()
             text = f"counting rows, {done} of {of} parts"
             server.progress.event(WORKING, text, done=done, of=of)
 
@@ -502,7 +502,9 @@ def read_traffic(answers: Sequence[bytes]) -> dict[str, object]:
             "passed_on_bytes": [int(reply["passed_on"]) for reply in replies],
         }
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckFailed("a server told its traffic in a form that is not understood") from error
+        raise CheckFailed(
+            "a server notified_at its traffic in a form that is not understood"
+        ) from error
 
 
 def _own_traffic(store: Store, costs: CostsFile) -> dict[str, object]:

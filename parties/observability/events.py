@@ -129,7 +129,7 @@ class Rejection(enum.StrEnum):
     CONFLICT = "conflict"
     CLOSED = "closed"
     SIZE = "size"
-    MISFIT = "misfit"
+    MISMATCH = "misfit"
     """Input that does not fit the run, or does not decrypt."""
     COUNTED = "counted"
     STORAGE = "storage"
@@ -146,7 +146,7 @@ _OF_STATUS = {
     HTTPStatus.GONE: Rejection.CLOSED,
     HTTPStatus.LENGTH_REQUIRED: Rejection.SIZE,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Rejection.SIZE,
-    HTTPStatus.UNPROCESSABLE_ENTITY: Rejection.MISFIT,
+    HTTPStatus.UNPROCESSABLE_ENTITY: Rejection.MISMATCH,
     HTTPStatus.LOCKED: Rejection.COUNTED,
     HTTPStatus.INSUFFICIENT_STORAGE: Rejection.STORAGE,
 }

@@ -191,7 +191,7 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
         "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
         **await _summary_fields(service, study),
         "servers": _server_states(service, study),
-        "folder": service.place(study).text,
+        "folder": service.study_folder(study).text,
         "process": worker
         and {
             "id": worker.process,
@@ -314,7 +314,7 @@ async def _readyz(request: web.Request) -> web.Response:
 async def _metrics(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     asked = [
-        asyncio.to_thread(_status_of, service.place(service.studies[digest]).work)
+        asyncio.to_thread(_status_of, service.study_folder(service.studies[digest]).work)
         for digest in service.workers
     ]
     statuses = [status for status in await asyncio.gather(*asked) if status is not None]
@@ -473,7 +473,7 @@ def _running_study(service: Service, name: str) -> StudyRecord:
 async def _send_command(request: web.Request) -> web.StreamResponse:
     service, order = request.app[SERVICE], request.match_info["order"]
     study = _running_study(service, request.match_info["id"])
-    response = await _forward(request, service.place(study).work, f"/{order}")
+    response = await _forward(request, service.study_folder(study).work, f"/{order}")
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), order)
     return response
@@ -482,7 +482,7 @@ async def _send_command(request: web.Request) -> web.StreamResponse:
 async def _revoke(request: web.Request) -> web.StreamResponse:
     service, body = request.app[SERVICE], await _body(request)
     study = _running_study(service, request.match_info["id"])
-    response = await _forward(request, service.place(study).work, "/revoke", body)
+    response = await _forward(request, service.study_folder(study).work, "/revoke", body)
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), f"revoke {body.get('owner')}")
     return response
@@ -491,7 +491,9 @@ async def _revoke(request: web.Request) -> web.StreamResponse:
 async def _get_from_process(request: web.Request) -> web.StreamResponse:
     service = request.app[SERVICE]
     study = service.find(request.match_info["id"])
-    return await _forward(request, service.place(study).work, f"/{request.match_info['what']}")
+    return await _forward(
+        request, service.study_folder(study).work, f"/{request.match_info['what']}"
+    )
 
 
 async def _forward(

@@ -162,7 +162,7 @@ class Service:
         self._pending_deletions = {
             study.digest: 0.0
             for study in studies
-            if study.state is StudyState.CANCELLED and self.place(study).seal.exists()
+            if study.state is StudyState.CANCELLED and self.study_folder(study).seal.exists()
         }
         own = self.identity.own
         # Summaries for the status are in memory, so that they are available without the database.
@@ -210,7 +210,7 @@ class Service:
 
     def _files(self, study: StudyRecord) -> CertificateFiles:
         """Returns a study's certificate files. Raises ConfigError."""
-        return load_config(self.place(study).config).require_tls(self.identity.pid)
+        return load_config(self.study_folder(study).config).require_tls(self.identity.pid)
 
     async def run(self) -> None:
         """Reconciles every second until it is cancelled."""
@@ -495,7 +495,7 @@ class Service:
         return said if isinstance(said, str) and said in names else peer.server.name
 
     async def _add_study(self, proposal: Proposal, proposer: str, actor: str) -> None:
-        known = {str(self.place(study).path) for study in self.studies.values()}
+        known = {str(self.study_folder(study).path) for study in self.studies.values()}
         study_folder = await asyncio.to_thread(make_study_folder, self.identity, proposal, known)
         at, config = utc_now(), proposal.config
         study = StudyRecord(
@@ -537,7 +537,7 @@ class Service:
         """Starts a worker for the study."""
         self.workers[study.digest] = Worker(
             study,
-            self.place(study),
+            self.study_folder(study),
             name=study_sni_name(study.digest),
             pid=self.identity.pid,
             register=self._register,
@@ -546,7 +546,7 @@ class Service:
             on_change=self._touch,
         )
 
-    def place(self, study: StudyRecord) -> StudyFolder:
+    def study_folder(self, study: StudyRecord) -> StudyFolder:
         """Returns the study's folder."""
         return StudyFolder(self.identity.folder, study.run, study.digest)
 
@@ -609,7 +609,7 @@ class Service:
 
     def _forget(self, study: StudyRecord) -> None:
         """Deletes the secrets of an ended study, its sealing key last. Raises StoreError. Blocks."""
-        study_folder = self.place(study)
+        study_folder = self.study_folder(study)
         if study.kind == DISTAIM and has_store(study_folder.work):
             forget_run(
                 load_config(study_folder.config),

@@ -74,7 +74,7 @@ class Worker:
         on_change: Callable[[], None],
     ) -> None:
         self.study = study
-        self.place = folder
+        self.folder = folder
         self.state = StudyState.WAITING
         self.outcome: tuple[StudyState, str] | None = None
         self.calling = False
@@ -123,7 +123,7 @@ class Worker:
 
     async def _run_process(self) -> None:
         """Runs one process from start to end. Raises OSError."""
-        _rotate(self.place.log)
+        _rotate(self.folder.log)
         ours, theirs = socket.socketpair()
         with contextlib.closing(ours):
             ours.setblocking(False)
@@ -131,7 +131,7 @@ class Worker:
                 child = self._child = Child.start(
                     self.study.run,
                     self._arguments(theirs.fileno()),
-                    log=self.place.log,
+                    log=self.folder.log,
                     pass_fds=(theirs.fileno(),),
                 )
             try:
@@ -146,7 +146,7 @@ class Worker:
     def _arguments(self, channel: int) -> list[str]:
         pid = ["--pid", str(self._pid)] if self.study.kind == DISTAIM else []
         register = [] if self._register is None else ["--register", str(self._register)]
-        where = [str(self.place.config), "--dir", str(self.place.work)]
+        where = [str(self.folder.config), "--dir", str(self.folder.work)]
         log = ["--log-format", "json"]
         return ["worker", *where, "--channel", str(channel), *log, *pid, *register]
 

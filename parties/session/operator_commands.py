@@ -52,12 +52,12 @@ class CommandSet:
 class OperatorCommands:
     """Commands at one server; safe to use from any thread.
 
-    ``told`` are the commands of each server's operator, by server number, as far as known; ``agreed`` are those that
-    all operators gave.
+    ``by_server`` are the commands of each server's operator, by server number, as far as known. ``agreed`` are the
+    commands of all operators.
     """
 
     asked: CommandSet = field(default_factory=CommandSet)
-    told: Sequence[CommandSet] = ()
+    by_server: Sequence[CommandSet] = ()
     agreed: CommandSet = field(default_factory=CommandSet)
     on_command: Callable[[], object] = lambda: None
     """Called after each new command, in the thread of ``ask``."""
@@ -85,7 +85,7 @@ class OperatorCommands:
 
     def tell(self, by_server: Sequence[CommandSet]) -> CommandSet:
         """Stores the commands of all servers' operators, this one's included; returns those that all of them gave."""
-        self.told = tuple(by_server)
+        self.by_server = tuple(by_server)
         agreed = by_server[0]
         for one in by_server[1:]:
             agreed &= one
@@ -95,7 +95,7 @@ class OperatorCommands:
 
     def shown(self, names: Sequence[str]) -> dict[str, object]:
         """Returns for display this server's commands, all servers' commands by their ``names``, and the agreed ones."""
-        by_name = zip(names, self.told, strict=False)
+        by_name = zip(names, self.by_server, strict=False)
         return {
             "here": self.asked.to_dict(),
             "told": [{"party": name, **one.to_dict()} for name, one in by_name],

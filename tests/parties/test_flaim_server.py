@@ -448,7 +448,10 @@ async def test_server_takes_in_nobody_it_does_not_expect(
 
     await play(config, certificates, tmp_path, {2: intruders}, board=board)
     assert [kind for kind, _ in seen] == [MessageKind.REFUSED] * 5
-    assert [refused.refusal for _, refused in seen] == [Refusal.NOT_ENROLLED, *[Refusal.MISFIT] * 4]
+    assert [refused.refusal for _, refused in seen] == [
+        Refusal.NOT_ENROLLED,
+        *[Refusal.MISMATCH] * 4,
+    ]
     assert "'stranger' is not among the 6 data owners that this run names" in seen[0][1].words
     assert "connected already" in str(seen[1])
     assert "declares no number of rows, unlike flaim.sizes" in str(seen[2])

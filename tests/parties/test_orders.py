@@ -184,7 +184,7 @@ async def test_revoked_owner_is_taken_out_where_all_three_ask_it(
     config = make_config({"run.rounds": 1, "clients.minimum": 1, "run.input": form})
     operated = Operated(Cluster(config, tmp_path, certificates))
     await operated.cluster.submit([A, B])
-    await operated.until(lambda: all(len(o.told) == 3 for o in operated.orders))
+    await operated.until(lambda: all(len(o.by_server) == 3 for o in operated.orders))
     await asyncio.sleep(0.8)
     for orders in operated.orders:
         orders.ask(revoke=[B])

@@ -112,6 +112,6 @@ async def test_garbage_at_the_door_is_told_once_or_not_at_all(
 
 
 def test_every_status_has_a_reason() -> None:
-    assert rejection_of_status(422) is Rejection.MISFIT
+    assert rejection_of_status(422) is Rejection.MISMATCH
     assert rejection_of_status(507) is Rejection.STORAGE
     assert rejection_of_status(500) is Rejection.OTHER

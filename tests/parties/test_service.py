@@ -261,7 +261,7 @@ async def test_a_failure_at_one_server_ends_it_at_all_and_three_approvals_try_ag
 async def test_one_operator_cancels_for_all_and_the_sealing_keys_go(three: Three) -> None:
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
-    seals = [service.place(service.studies[digest]).seal for service in three.services]
+    seals = [service.study_folder(service.studies[digest]).seal for service in three.services]
     assert all(seal.exists() for seal in seals)
     await three.services[2].cancel(digest, "operator", "wrong columns")
     await three.until_states(digest, "cancelled")
@@ -452,7 +452,7 @@ async def test_what_others_propose_decides_nothing_that_is_each_servers_own(thre
     text = text.replace('dask = ""', 'dask = "tcp://198.51.100.7:8786"')
     assert "198.51.100.7" in text
     study = await three.services[0].propose(proposal | {"config": text}, "operator")
-    kept = load_config(three.services[0].place(study).config)
+    kept = load_config(three.services[0].study_folder(study).config)
     assert kept.compute.dask == ""
     assert not kept.run.record_replay
     assert kept.digest() == study.digest
@@ -622,7 +622,7 @@ async def test_secrets_of_a_cancelled_study_that_could_not_be_deleted_go_later(
     monkeypatch.setattr(service_module, "_FORGET_AGAIN_S", 0.1)
     alpha = three.services[0]
     digest = await three.propose("stays")
-    seal = alpha.place(alpha.studies[digest]).seal
+    seal = alpha.study_folder(alpha.studies[digest]).seal
     with monkeypatch.context() as patch:
         patch.setattr(
             service_module,
@@ -646,7 +646,7 @@ async def test_secrets_of_a_cancelled_study_go_at_the_next_start(
         async with three_services(tmp_path) as three:
             alpha = three.services[0]
             digest = await three.propose("stays")
-            seal = alpha.place(alpha.studies[digest]).seal
+            seal = alpha.study_folder(alpha.studies[digest]).seal
             with pytest.raises(StoreError, match="broken"):
                 await alpha.cancel(digest, "operator")
     assert seal.exists()
@@ -897,7 +897,7 @@ async def test_api_names_a_studys_folder_whole_where_the_services_own_is_relativ
     digest = await three.propose("stays")
     monkeypatch.chdir(alpha.identity.folder.parent)
     alpha.identity = replace(alpha.identity, folder=Path(alpha.identity.folder.name))
-    place = alpha.place(alpha.studies[digest])
+    place = alpha.study_folder(alpha.studies[digest])
     async with api(alpha) as client:
         (study,) = (await (await client.get("/status")).json())["studies"]
     folder = Path(study["folder"])

@@ -88,7 +88,7 @@ def test_describe_goes_by_the_byte_that_a_flaim_server_leaves_with(
 
 def test_describe_does_not_go_by_the_words_of_a_refusal() -> None:
     for words in ("the server was stopped", "the server failed (StoreError)", "(flaim.minimum)"):
-        body = RefusalMessage(Refusal.MISFIT, words).pack()
+        body = RefusalMessage(Refusal.MISMATCH, words).pack()
         assert describe(refused_error("x", body)).status == Status.PROTOCOL
 
 

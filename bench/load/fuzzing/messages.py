@@ -216,7 +216,7 @@ def _flaim_messages(workload: Workload) -> list[bytes]:
     bodies = [
         (kinds.HELLO, flaim.ClientGreeting(bytes(32), bytes(32), 60, "1").pack()),
         (kinds.WELCOME, flaim.Welcome(1, 3, bytes(32)).pack()),
-        (kinds.REFUSED, RefusalMessage(Refusal.MISFIT, "another config").pack()),
+        (kinds.REFUSED, RefusalMessage(Refusal.MISMATCH, "another config").pack()),
         (kinds.BRIEF, asked(Brief(workload, 1, 0.1, 3.0, 1.0, 60, allowed, model, None).encode())),
         (
             kinds.BRIEF,

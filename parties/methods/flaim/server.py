@@ -255,7 +255,7 @@ class _FlaimServerRun:
             clients=len(federation.population),
         )
         # The goodbye comes before the result, which counts its bytes too.
-        members.farewell("the run is finished")
+        members.say_goodbye("the run is finished")
         names = members.names
         session.seconds["total"] = time.perf_counter() - started
         facts = ServerFacts(

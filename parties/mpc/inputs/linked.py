@@ -148,7 +148,7 @@ class SourceLink:
         return SharedRows(rows, *shares)
 
     @property
-    def places(self) -> list[int]:
+    def positions(self) -> list[int]:
         """Position of each bit of a domain row in a joined row, whose columns come source after source."""
         domain = self.config.domain
         order = [domain.index(name) for source in self.config.sources for name in source.columns]
@@ -167,7 +167,7 @@ class SourceLink:
             rows_bsh, rows = await join(ctx, sources, key_bits=KEY_BITS)
         else:
             rows_bsh, rows = await align(ctx, sources)
-        return rows_bsh[self.places], rows
+        return rows_bsh[self.positions], rows
 
 
 def _padded_rows(

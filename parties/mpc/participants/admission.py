@@ -350,8 +350,8 @@ class Admission:
         return self._n_complete >= self._config.clients.minimum
 
     def _wait_status(self, stored: int, left_s: float) -> WaitStatus:
-        incomplete, by_server = dict(self._incomplete), self._commands.told
-        return WaitStatus(stored, self._n_complete, left_s, incomplete, told=by_server)
+        incomplete, by_server = dict(self._incomplete), self._commands.by_server
+        return WaitStatus(stored, self._n_complete, left_s, incomplete, commands=by_server)
 
     async def _sleep(self, pause: float, deadline: float) -> None:
         """Sleeps for ``pause`` seconds, or until this server is ready."""

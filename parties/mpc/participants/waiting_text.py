@@ -22,15 +22,15 @@ FORWARDING_GRACE_S = 4.0
 class WaitStatus:
     """Progress of waiting: ``stored`` participants have sent to this server, ``complete`` are counted or held.
 
-    ``incomplete`` are submissions that some servers lack. ``left_s`` is the maximum remaining wait in seconds; ``told``
-    are the commands of each server's operator.
+    ``incomplete`` are submissions that some servers lack. ``left_s`` is the maximum remaining wait in seconds.
+    ``commands`` are the commands of each server's operator.
     """
 
     stored: int
     complete: int
     left_s: float
     incomplete: Mapping[str, IncompleteSubmission] = field(default_factory=dict)
-    told: Sequence[CommandSet] = ()
+    commands: Sequence[CommandSet] = ()
 
 
 def waiting_text(config: Config, pid: int, state: WaitStatus, missing: Sequence[str]) -> str:
@@ -40,7 +40,7 @@ def waiting_text(config: Config, pid: int, state: WaitStatus, missing: Sequence[
     if state.stored and missing:
         clauses.append(f"still to come: {_names(missing)}")
     clauses += _missing_clauses(config, pid, state)
-    clauses += _pending_command_clauses(config, state.told)
+    clauses += _pending_command_clauses(config, state.commands)
     if state.stored < clients.expected:
         clauses.append(_deadline_clause(config, state))
     return "; ".join(clauses)
