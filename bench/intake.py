@@ -1,6 +1,6 @@
 """`syncret bench intake`: seconds, bytes on the wire and connections per owner while three servers take submissions.
 
-Three server processes run the code of `syncret party`, one process plays all owners as a trial does, each with a
+Three server processes run the code of `syncret serve study`, one process plays all owners as a trial does, each with a
 certificate and an upload of its own; relays between them count what TCP carries (`bench.overhead.upload`). This module
 is the owners' process as a command. Sizes and work do not depend on the counts, so rows are random. All values here are
 public.

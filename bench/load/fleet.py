@@ -2,7 +2,7 @@
 
 A ``Job`` is the process's input, ``Played`` its answer (`bench.load.owners`). Uploads are prepared before the clock
 starts (`bench.load.prepared`); an honest owner then connects to one of the three servers, sends, and checks the
-receipts as `syncret submit` does, with another try at another server if that fails. Garbage is sent between them. This
+receipts as `syncret join` does, with another try at another server if that fails. Garbage is sent between them. This
 module is the process as a command: it reads a job on its input, prints ``READY`` when all is prepared, begins with the
 next line of its input, prints the number of owners done now and then, and at last the result. Nothing here is secret.
 """

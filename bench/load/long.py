@@ -1,8 +1,8 @@
 """Long or large runs: many rounds, many clients, many rows, many columns. Seconds and memory of each.
 
-Each run is an ordinary command, `syncret run` or `syncret flaim`, on a generated table; its processes are sampled
-together while it runs. All values here are public; the table is random. Known limits: memory used between two samples
-is missed, and shared memory counts for each process.
+Each run is an ordinary command, `syncret run` or `syncret run --method flaim`, on a generated table; its processes are
+sampled together while it runs. All values here are public; the table is random. Known limits: memory used between two
+samples is missed, and shared memory counts for each process.
 """
 
 import asyncio

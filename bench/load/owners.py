@@ -1,8 +1,9 @@
 """Three servers under many owners, a part of which sends garbage: accepted per second, and outcomes of each.
 
-Three `syncret party` processes take uploads by rows, meet over them while they come, count them in the end and finish
-the run; processes of `bench.load.fleet` play the owners. The owners counted in the servers' own results are compared
-with the owners that have receipts. All values here are public. Known limits: owners and servers share the processors.
+Three `syncret serve study` processes take uploads by rows, meet over them while they come, count them in the end and
+finish the run; processes of `bench.load.fleet` play the owners. The owners counted in the servers' own results are
+compared with the owners that have receipts. All values here are public. Known limits: owners and servers share the
+processors.
 """
 
 import asyncio

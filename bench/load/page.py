@@ -26,8 +26,8 @@ between them. Seconds are of the clock, on a machine that may have had other wor
 _OWNERS = """
 ## Many owners, a part of whom send garbage
 
-Three `syncret party` processes with a mesh between them take uploads by rows (3.6 KB, 8 rows) over TLS with an owner's
-certificate each, and count them in the end. `at once`: honest owners at work. Accepted: with receipts of all three
+Three `syncret serve study` processes with a mesh between them take uploads by rows (3.6 KB, 8 rows) over TLS with an
+owner's certificate each, and count them in the end. `at once`: honest owners at work. Accepted: with receipts of all three
 servers that hold. Lost: with receipts, and not counted. Unexpected: garbage that was answered otherwise than it should.
 """
 _SOAK = """
@@ -41,8 +41,8 @@ ten. Folders grow by what each study leaves (`[keep]` in settings.toml).
 _LONG = """
 ## Long runs and large tables
 
-`syncret run` and `syncret flaim` on generated tables of columns with 8 codes. Of the many clients of `flaim` one in a
-hundred takes part in a round, drawn anew each time; `in a round` has how many are expected to. Peak: all processes
+`syncret run` and `syncret run --method flaim` on generated tables of columns with 8 codes. Of the many clients of
+`flaim` one in a hundred takes part in a round, drawn anew each time; `in a round` has how many are expected to. Peak: all processes
 together, and the largest one. Of many rounds or clients the model is fitted by 5 iterations a round, not 100: it is
 those that are measured.
 """
@@ -56,8 +56,8 @@ _KILLS = """
 ## Faults at every point
 
 Three servers and three owners; at one point of one server's work a fault. Went on: all three ended well the first time.
-Finished: by the same commands, given again; ledgers and audit are then as they should be. Servers are `syncret party`
-in a run of two rounds; with `--of services` `syncret serve`, which take such a study from its proposal to its end, or
+Finished: by the same commands, given again; ledgers and audit are then as they should be. Servers are
+`syncret serve study` in a run of two rounds; with `--of services` `syncret serve`, which take such a study from its proposal to its end, or
 until it is cancelled, and leave no process, port, key or share of it behind.
 """
 

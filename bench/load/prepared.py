@@ -1,4 +1,4 @@
-"""Owners that are ready to send: certificates, sealed uploads as `syncret submit` makes them, TLS contexts.
+"""Owners that are ready to send: certificates, sealed uploads as `syncret join` makes them, TLS contexts.
 
 ``Workshop`` makes each ``Owner``. Nothing here is secret: rows are random.
 """

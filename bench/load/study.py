@@ -1,4 +1,5 @@
-"""A study for many owners on this machine: authority, configuration, and three servers as `syncret party` processes.
+"""A study for many owners on this machine: authority, configuration, and three servers as `syncret serve study`
+processes.
 
 The table is small, since the measurement is of the owners' intake: six columns of 8 codes, one round. Nothing here is
 secret: rows are random. Known limits: as of `parties.local.launcher`.

@@ -1,10 +1,10 @@
 """DistAIM's client on the wire: real uploads to one of three real ingest servers, each behind a relay that counts.
 
 A ``Relay`` counts TCP's bytes between a client and a server without asking either. Three server processes and one for
-each upload run the code of `syncret party` and `syncret submit` over mutual TLS on loopback; they are this module as a
-command, ``ingest PID CONFIG...`` and ``owner``. Uploads do not depend on the number of rounds except for the digits of
-a header, and sizes do not depend on the rows: for a missing table, random rows of the domain give the same bytes.
-Nothing here is secret; rows, and hence the shares in the servers' stores, are published or generated.
+each upload run the code of `syncret serve study` and `syncret join` over mutual TLS on loopback; they are this module
+as a command, ``ingest PID CONFIG...`` and ``owner``. Uploads do not depend on the number of rounds except for the
+digits of a header, and sizes do not depend on the rows: for a missing table, random rows of the domain give the same
+bytes. Nothing here is secret; rows, and hence the shares in the servers' stores, are published or generated.
 """
 
 import asyncio
@@ -210,7 +210,7 @@ def _timed(cpu: dict[str, float], phase: str, work: Callable[[], _T]) -> _T:
 
 
 async def _serve(pid: int, paths: Sequence[Path]) -> None:
-    """Runs one API and one store for every config, as `syncret party` does, until standard input ends."""
+    """Runs one API and one store for every config, as `syncret serve study` does, until standard input ends."""
     async with contextlib.AsyncExitStack() as exits:
         for path in paths:
             config = load_config(path)

@@ -37,7 +37,7 @@ _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeat
     "--columns",
     multiple=True,
     type=click.Choice((UNIFORM, SHAPED, PRIVATE)),
-    help="Equal bins, atoms and scales as `syncret domain` drafts them, or (aim) private bins [all].",
+    help="Equal bins, atoms and scales as `syncret data draft` drafts them, or (aim) private bins [all].",
 )
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
 @click.option(

@@ -1,9 +1,9 @@
 """The benchmark tables in three descriptions: numbers in equal bins, in their shape, and measured.
 
 These are published tables, so all values are public, and as in `bench.datasets` a domain is read from the table itself.
-`UNIFORM` is a draft from before columns could have atoms, scales and edges; `SHAPED` is a draft by `syncret domain`.
-Adult has both by hand, in examples/. `PRIVATE` knows no more than `UNIFORM`: a run measures fine cells and finds its
-bins (`mechanisms.private_bins`). The ugly tables are made up (`bench.quality.ugly`).
+`UNIFORM` is a draft from before columns could have atoms, scales and edges; `SHAPED` is a draft by `syncret data
+draft`. Adult has both by hand, in examples/. `PRIVATE` knows no more than `UNIFORM`: a run measures fine cells and
+finds its bins (`mechanisms.private_bins`). The ugly tables are made up (`bench.quality.ugly`).
 
 Limits: large tables are drawn from at random; the coded Adult is left out, since codes are bins already.
 """
@@ -117,7 +117,7 @@ def uniform(domain: Domain) -> Domain:
 
 
 def private(domain: Domain) -> Domain:
-    """Returns the domain with private bins as `syncret domain --private-bins` proposes: not for few whole numbers."""
+    """Returns the domain with private bins as `data draft --private-bins` proposes: not for few whole numbers."""
     return replace(domain, columns=tuple(_private_bins(column) for column in domain.columns))
 
 

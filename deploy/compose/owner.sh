@@ -9,7 +9,7 @@ syncret certs request "$name" >&2
 wait_for "$EXCHANGE/study"
 [ -e study ] || cp -r "$EXCHANGE/study" study
 left=$PATIENCE_S
-until syncret submit study/study.toml --data table.csv --yes; do
+until syncret join study/study.toml --data table.csv --yes; do
     [ "$left" -gt 0 ] || { say "the servers did not take it in $PATIENCE_S s"; exit 1; }
     sleep 5
     left=$((left - 5))

@@ -102,7 +102,7 @@ ConfigLike: TypeAlias = Draft | Config | Mapping[str, Any] | str | Path
 
 
 def draft(table: TableLike, *, name: str = "table") -> Draft:
-    """Drafts a config from a table, as `syncret domain` does: columns, kinds, categories, bounds, atoms.
+    """Drafts a config from a table, as `syncret data draft` does: columns, kinds, categories, bounds, atoms.
 
     A domain is published with the result and has to be public knowledge: replace or confirm the marked values. The text
     calls a DataFrame ``name``. Raises DataError.

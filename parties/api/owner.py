@@ -1,4 +1,4 @@
-"""Participation of a data owner from a program, as by `syncret submit`.
+"""Participation of a data owner from a program, as by `syncret join`.
 
 Secret: the table, the private key, and a preview's columns.
 """
@@ -34,7 +34,7 @@ def submit(
     key: PathLike | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Submitted:
-    """Checks, counts, shares, seals and sends a table once, as `syncret submit` does, and returns the receipts.
+    """Checks, counts, shares, seals and sends a table once, as `syncret join` does, and returns the receipts.
 
     The whole run is charged to the table's budget first, under the name ``dataset``. A DataFrame needs this name, since
     it has no path by which to recognise it. Other arguments default to the config's [tls] and the command's defaults. A
@@ -69,7 +69,7 @@ def preview(
     cert: PathLike | None = None,
     key: PathLike | None = None,
 ) -> Preview:
-    """Returns the preview of ``submit``, as `syncret submit --check` shows it; nothing is sent, charged or written.
+    """Returns the preview of ``submit``, as `syncret join --check` shows it; nothing is sent, charged or written.
 
     Raises as ``submit``, except BudgetExceeded and SubmitError: the result has the state of the budget and of the
     servers.

@@ -1,4 +1,4 @@
-"""Commands `certs` and `fingerprint`: keys, cards and certificates, and the fingerprints that participants compare.
+"""Command `certs`: keys, cards and certificates, and the fingerprints that participants compare.
 
 Each key is made on its owner's host; only `certs trial` makes all in one folder.
 """
@@ -28,7 +28,7 @@ from parties.identity.tls import Authority, authority_digest, check_subject, mak
 from parties.storage.files import write_new
 
 
-@click.command(epilog="Example: syncret fingerprint study/stays.toml")
+@click.command(epilog="Example: syncret certs fingerprint study/stays.toml")
 @click.argument("config", type=click.Path(path_type=Path))
 @common_options
 def fingerprint(config: Path, as_json: bool) -> None:
@@ -139,8 +139,11 @@ def certs() -> None:
     """Make keys, cards and certificates, each where it belongs.
 
     A server's operator: card, operator. The coordinator: authority, merge, admit. A data owner: request. Everybody
-    compares what `syncret fingerprint` shows. All of them have --json.
+    compares what `syncret certs fingerprint` shows. All of them have --json.
     """
+
+
+certs.add_command(fingerprint)
 
 
 @certs.command(
@@ -419,10 +422,10 @@ def _next_steps(config: Config, path: Path) -> str:
     folder, where = path.parent, f"the folder that has tls/, in which {path.parent.name}/ then is"
     if config.parties:
         servers = [
-            f"  {party.name}: syncret party {path} --pid {pid} --dir RUN"
+            f"  {party.name}: syncret serve study {path} --pid {pid} --dir RUN"
             for pid, party in enumerate(config.parties)
         ]
-        owners = f"syncret submit {path} --data FILE"
+        owners = f"syncret join {path} --data FILE"
     else:
         name = config.federation_section
         servers = [
@@ -432,7 +435,7 @@ def _next_steps(config: Config, path: Path) -> str:
     return "\n".join(
         (
             f"\nSend {folder} to everybody: nothing in it is secret. Each puts it into {where},",
-            f"and reads out what is above: syncret fingerprint {path}",
+            f"and reads out what is above: syncret certs fingerprint {path}",
             *servers,
             f"  each data owner, once it has its certificate in {folder / CERTIFICATES}: {owners}",
         )

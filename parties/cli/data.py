@@ -1,7 +1,7 @@
-"""Commands `domain`, `sample` and `bundle`: a draft of a config, rows from a run's model, and a run's public files.
+"""Commands `data` and `bundle`: drafts of configs, rows from a run's model, and a run's public files.
 
-`domain` drafts a config from a table, `sample` draws more rows from a run's model, and `bundle` packs the public files
-of a run for users of the table and for an auditor.
+`data draft` drafts a config from a table, `data sample` draws more rows from a run's model, and `bundle` packs the
+public files of a run for users of the table and for an auditor.
 """
 
 import hashlib
@@ -21,13 +21,19 @@ from parties.cli.options import plain_option, table_options
 from parties.cli.runtime import common_options
 from parties.config import Config, check_terms, load_config
 from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.process import require_server_packages
 from parties.foundation.untrusted_text import parse_json
 from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
 from parties.session.owner import Table, table_name
 from parties.storage.files import disk_errors
 
 
-@click.command(epilog="Example: syncret domain stays.csv > stays.toml")
+@click.group()
+def data() -> None:
+    """Draft a config from a table; draw more rows from the model of a finished run."""
+
+
+@data.command("draft", epilog="Example: syncret data draft stays.csv > stays.toml")
 @table_options(argument="table", several=True)
 @click.option(
     "--out",
@@ -136,7 +142,7 @@ _PATH = click.Path(path_type=Path)
 _SEED_BITS = 64
 
 
-@click.command(epilog="Example: syncret sample runs/stays -n 10000 --out more.csv")
+@data.command("sample", epilog="Example: syncret data sample runs/stays -n 10000 --out more.csv")
 @click.argument("run", type=_PATH)
 @click.option("-n", "--rows", type=click.IntRange(1), required=True, help="How many rows to draw.")
 @click.option(
@@ -163,6 +169,8 @@ def sample(
     What is drawn follows from what was released already: it costs no further privacy, however many rows there are.
     """
     from parties.audit.bundle import unpacked_run
+
+    require_server_packages("syncret data sample")
     from parties.session.model_files import load_model, with_plain_format, write_samples
 
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
@@ -213,10 +221,10 @@ def bundle(
     """Put everything public of the run in folder RUN into one file.
 
     In it are the synthetic table with its schema, a model card, terms of use and a data package that lists it all; the
-    model, to draw more rows from (syncret sample); the report; and what an audit reads (syncret audit): transcripts,
-    certificates and configuration. No keys. The servers' transcripts have to be in RUN/transcripts by then, as
-    party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. Of a run between
-    silos no bundle is made: an auditor takes its folder.
+    model, to draw more rows from (syncret data sample); the report; and what an audit reads (syncret audit):
+    transcripts, certificates and configuration. No keys. The servers' transcripts have to be in RUN/transcripts by
+    then, as party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. Of a
+    run between silos no bundle is made: an auditor takes its folder.
     """
     from parties.audit.bundle import public_files, write_bundle
     from parties.audit.checks.documents import PACKAGE, BundledFile, datapackage, documents

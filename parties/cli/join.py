@@ -1,12 +1,14 @@
-"""Commands `flaim-client` and `silos-client`: a data owner's participation in a run with one server."""
+"""Command `join`: a data owner's participation in a run of any method, by the configuration."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from parties.cli.options import owner_options
 from parties.cli.runtime import common_options, make_private, run_supervised
+from parties.cli.submit import participate
 from parties.config import Config
 from parties.config.provenance import check_confirmed
 from parties.federation.client import SiloReport, federated_release, run_silo
@@ -18,24 +20,126 @@ from parties.methods.registry import plan_of
 from parties.observability.events import TextLines
 from parties.session.owner import DataOwner
 
+_DISTAIM, _FLAIM, _SILOS = "DistAIM", "FLAIM", "a method between silos"
+_OPTIONS = {
+    "capacity": ("--capacity", (_DISTAIM,)),
+    "state": ("--state", (_DISTAIM,)),
+    "checks": ("--check", (_DISTAIM,)),
+    "asks": ("--status", (_DISTAIM,)),
+    "replaces": ("--replace", (_DISTAIM,)),
+    "withdraws": ("--withdraw", (_DISTAIM,)),
+    "directory": ("--dir", (_FLAIM, _SILOS)),
+    "epsilon": ("--epsilon", (_SILOS,)),
+    "not_private": ("--not-private", (_SILOS,)),
+}
+"""Options of some methods only: by parameter, the option and its methods."""
 
-@click.command("flaim-client", epilog="Example: syncret flaim-client flaim.toml --data stays.csv")
+
+@click.command(epilog="Example: syncret join syncret.toml --data stays.csv")
 @owner_options
+@click.option(
+    "--capacity",
+    type=click.IntRange(1),
+    default=None,
+    help="Rows that the table may have at most; public, so choose it without looking at the data (beds, not patients). "
+    "By default clients.rows_per_client of the config.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="What sending the same submission again needs; by default beside the table. Secret, like the table.",
+)
+@click.option(
+    "--check",
+    "checks",
+    is_flag=True,
+    help="Send and charge nothing; show the table, what would be sent, what it costs, and whether servers answer.",
+)
+@click.option(
+    "--status",
+    "asks",
+    is_flag=True,
+    help="Send nothing; ask who has the submission, and from which round on it is counted.",
+)
+@click.option(
+    "--replace",
+    "replaces",
+    is_flag=True,
+    help="Send this table in the place of the one that was sent, as long as that one is not counted for good.",
+)
+@click.option(
+    "--withdraw",
+    "withdraws",
+    is_flag=True,
+    help="Take the submission back, as long as it is not counted for good; what was charged is given back then.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask. Nothing is asked but in a terminal.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
     default=None,
-    help="This client's ledger of the run; by default beside the table. Another one is charged once more.",
+    help="FLAIM and silos: this participant's ledger of the run, and what a silo takes home; by default beside the "
+    "table. Another one is charged once more.",
+)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0, min_open=True),
+    default=None,
+    help="Silos: your own, where the method lets each silo choose.",
+)
+@click.option(
+    "--not-private",
+    is_flag=True,
+    help="Silos: take part although the run has no privacy guarantee.",
 )
 @common_options
-def flaim_client(owner: DataOwner, directory: Path | None, as_json: bool) -> None:
-    """Take part in a run of FLAIM with your own table, which stays here, until the server says goodbye.
+def join(owner: DataOwner, yes: bool, as_json: bool, **given: Any) -> None:
+    """Take part in a run with your own table, by the method that the config is for.
 
-    The whole run is charged to the table's budget before anything is sent: see syncret budget. What the server asks for
-    is checked against your config, and charged to a ledger of your own; beyond it nothing is sent. Prints what was
-    released.
+    DistAIM ([[party]]): the table is checked against the config's domain, counted, shared, sealed and sent to one
+    server; each server can read its own part alone. Run again after a failure it sends the same submission, which
+    counts once; when all three servers have it, nothing. Until a round begins with your rows, --replace and --withdraw
+    take them back; after that nothing does, and the exit status is 15.
+
+    FLAIM ([flaim]) and methods between silos ([silos]): the table stays here, and this command until the server says
+    goodbye. What the server asks for is checked against your config, and charged to a ledger of your own. A run whose
+    sums are opened without noise has to be allowed with --not-private.
+
+    The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
     """
+    method = _method_of(owner.config)
+    for name, (option, methods) in _OPTIONS.items():
+        if given[name] and method not in methods:
+            raise click.UsageError(
+                f"{option} is for {' and '.join(methods)}; {owner.config.source} is of {method}"
+            )
+    if method == _DISTAIM:
+        served = {name: given[name] for name, (_, of) in _OPTIONS.items() if _DISTAIM in of}
+        participate(owner, yes=yes, as_json=as_json, **served)
+    elif method == _FLAIM:
+        _join_flaim(owner, given["directory"], as_json=as_json)
+    else:
+        _join_silos(
+            owner,
+            given["directory"],
+            epsilon=given["epsilon"],
+            not_private=given["not_private"],
+            as_json=as_json,
+        )
+
+
+def _method_of(config: Config) -> str:
+    """Returns the method that a configuration is for; one with compute servers is of DistAIM."""
+    if config.parties:
+        return _DISTAIM
+    if config.silos is not None:
+        return _SILOS
+    return _DISTAIM if config.flaim is None else _FLAIM
+
+
+def _join_flaim(owner: DataOwner, directory: Path | None, *, as_json: bool) -> None:
     config = owner.config
     check_confirmed(config)
     ledger_folder = directory or owner.beside("flaim")
@@ -65,39 +169,14 @@ def _client_text(report: ClientReport, config: Config) -> str:
     )
 
 
-@click.command("silos-client", epilog="Example: syncret silos-client tda.toml --data stays.csv")
-@owner_options
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="This silo's ledger of the run, and what it takes home; by default beside the table.",
-)
-@click.option(
-    "--epsilon",
-    type=click.FloatRange(0, min_open=True),
-    default=None,
-    help="Your own, where the algorithm lets each silo choose.",
-)
-@click.option(
-    "--not-private", is_flag=True, help="Take part although the run has no privacy guarantee."
-)
-@common_options
-def silos_client(
+def _join_silos(
     owner: DataOwner,
     directory: Path | None,
+    *,
     epsilon: float | None,
     not_private: bool,
     as_json: bool,
 ) -> None:
-    """Take part in a run between silos with your own table, which stays here, until the server says goodbye.
-
-    Fed-TDA is charged to the table's budget as a whole before anything is sent: see syncret budget; what MR-MTL has
-    spent of your epsilon stands in personal.json. What the server asks for is checked against your config, and charged
-    to a ledger of your own; beyond it nothing is sent. A run whose sums are opened without noise has to be allowed with
-    --not-private. Prints what was released.
-    """
     config, plan = owner.config, plan_of(owner.config)
     check_confirmed(config)
     if not plan.private and not not_private:

@@ -126,7 +126,7 @@ def backup(
     register: Path | None,
     as_json: bool,
 ) -> None:
-    """Copy DIR, what a server keeps (--dir of `serve`, `party`, `flaim-server`, `silos-server`), while it runs or not.
+    """Copy DIR, what a server keeps (--dir of `serve` or `serve study`), while it runs or not.
 
     The copy is of one moment, and encrypted: it holds this server's shares. Keep it away from the other two servers'
     copies, and delete it when its studies have ended: they delete their own shares, and cannot delete these.
@@ -279,7 +279,7 @@ _SERVER_FOLDER_GLOBS = ("party-*", "parties/*", "run", "studies/*/run")
 def status(directory: Path, watch: bool, as_json: bool) -> None:
     """Show what the server that runs in DIR is at: owners, rounds, budget, peers, errors.
 
-    DIR is the folder of `syncret party`, `flaim-server` or `silos-server`, by default the one you are in, or a trial's,
+    DIR is the folder of `syncret serve study`, by default the one you are in, or a trial's,
     which has several; of `syncret serve`, whose studies are listed, or of one of its studies. What runs is asked by the
     socket in its folder, which only who may enter the folder can reach. Where nothing runs, it is shown how far the run
     came. Exit status: 0 where every server runs or has finished, 16 where one does not run and is not done. With
@@ -333,7 +333,7 @@ def server_folders(directory: Path) -> list[Path]:
     if not found:
         raise StoreError(
             directory,
-            "no server runs here, or ran; expected the --dir of syncret party, flaim-server, silos-server or serve, or "
+            "no server runs here, or ran; expected the --dir of syncret serve study or serve, or "
             "a trial's folder",
         )
     return found[:1] if found[0] == directory else found

@@ -150,7 +150,7 @@ _OPTIONS = (
         help="The sheet of a workbook, or the file of an archive, that has the table.",
     ),
 )
-PLAIN_FORMAT = {"format": None}
+PLAIN_FORMAT: dict[str, object] = {"format": None}
 """Overrides of --plain in a configuration: no section on the table's format."""
 plain_option = click.option(
     "--plain",

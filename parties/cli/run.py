@@ -1,21 +1,33 @@
-"""Commands `run` and `demo`: DistAIM or central AIM on one machine, and helpers for all trial commands.
+"""Commands `run` and `demo`: one method on one table, on this machine.
 
-``run_trial`` implements `run`, and `demo` with a generated table (which `demo --table` writes instead of running).
-``run_in_folder``, ``print_result`` and the functions for closing lines also serve `flaim`. Secret: the table.
+`demo` is a first run, on a generated table; or writes the table alone, to try other commands with. Secret: the table.
 """
 
 import json
 import tomllib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from parties.cli.display import Display
 from parties.cli.options import PLAIN_FORMAT, plain_option, table_options
-from parties.cli.runtime import common_options, run_supervised
+from parties.cli.run_output import (
+    budget_line,
+    error_line,
+    expected_error_lines,
+    print_result,
+    run_in_folder,
+    section,
+    time_line,
+    verdict_lines,
+)
+from parties.cli.runtime import common_options
 from parties.config import (
+    FLAIM_GROUPINGS,
+    FLAIM_NOISES,
+    FLAIM_VARIANTS,
     INPUTS,
     SCHEDULES,
     SECURITIES,
@@ -24,121 +36,43 @@ from parties.config import (
     load_config,
     overrides_from_options,
 )
+from parties.config.algorithms import silo_algorithms
 from parties.foundation.errors import StoreError
 from parties.foundation.process import without_gc
-from parties.local.assemble import finish_trial
 from parties.local.children import Children, start_held_children
 from parties.local.folder import RunFolder, default_run_folder
 from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
-from parties.local.processes import Supervision
-from parties.local.request import DISTAIM, METHODS, Trial, TrialRequest
-from parties.observability.events import Progress
-from parties.report.html_parts import optional
-from parties.report.likely import likely_error_text
-from parties.report.model import RunReport, excluded_text
+from parties.local.request import DISTAIM, METHODS, TrialRequest
+from parties.report.model import excluded_text
 from parties.session.owner import Table, table_name
 from parties.storage.files import atomic_replacement
 from protocols.measure import NOISES
 
-_SENTENCES = 3
-"""Maximum number of sentences of a verdict on the terminal, of each kind."""
-
-
-def run_in_folder(
-    trial: Trial,
-    folder: RunFolder,
-    method: Callable[[Progress], Awaitable[RunReport]],
-    *,
-    rounds: int,
-    goes_on: bool,
-) -> Mapping[str, object]:
-    """Runs ``method``, which has at most ``rounds`` rounds, writes the report and tidies up; returns report.json.
-
-    ``goes_on``: the method keeps finished rounds, and the same command on the same folder continues.
-    """
-    display = Display(clients=trial.partition.clients, rounds=rounds)
-
-    async def work(supervision: Supervision) -> Mapping[str, object]:
-        with display:
-            beginning = "going on with the run in" if folder.resumed else "run folder"
-            display.event("folder", f"{beginning} {folder.path}")
-            return finish_trial(trial, folder, await method(display))
-
-    then = "goes on after the last finished round" if goes_on else "begins anew"
-    again = f"the same command with --out {folder.path} {then}"
-    return run_supervised(work, watch_stdin=False, events=None, again=again)
-
-
-def print_result(
-    report: Mapping[str, object],
-    folder: RunFolder,
-    lines: Callable[[Mapping[str, object]], Sequence[tuple[str, str]]],
-    *,
-    as_json: bool,
-) -> None:
-    """Prints the report as JSON, or the names and texts that ``lines`` makes of it, and the paths of the files."""
-    if as_json:
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-        return
-    for name, text in lines(report):
-        click.echo(f"{name:<16}{text}")
-    for name in ("synthetic.csv", "report.html", "report.json"):
-        click.echo(f"{'':<16}{folder.path / name}")
-
-
-def section(document: Mapping[str, object], name: str) -> Mapping[str, float]:
-    """Returns a table of a report, or an empty one if it is missing."""
-    value = document[name]
-    return value if isinstance(value, Mapping) else {}
-
-
-def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
-    """Returns the requested budget, and the spent part of it."""
-    asked, privacy = section(report, "parameters"), section(report, "privacy")
-    return (
-        "privacy",
-        f"epsilon = {asked['epsilon']:g}, delta = {asked['delta']:g}; "
-        f"rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent",
-    )
-
-
-def error_line(report: Mapping[str, object]) -> tuple[str, str]:
-    """Returns the distance of the synthetic table from the real one, which a trial has."""
-    error = section(report, "utility").get("workload_error", float("nan"))
-    return "workload error", f"{error:.3f} (0 to 2; from the real table)"
-
-
-def expected_error_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Returns the likely bound on the error of most marginals; empty if it was not estimated."""
-    said = likely_error_text(optional(report, "quality"))
-    return [("likely errors", said)] if said else []
-
-
-def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Returns the first sentences of the report's verdict: purposes that the table is good for and not for."""
-    quality = report.get("quality")
-    verdict = quality.get("verdict") if isinstance(quality, Mapping) else None
-    if not isinstance(verdict, Mapping):
-        return []
-    lines = []
-    for key, name in (("good_for", "good for"), ("not_for", "not for")):
-        sentences = [str(sentence) for sentence in verdict.get(key, [])]
-        more = [f"{len(sentences) - _SENTENCES} more in report.html"]
-        shown = sentences[:_SENTENCES] + (more if len(sentences) > _SENTENCES else [])
-        lines += [(name if not i else "", sentence) for i, sentence in enumerate(shown)]
-    return lines
-
-
-def time_line(report: Mapping[str, object], phases: Sequence[str]) -> tuple[str, str]:
-    """Returns the seconds in all and in the timed ``phases``."""
-    times = section(report, "time")
-    shown = [f"{name} {times[f'{name}_s']:.1f} s" for name in phases if f"{name}_s" in times]
-    return "time", f"{times['total_s']:.1f} s: {', '.join(shown)}"
-
-
 _PATH = click.Path(path_type=Path)
 _QUERIES_SHOWN = 3
+_FLAIM, _SILOS = "flaim", "silos"
+_FEWEST = 3
+"""Fewest participants of a federation."""
+_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "given": ("--input", METHODS),
+    "upload": ("--upload", METHODS),
+    "capacity": ("--capacity", METHODS),
+    "schedule": ("--schedule", (*METHODS, _FLAIM)),
+    "participation": ("--participation", (*METHODS, _FLAIM)),
+    "partition": ("--partition", (*METHODS, _FLAIM)),
+    "security": ("--security", (*METHODS, _SILOS)),
+    "variant": ("--variant", (_FLAIM,)),
+    "local_rounds": ("--local-rounds", (_FLAIM,)),
+    "grouping": ("--grouping", (_FLAIM,)),
+    "minimum": ("--minimum", (_FLAIM,)),
+    "simulate": ("--simulate", (_FLAIM,)),
+    "processes": ("--processes", (_FLAIM, _SILOS)),
+    "beta": ("--beta", (_SILOS,)),
+    "by": ("--by", (_SILOS,)),
+    "plain": ("--plain", (*METHODS, _FLAIM)),
+}
+"""Options of some methods only: by parameter, the option and its methods; all methods between silos are alike."""
 
 
 @click.command(
@@ -147,14 +81,32 @@ _QUERIES_SHOWN = 3
 @click.argument("config", type=_PATH)
 @table_options(help="The pooled table", several=True)
 @click.option(
+    "--method",
+    metavar="METHOD",
+    default=None,
+    help=f"{', '.join(METHODS)} (central AIM), {_FLAIM}, {', '.join(silo_algorithms())}; by default that of the "
+    "config: [silos] a method between silos, else distaim.",
+)
+@click.option(
     "--clients",
     type=click.IntRange(1),
     default=None,
-    help="How many data owners share it; with --source, each of them.",
+    help="How many participants share it; with --source, each of them.",
 )
-@click.option("--partition", type=click.Choice(PARTITIONS), default="iid", show_default=True)
-@click.option("--label", default=None, help="Column that label-skew goes by; by default the last.")
-@click.option("--rounds", type=int, default=None, help="Rounds of select and measure.")
+@click.option(
+    "--partition", type=click.Choice(PARTITIONS), default=None, help="By default iid; not of silos."
+)
+@click.option(
+    "--label", default=None, help="Column that label-skew or --beta goes by; by default the last."
+)
+@click.option(
+    "--beta",
+    type=click.FloatRange(0, min_open=True),
+    default=None,
+    help="Silos: each label's rows by Dirichlet(beta) shares; by default rows are dealt at random.",
+)
+@click.option("--by", default=None, help="Silos: instead, one for each value of this column.")
+@click.option("--rounds", type=int, default=None, help="Rounds of the method.")
 @click.option(
     "--schedule",
     type=click.Choice(SCHEDULES),
@@ -168,14 +120,16 @@ _QUERIES_SHOWN = 3
     "given",
     type=click.Choice(INPUTS),
     default=None,
-    help="What owners send: their counts, their rows, or whichever is smaller.",
+    help="DistAIM: what owners send: their counts, their rows, or whichever is smaller.",
 )
-@click.option("--upload", type=click.Choice(UPLOADS), default=None, help="Form of the counts.")
+@click.option(
+    "--upload", type=click.Choice(UPLOADS), default=None, help="DistAIM: form of the counts."
+)
 @click.option(
     "--capacity",
     type=click.IntRange(1),
     default=None,
-    help="Rows that each owner may have at most, as it says; by default some more than it has.",
+    help="DistAIM: rows that each owner may have at most, as it says; by default some more than it has.",
 )
 @click.option(
     "--security",
@@ -183,10 +137,37 @@ _QUERIES_SHOWN = 3
     default=None,
     help="Whether servers prove what they compute before they open anything (malicious).",
 )
-@click.option("--noise", type=click.Choice(NOISES), default=None, help="Kind of noise.")
-@click.option("--method", type=click.Choice(METHODS), default="distaim", show_default=True)
 @click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the partition; public."
+    "--noise",
+    type=click.Choice(tuple(dict.fromkeys((*NOISES, *FLAIM_NOISES)))),
+    default=None,
+    help=f"DistAIM: {', '.join(NOISES)}. FLAIM and silos: {', '.join(FLAIM_NOISES)}, who adds it.",
+)
+@click.option(
+    "--variant", type=click.Choice(FLAIM_VARIANTS), default=None, help="FLAIM; by default private."
+)
+@click.option(
+    "--local-rounds", type=int, default=None, help="FLAIM: choices of one client in a round."
+)
+@click.option(
+    "--grouping",
+    type=click.Choice(FLAIM_GROUPINGS),
+    default=None,
+    help="FLAIM: one sum a round over all that was chosen (by default), or one for each query.",
+)
+@click.option("--minimum", type=int, default=None, help="FLAIM: fewest clients behind a sum.")
+@click.option(
+    "--simulate", is_flag=True, help="FLAIM: all clients in this process; same messages and bytes."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    default=None,
+    help="FLAIM and silos: how many processes play the participants; by default one each up to 8, else one a "
+    "processor.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the split; public."
 )
 @click.option("--out", type=_PATH, default=None, help="Run folder; by default runs/ID-TIME.")
 @plain_option
@@ -194,46 +175,114 @@ _QUERIES_SHOWN = 3
 def run(
     config: Path,
     table: Table | Mapping[str, Table],
-    clients: int | None,
-    partition: str,
-    label: str | None,
-    rounds: int | None,
-    schedule: str | None,
-    epsilon: float | None,
-    participation: float | None,
-    given: str | None,
-    upload: str | None,
-    capacity: int | None,
-    security: str | None,
-    noise: str | None,
-    method: str,
+    method: str | None,
     seed: int,
     out: Path | None,
-    plain: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
-    """Split one table among data owners and run on this machine, as processes over mutual TLS.
+    """Split one table among participants and run a method on this machine, as processes over mutual TLS.
 
     Where the config has [[source]] tables, each has a table of its own (--source NAME=TABLE), split among owners of its
     own, and servers link the rows.
 
-    The same command on the folder of an interrupted run goes on with it. --method aim runs central AIM instead, for
-    comparison.
+    The same command on the folder of an interrupted run goes on with it (a simulation and an annealed schedule of FLAIM
+    begin anew). --method aim runs central AIM, for comparison; a config of another method is taken over for FLAIM and
+    for methods between silos.
     """
+    chosen = method or _method_of(config)
+    kind = _kind_of(chosen)
+    _check_options(chosen, kind, given)
+    split = (given["clients"], given["partition"] or PARTITIONS[0], given["label"])
+    if kind not in METHODS and isinstance(table, Mapping):
+        raise click.UsageError(f"--source is for DistAIM and central AIM; give --data to {chosen}")
     values: dict[str, object] = {
-        "run.rounds": rounds,
-        "run.schedule": schedule,
-        "run.epsilon": epsilon,
-        "clients.participation": participation,
-        "run.input": given,
-        "run.upload": upload,
-        "run.security": security,
-        "run.noise": noise,
+        "run.rounds": given["rounds"],
+        "run.epsilon": given["epsilon"],
+        "run.schedule": given["schedule"],
+        "run.security": given["security"],
+        "clients.participation": given["participation"],
     }
-    changes = overrides_from_options(values) | (PLAIN_FORMAT if plain else {})
-    loaded = load_config(config, changes)
-    request = TrialRequest(method, table_name(table), clients, partition, label, seed, capacity)
-    run_trial(loaded, table, request, out=out, as_json=as_json)
+    plain = PLAIN_FORMAT if given["plain"] else {}
+    if kind in METHODS:
+        values |= {
+            "run.input": given["given"],
+            "run.upload": given["upload"],
+            "run.noise": given["noise"],
+        }
+        loaded = load_config(config, overrides_from_options(values) | plain)
+        request = TrialRequest(chosen, table_name(table), *split, seed, given["capacity"])
+        run_trial(loaded, table, request, out=out, as_json=as_json)
+        return
+    if not isinstance(table, Table):
+        raise TypeError(f"a table is {type(table).__name__}")
+    # Imported on demand: DistAIM does not need what federations need.
+    from parties.cli.run_federation import FlaimSplit, run_flaim_trial, run_silos, silos_config
+    from parties.local.federated import SiloSplit
+    from parties.local.flaim import FLAIM_TRIAL_OVERRIDES
+
+    processes: int | None = given["processes"]
+    if kind == _FLAIM:
+        values |= {
+            f"flaim.{key}": given[key]
+            for key in ("variant", "local_rounds", "grouping", "noise", "minimum")
+        }
+        changes = overrides_from_options(values) | plain
+        run_flaim_trial(
+            load_config(config, {**changes, **FLAIM_TRIAL_OVERRIDES}),
+            table,
+            FlaimSplit(*split, seed),
+            out=out,
+            simulate=given["simulate"],
+            processes=processes,
+            as_json=as_json,
+        )
+    else:
+        values["silos.noise"] = given["noise"]
+        run_silos(
+            silos_config(chosen, config, overrides_from_options(values)),
+            table,
+            SiloSplit(given["clients"], given["beta"], given["label"], given["by"], seed),
+            out=out,
+            processes=processes,
+            as_json=as_json,
+        )
+
+
+def _method_of(path: Path) -> str:
+    """Returns the method of a configuration, where --method does not say one. Raises ConfigError."""
+    algorithm = load_config(path).algorithm
+    return METHODS[0] if algorithm is None else algorithm[0]
+
+
+def _kind_of(method: str) -> str:
+    """Returns the key of ``_OPTIONS`` for a method. Raises UsageError if there is none of that name."""
+    if method in (*METHODS, _FLAIM):
+        return method
+    if method in silo_algorithms():
+        return _SILOS
+    known = (*METHODS, _FLAIM, *silo_algorithms())
+    raise click.UsageError(f"there is no method {method!r}; expected one of {', '.join(known)}")
+
+
+def _check_options(method: str, kind: str, given: Mapping[str, Any]) -> None:
+    """Raises UsageError for options of other methods, and for values that this one has not."""
+    for name, (option, kinds) in _OPTIONS.items():
+        if given[name] and kind not in kinds:
+            raise click.UsageError(f"{option} is not of {method}: it is of {', '.join(kinds)}")
+    noises = NOISES if kind in METHODS else FLAIM_NOISES
+    if given["noise"] not in (None, *noises):
+        raise click.UsageError(
+            f"--noise {given['noise']} is not of {method}; expected one of {', '.join(noises)}"
+        )
+    if kind in METHODS:
+        return
+    if given["clients"] is not None and given["clients"] < _FEWEST:
+        raise click.UsageError(f"--clients {given['clients']}: {method} needs {_FEWEST} or more")
+    if given["by"] is not None and (given["beta"] is not None or given["clients"] is not None):
+        raise click.UsageError(
+            "--by splits by a column's values; give it without --clients, --beta"
+        )
 
 
 def run_trial(
@@ -337,8 +386,6 @@ def _run_demo(out: Path | None, as_json: bool) -> None:
     with without_gc():
         from mechanisms.source import TableSource
         from mechanisms.text_table import TextTable
-
-        pass
         from parties.config import config_from_dict
         from parties.local.demo_data import DEMO_CONFIG, demo_table
         from parties.local.request import TrialRequest

@@ -50,7 +50,24 @@ _SERVICE_RESUME_TEXT = "the same command goes on with the studies where they wer
 _LIMIT = 2
 
 
+class _Serve(click.Group):
+    """The group `serve`; the server of one study is imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands."""
+        return [*super().list_commands(ctx), "study"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns the command of that name, if there is one."""
+        if cmd_name != "study":
+            return super().get_command(ctx, cmd_name)
+        from parties.cli.server import server
+
+        return server
+
+
 @click.group(
+    cls=_Serve,
     invoke_without_command=True,
     epilog="Example: syncret serve --dir /var/lib/syncret --max-running 2",
 )
@@ -99,7 +116,8 @@ def serve(
     """Run a server on fixed ports that takes studies one after the other or side by side, until it is stopped.
 
     Once before: `syncret serve init` makes its keys, `syncret serve join` tells it who the two others are. Studies are
-    proposed, looked at and approved with `syncret study`; each runs in a process of its own. SIGTERM ends the studies'
+    proposed, looked at and approved with `syncret study`; each runs in a process of its own. `syncret serve study` runs
+    the server of a single study instead, without a service. SIGTERM ends the studies'
     processes and then this one; started again, it goes on with them. With --json, events are JSON lines.
     """
     if ctx.invoked_subcommand is not None:
@@ -251,8 +269,8 @@ def console(directory: Path, port: int, opened: bool, as_json: bool) -> None:
 
     Prints an address of this host that opens the console once; whoever else has a login here cannot use it after that,
     and nothing of it is reachable from elsewhere. From another host, forward the port: ssh -L 8800:127.0.0.1:8800 HOST,
-    with --port 8800 here. DIR is the folder of syncret serve, with all its studies, or that of syncret party,
-    flaim-server or silos-server, by default the one you are in, whether the server runs or not. Ctrl-C ends the
+    with --port 8800 here. DIR is the folder of syncret serve, with all its studies, or that of syncret serve
+    study, by default the one you are in, whether the server runs or not. Ctrl-C ends the
     console, and nothing else.
     """
     listening = _listen(port)

@@ -1,14 +1,11 @@
-"""Commands `party`, `flaim-server` and `silos-server`: one server of a run, on its own host or within a trial.
-
-``server_command`` makes the commands of runs with a single server.
-"""
+"""Command `serve study`: the server of one study, on its own host or within a trial."""
 
 import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import click
 
@@ -25,7 +22,6 @@ from parties.config import Config, load_config
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
 from parties.federation.session import TRANSCRIPT, server_certificate_files
-from parties.foundation.errors import ConfigError
 from parties.foundation.process import disable_core_dumps
 from parties.foundation.process_limits import raise_file_limit
 from parties.foundation.untrusted_text import parse_json
@@ -48,16 +44,23 @@ _SERVER_RESUME_TEXT = "the same command goes on after the last finished round, o
 
 
 @click.command(
-    epilog="Example: syncret party syncret.toml --pid 0 --dir /var/lib/syncret/stays-2026"
+    "study",
+    epilog="Example: syncret serve study syncret.toml --pid 0 --dir /var/lib/syncret/stays-2026",
 )
 @click.argument("config", type=_PATH)
-@click.option("--pid", type=click.IntRange(0, 2), required=True, help="Which of the three servers.")
+@click.option(
+    "--pid",
+    type=click.IntRange(0, 2),
+    default=None,
+    help="DistAIM: which of the three servers. FLAIM and methods between silos have one server.",
+)
 @click.option(
     "--dir",
     "directory",
     type=_PATH,
     default=None,
-    help="This server's folder; by default party-PID beside the config. Holds shares: keep it to yourself.",
+    help="This server's folder; by default beside the config: party-PID, flaim-server or silos-server. Keep it to "
+    "yourself: it holds shares.",
 )
 @click.option(
     "--watch-stdin",
@@ -68,24 +71,57 @@ _SERVER_RESUME_TEXT = "the same command goes on after the last finished round, o
 @log_option
 @held_option
 @common_options
-def party(
+def server(
     config: Path,
-    pid: int,
+    pid: int | None,
     directory: Path | None,
     watch_stdin: bool,
     register: Path | None,
     log: JsonLog | None,
     as_json: bool,
 ) -> None:
-    """Run one compute server, in the foreground, until the run is finished.
+    """Run the server of one study, in the foreground, until the run is finished.
 
-    A configuration is released from one folder, once: started from another one after that, the server refuses.
+    With [[party]] tables (DistAIM) it is one of three compute servers. Started again after a stop, a crash or the loss
+    of a peer, it goes on after the last finished round, with its ledger where it was. When all three are done it
+    deletes its shares and its sealing key (the file beside the key that ends in .seal): a card is made for one run.
+    Server 0 writes the model and the synthetic table.
 
-    Started again after a stop, a crash or the loss of a peer, it goes on after the last finished round, with its
-    ledger where it was. When all three are done it deletes its shares and its sealing key (the file beside the key that
-    ends in .seal): a card is made for one run. Party 0 writes the model and the synthetic table. With --json, events
-    are JSON lines on standard output.
+    With [flaim] it waits up to clients.wait_s seconds for the clients that flaim.clients names, and goes on without
+    those that do not come or leave; below clients.minimum a round waits as long for them to come back, and the server
+    then ends with status 10. Started again it goes on after the last finished round; without the first sums, or with
+    an annealed schedule, it begins anew with what is left of the budget.
+
+    With [silos] it takes sums over the silos that are there: of silos.minimum or more. A silo that leaves, or is silent
+    for timeouts.receive_s, is out of the sum and may come back for the next one. Started again it goes on after the
+    last sum.
+
+    A configuration is released from one folder, once: started from another one after that, the server refuses. With
+    --json, events are JSON lines on standard output.
     """
+    loaded = load_config(config)
+    if loaded.parties or not (loaded.flaim or loaded.silos):
+        if pid is None:
+            raise click.UsageError(f"give --pid 0, 1 or 2: {config} is of three compute servers")
+        _serve_mpc(config, pid, directory, watch_stdin, register, log, as_json=as_json)
+        return
+    if pid is not None:
+        raise click.UsageError(f"--pid {pid} is for DistAIM; the run of {config} has one server")
+    served = _SILOS if loaded.silos else _FLAIM
+    _serve_federation(config, served, directory, watch_stdin, register, log, as_json=as_json)
+
+
+def _serve_mpc(
+    config: Path,
+    pid: int,
+    directory: Path | None,
+    watch_stdin: bool,
+    register: Path | None,
+    log: JsonLog | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Runs one compute server."""
     disable_core_dumps()
     progress = server_progress(f"party {pid}", log, as_json=as_json)
     own_folder = directory or config.absolute().parent / f"party-{pid}"
@@ -124,12 +160,6 @@ def party(
         progress.event("report", f"wrote {own_folder / 'report.html'}")
 
 
-_EXPECTED = {
-    "flaim": "a run of FLAIM, with [flaim] alone; the server of one between silos is syncret silos-server",
-    "silos": "a run between silos, with [silos] and [tda] or [mtl]; FLAIM's server is syncret flaim-server",
-}
-
-
 class ServerRunner(Protocol):
     """Signature of `parties.methods.flaim.server.run_flaim_server` and similar functions."""
 
@@ -147,79 +177,57 @@ class ServerRunner(Protocol):
         """Serves the run of ``config`` in ``directory`` until it is finished."""
 
 
-def server_command(
-    meeting: str,
-    server: ServerRunner,
-    report: Callable[[Config, Path], None],
-    *,
-    again: str,
-    example: str,
-    text: str,
-) -> click.Command:
-    """Returns the command that runs ``server`` for configurations with the section ``meeting``, with the help ``text``.
+class _FederationServer(NamedTuple):
+    """The server of one kind of federation.
 
-    ``again`` describes the effect of repeating the command after a stop; ``report`` is called at the end.
+    ``folder`` is the default name of its folder; ``report`` is called at the end, and ``again`` describes the effect of
+    repeating the command after a stop.
     """
-    name = f"{meeting}-server"
 
-    @click.command(name, epilog=f"Example: {example}", help=text)
-    @click.argument("config", type=_PATH)
-    @click.option(
-        "--dir",
-        "directory",
-        type=_PATH,
-        default=None,
-        help=f"The server's folder; by default {name} beside the config.",
+    folder: str
+    run: ServerRunner
+    report: Callable[[Config, Path], None]
+    again: str
+
+
+def _serve_federation(
+    config: Path,
+    served: _FederationServer,
+    directory: Path | None,
+    watch_stdin: bool,
+    register: Path | None,
+    log: JsonLog | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Runs the one server of a federation."""
+    disable_core_dumps()
+    progress = server_progress("server", log, as_json=as_json)
+    folder = directory or config.absolute().parent / served.folder
+
+    async def serve(supervision: Supervision) -> None:
+        loaded = load_config(config)
+        server_certificate_files(loaded)  # Checked before anything is written.
+        make_private(folder)
+        board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
+        async with _with_admin_api(board, folder, supervision, asked, alone=not watch_stdin):
+            await served.run(
+                loaded,
+                folder,
+                progress=progress,
+                closed=supervision.go,
+                register=register,
+                board=board,
+                orders=asked,
+            )
+
+    run_supervised(
+        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=served.again
     )
-    @click.option("--watch-stdin", is_flag=True, hidden=True)
-    @register_option
-    @log_option
-    @common_options
-    def command(
-        config: Path,
-        directory: Path | None,
-        watch_stdin: bool,
-        register: Path | None,
-        log: JsonLog | None,
-        as_json: bool,
-    ) -> None:
-        disable_core_dumps()
-        progress = server_progress("server", log, as_json=as_json)
-        folder = directory or config.absolute().parent / name
-
-        async def serve(supervision: Supervision) -> None:
-            loaded = load_config(config)
-            _check_meeting(loaded, meeting)
-            server_certificate_files(loaded)  # Checked before anything is written.
-            make_private(folder)
-            board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
-            async with _with_admin_api(board, folder, supervision, asked, alone=not watch_stdin):
-                await server(
-                    loaded,
-                    folder,
-                    progress=progress,
-                    closed=supervision.go,
-                    register=register,
-                    board=board,
-                    orders=asked,
-                )
-
-        run_supervised(
-            serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=again
-        )
-        # A launcher has the real table and writes a fuller report.
-        if not watch_stdin:
-            report(load_config(config), folder)
-            progress.event("report", f"wrote {folder / 'report.html'}")
-
-    return command
-
-
-def _check_meeting(config: Config, meeting: str) -> None:
-    """Raises ConfigError if the config belongs to another method."""
-    if config.federation_section != meeting:
-        has = "is there" if config.silos else "is missing"
-        raise ConfigError(config.source, "silos", f"{has}; expected {_EXPECTED[meeting]}")
+    # A launcher has the real table and writes a fuller report.
+    if not watch_stdin:
+        served.report(load_config(config), folder)
+        progress.event("report", f"wrote {folder / 'report.html'}")
 
 
 @contextlib.asynccontextmanager
@@ -252,25 +260,6 @@ def _report(config: Config, folder: Path) -> None:
     from parties.methods.flaim.report import write_server_report
 
     write_server_report(config, folder)
-
-
-flaim_server = server_command(
-    "flaim",
-    run_flaim_server,
-    _report,
-    again=_FLAIM_RESUME_TEXT,
-    example="syncret flaim-server flaim.toml --dir /var/lib/syncret/stays-2026",
-    text="""Run the FLAIM server, in the foreground, until the run is finished.
-
-It listens at flaim.address, waits up to clients.wait_s seconds for the clients that flaim.clients names, and goes
-on without those that do not come or leave; below clients.minimum a round waits as long for them to come back, and
-the server then ends with status 10. It writes model, synthetic table, report and transcript. Started again
-after a stop or a crash it goes on after the last finished round; the interrupted one is lost. Without the first
-sums, or with an annealed schedule, it begins anew with what is left of the budget. Started from another folder once
-anything was released, it refuses. With --json, events are JSON
-lines.
-""",
-)
 
 
 def _for_auditors(config: Config, folder: Path) -> None:
@@ -312,18 +301,7 @@ async def _serve_plan(
     )
 
 
-silos_server = server_command(
-    "silos",
-    _serve_plan,
-    _for_auditors,
-    again="the same command goes on after the last sum",
-    example="syncret silos-server tda.toml --dir /var/lib/syncret/stays-2026",
-    text="""Run the server of the algorithm whose table the config has ([tda], [mtl]), until the run is finished.
-
-It listens at silos.address, waits up to clients.wait_s seconds for the silos that silos.clients names, and takes
-sums over those who are there: of silos.minimum or more. A silo that leaves, or is silent for timeouts.receive_s
-(which is also how long one may compute), is out of the sum and may come back for the next one. Started again after
-a stop or a crash it goes on after the last sum; the interrupted one is lost. It writes result, report and
-transcript. With --json, events are JSON lines.
-""",
+_FLAIM = _FederationServer("flaim-server", run_flaim_server, _report, _FLAIM_RESUME_TEXT)
+_SILOS = _FederationServer(
+    "silos-server", _serve_plan, _for_auditors, "the same command goes on after the last sum"
 )

@@ -1,4 +1,4 @@
-"""Command `submit`: a data owner's participation in a run of DistAIM, and its texts for people.
+"""A data owner's participation in a run of DistAIM, for the command `join`, and its texts for people.
 
 Secret: a preview, which is for the screen of the table's owner.
 """
@@ -11,8 +11,7 @@ from pathlib import Path
 import click
 
 from mechanisms.summary import ColumnSummary
-from parties.cli.options import owner_options
-from parties.cli.runtime import common_options, run_supervised
+from parties.cli.runtime import run_supervised
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import SubmitError
 from parties.foundation.exit_codes import Status, Stopped
@@ -224,51 +223,11 @@ def _where(found: Submitted) -> str:
     )
 
 
-@click.command(epilog="Example: syncret submit syncret.toml --data stays.csv")
-@owner_options
-@click.option(
-    "--capacity",
-    type=click.IntRange(1),
-    default=None,
-    help="Rows that the table may have at most; public, so choose it without looking at the data (beds, not patients). "
-    "By default clients.rows_per_client of the config.",
-)
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="What sending the same submission again needs; by default beside the table. Secret, like the table.",
-)
-@click.option(
-    "--check",
-    "checks",
-    is_flag=True,
-    help="Send and charge nothing; show the table, what would be sent, what it costs, and whether servers answer.",
-)
-@click.option(
-    "--status",
-    "asks",
-    is_flag=True,
-    help="Send nothing; ask who has the submission, and from which round on it is counted.",
-)
-@click.option(
-    "--replace",
-    "replaces",
-    is_flag=True,
-    help="Send this table in the place of the one that was sent, as long as that one is not counted for good.",
-)
-@click.option(
-    "--withdraw",
-    "withdraws",
-    is_flag=True,
-    help="Take the submission back, as long as it is not counted for good; what was charged is given back then.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask. Nothing is asked but in a terminal.")
-@common_options
-def submit(
+def participate(
     owner: DataOwner,
     capacity: int | None,
     state: Path | None,
+    *,
     checks: bool,
     asks: bool,
     replaces: bool,
@@ -276,15 +235,7 @@ def submit(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Check a table against the config's domain, count, share, seal, send it to one server, print the receipts.
-
-    Each server can read its own part alone. One that is away gets its part from the server that took the submission.
-    Run again after a failure it sends the same submission, which counts once; when all three servers have it, nothing.
-    The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
-
-    Until a round begins with your rows, --replace and --withdraw take them back; after that nothing does, and the exit
-    status is 15.
-    """
+    """Participates in a run of DistAIM, or asks about, replaces or withdraws a submission. Prints the outcome."""
     if asks + withdraws + (checks or replaces) > 1:
         raise click.UsageError(
             "give one of --check, --replace, --withdraw and --status; --check may stand beside --replace"

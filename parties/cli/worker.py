@@ -111,7 +111,7 @@ def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
 @click.option("--watch-stdin", is_flag=True, hidden=True)
 @common_options
 def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
-    """Play a share of a trial's clients; `syncret flaim` starts this."""
+    """Play a share of a trial's clients; `syncret run --method flaim` starts this."""
     disable_core_dumps()
     progress: Progress = JsonLines() if as_json else TextLines()
     index, _, count = share.partition("/")
@@ -128,7 +128,7 @@ def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> No
 @click.option("--watch-stdin", is_flag=True, hidden=True)
 @common_options
 def silos_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
-    """Play a share of a trial's silos; a command such as `syncret tda` starts this."""
+    """Play a share of a trial's silos; a command such as `syncret run --method tda` starts this."""
     disable_core_dumps()
     progress: Progress = JsonLines() if as_json else TextLines()
     index, _, count = share.partition("/")

@@ -169,10 +169,7 @@ class Config:
     def require_parties(self) -> tuple[PartySection, ...]:
         """Returns the three parties. Raises ConfigError if the config has none."""
         if not self.parties:
-            one = (
-                f"; with [{self.federation_section}] it is syncret {self.federation_section}-server "
-                f"and {self.federation_section}-client"
-            )
+            one = f"; [{self.federation_section}] is of a run with one server"
             raise ConfigError(
                 self.source,
                 "party",
@@ -187,7 +184,7 @@ class Config:
             raise ConfigError(
                 self.source,
                 "silos",
-                "is there, of a run between silos: it is syncret silos-server and silos-client; expected one of FLAIM",
+                "is there, of a run between silos; expected one of FLAIM",
             )
         self._check_federation("flaim", self.flaim)
         return self.flaim  # type: ignore[return-value]

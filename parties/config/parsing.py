@@ -12,12 +12,12 @@ from typing import TypeVar
 from mechanisms.annealing import CENTRAL_ROUNDS
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
+from parties.config.algorithms import silo_algorithms
 from parties.config.limits import check
 from parties.config.schema import (
     ANNEALED,
     FLAIM_MIN_CLIENTS,
     ROWS_INPUT,
-    SILO_ALGORITHMS,
     Address,
     ClientsSection,
     ComputeSection,
@@ -44,7 +44,6 @@ _SECTIONS = (
     "party",
     "flaim",
     "silos",
-    *SILO_ALGORITHMS,
     "tls",
     "timeouts",
     "compute",
@@ -56,7 +55,7 @@ _Section = TypeVar("_Section")
 
 def check_sections(document: Mapping[str, object]) -> None:
     """Refuses a document with an unknown section, or without a required one."""
-    _check_known(document, _SECTIONS, "")
+    _check_known(document, (*_SECTIONS, *silo_algorithms()), "")
     for name in ("run", "clients", "column"):
         check(name in document, name, f"is missing; expected {_heading(name)}")
 
@@ -148,7 +147,7 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
 def _default_minimum(document: Mapping[str, object], expected: object) -> object:
     """Returns the default of clients.minimum if every client takes part in every round."""
     section = document.get("flaim")
-    if any(name in document for name in SILO_ALGORITHMS):
+    if any(name in document for name in silo_algorithms()):
         section = document.get("silos", {})
     if not isinstance(section, Mapping) or "party" in document:
         return expected
@@ -216,23 +215,23 @@ def read_flaim(document: Mapping[str, object]) -> FlaimSection | None:
 
 def read_silos(document: Mapping[str, object]) -> SilosSection | None:
     """Returns [silos], with defaults if only an algorithm between silos has a table; None if there is neither."""
-    if not any(name in document for name in ("silos", *SILO_ALGORITHMS)):
+    if not any(name in document for name in ("silos", *silo_algorithms())):
         return None
     return _section(SilosSection, document, "silos", convert=_FEDERATION)
 
 
 def read_algorithm(document: Mapping[str, object]) -> tuple[str, Mapping[str, object]] | None:
     """Returns name and unparsed table of the algorithm between silos; None if there is none."""
-    found = [name for name in SILO_ALGORITHMS if name in document]
+    found = [name for name in silo_algorithms() if name in document]
     check(
         len(found) < 2,
         ", ".join(found),
-        f"stand in one configuration; expected [{'] or ['.join(SILO_ALGORITHMS)}]",
+        f"stand in one configuration; expected [{'] or ['.join(silo_algorithms())}]",
     )
     check(
         bool(found) or "silos" not in document,
         "silos",
-        f"stands without an algorithm; expected [{'] or ['.join(SILO_ALGORITHMS)}] beside it",
+        f"stands without an algorithm; expected [{'] or ['.join(silo_algorithms())}] beside it",
     )
     for name in found:
         table = document[name]

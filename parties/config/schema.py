@@ -51,8 +51,6 @@ FLAIM_MIN_CLIENTS = 3
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
-SILO_ALGORITHMS = ("tda", "mtl")
-"""Names of the tables of algorithms on rounds of exact sums between silos; each algorithm parses its own table."""
 FLAIM_SIZES = ("estimated", "public")
 GPUS = AUTO, NEVER, ALWAYS = "auto", "never", "always"
 _SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:[0-9]{1,5}")

@@ -16,6 +16,7 @@ from typing import Protocol
 from mechanisms.accounting import Ledger
 from mechanisms.silos import Request, Silo, Silos
 from mechanisms.text_table import TextTable
+from parties.config import Config
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +90,19 @@ class AlgorithmPlan(Protocol):
 
     def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
         """Returns figures of the outcome's files in ``folder`` against the pooled ``table`` of a trial; not private."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedMethod:
+    """A method on rounds of secure sums between silos, as `parties.methods.registry` has it.
+
+    ``name`` is its table in configurations. ``plan`` makes a run of a configuration, or raises ConfigError.
+    ``not_shown`` is a sentence for the audit: what it cannot show of the method's results.
+    """
+
+    name: str
+    plan: Callable[[Config], AlgorithmPlan]
+    not_shown: str
 
 
 def plan_digest(plan: AlgorithmPlan) -> str:

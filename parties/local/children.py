@@ -45,13 +45,21 @@ class Children:
 def start_held_children(folder: RunFolder) -> Children:
     """Starts the processes of a run in ``folder``, which need not exist yet. Raises OSError."""
     servers = tuple(_server_child(folder, pid) for pid in range(len(folder.servers)))
-    arguments = ["owners", str(folder.owners / JOB_FILE), *_CHILD_OPTIONS]
+    arguments = ["internal", "owners", str(folder.owners / JOB_FILE), *_CHILD_OPTIONS]
     return Children(servers, Child.held("data owners", arguments, log=folder.owners / "log.txt"))
 
 
 def _server_child(folder: RunFolder, pid: int) -> Child:
     directory = folder.party(pid)
-    arguments = ["party", str(folder.config), "--pid", str(pid), "--dir", str(directory)]
+    arguments = [
+        "internal",
+        "server",
+        str(folder.config),
+        "--pid",
+        str(pid),
+        "--dir",
+        str(directory),
+    ]
     # A trial has its own registry: nothing is written outside its folder, and the same trial may run again.
     arguments += ["--register", str(directory / REGISTRY_FILE), *_CHILD_OPTIONS]
     return Child.held(f"party {pid}", arguments, log=directory / "log.txt")

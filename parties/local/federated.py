@@ -46,7 +46,7 @@ from parties.session.owner import Table
 from parties.storage.files import disk_errors, write_atomic
 
 SERVER = "server"
-SILO_COMMANDS = "silos-server", "silos-clients"
+SILO_CLIENTS = "silos-clients"
 _WAIT_S = 86400.0
 
 
@@ -166,7 +166,7 @@ async def run_silos_trial(
     count = min(processes or default_process_count(len(trial.names)), len(trial.names))
     launched = FlaimLaunchResult(config, count)
     await run_federation_processes(
-        trial.names, folder, SILO_COMMANDS, launched, started, progress=progress
+        trial.names, folder, SILO_CLIENTS, launched, started, progress=progress
     )
     return await asyncio.to_thread(_finish, trial, config, folder)
 

@@ -17,7 +17,8 @@ import numpy as np
 from mechanisms.accounting import Ledger
 from mechanisms.flaim import FlaimResult, FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
-from parties.config import SILO_ALGORITHMS, Config
+from parties.config import Config
+from parties.config.algorithms import silo_algorithms
 from parties.federation.flaim_parameters import (
     flaim_section,
     is_malicious,
@@ -183,7 +184,7 @@ def _opened(trial: Trial, result: FlaimResult) -> list[ReportedOpening]:
 FLAIM_TRIAL_OVERRIDES: Mapping[str, object] = {
     "flaim.clients": None,
     "flaim.address": None,
-    **dict.fromkeys(("silos", *SILO_ALGORITHMS)),
+    **dict.fromkeys(("silos", *silo_algorithms())),
 }
 """A trial's changes of a config: the trial makes its own names and address, and has no other algorithm."""
 

@@ -26,7 +26,7 @@ from parties.local.request import Trial
 from parties.observability.events import WORKING, Progress
 
 SERVER = "server"
-FLAIM_COMMANDS = "flaim-server", "flaim-clients"
+FLAIM_CLIENTS = "flaim-clients"
 MAX_SINGLE_CLIENT_PROCESSES = 8
 """Maximum number of clients with a process each."""
 _CLIENT_FILES, _OTHER_FILES = 6, 200
@@ -67,7 +67,7 @@ async def launch_flaim(
     count = processes or default_process_count(len(trial.names))
     launched = FlaimLaunchResult(config, min(count, len(trial.names)))
     await run_federation_processes(
-        trial.names, folder, FLAIM_COMMANDS, launched, started, progress=progress
+        trial.names, folder, FLAIM_CLIENTS, launched, started, progress=progress
     )
     return launched
 
@@ -75,18 +75,18 @@ async def launch_flaim(
 async def run_federation_processes(
     names: tuple[str, ...],
     folder: RunFolder,
-    commands: tuple[str, str],
+    clients_command: str,
     launched: FlaimLaunchResult,
     started: float,
     *,
     progress: Progress,
 ) -> None:
-    """Runs a server and the clients called ``names`` in the prepared ``folder``, by the two ``commands``.
+    """Runs a server and the clients called ``names`` in the prepared ``folder``, played by ``clients_command``.
 
     Returns when the server has ended well; no process is left in any case. ``launched`` receives results and failures;
     ``started`` is a `time.perf_counter`. Raises ChildFailed with the server's message.
     """
-    run = _FederationProcesses(names, folder, commands, progress, launched)
+    run = _FederationProcesses(names, folder, clients_command, progress, launched)
     try:
         await run.play(started)
     finally:
@@ -130,7 +130,7 @@ class _FederationProcesses:
 
     names: tuple[str, ...]
     folder: RunFolder
-    commands: tuple[str, str]
+    clients_command: str
     progress: Progress
     launched: FlaimLaunchResult
     children: list[Child] = field(default_factory=list)
@@ -142,7 +142,8 @@ class _FederationProcesses:
         """Starts the server, then the clients; watches until the server has ended well."""
         directory = self.folder.party(0)
         arguments = [
-            self.commands[0],
+            "internal",
+            "server",
             str(self.folder.config),
             "--dir",
             str(directory),
@@ -196,7 +197,8 @@ class _FederationProcesses:
             label = names[0] if len(names) == 1 else f"{len(names)} clients"
             share = ("--share", f"{index}/{count}")
             arguments = [
-                self.commands[1],
+                "internal",
+                self.clients_command,
                 str(self.folder.owners / "job.json"),
                 *share,
                 *_CHILD_OPTIONS,

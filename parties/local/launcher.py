@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from parties.config import SILO_ALGORITHMS, Config, load_config
+from parties.config import Config, load_config
+from parties.config.algorithms import silo_algorithms
 from parties.foundation.exit_codes import ChildFailed, Status
 from parties.identity.tls import make_certificates, public_keys
 from parties.local.children import JOB_FILE, LOOPBACK, Children, free_ports, start_held_children
@@ -148,7 +149,7 @@ def with_servers(trial: Trial, folder: RunFolder) -> Config:
         "cert": str(certificates / "party-{pid}.crt"),
         "key": str(certificates / "party-{pid}.key"),
     }
-    others = dict.fromkeys(("silos", *SILO_ALGORITHMS))
+    others = dict.fromkeys(("silos", *silo_algorithms()))
     return trial.config.override({**others, "party": parties, "tls": tls})
 
 

@@ -1,8 +1,8 @@
 """Requests of trials on one machine, with their checks.
 
-``TrialRequest`` holds the options of `syncret run` and `syncret flaim`; ``load_trial`` returns a ``Trial``: config,
-coded table and partition, checked before anything is written. A public seed determines the owner of every row, so that
-a restart makes the same owners. Secret: the table, which a trial has in one place.
+``TrialRequest`` holds the options of `syncret run` and `syncret run --method flaim`; ``load_trial`` returns a
+``Trial``: config, coded table and partition, checked before anything is written. A public seed determines the owner of
+every row, so that a restart makes the same owners. Secret: the table, which a trial has in one place.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METHODS = DISTAIM, AIM = "distaim", "aim"
-"""Methods of `syncret run`; `syncret flaim` has "flaim-VARIANT"."""
+"""Methods of `syncret run`; `syncret run --method flaim` has "flaim-VARIANT"."""
 _WAIT_S = 86400.0
 
 

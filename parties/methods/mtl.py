@@ -32,7 +32,7 @@ from mechanisms.silos import Request, Silos
 from mechanisms.text_table import TextTable
 from parties.config import Config
 from parties.config.parsing import section_of
-from parties.federation.algorithm import Outcome, SiloContext
+from parties.federation.algorithm import FederatedMethod, Outcome, SiloContext
 from parties.foundation.errors import ConfigError, StoreError
 from parties.storage.files import write_atomic
 
@@ -308,6 +308,14 @@ def plan(config: Config) -> MtlPlan:
         raise ConfigError(config.source, NAME, f"cannot be carried out: {problem}") from problem
 
 
+METHOD = FederatedMethod(
+    NAME,
+    plan,
+    "It cannot show that the mean of the models is that of the sums; it shows which file the server made. The silos' "
+    "own models are with the silos, and are not judged.",
+)
+
+
 def _number(lambda_: str) -> float:
     return math.inf if lambda_ == FEDAVG else float(lambda_)
 
@@ -349,7 +357,9 @@ def _split(
     name: str,
 ) -> SiloRows:
     """Splits the rows in an order from the silo's secret ``salt``: test rows, then voting rows, then training rows."""
-    words = hashlib.shake_256(f"syncret mtl 1 rows\n{salt}".encode()).digest(8 * len(y))
+    words = hashlib.shake_256(f"syncret run --method mtl 1 rows\n{salt}".encode()).digest(
+        8 * len(y)
+    )
     order = np.argsort(np.frombuffer(words, "<u8"), kind="stable")
     tests = round(section.test * len(y))
     votes = tests + (round(section.held_out * (len(y) - tests)) if settings.tuning_rounds else 0)

@@ -1,21 +1,41 @@
-"""Registry of the algorithms between silos.
+"""Registry of the methods between silos.
 
-An algorithm NAME has its table [NAME] in the configuration, listed in `parties.config.SILO_ALGORITHMS`, and a module in
-``_MODULES`` with a function ``plan(config)`` that returns an `AlgorithmPlan` or raises ConfigError.
-`parties.config.parsing.section_of` reads the table into a dataclass.
+A method NAME has its table [NAME] in the configuration (`parties.config.algorithms`) and a
+`parties.federation.algorithm.FederatedMethod`: Syncret's own as METHOD in a module of this package, others by entry
+points of installed packages. Commands, local runs, services and the audit find a method here and name none.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
 
-from parties.config import SILO_ALGORITHMS, Config
-from parties.federation.algorithm import AlgorithmPlan
+from parties.config import Config
+from parties.config.algorithms import OWN_ALGORITHMS, installed_algorithms, silo_algorithms
+from parties.federation.algorithm import AlgorithmPlan, FederatedMethod
 from parties.foundation.errors import ConfigError
 
-_MODULES: Mapping[str, str] = {
-    "tda": "parties.methods.tda",
-    "mtl": "parties.methods.mtl",
-}
+_MODULES: Mapping[str, str] = {name: f"parties.methods.{name}" for name in OWN_ALGORITHMS}
+
+
+def method_names() -> tuple[str, ...]:
+    """Returns the names of all methods between silos."""
+    return silo_algorithms()
+
+
+def method_named(name: str, source: str = "the config") -> FederatedMethod:
+    """Returns the method with the table [``name``]. Raises ConfigError where an installed package has none to load."""
+    if name in _MODULES:
+        own: FederatedMethod = import_module(_MODULES[name]).METHOD
+        return own
+    point = installed_algorithms().get(name)
+    try:
+        found = None if point is None else point.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(source, name, f"cannot be loaded from {point}: {error}") from error
+    if not isinstance(found, FederatedMethod):
+        raise ConfigError(
+            source, name, f"is no method between silos; expected one of {', '.join(method_names())}"
+        )
+    return found
 
 
 def plan_of(config: Config) -> AlgorithmPlan:
@@ -24,14 +44,12 @@ def plan_of(config: Config) -> AlgorithmPlan:
         raise ConfigError(
             config.source,
             "silos",
-            f"is missing; expected what is to be computed between silos: [{'] or ['.join(SILO_ALGORITHMS)}]",
+            f"is missing; expected what is to be computed between silos: [{'] or ['.join(method_names())}]",
         )
-    name = config.algorithm[0]
     try:
-        made: AlgorithmPlan = import_module(_MODULES[name]).plan(config)
+        return method_named(config.algorithm[0], config.source).plan(config)
     except ConfigError as error:
         if error.source:
             raise
         message = str(error).removeprefix(f": {error.key}: ")
         raise ConfigError(config.source, error.key, message) from error
-    return made

@@ -29,7 +29,7 @@ from mechanisms.tda.steps import Steps
 from mechanisms.text_table import TextTable
 from parties.config import Config
 from parties.config.parsing import section_of
-from parties.federation.algorithm import Outcome, SiloContext
+from parties.federation.algorithm import FederatedMethod, Outcome, SiloContext
 from parties.federation.sum_parameters import corrupt_silos, silos_section
 from parties.foundation.errors import ConfigError
 from parties.report.privacy_text import unit_text
@@ -239,3 +239,10 @@ def plan(config: Config) -> TdaPlan:
         raise
     except (ValueError, MechanismError) as problem:
         raise ConfigError(config.source, NAME, f"cannot be carried out: {problem}") from problem
+
+
+METHOD = FederatedMethod(
+    NAME,
+    plan,
+    "It cannot show that model and table were made of the sums; it shows which files the server made.",
+)

@@ -38,7 +38,7 @@ class KitServer:
     """Server ``name`` of a study with configuration ``file``; ``pid`` is None for a single server (FLAIM, silos).
 
     ``servers`` are the files that `syncret serve` reads to know the servers, in their order. Without them the kit runs
-    `syncret party`, `flaim-server` or `silos-server` for this study alone.
+    `syncret serve study` for this study alone.
     """
 
     config: Config
@@ -54,8 +54,8 @@ class KitServer:
             return SERVICE_COMMAND
         study, run = f"{HOME}/study/{self.file}", self.folder
         if self.pid is None:
-            return (f"{self.config.federation_section}-server", study, "--dir", run)
-        return ("party", study, "--pid", str(self.pid), "--dir", run)
+            return ("serve", "study", study, "--dir", run)
+        return ("serve", "study", study, "--pid", str(self.pid), "--dir", run)
 
     @property
     def folder(self) -> str:
@@ -144,7 +144,7 @@ def _steps(server: KitServer) -> list[str]:
 
 def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
     """Returns the README of a data owner's kit; ``admitted``: the kit includes the owner's certificate."""
-    command = "submit" if config.parties else f"{config.federation_section}-client"
+    command = "join"
     steps = [f"pip install -c constraints.txt .   {_SOURCE}"]
     if not admitted:
         steps += [
@@ -153,7 +153,7 @@ def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
         ]
     if config.parties:
         steps += [
-            f"syncret submit study/{file} --data TABLE.csv --check   # shows all, sends nothing"
+            f"syncret join study/{file} --data TABLE.csv --check   # shows all, sends nothing"
         ]
     steps += [f"syncret {command} study/{file} --data TABLE.csv", "syncret budget"]
     key = "made by `syncret certs request`, in tls" if admitted else "made below, in tls"
@@ -177,7 +177,7 @@ def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
 
 def _fingerprint_steps(config: Config, file: str, right: str) -> list[str]:
     return [
-        f"Compare first: `syncret fingerprint study/{file}` shows these words, and {right}.",
+        f"Compare first: `syncret certs fingerprint study/{file}` shows these words, and {right}.",
         "",
         *fingerprint_lines(config.digest()),
     ]

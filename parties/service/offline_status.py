@@ -48,7 +48,7 @@ def offline_status(folder: Path) -> dict[str, object]:
     if not path.exists():
         raise StoreError(
             folder,
-            "is no server's folder; expected one that syncret party, flaim-server or silos-server ran in",
+            "is no server's folder; expected one that syncret serve study ran in",
         )
     header = _header(path)
     with disk_errors(path, "read"):

@@ -3,7 +3,7 @@
 A proposal may come from another server's operator. Its servers have to be these three with the keys that the service
 knows, this server's sealing key has to be one that it made, and the settings of each server ([tls], [compute],
 run.record_replay) are not taken over. The folder has the layout of a study on hosts of its own: ``study`` is public and
-identical for all, ``tls`` has this server's keys, ``run`` is the folder of `syncret party`.
+identical for all, ``tls`` has this server's keys, ``run`` is the folder of `syncret serve study`.
 
 Secret: ``tls`` and ``run``, mode 0700. Public: the rest.
 """
@@ -123,7 +123,7 @@ def check_service_study(config: Config, source: str) -> None:
     Raises ConfigError, naming ``source``.
     """
     if config.silos is not None:
-        text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret silos-server`, on a port of its own"
+        text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret serve study`, on a port of its own"
         raise ConfigError(source, "silos", text)
     check_confirmed(config)
 

@@ -148,7 +148,7 @@ class Worker:
         register = [] if self._register is None else ["--register", str(self._register)]
         where = [str(self.folder.config), "--dir", str(self.folder.work)]
         log = ["--log-format", "json"]
-        return ["worker", *where, "--channel", str(channel), *log, *pid, *register]
+        return ["internal", "worker", *where, "--channel", str(channel), *log, *pid, *register]
 
     def _open_routes(self, channel: socket.socket) -> None:
         for kind, front in ((MESH, self._mesh), (INGEST, self._ingest)):

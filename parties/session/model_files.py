@@ -22,7 +22,7 @@ MAX_MODEL_BYTES = 1 << 32
 _RUN_FILES = ("run.json", "config.toml", "transcript.jsonl", "transcripts", "result.json", "store")
 _EXPECTED = (
     "expected a run's folder, that of server 0 or of FLAIM's server, or a bundle, with what `syncret run`, `flaim`, "
-    "`party` or `flaim-server` left there"
+    "`syncret serve study` left there"
 )
 
 

@@ -276,7 +276,7 @@ def test_certs_tells_each_what_to_do_next(
         (["authority"], "Its key admits data owners"),
         (
             ["merge", "small.toml", "hub.card"],
-            "hub: syncret flaim-server study/small.toml --dir RUN",
+            "hub: syncret serve study study/small.toml --dir RUN",
         ),
         (["request", "north", "--dir", "own"], "north.request: made."),
         (["admit", "north.request"], "certs/north.crt: give each to its owner"),

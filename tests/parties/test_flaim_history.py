@@ -95,7 +95,7 @@ def test_history_refuses_a_damaged_round(config: Config, tmp_path: Path, place: 
 
 @contextlib.asynccontextmanager
 async def server_process(config: Path, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`syncret flaim-server`; whatever happens, it is not left running."""
+    """`syncret serve study`; whatever happens, it is not left running."""
     command = ["-m", "parties", "flaim-server", str(config), "--dir", str(folder), "--json"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, stdout=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""`syncret flaim`, `flaim-server` and `flaim-client` as real processes: what they leave, what they survive."""
+"""`syncret run --method flaim`, its server and clients as real processes: what they leave, what they survive."""
 
 import json
 import os

@@ -185,7 +185,7 @@ def test_kits_of_flaim_have_one_server(tmp_path: Path) -> None:
     assert "flaim-server /var/lib/syncret/study/stays.toml --dir /var/lib/syncret/run\n" in unit
     assert '- "7500:7500"' in (made[0] / "compose.yaml").read_text()
     text = (made[1] / "README.md").read_text()
-    assert "syncret flaim-client study/stays.toml" in text
+    assert "syncret join study/stays.toml" in text
     assert "syncret certs request north" in text
 
 
@@ -202,7 +202,7 @@ def test_kits_of_silos_have_their_commands(tmp_path: Path) -> None:
     assert "silos-server /var/lib/syncret/study/study.toml --dir /var/lib/syncret/run\n" in unit
     assert '- "7500:7500"' in (made[0] / "compose.yaml").read_text()
     assert "hub: the silos' server" in (made[0] / "README.md").read_text()
-    assert "syncret silos-client study/study.toml --data" in (made[1] / "README.md").read_text()
+    assert "syncret join study/study.toml --data" in (made[1] / "README.md").read_text()
     keys = tmp_path / "service" / "keys"
     keys.mkdir(parents=True, mode=0o700)
     shutil.copy(tmp_path / "tls" / "own.key", keys / "own.key")

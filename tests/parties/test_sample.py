@@ -1,4 +1,4 @@
-"""`syncret sample`: more rows from the model of a run, wherever that lies, and what is refused."""
+"""`syncret data sample`: more rows from the model of a run, wherever that lies, and what is refused."""
 
 import json
 import zipfile

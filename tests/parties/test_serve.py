@@ -119,7 +119,7 @@ def flaim_study(three: Cluster, run: str) -> tuple[Path, str]:
 
 
 def _flaim_client(host: Path, config: Path) -> "subprocess.Popen[bytes]":
-    """`syncret flaim-client` of the owner whose folder this is."""
+    """`syncret join` of the owner whose folder this is."""
     _, table = write_small(host)
     certificates, name = config.parent / CERTIFICATES, host.name
     files = ("--ca", certificates / "ca.crt", "--cert", certificates / f"{name}.crt")

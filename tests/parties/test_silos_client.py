@@ -1,4 +1,4 @@
-"""`syncret silos-client` before it reaches a server: what it refuses, and that this makes and charges nothing."""
+"""`syncret join` before it reaches a server: what it refuses, and that this makes and charges nothing."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -112,7 +112,10 @@ def test_plan_and_bundle_say_what_to_do_with_a_run_between_silos(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command_line(cli, ["plan", own[0]]) == Status.CONFIG
-    assert "in the report of syncret tda with a table like the silos'" in capsys.readouterr().err
+    assert (
+        "in the report of syncret run --method tda with a table like the silos'"
+        in capsys.readouterr().err
+    )
     out = tmp_path / "run.zip"
     given = ["bundle", str(tmp_path), "--config", own[0], "--out", str(out)]
     assert run_command_line(cli, given) == Status.CONFIG
@@ -122,7 +125,7 @@ def test_plan_and_bundle_say_what_to_do_with_a_run_between_silos(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("submit", "it is syncret silos-server and silos-client"), ("flaim-client", "silos-client")],
+    [("submit", "it is syncret serve study and silos-client"), ("flaim-client", "silos-client")],
 )
 def test_clients_of_other_methods_name_the_command_of_silos(
     own: list[str], tmp_path: Path, command: str, said: str, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""`syncret tda`, `silos-server` and the silos as real processes: what they leave, what they survive."""
+"""`syncret run --method tda`, `silos-server` and the silos as real processes: what they leave, what they survive."""
 
 import json
 import os
@@ -148,7 +148,7 @@ def test_server_of_another_method_leaves_no_folder(
     between = method.startswith(("[tda]", "[mtl]"))
     other = {"flaim-server": between, "silos-server": not between}[server]
     said = (
-        "the server of one between silos is syncret silos-server"
+        "the server of one between silos is syncret serve study"
         if between
         else "FLAIM's server is syncret flaim"
     )

@@ -366,7 +366,7 @@ def test_revoke_of_a_name_that_the_run_does_not_have_is_refused(
 def test_status_of_a_folder_that_is_none_says_what_would_be(tmp_path: Path) -> None:
     found = status(tmp_path)
     assert isinstance(found.exception, StoreError)
-    assert "expected the --dir of syncret party" in str(found.exception)
+    assert "expected the --dir of syncret serve study" in str(found.exception)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "no json", '{"time": 1, "config": 3}'])

@@ -32,7 +32,7 @@ _FARTHEST = 2.0
 _INTENDED = (
     "To explore what the real tables hold, to teach, to write and test programs, to plan a study; for shares and "
     "cross-tables of the queries below, within the noise that stands beside them.",
-    "More rows of the same kind: `syncret sample BUNDLE -n 10000 --out more.csv`. They cost no further privacy.",
+    "More rows of the same kind: `syncret data sample BUNDLE -n 10000 --out more.csv`. They cost no further privacy.",
 )
 _LIMITS = (
     "Dependencies of columns that no query below holds are the model's guess, at best by way of other columns.",

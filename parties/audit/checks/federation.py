@@ -46,17 +46,12 @@ from parties.federation.sums_schema import (
     SUM,
 )
 from parties.foundation.errors import ConfigError
-from parties.methods.registry import plan_of
+from parties.methods.registry import method_named, plan_of
 from protocols.transcript import round_ended
 from secagg import Parameters, wire
 from secagg.errors import ParameterError
 from secagg.masks import packed_bytes
 
-_RESULTS = {
-    "tda": "It cannot show that model and table were made of the sums; it shows which files the server made.",
-    "mtl": "It cannot show that the mean of the models is that of the sums; it shows which file the server made. The "
-    "silos' own models are with the silos, and are not judged.",
-}
 _EXACT = "The sums had no noise: whatever is made of them has no privacy guarantee."
 _OWN_NOISE = (
     "It cannot show that silos noised what they sent: each makes its answers private by its own noise and epsilon "
@@ -117,7 +112,7 @@ def limits_of(terms: SilosTerms) -> tuple[str, ...]:
     wrote, ledger_text, _, _, ledgers, truth = SERVER_LIMITS
     name = "" if terms.config.algorithm is None else terms.config.algorithm[0]
     charged = _OWN_LEDGERS if plan.private_answers else ledgers
-    return (wrote, ledger_text, noise, _RESULTS[name], charged, truth)
+    return (wrote, ledger_text, noise, method_named(name).not_shown, charged, truth)
 
 
 def terms_of(evidence: Evidence) -> SilosTerms:

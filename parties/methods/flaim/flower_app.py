@@ -1,8 +1,8 @@
 """The app that Flower runs: ``server``, a ServerApp, and ``client``, a ClientApp, of flwr's Message API.
 
-Needs the extra ``flower``. The server's run config has ``config`` and ``dir``, as `syncret flaim-server` does. A
+Needs the extra ``flower``. The server's run config has ``config`` and ``dir``, as `syncret serve study` does. A
 client's node config (--node-config of its SuperNode) has ``config`` and ``data``, and optionally ``ca``, ``cert``,
-``key``, ``dir``, ``budget`` and ``dataset``, as `syncret flaim-client` does. In a simulation a node's config has only a
+``key``, ``dir``, ``budget`` and ``dataset``, as `syncret join` does. In a simulation a node's config has only a
 ``partition-id``; ``nodes`` of the run config is then a JSON file with the list of the nodes' configs. A deployed node
 never takes a path from the run config, which is the server's. Secret: contents of the files. The cause of a client's
 failure stays in the client's own log: Flower sends the texts of exceptions to the server, and they may quote a table.

@@ -69,7 +69,7 @@ def _missing_clauses(config: Config, pid: int, state: WaitStatus) -> list[str]:
         if again:
             texts.append(
                 f"{who} has nothing of {_names(again)}: if it has lost its folder, they have to send again "
-                "(syncret submit --replace)"
+                "(syncret join --replace)"
             )
         if gone:
             texts.append(

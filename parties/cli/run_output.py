@@ -1,0 +1,115 @@
+"""A run on this machine as commands show it: its folder, progress, report and closing lines.
+
+Secret: the table.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import click
+
+from parties.cli.display import Display
+from parties.cli.runtime import run_supervised
+from parties.local.assemble import finish_trial
+from parties.local.folder import RunFolder
+from parties.local.processes import Supervision
+from parties.local.request import Trial
+from parties.observability.events import Progress
+from parties.report.html_parts import optional
+from parties.report.likely import likely_error_text
+from parties.report.model import RunReport
+
+_SENTENCES = 3
+"""Maximum number of sentences of a verdict on the terminal, of each kind."""
+
+
+def run_in_folder(
+    trial: Trial,
+    folder: RunFolder,
+    method: Callable[[Progress], Awaitable[RunReport]],
+    *,
+    rounds: int,
+    goes_on: bool,
+) -> Mapping[str, object]:
+    """Runs ``method``, which has at most ``rounds`` rounds, writes the report and tidies up; returns report.json.
+
+    ``goes_on``: the method keeps finished rounds, and the same command on the same folder continues.
+    """
+    display = Display(clients=trial.partition.clients, rounds=rounds)
+
+    async def work(supervision: Supervision) -> Mapping[str, object]:
+        with display:
+            beginning = "going on with the run in" if folder.resumed else "run folder"
+            display.event("folder", f"{beginning} {folder.path}")
+            return finish_trial(trial, folder, await method(display))
+
+    then = "goes on after the last finished round" if goes_on else "begins anew"
+    again = f"the same command with --out {folder.path} {then}"
+    return run_supervised(work, watch_stdin=False, events=None, again=again)
+
+
+def print_result(
+    report: Mapping[str, object],
+    folder: RunFolder,
+    lines: Callable[[Mapping[str, object]], Sequence[tuple[str, str]]],
+    *,
+    as_json: bool,
+) -> None:
+    """Prints the report as JSON, or the names and texts that ``lines`` makes of it, and the paths of the files."""
+    if as_json:
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    for name, text in lines(report):
+        click.echo(f"{name:<16}{text}")
+    for name in ("synthetic.csv", "report.html", "report.json"):
+        click.echo(f"{'':<16}{folder.path / name}")
+
+
+def section(document: Mapping[str, object], name: str) -> Mapping[str, float]:
+    """Returns a table of a report, or an empty one if it is missing."""
+    value = document[name]
+    return value if isinstance(value, Mapping) else {}
+
+
+def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
+    """Returns the requested budget, and the spent part of it."""
+    asked, privacy = section(report, "parameters"), section(report, "privacy")
+    return (
+        "privacy",
+        f"epsilon = {asked['epsilon']:g}, delta = {asked['delta']:g}; "
+        f"rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent",
+    )
+
+
+def error_line(report: Mapping[str, object]) -> tuple[str, str]:
+    """Returns the distance of the synthetic table from the real one, which a trial has."""
+    error = section(report, "utility").get("workload_error", float("nan"))
+    return "workload error", f"{error:.3f} (0 to 2; from the real table)"
+
+
+def expected_error_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Returns the likely bound on the error of most marginals; empty if it was not estimated."""
+    said = likely_error_text(optional(report, "quality"))
+    return [("likely errors", said)] if said else []
+
+
+def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Returns the first sentences of the report's verdict: purposes that the table is good for and not for."""
+    quality = report.get("quality")
+    verdict = quality.get("verdict") if isinstance(quality, Mapping) else None
+    if not isinstance(verdict, Mapping):
+        return []
+    lines = []
+    for key, name in (("good_for", "good for"), ("not_for", "not for")):
+        sentences = [str(sentence) for sentence in verdict.get(key, [])]
+        more = [f"{len(sentences) - _SENTENCES} more in report.html"]
+        shown = sentences[:_SENTENCES] + (more if len(sentences) > _SENTENCES else [])
+        lines += [(name if not i else "", sentence) for i, sentence in enumerate(shown)]
+    return lines
+
+
+def time_line(report: Mapping[str, object], phases: Sequence[str]) -> tuple[str, str]:
+    """Returns the seconds in all and in the timed ``phases``."""
+    times = section(report, "time")
+    shown = [f"{name} {times[f'{name}_s']:.1f} s" for name in phases if f"{name}_s" in times]
+    return "time", f"{times['total_s']:.1f} s: {', '.join(shown)}"

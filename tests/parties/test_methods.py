@@ -1,0 +1,110 @@
+"""The registry of methods: one file of another package, and run, serve, join, audit and report are there for it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from parties.config.algorithms import OWN_ALGORITHMS
+from parties.identity.tls import make_certificates, pinned_key_in
+from parties.local.children import free_ports
+from parties.methods.registry import method_named
+from tests.parties import toy_mean
+from tests.parties.commands import ROOT, Run
+from tests.parties.small import write_small
+
+SERVER, SILOS = "silos-server", ("north", "south", "west")
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages with the toy method, as pip leaves one; processes see it."""
+    site = tmp_path / "site"
+    metadata = site / "toy_mean-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    shutil.copy(toy_mean.__file__, site / "toy_mean.py")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-mean\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[syncret.methods]\nmean = toy_mean:METHOD\n")
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
+    monkeypatch.setenv("SYNCRET_BUDGET", str(tmp_path / "budget.sqlite"))
+    monkeypatch.setenv("SYNCRET_REGISTRY", str(tmp_path / "registry.sqlite"))
+    return site
+
+
+def study(folder: Path) -> tuple[Path, Path]:
+    config, data = write_small(folder)
+    text = config.read_text().replace("epsilon = 2.0", "epsilon = 8.0")
+    config.write_text(f'{text}\n[mean]\ncolumn = "age"\nlow = 0.0\nhigh = 9.0\n')
+    return config, data
+
+
+def done(*arguments: str) -> str:
+    run = Run(*arguments)
+    status, output = run.end()
+    assert status == 0, run.said
+    return output
+
+
+def test_a_method_of_one_file_is_run_and_audited(tmp_path: Path, installed: Path) -> None:
+    config, data = study(tmp_path)
+    out = tmp_path / "out"
+    options = ("--method", "mean", "--data", str(data), "--clients", "4", "--out", str(out))
+    report = json.loads(done("run", str(config), *options, "--json"))
+    assert (report["method"], report["private"]) == ("mean", True)
+    assert report["utility"]["error"] < 1.0
+    assert json.loads((out / "mean.json").read_text())["mean"] == report["result"]["mean"]
+    assert "epsilon = 8" in (out / "report.html").read_text()
+    said = done("audit", str(out))
+    assert toy_mean.METHOD.not_shown.rstrip(".") in " ".join(said.split())
+
+
+def test_a_method_of_one_file_is_served_and_joined(tmp_path: Path, installed: Path) -> None:
+    config, data = study(tmp_path)
+    made = make_certificates(tmp_path / "tls", [SERVER], SILOS)
+    server = made[SERVER]
+    text = config.read_text()
+    config.write_text(
+        f"""{text}
+[silos]
+address = "127.0.0.1:{free_ports(1)[0]}"
+key = "{pinned_key_in(server.cert).key}"
+clients = {json.dumps(SILOS)}
+
+[tls]
+ca = "{server.ca}"
+cert = "{server.cert}"
+key = "{server.key}"
+"""
+    )
+    lines = data.read_text().splitlines()
+    serving = Run("serve", "study", str(config), "--dir", str(tmp_path / "run"))
+    joined = []
+    for number, name in enumerate(SILOS):
+        table = tmp_path / name / "own.csv"
+        table.parent.mkdir()
+        table.write_text("\n".join([lines[0], *lines[1 + number :: 3]]) + "\n")
+        files = made[name]
+        own = ("--ca", str(files.ca), "--cert", str(files.cert), "--key", str(files.key))
+        joined.append(Run("join", str(config), "--data", str(table), *own))
+    for run in (*joined, serving):
+        status, _ = run.end()
+        assert status == 0, run.said
+    assert {"mean.json", "report.html", "result.json"} <= {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+    assert done("audit", str(tmp_path / "run"))
+
+
+def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
+    config, data = study(tmp_path)
+    run = Run("run", str(config), "--method", "mean", "--data", str(data))
+    assert run.end()[0] == 2
+    run.wait_for("there is no method 'mean'; expected one of distaim, aim, flaim, tda, mtl")
+
+
+@pytest.mark.parametrize("name", OWN_ALGORITHMS)
+def test_own_methods_have_what_the_registry_asks(name: str) -> None:
+    method = method_named(name)
+    assert method.name == name
+    assert method.not_shown.startswith("It cannot show")
