@@ -27,8 +27,9 @@ _OWNERS = """
 ## Many owners, a part of whom send garbage
 
 Three `syncret serve study` processes with a mesh between them take uploads by rows (3.6 KB, 8 rows) over TLS with an
-owner's certificate each, and count them in the end. `at once`: honest owners at work. Accepted: with receipts of all three
-servers that hold. Lost: with receipts, and not counted. Unexpected: garbage that was answered otherwise than it should.
+owner's certificate each, and count them in the end. `at once`: honest owners at work. Accepted: with receipts of all
+three servers that hold. Lost: with receipts, and not counted. Unexpected: garbage that was answered otherwise than it
+should.
 """
 _SOAK = """
 ## Studies one after the other
@@ -42,9 +43,9 @@ _LONG = """
 ## Long runs and large tables
 
 `syncret run` and `syncret run --method flaim` on generated tables of columns with 8 codes. Of the many clients of
-`flaim` one in a hundred takes part in a round, drawn anew each time; `in a round` has how many are expected to. Peak: all processes
-together, and the largest one. Of many rounds or clients the model is fitted by 5 iterations a round, not 100: it is
-those that are measured.
+`flaim` one in a hundred takes part in a round, drawn anew each time; `in a round` has how many are expected to. Peak:
+all processes together, and the largest one. Of many rounds or clients the model is fitted by 5 iterations a round, not
+100: it is those that are measured.
 """
 _FUZZ = """
 ## Damaged inputs
@@ -55,10 +56,10 @@ those that were taken for real. A find would be a crash, a hang, growing memory,
 _KILLS = """
 ## Faults at every point
 
-Three servers and three owners; at one point of one server's work a fault. Went on: all three ended well the first time.
-Finished: by the same commands, given again; ledgers and audit are then as they should be. Servers are
-`syncret serve study` in a run of two rounds; with `--of services` `syncret serve`, which take such a study from its proposal to its end, or
-until it is cancelled, and leave no process, port, key or share of it behind.
+Three servers and three owners; at one point of one server's work a fault. Went on: all three ended well the first
+time. Finished: by the same commands, given again; ledgers and audit are then as they should be. Servers are `syncret
+serve study` in a run of two rounds; with `--of services` `syncret serve`, which take such a study from its proposal to
+its end, or until it is cancelled, and leave no process, port, key or share of it behind.
 """
 
 
