@@ -61,10 +61,16 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
     opened = released_measurements(evidence, terms)
     problems = []
     for each in fits:
+        # After a restart there are several possible fits, and some of them exclude the choice that was made.
+        try:
+            result = _result(opened, evidence, terms, each)
+        except CheckFailure as failure:
+            problems.append(str(failure))
+            continue
         own = aim_quality(
             terms.config.run,
             terms.workload,
-            _result(opened, evidence, terms, each),
+            result,
             noise=noise_kind(terms.config),
             model=each.final,
             codes=table.codes,
