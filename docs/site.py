@@ -20,7 +20,7 @@ _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 _OUTSIDE = "repository"
 """Folder of the site that has all these pages, under their own paths."""
 _PACKAGES = ("parties", "protocols", "secagg", "mechanisms")
-_MODULES = "modules.md"
+_MODULES, _DECISIONS = "modules.md", "decisions.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,6 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if files.get_file_from_path(name) is None:
                 files.append(file)
     files.append(File.generated(config, _MODULES, content="\n".join(_modules_page())))
+    files.append(File.generated(config, _DECISIONS, content="\n".join(_decisions_page())))
     return files
 
 
@@ -64,6 +65,14 @@ def _modules_page() -> Iterator[str]:
             for path in sorted(folder.glob("*.py")):
                 if path.stem != "__init__":
                     yield f"| `{path.stem}` | {_summary(path)} |"
+
+
+def _decisions_page() -> Iterator[str]:
+    """Lines of the page of all decisions: the titles of the records in docs/decisions, by number."""
+    yield "# Decisions\n\nEach record says what had to be answered, what was chosen, and what else would have been possible.\n"
+    for path in sorted((_ROOT / "docs" / "decisions").glob("*.md")):
+        title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        yield f"- [{title}](decisions/{path.name})"
 
 
 def _summary(path: Path) -> str:
