@@ -69,7 +69,7 @@ def _modules_page() -> Iterator[str]:
 
 def _decisions_page() -> Iterator[str]:
     """Lines of the page of all decisions: the titles of the records in docs/decisions, by number."""
-    yield "# Decisions\n\nEach record says what had to be answered, what was chosen, and what else would have been possible.\n"
+    yield "# Decisions\n\nEach record says what had to be answered, what was chosen, and what else was possible.\n"
     for path in sorted((_ROOT / "docs" / "decisions").glob("*.md")):
         title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
         yield f"- [{title}](decisions/{path.name})"
