@@ -33,6 +33,7 @@ from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import RING_BITS, Submission
 from parties.observability.events import FieldValue
 from parties.session.result_digests import ResultDigests
+from parties.session.study import Study
 from protocols.context import Context, Costs
 from protocols.upload import UploadSeeds
 
@@ -171,8 +172,8 @@ def _config(changes: Mapping[str, object], *, malicious: bool) -> Config:
 def _uploads(config: Config, pid: int) -> dict[str, _Upload]:
     """Returns server ``pid``'s uploads of all owners, who come in round 1; of two rounds, the last comes in round 2."""
     workload = first_workload(config) or config.build_workload()
-    form, found = form_for(config, workload, _CAPACITY), {}
-    form = input_forms(config, workload)[form.name]
+    form, found = form_for(Study(config, workload), _CAPACITY), {}
+    form = input_forms(Study(config, workload))[form.name]
     for number, owner in enumerate(_OWNERS):
         codes = np.zeros((_ROWS, len(config.domain.shape)), np.int32)
         codes[::4] = 1
@@ -204,7 +205,7 @@ async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | 
     workload, pid = config.build_workload(), ctx.pid
     directory = folder / str(pid)
     directory.mkdir(exist_ok=True)
-    plan, bits = make_plan(config, workload), security_bits(config, workload)
+    plan, bits = make_plan(Study(config, workload)), security_bits(Study(config, workload))
     circumstances = _Nonce()
     lead = LeadDuties(_Uniform, _nothing_written) if pid == LEAD else None
     with _MadeUpStore(directory / "store", config.digest()) as store:

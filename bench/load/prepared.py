@@ -36,6 +36,7 @@ from parties.mpc.submission.sealed_upload import (
 from parties.mpc.submission.state import SubmissionState
 from parties.mpc.submission.submit import submission_of
 from parties.network.port_sharing import study_sni_name
+from parties.session.study import Study
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -119,7 +120,7 @@ class Workshop:
     def _sealed(
         self, config: Config, files: CertificateFiles, seals: Sequence[SealTo]
     ) -> tuple[SealedUpload, Upload]:
-        own = OwnerInput.of(config, self._workload, self._codes, CAPACITY)
+        own = OwnerInput.of(Study(config, self._workload), self._codes, CAPACITY)
         state = SubmissionState.draw(config, own, load_identity(files).name, 1, 1)
         submission = submission_of(config, state, self._workload)
         parts, key = own.form.share(own.values, state.seeds), bytes.fromhex(state.key)

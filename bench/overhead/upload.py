@@ -39,6 +39,7 @@ from parties.mpc.intake.listener import start_ingest
 from parties.mpc.storage.bodies import stored_bytes
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import prepare, send_prepared
+from parties.session.study import Study
 from protocols.upload import FORMS, ROWS, SEEDED
 
 PARTIES = ("party-0", "party-1", "party-2")
@@ -174,7 +175,7 @@ async def _upload_once(order: Order) -> Done:
     loaded, started = memory("VmRSS"), time.perf_counter()
     cpu: dict[str, float] = {}
     workload = _timed(cpu, "workload", config.build_workload)
-    own = _timed(cpu, "count", lambda: OwnerInput.of(config, workload, codes))
+    own = _timed(cpu, "count", lambda: OwnerInput.of(Study(config, workload), codes))
     rounds = config.run.rounds
     prepared = _timed(
         cpu,

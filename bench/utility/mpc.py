@@ -20,6 +20,7 @@ from parties.local.launcher import launch
 from parties.local.request import Trial, TrialRequest
 from parties.methods.distaim import run_report
 from parties.observability.events import NullProgress
+from parties.session.study import Study
 
 
 async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
@@ -31,8 +32,7 @@ async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
         launched = await launch(trial, folder, progress=NullProgress())
         collect(folder)
         report = run_report(
-            launched.config,
-            posed.workload,
+            Study(launched.config, posed.workload),
             folder.party(0),
             dataset=settings.dataset,
             clients=settings.clients,

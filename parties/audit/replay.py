@@ -49,6 +49,7 @@ from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import TOTAL
 from parties.observability.events import FieldValue
 from parties.session.result_digests import ResultDigests
+from parties.session.study import Study
 from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
 from protocols.digests import digest_key, message_digest
 from protocols.errors import CheckFailed, ProtocolError, ProtocolViolation
@@ -335,9 +336,10 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
     if not recording.keys:
         return ReplayResult(transport)
     config = identity.rebuild_config(transcript)
-    workload = config.build_workload()
-    plan, bits = make_plan(config, workload), security_bits(config, workload)
-    played = ReplayedEffects(recording.inputs, pid, input_forms(config, workload))
+    study = Study.of(config)
+    workload = study.workload
+    plan, bits = make_plan(study), security_bits(study)
+    played = ReplayedEffects(recording.inputs, pid, input_forms(study))
     lead = (
         LeadDuties(lambda workload: _NoEstimator(), lambda result, workload: _NOTHING)
         if pid == LEAD

@@ -45,6 +45,7 @@ from parties.federation import sums_schema, transcript
 from parties.foundation.errors import StoreError
 from parties.mpc.agreement import run_identity
 from parties.mpc.planning.budget import security_bits
+from parties.session.study import Study
 
 FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
 SERVER_FILE = "server.jsonl"
@@ -167,9 +168,9 @@ def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, 
 def _configuration(case: AuditCase[RunTerms]) -> str:
     # The servers agreed on the configuration before round 0 chose any bins.
     config, workload = case.terms.config, case.terms.config.build_workload()
-    bits = security_bits(config, workload)
+    bits = security_bits(Study(config, workload))
     plan = run_identity(config, workload.digest(), case.terms.plan, bits).plan
-    return identity.configuration(case.evidence, config, workload, plan)
+    return identity.configuration(case.evidence, Study(config, workload), plan)
 
 
 def _insert_between(first: int, second: int) -> Rule[object]:
@@ -226,7 +227,9 @@ THREE_SERVERS: tuple[Rule[RunTerms], ...] = (
     Rule("published", lambda case: publication.published(case.evidence), Prerequisite.FORM),
     Rule(
         "table",
-        lambda case: publication.table(case.evidence, case.terms.released, case.terms.workload),
+        lambda case: publication.table(
+            case.evidence, Study(case.terms.released, case.terms.workload)
+        ),
         Prerequisite.CONFIGURATION,
     ),
     Rule(

@@ -32,6 +32,7 @@ from parties.mpc.planning.resources import (
 )
 from parties.mpc.planning.validation import check_memory, gigabytes_text, validate_run
 from parties.observability.heartbeat import duration_text
+from parties.session.study import Study
 
 _SUBMIT_BITS_S = 10e6
 """Bandwidth in bit/s: an upload that needs more than this to finish in time gets a warning."""
@@ -158,33 +159,33 @@ def make_resource_plan(
     network: NetworkAssumptions,
 ) -> ResourcePlan:
     """Checks the configuration and computes the plan. Raises ConfigError, DataError (a capacity beyond its bound)."""
-    workload = config.build_workload()
-    schedule = validate_run(config, workload)
-    check_memory(config, server_memory(config, workload, 0), "compute server 0", memory=memory)
+    study = Study.of(config)
+    workload, schedule = study.workload, validate_run(study)
+    check_memory(config, server_memory(study, 0), "compute server 0", memory=memory)
     # Owners send, and servers count, the declared capacity.
     if capacity is None and rows is not None and not config.sources:
         even = -(-rows // config.clients.expected)
         capacity = capacity_for(even, config.clients.rows_per_client)
     declares = declared_capacity(config, capacity)
     declared = config.override({"clients.rows_per_client": declares})
-    needs = estimate_resources(declared, workload, schedule, network=network)
+    needs = estimate_resources(Study(declared, workload), schedule, network=network)
     most = max_joined_rows(declared) if config.sources else declared.max_rows
     total = most if rows is None else rows
     first = noise_deviation(schedule.noise, schedule.initial_sigma)
     cells = cell_noise(workload, total, schedule.noise_sigma, initial_sigma=first)
     noise = [MethodNoise("distaim", 0, cells)]
     if config.flaim is not None:
-        check_flaim(config, workload)
-        noise.append(MethodNoise("flaim", *flaim_noise(config, workload, total)))
+        check_flaim(study)
+        noise.append(MethodNoise("flaim", *flaim_noise(study, total)))
     warnings = [
         *_noise_warnings(noise),
         *_wide_cells(config.domain),
-        *_warnings(config, workload, needs, memory),
+        *_warnings(study, needs, memory),
     ]
-    counting = counting_cost_text(declared, workload)
+    counting = counting_cost_text(Study(declared, workload))
     given = rows is not None
     joining = schedule.tree_rounds
-    epsilons = composed_epsilon(config, workload), zcdp_epsilon(config, workload)
+    epsilons = composed_epsilon(study), zcdp_epsilon(study)
     return ResourcePlan(
         config,
         workload,
@@ -240,9 +241,7 @@ def _wide_cells(domain: Domain) -> list[str]:
     ]
 
 
-def _warnings(
-    config: Config, workload: Workload, needs: ResourceEstimate, memory: int | None
-) -> list[str]:
+def _warnings(study: Study, needs: ResourceEstimate, memory: int | None) -> list[str]:
     found, model = [], needs.model
     if never := model.queries - model.fit_ever:
         found.append(
@@ -250,17 +249,17 @@ def _warnings(
             f"({', '.join(model.largest)}) takes {model.largest_mb:.3g}; expected a larger run.max_model_mb, or "
             "smaller queries"
         )
-    bits_s = 8 * needs.owner_sent_bytes[needs.owner_form] / config.timeouts.submit_s
+    bits_s = 8 * needs.owner_sent_bytes[needs.owner_form] / study.config.timeouts.submit_s
     if bits_s > _SUBMIT_BITS_S:
         found.append(
             f"an upload needs a line of {bits_s / 1e6:.0f} Mbit/s to be through in timeouts.submit_s = "
-            f"{config.timeouts.submit_s:g}: a larger one for slower lines"
+            f"{study.config.timeouts.submit_s:g}: a larger one for slower lines"
         )
-    quiet_s = workload.cells * _QUIET_S_A_CELL
-    if quiet_s > _QUIET_SHARE * config.timeouts.receive_s:
+    quiet_s = study.workload.cells * _QUIET_S_A_CELL
+    if quiet_s > _QUIET_SHARE * study.config.timeouts.receive_s:
         found.append(
             f"a server may compute for {duration_text(quiet_s)} without a message: timeouts.receive_s = "
-            f"{config.timeouts.receive_s:g} is too short for that"
+            f"{study.config.timeouts.receive_s:g} is too short for that"
         )
     largest = needs.server_memory_bytes[0] + needs.model_memory_bytes
     if memory is not None and largest > memory:

@@ -243,7 +243,7 @@ def participate(
     path, may_ask = state_path(owner, state), not yes and _in_terminal()
     if not (asks or withdraws):
         check_confirmed(owner.config)
-        validate_owner(owner.config, owner.config.build_workload())
+        validate_owner(owner.study)
     if asks:
         _ask(owner, path, as_json=as_json)
     elif withdraws:
@@ -341,7 +341,7 @@ def _check(
     found = _preview(owner, len(codes), capacity, columns, paid, earlier=before is not None)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else preview_text(found))
     if not found.cost.covered:
-        owner.account(distaim_release(config, config.build_workload())).require()
+        owner.account(distaim_release(owner.study)).require()
     if not found.there:
         raise SubmitError("no server would take the submission now; what each says is above")
 
@@ -394,7 +394,7 @@ def _replace(
         _confirm("Send it in the place of the former submission?")
 
     def spend(submission: str, replaced: Sequence[str]) -> None:
-        owner.account(distaim_release(config, config.build_workload())).spend(submission, replaced)
+        owner.account(distaim_release(owner.study)).spend(submission, replaced)
 
     async def send(supervision: Supervision) -> Replacement:
         return await replace_submission(

@@ -25,6 +25,7 @@ from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, MALICIOUS, Config, FlaimSection, SilosSection
 from parties.foundation.errors import ConfigError
+from parties.session.study import Study
 from parties.storage.owner_budget import ROW, ROW_OF_KNOWN, Release
 from secagg import ClientPolicy, Parameters, ThreatModel, choose, wire
 from secagg.errors import ParameterError
@@ -140,8 +141,7 @@ def smallest_sum(section: FlaimSection, *, one_way: bool) -> int:
 
 
 def flaim_session_parameters(
-    config: Config,
-    workload: Workload,
+    study: Study,
     layout: Layout,
     noise: SumNoise,
     *,
@@ -154,15 +154,15 @@ def flaim_session_parameters(
     Raises ParameterError.
     """
     return session_parameters(
-        flaim_section(config),
-        workload,
+        flaim_section(study.config),
+        study.workload,
         layout,
         noise,
-        high=config.clients.rows_per_client,
+        high=study.config.clients.rows_per_client,
         random_bytes=random_bytes,
         session_id=session_id,
         roster=roster,
-        everybody=selectable_clients(config),
+        everybody=selectable_clients(study.config),
     )
 
 
@@ -246,8 +246,7 @@ def secagg_noise(noise: SumNoise) -> SessionNoise:
 
 
 def flaim_client_policy(
-    config: Config,
-    workload: Workload,
+    study: Study,
     layout: Layout,
     noise: SumNoise,
     *,
@@ -258,7 +257,11 @@ def flaim_client_policy(
     The client verifies the threat model's fraction of corrupt clients on the announced numbers. Dropouts endanger a
     sum, not a vector, unless the graph is sparse; there the client verifies them as well. Raises ParameterError.
     """
-    section, clients, among = flaim_section(config), layout.clients, selectable_clients(config)
+    section, clients, among = (
+        flaim_section(study.config),
+        layout.clients,
+        selectable_clients(study.config),
+    )
     neighbours, threshold = graph_parameters(section, clients, among)
     complete = neighbours == clients - 1
     threat = ThreatModel(section.corrupt, 0.0 if complete else section.dropouts)
@@ -266,9 +269,9 @@ def flaim_client_policy(
         corrupt = _corrupt(section, clients, among)
         threat = ThreatModel(corrupt / clients, 0.0, Adversary.MALICIOUS)
     return ClientPolicy(
-        length=layout.cells(workload),
+        length=layout.cells(study.workload),
         low=0,
-        high=config.clients.rows_per_client,
+        high=study.config.clients.rows_per_client,
         min_clients=max(clients, smallest_sum(section, one_way=layout.one_way)),
         min_survivors=flaim_least_survivors(section, layout, neighbours, threshold, among),
         min_neighbours=neighbours,

@@ -32,6 +32,7 @@ from parties.observability.heartbeat import Heartbeat
 from parties.report.from_result import run_parameters, selected_queries, sources_of, workload_size
 from parties.report.model import Communication, Privacy, ReportedOpening, RunReport, SourceSize
 from parties.report.privacy_text import report_header, unit_trust
+from parties.session.study import Study
 from parties.storage.files import write_atomic
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
@@ -94,7 +95,7 @@ async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) ->
     """
     started = time.perf_counter()
     write_atomic(folder.config, trial.config.resolved_toml())
-    plan = make_plan(trial.config, trial.workload)
+    plan = make_plan(trial.study)
     ledger = Ledger(plan.rho, accountant=plan.accountant)
     trial, history, opened = await asyncio.to_thread(_resolve_private_bins, trial, plan, ledger)
     config, workload = trial.config, trial.workload
@@ -106,7 +107,7 @@ async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) ->
         random_bytes=secrets.token_bytes,
         measured=len(history),
     )
-    estimator = make_estimator(config, workload, plan)
+    estimator = make_estimator(Study(config, workload), plan)
     heartbeat = Heartbeat(progress, rounds=plan.rounds)
     estimator.on_iteration = heartbeat.iteration
     metered = _MeteredBackend(backend, estimator, plan, heartbeat, opened=opened)
@@ -130,7 +131,7 @@ async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) ->
         write_synthetic, folder.path, estimator.model, config, total=result.total
     )
     save_quality(
-        folder.party(0), config, workload, result, model=estimator.model, codes=written.codes
+        folder.party(0), Study(config, workload), result, model=estimator.model, codes=written.codes
     )
     seconds = {**metered.seconds, "write": time.perf_counter() - writing}
     return _report(

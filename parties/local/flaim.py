@@ -44,6 +44,7 @@ from parties.observability.events import Progress
 from parties.observability.heartbeat import Heartbeat
 from parties.report.from_result import read_result
 from parties.report.model import ReportedOpening, RunReport
+from parties.session.study import Study
 from parties.storage.files import write_atomic, write_json
 from secagg.graph import ThreatModel
 
@@ -208,7 +209,7 @@ def flaim_request(
 
 def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False) -> RunFolder:
     """Opens the run folder, as ``open_run_folder``. Raises ConfigError if processes cannot run it, StoreError."""
-    if check_flaim(trial.config, trial.workload).variant == ORACLE and not simulate:
+    if check_flaim(trial.study).variant == ORACLE and not simulate:
         raise ConfigError(
             trial.config.source,
             "flaim.variant",
@@ -238,8 +239,7 @@ async def run_flaim(
         collect(folder)
         config, extra = launched.config, {"setup": launched.setup_s}
     return flaim_report(
-        config,
-        trial.workload,
+        Study(config, trial.workload),
         read_result(folder.party(0)),
         dataset=trial.request.dataset,
         wall_s={"total": time.perf_counter() - started, **extra},

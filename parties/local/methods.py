@@ -20,6 +20,7 @@ from parties.mpc.planning.budget import make_plan
 from parties.observability.events import Progress
 from parties.report.model import RunReport
 from parties.session.owner import Table
+from parties.session.study import Study
 
 
 def trial_from_tables(
@@ -45,7 +46,7 @@ def trial_from_tables(
 def open_method_folder(trial: Trial, out: Path | None) -> RunFolder:
     """Opens the run folder, as ``open_run_folder``. Raises ConfigError if the run cannot work, StoreError."""
     # Servers refuse a noise that cannot be sampled as well; this check comes before the folder exists.
-    make_plan(trial.config, trial.workload)
+    make_plan(trial.study)
     return open_run_folder(trial, out, SERVER_FOLDERS)
 
 
@@ -63,8 +64,7 @@ async def run_method(
     launched = await launch(trial, folder, progress=progress, children=children)
     collect(folder)
     return run_report(
-        launched.config,
-        trial.workload,
+        Study(launched.config, trial.workload),
         folder.party(0),
         dataset=trial.request.dataset,
         clients=trial.partition.clients,

@@ -46,6 +46,7 @@ from parties.mpc.submission.submit import Submitted, refresh_receipts, submit
 from parties.network.frames import limit_tls_reads
 from parties.observability.events import Progress
 from parties.session.owner import source_sizes
+from parties.session.study import Study
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
 
 _CONFIRMATION_POLL_S = 0.5
@@ -65,7 +66,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
     rows = _rows_by_owner(job, config)
     finished, failures = len(done), list[str]()
     at_once = asyncio.Semaphore(CONCURRENT_OWNERS)
-    budget, release = OwnerBudget(Path(job.budget)), distaim_release(config, workload)
+    budget, release = OwnerBudget(Path(job.budget)), distaim_release(Study(config, workload))
 
     async def submit_rows(index: int, name: str) -> None:
         nonlocal finished

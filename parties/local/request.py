@@ -30,6 +30,7 @@ from parties.local.partition import Partition, partition_rows
 from parties.local.sources import LinkedTables, LocatedTable, read_sources
 from parties.mpc.planning.resources import server_memory
 from parties.mpc.planning.validation import check_memory, owner_memory, validate_run
+from parties.session.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +74,11 @@ class Trial:
     """Pairs of the table's columns, as written; None without values or with a single column."""
     linked: LinkedTables | None = None
     """Tables of the sources; ``codes`` is their join, and ``partition`` covers all their rows. None without sources."""
+
+    @property
+    def study(self) -> Study:
+        """The study of the trial."""
+        return Study(self.config, self.workload)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -195,8 +201,8 @@ def _checked_request(config: Config, request: TrialRequest) -> tuple[Config, Wor
     config = _local_config(config, request)
     workload = config.build_workload()
     if request.method == DISTAIM:
-        validate_run(config, workload)
-        check_memory(config, _memory(config, workload), "a trial on one machine")
+        validate_run(Study(config, workload))
+        check_memory(config, _memory(Study(config, workload)), "a trial on one machine")
     return config, workload
 
 
@@ -225,11 +231,11 @@ def _fingerprint(config: Config, request: TrialRequest, label: int | str | None)
     return digest
 
 
-def _memory(config: Config, workload: Workload) -> int:
+def _memory(study: Study) -> int:
     """Memory of a run with its three servers and owners on one machine, in bytes."""
-    at_once = min(CONCURRENT_OWNERS, config.clients.expected)
-    servers = sum(server_memory(config, workload, pid) for pid in range(3))
-    return servers + owner_memory(config, workload, at_once=at_once)
+    at_once = min(CONCURRENT_OWNERS, study.config.clients.expected)
+    servers = sum(server_memory(study, pid) for pid in range(3))
+    return servers + owner_memory(study, at_once=at_once)
 
 
 def _local_config(config: Config, request: TrialRequest) -> Config:

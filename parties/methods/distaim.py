@@ -12,7 +12,6 @@ from typing import Any
 from mechanisms.accounting import LedgerEntry
 from mechanisms.model import Model
 from mechanisms.resolving import unmeasured
-from mechanisms.workload import Workload
 from parties.config import ANNEALED, MALICIOUS, Config
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.outputs import read_attempts
@@ -39,6 +38,7 @@ from parties.report.model import (
 from parties.report.privacy_text import link_trust, report_header, transcript_end, unit_trust
 from parties.report.writing import write_report_without_real
 from parties.session.result_digests import MODEL_FOLDER
+from parties.session.study import Study
 from protocols.measure import DISTRIBUTED
 from protocols.steps import MEASURE, SELECT
 
@@ -50,13 +50,12 @@ DISTRIBUTED_TRUST = (
 
 def write_lead_report(config: Config, directory: Path) -> None:
     """Writes the lead's report.json and report.html, without a real table. Raises StoreError."""
-    workload = config.build_workload()
     attempts = read_attempts(directory / "costs.json")
     total = sum(float(attempt["seconds"]["total"]) for attempt in attempts)
-    report = run_report(config, workload, directory, dataset=config.run.id, wall_s={"total": total})
+    report = run_report(Study.of(config), directory, dataset=config.run.id, wall_s={"total": total})
     model = Model.load(directory / MODEL_FOLDER)
     released = config.resolved(model.domain) if unmeasured(config.domain) else config
-    write_report_without_real(released, released.build_workload(), directory, report)
+    write_report_without_real(Study.of(released), directory, report)
 
 
 def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
@@ -71,8 +70,7 @@ def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
 
 
 def run_report(
-    config: Config,
-    workload: Workload,
+    study: Study,
     directory: Path,
     *,
     dataset: str,
@@ -91,31 +89,33 @@ def run_report(
     count = max(1, clients or traffic["clients"])
     return RunReport(
         method="distaim",
-        trust=_trust(config, in_trial=clients is not None),
+        trust=_trust(study.config, in_trial=clients is not None),
         dataset=dataset,
-        parameters=run_parameters(config, clients or result["clients"]),
+        parameters=run_parameters(study.config, clients or result["clients"]),
         privacy=Privacy(
             result["rho_total"],
             _ledger(result),
-            implementation_delta(config, workload),
+            implementation_delta(study),
         ),
-        workload=workload_size(workload, sum(capacities.values()), sources_of(config, capacities)),
+        workload=workload_size(
+            study.workload, sum(capacities.values()), sources_of(study.config, capacities)
+        ),
         communication=Communication(
             traffic["sent"] / count,
             traffic["received"] / count,
             {step: (a, b, c) for step, (a, b, c) in result["sent_by_step"].items()},
-            workload.cells * 8 * 6 / 1e6,
+            study.workload.cells * 8 * 6 / 1e6,
             passed_on_bytes=tuple(result["passed_on_bytes"]),
         ),
         time_s=_times(read_attempts(directory / "costs.json"), wall_s),
         opened=opened,
         selected=selected_queries(result),
-        seed=config.run.seed,
-        synthetic_rows=config.run.rows or result["rows_estimated"],
-        notes=report_notes(result, config) + _rows_note(capacities, len(result["counted"])),
+        seed=study.config.run.seed,
+        synthetic_rows=study.config.run.rows or result["rows_estimated"],
+        notes=report_notes(result, study.config) + _rows_note(capacities, len(result["counted"])),
         rounds_done=result["rounds_done"],
         excluded=_excluded(result),
-        about=report_header(config, ended=transcript_end(directory / "transcript.jsonl")),
+        about=report_header(study.config, ended=transcript_end(directory / "transcript.jsonl")),
     )
 
 
@@ -131,10 +131,10 @@ def excluded_owner(client: str, round: int, reason: Exclusion, by: Sequence[int]
     return ExcludedOwner(client, round, reason.value, tuple(by), reason.sentence(by))
 
 
-def implementation_delta(config: Config, workload: Workload) -> float:
+def implementation_delta(study: Study) -> float:
     """Share of delta for the finite precision of the noise sampling."""
     # Both neighbouring tables contribute a sum of statistical distances, one of them times e^epsilon.
-    return (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload)
+    return (1 + math.exp(study.config.run.epsilon)) * sampling_distance(study)
 
 
 def report_notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
@@ -165,14 +165,14 @@ def report_notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
 
 def _accounting(config: Config) -> tuple[str, ...]:
     """Sentences on the accounting of epsilon, with the figure of the alternative accounting."""
-    workload = config.build_workload()
-    plain = zcdp_epsilon(config, workload)
+    study = Study.of(config)
+    plain = zcdp_epsilon(study)
     if plain is not None:
         return (
             "Epsilon is counted by the loss of one Gaussian, which bounds that of the whole run. By zCDP alone the "
             f"same release would be charged as epsilon {_rounded_up(plain):g} at this delta.",
         )
-    composed = composed_epsilon(config, workload)
+    composed = composed_epsilon(study)
     if composed is None:
         return ()
     return (

@@ -56,6 +56,7 @@ from parties.observability.heartbeat import Throttle
 from parties.session.enrollment import close_enrollment
 from parties.session.operator_commands import OperatorCommands
 from parties.session.result_digests import ResultDigests
+from parties.session.study import Study
 from parties.storage.files import write_json
 from parties.storage.privacy_ledger import DurableLedger
 from protocols import cells
@@ -98,6 +99,11 @@ class ComputeServer:
 
     on_admission: Callable[[Admission], object] = lambda arrivals: None
     """Called with the admission, before any client is counted."""
+
+    @property
+    def study(self) -> Study:
+        """The study, with the workload before private bins are measured."""
+        return Study(self.config, self.workload)
 
     @property
     def names(self) -> list[str]:
@@ -255,9 +261,9 @@ async def _bins(
         *[Checkpoint(0, i, sigma, clients, await backend.measure(i, sigma)) for i in missing],
     ]
     workload = resolved_workload(config, released)
-    admission.recount_with(input_forms(config, workload), workload.maximal_cells)
+    admission.recount_with(input_forms(Study(config, workload)), workload.maximal_cells)
     if missing:
-        measurements = tuple(measurements_of(config, workload, released))
+        measurements = tuple(measurements_of(Study(config, workload), released))
         total = estimated_total(measurements, clients, config.max_rows)
         _on_round(server, admission, accounts, RoundRecord(0, measurements, clients, total))
     return workload, released
@@ -301,7 +307,7 @@ async def _aim(
         estimator,
         max_rows=server.config.max_rows,
         rule=rule_of(server.config),
-        history=measurements_of(server.config, server.workload, released),
+        history=measurements_of(server.study, released),
         on_round=lambda record: _on_round(server, admission, accounts, record),
     )
     if was_finished_early(server, result):
@@ -347,7 +353,7 @@ def _admission(server: ComputeServer, ctx: Context, resumed: ResumePoint) -> Adm
             text = waiting_text(server.config, server.pid, state, missing)
             server.progress.event("waiting", text, done=state.stored)
 
-    if text := counting_cost_text(server.config, server.workload):
+    if text := counting_cost_text(server.study):
         server.progress.event("inputs", f"counting: {text}")
     # With private bins, round 0 counts fine cells.
     counted = first_workload(server.config) or server.workload
@@ -355,7 +361,7 @@ def _admission(server: ComputeServer, ctx: Context, resumed: ResumePoint) -> Adm
         ctx,
         server.config,
         server.effects.submission_view(server.store),
-        forms=input_forms(server.config, counted),
+        forms=input_forms(Study(server.config, counted)),
         cells=counted.maximal_cells,
         transcript=server.transcript,
         closed=server.closed,

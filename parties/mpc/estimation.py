@@ -21,10 +21,10 @@ from mechanisms.aim import Estimate, Estimator, Measurement
 from mechanisms.pgm import PgmEstimator
 from mechanisms.scores import ANSWER_BITS, FRACTION_BITS
 from mechanisms.workload import Workload
-from parties.config import Config
 from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import ESTIMATE, WORKING
 from parties.mpc.storage.store import Store
+from parties.session.study import Study
 from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
 from protocols.errors import ProtocolViolation
@@ -38,14 +38,14 @@ _MODEL = b"e"
 _FEWEST_BITS = 24
 
 
-def make_estimator(config: Config, workload: Workload, plan: Schedule) -> PgmEstimator:
+def make_estimator(study: Study, plan: Schedule) -> PgmEstimator:
     """Private-PGM with the config's iterations and size limit."""
     return PgmEstimator(
-        workload,
+        study.workload,
         plan,
-        iterations=config.run.iterations,
-        final_iterations=config.run.final_iterations,
-        max_model_mb=config.run.max_model_mb,
+        iterations=study.config.run.iterations,
+        final_iterations=study.config.run.final_iterations,
+        max_model_mb=study.config.run.max_model_mb,
     )
 
 

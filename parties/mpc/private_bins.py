@@ -16,6 +16,7 @@ from mechanisms.resolving import coarse_measurement, resolve, unmeasured
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.mpc.planning.budget import noise_kind
+from parties.session.study import Study
 
 
 class ReleasedMarginal(Protocol):
@@ -59,19 +60,23 @@ def resolved_workload(config: Config, released: Sequence[ReleasedMarginal]) -> W
     return config.resolved(domain).build_workload()
 
 
-def released_config(config: Config, workload: Workload) -> Config:
+def released_config(study: Study) -> Config:
     """Configuration with the bins of ``workload``, which may have been measured; not the agreed configuration."""
-    return config.resolved(workload.domain) if unmeasured(config.domain) else config
+    return (
+        study.config.resolved(study.workload.domain)
+        if unmeasured(study.config.domain)
+        else study.config
+    )
 
 
-def measurements_of(
-    config: Config, workload: Workload, released: Sequence[ReleasedMarginal]
-) -> list[Measurement]:
+def measurements_of(study: Study, released: Sequence[ReleasedMarginal]) -> list[Measurement]:
     """Releases as measurements of ``workload``'s cells: fine counts of round 0 are summed."""
-    private = unmeasured(config.domain) if workload.domain != config.domain else ()
+    private = (
+        unmeasured(study.config.domain) if study.workload.domain != study.config.domain else ()
+    )
     return [
         coarse_measurement(
-            workload.domain, one.candidate, one.noisy, sigma=one.sigma, clients=one.clients
+            study.workload.domain, one.candidate, one.noisy, sigma=one.sigma, clients=one.clients
         )
         if one.round == 0 and one.candidate in private
         else Measurement(one.round, one.candidate, one.noisy, one.sigma, one.clients)

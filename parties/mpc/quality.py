@@ -10,23 +10,24 @@ from numpy.typing import NDArray
 
 from mechanisms.aim import AimResult
 from mechanisms.model import Model
-from mechanisms.workload import Workload
-from parties.config import Config
 from parties.mpc.planning.budget import noise_kind
 from parties.report.quality import aim_quality, write_quality
+from parties.session.study import Study
 
 
 def save_quality(
     into: Path,
-    config: Config,
-    workload: Workload,
+    study: Study,
     result: AimResult,
     *,
     model: Model,
     codes: NDArray[np.int32],
 ) -> None:
     """Writes the quality of the synthetic table ``codes`` (rows, columns) to the folder ``into``. Raises StoreError."""
-    noise = noise_kind(config)
+    noise = noise_kind(study.config)
     write_quality(
-        into, aim_quality(config.run, workload, result, noise=noise, model=model, codes=codes)
+        into,
+        aim_quality(
+            study.config.run, study.workload, result, noise=noise, model=model, codes=codes
+        ),
     )

@@ -64,6 +64,7 @@ from parties.observability.heartbeat import Heartbeat
 from parties.observability.status import RunInfo, RunStatus, StatusSink
 from parties.session.operator_commands import OperatorCommands
 from parties.session.result_digests import TABLE_FILE, ResultDigests, result_digests
+from parties.session.study import Study
 from parties.storage.files import disk_errors
 from parties.storage.release_registry import RegisteredFolder, StudyRegistration
 from parties.storage.user_paths import registry_path
@@ -117,10 +118,10 @@ async def run_mpc_server(
     status = status or RunStatus(RunInfo.of_server(config, pid))
     progress = StatusSink(progress, status)
     files = server_files(config, pid, directory)
-    workload = config.build_workload()
-    plan = validate_run(config, workload)
-    check_memory(config, server_memory(config, workload, pid), "this server")
-    bits = security_bits(config, workload)
+    study = Study.of(config)
+    workload, plan = study.workload, validate_run(study)
+    check_memory(config, server_memory(study, pid), "this server")
+    bits = security_bits(study)
     identity = run_identity(config, workload.digest(), plan, bits)
     with (
         _make_effects(config, pid, directory, progress) as effects,
@@ -129,8 +130,8 @@ async def run_mpc_server(
         check_open(store)
         commands = commands or OperatorCommands()
         commands.keep_in(store)
-        study = RegisteredFolder.of_server(config, pid, store.identity, directory)
-        registration = StudyRegistration.begin(registry_path(register), study)
+        folder = RegisteredFolder.of_server(config, pid, store.identity, directory)
+        registration = StudyRegistration.begin(registry_path(register), folder)
         store.admit = registration.check_client
         store.set_meta(RHO, repr(plan.rho))
         before = store.ended
@@ -362,11 +363,11 @@ async def _ingest(
 
 
 def _lead(server: ComputeServer, heartbeat: Heartbeat) -> LeadDuties:
-    estimator = make_estimator(server.config, server.workload, server.plan)
+    estimator = make_estimator(server.study, server.plan)
 
     def estimator_for(workload: Workload) -> Estimator:
         nonlocal estimator
-        estimator = make_estimator(server.config, workload, server.plan)
+        estimator = make_estimator(Study(server.config, workload), server.plan)
         estimator.on_iteration = heartbeat.iteration
         return estimator
 
@@ -380,9 +381,11 @@ def _lead(server: ComputeServer, heartbeat: Heartbeat) -> LeadDuties:
         rows = server.store.meta(_TABLE)
         if rows and (server.directory / TABLE_FILE).exists():
             return result_digests(server.directory, int(rows))
-        model, config = estimator.model, released_config(server.config, workload)
+        model, config = estimator.model, released_config(Study(server.config, workload))
         written = write_synthetic(server.directory, model, config, total=result.total)
-        save_quality(server.directory, config, workload, result, model=model, codes=written.codes)
+        save_quality(
+            server.directory, Study(config, workload), result, model=model, codes=written.codes
+        )
         server.store.set_meta(_TABLE, str(written.said.rows))
         return written.said
 

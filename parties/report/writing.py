@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mechanisms.workload import Workload
-from parties.config import Config
 from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
 from parties.report.comparison import compare_tables
@@ -17,6 +15,7 @@ from parties.report.from_result import read_table_of
 from parties.report.model import ReportFigures, RunReport, check_report
 from parties.report.quality import read_quality
 from parties.report.verdict import verdict
+from parties.session.study import Study
 from parties.storage.files import write_atomic
 
 
@@ -40,22 +39,20 @@ def write_report(
     return paths
 
 
-def write_report_without_real(
-    config: Config, workload: Workload, directory: Path, report: RunReport
-) -> None:
+def write_report_without_real(study: Study, directory: Path, report: RunReport) -> None:
     """Adds the synthetic table's own columns to the report of a run without a real table, and writes its files.
 
     Raises StoreError, DataError.
     """
-    table = read_table_of(config, directory)
+    table = read_table_of(study.config, directory)
     quality = read_quality(directory)
     if quality is not None:
-        quality["columns"] = column_claims(quality, config.domain, table.codes, table.values)
-        quality["verdict"] = verdict(quality, config.domain)
+        quality["columns"] = column_claims(quality, study.config.domain, table.codes, table.values)
+        quality["verdict"] = verdict(quality, study.config.domain)
     whole = replace(
         report,
-        columns=column_summaries(config.domain, table.values),
+        columns=column_summaries(study.config.domain, table.values),
         quality=quality,
     )
-    shown = compare_tables(workload, table.codes)
+    shown = compare_tables(study.workload, table.codes)
     write_report(directory, whole.to_dict(), pictures=shown)

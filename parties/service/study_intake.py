@@ -37,6 +37,7 @@ from parties.methods.flaim.settings import check_flaim
 from parties.mpc.planning.validation import validate_run
 from parties.service.identity import ServiceIdentity
 from parties.service.studies import DISTAIM, FLAIM, StoredProposal
+from parties.session.study import Study
 from parties.storage.files import create, disk_errors, write_atomic
 from protocols.mesh import key_hash
 
@@ -196,9 +197,9 @@ def _check_feasible(config: Config) -> None:
     """Raises ConfigError, MechanismError for an infeasible study."""
     workload = config.build_workload()
     if config.parties:
-        validate_run(config, workload)
+        validate_run(Study(config, workload))
     else:
-        check_flaim(config, workload)
+        check_flaim(Study(config, workload))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ linking keys of its rows. Secret: the table, its keys and hashes; the private ke
 Source of the linking: `mechanisms.linking`.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from parties.config import BY_KEY, CertificateFiles, Config
 from parties.identity.tls import load_identity, own_certificate
+from parties.session.study import Study
 from parties.storage.owner_budget import (
     BudgetAccount,
     BudgetQuote,
@@ -136,7 +138,7 @@ def table_name(table: Table | Mapping[str, Table]) -> str:
     return " + ".join(each.source.name for each in table.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DataOwner:
     """The data owner called ``name`` in its certificate, with its ``table``."""
 
@@ -146,6 +148,11 @@ class DataOwner:
     name: str
     dataset: str | None
     budget: Path
+
+    @functools.cached_property
+    def study(self) -> Study:
+        """The study that the owner takes part in. Raises ConfigError where its workload cannot be built."""
+        return Study.of(self.config)
 
     @classmethod
     def of(

@@ -32,6 +32,7 @@ from parties.mpc.submission.state import (
 )
 from parties.mpc.submission.submit import prepare
 from parties.service.backup import back_up, manifest_of, restore
+from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.owner_budget import OwnerBudget, Release, TableIdentity
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
@@ -94,7 +95,7 @@ async def _server(folder: Path) -> None:
         workload, codes = cluster.config.build_workload(), make_codes(20)
         prepare(
             cluster.config,
-            OwnerInput.of(cluster.config, workload, codes),
+            OwnerInput.of(Study(cluster.config, workload), codes),
             cluster.certificates[OWNER],
             workload=workload,
             first_round=1,

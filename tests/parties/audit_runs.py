@@ -20,6 +20,7 @@ from parties.methods.distaim import run_report
 from parties.mpc.estimation import make_estimator
 from parties.report.quality import read_quality
 from parties.report.verdict import verdict
+from parties.session.study import Study
 from protocols.transcript import START, canonical, chain, sealed
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import PARTIES, make_config
@@ -87,9 +88,7 @@ def collect(cluster: Cluster, out: Path, *, model: bool = False) -> Path:
     shutil.copyfile(lead / "synthetic.csv", out / "synthetic.csv")
     if model:
         shutil.copytree(lead / "model", out / "model")
-    report = run_report(
-        config, config.build_workload(), lead, dataset="test", wall_s={"total": 1.0}
-    )
+    report = run_report(Study.of(config), lead, dataset="test", wall_s={"total": 1.0})
     if model and (quality := read_quality(lead)):
         quality["verdict"] = verdict(quality, Model.load(out / "model").domain)
         report = replace(report, quality=quality)

@@ -46,6 +46,7 @@ from parties.mpc.steps import AGREE
 from parties.mpc.storage.store import _BODY_FOLDERS, Store
 from parties.mpc.storage.tables import STORE_SCHEMA
 from parties.session.operator_commands import OperatorCommands
+from parties.session.study import Study
 from parties.storage.database import _META
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.base import open_value
@@ -85,7 +86,7 @@ def study(rounds: int, schedule: str) -> SimpleNamespace:
     """Common parts of all attempts."""
     made = config(rounds, schedule)
     workload = made.build_workload()
-    plan, bits = make_plan(made, workload), security_bits(made, workload)
+    plan, bits = make_plan(Study(made, workload)), security_bits(Study(made, workload))
     return SimpleNamespace(
         config=made,
         workload=workload,

@@ -18,6 +18,7 @@ from parties.foundation.errors import ConfigError
 from parties.methods.distaim import run_report
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.storage.store import Store
+from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from tests.parties.mesh import EVERYONE, Cluster, Recording, uniform_model
 from tests.parties.support import make_config
@@ -83,7 +84,7 @@ def assert_sound(cluster: Cluster) -> float:
     assert results[0]["selected"] == results[1]["selected"] == results[2]["selected"]
     for entry in ledgers[0]:
         assert entry.rho == rho(entry.event)
-    budget = make_plan(cluster.config, cluster.config.build_workload()).rho
+    budget = make_plan(Study.of(cluster.config)).rho
     left = Fraction(budget) - sum(Fraction(entry.rho) for entry in ledgers[0])
     assert left >= 0
     # Released with the noise that was charged.
@@ -128,7 +129,7 @@ async def test_annealed_run_goes_on_after_a_kill(
 async def test_annealed_run_divides_what_a_lost_charge_leaves(cluster: Cluster) -> None:
     """Two servers charged a third of the budget for nothing: fewer or coarser rounds, and all the rest is spent."""
     assert all(await cluster.run(owners=EVERYONE, kill=(1, "round", 2)))
-    plan = make_plan(cluster.config, cluster.config.build_workload())
+    plan = make_plan(Study.of(cluster.config))
     for pid in (1, 2):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
             ledger = DurableLedger(store, plan.rho)
@@ -165,7 +166,7 @@ async def test_run_report_says_rounds_and_sigmas_of_an_annealed_run(cluster: Clu
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     config = cluster.config
     report = run_report(
-        config, config.build_workload(), cluster.directory(0), dataset="x", wall_s={"total": 1.0}
+        Study.of(config), cluster.directory(0), dataset="x", wall_s={"total": 1.0}
     ).to_dict()
     selected = report["selected"]
     assert isinstance(selected, list)
@@ -184,10 +185,10 @@ def test_make_plan_of_an_annealed_run_costs_the_budget_of_a_fixed_one(noise: str
     if noise == "box-muller":
         # Its tail does not shrink: at this epsilon delta does not cover it.
         with pytest.raises(ConfigError, match="does not cover a statistical distance"):
-            make_plan(annealed, annealed.build_workload())
+            make_plan(Study.of(annealed))
         return
-    plan = make_plan(annealed, annealed.build_workload())
-    assert plan.rho == pytest.approx(make_plan(fixed, fixed.build_workload()).rho, rel=1e-3)
+    plan = make_plan(Study.of(annealed))
+    assert plan.rho == pytest.approx(make_plan(Study.of(fixed)).rho, rel=1e-3)
     assert plan.rounds == 48
     assert isinstance(plan.selection, ExponentialEvent)
     assert plan.selection.epsilon > plan.epsilon
@@ -203,6 +204,6 @@ def test_make_plan_refuses_a_noise_that_annealing_may_come_to() -> None:
     }
     config = make_config(small)
     same = make_config({"run.epsilon": 0.0162, "run.rounds": 48, "run.rule": "aim"})
-    assert make_plan(same, same.build_workload()).sigma < 1400
+    assert make_plan(Study.of(same)).sigma < 1400
     with pytest.raises(ConfigError, match=r"sigma = 1\d\d\d\S*: exact noise within 2\^-64 is for"):
-        make_plan(config, config.build_workload())
+        make_plan(Study.of(config))

@@ -27,6 +27,7 @@ from parties.foundation.version import WIRE_VERSION
 from parties.mpc.estimation import make_estimator
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.steps import PASSED
+from parties.session.study import Study
 from protocols.steps import SELECT_CHOOSE, SELECT_SCORES, Step
 from protocols.supply import AT_ONCE
 from tests.parties.audit_runs import copy_run, make_run, read_lines, write_lines
@@ -73,7 +74,7 @@ def test_an_interrupted_selection_may_have_been_among_fewer(step: Step[Any]) -> 
     columns = [{"name": f"c{n}", "kind": "integer", "low": 0, "high": 1} for n in range(25)]
     config = make_config({"column": columns, "workload.degree": 2, "workload.count": 300})
     workload = config.build_workload()
-    terms = RunTerms(config, workload, make_plan(config, workload))
+    terms = RunTerms(config, workload, make_plan(Study(config, workload)))
     assert len(workload.candidates) == 325
     for pid in range(3):
         limit = costs._limit(costs.StepInRound(step.name, 1), SimpleNamespace(pid=pid), terms)

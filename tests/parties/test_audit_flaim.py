@@ -21,6 +21,7 @@ from parties.identity.tls import make_certificates
 from parties.methods.flaim.federation import NetworkFederation
 from parties.methods.flaim.report import flaim_report
 from parties.report.from_result import read_result
+from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.fields import decode, encode
@@ -72,8 +73,7 @@ def collect(config: Config, folder: Path, certificates: Certificates) -> Path:
     result, workload = read_result(folder / "server"), config.build_workload()
     transcript = folder / "server" / "transcript.jsonl"
     report = flaim_report(
-        config,
-        workload,
+        Study(config, workload),
         result,
         dataset="test",
         wall_s={},

@@ -36,6 +36,7 @@ from parties.mpc.planning.validation import (
 )
 from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.submit import submit
+from parties.session.study import Study
 from protocols.select_spec import bounds
 from tests.parties.audit_runs import make_run
 from tests.parties.mesh import Recording
@@ -106,7 +107,7 @@ REFUSED = [
 def test_check_feasible_refuses_by_the_key_to_change(make_one, key: str, text: str) -> None:  # type: ignore[no-untyped-def]
     config = make_one()
     with pytest.raises(ConfigError, match=text) as caught:
-        validate_run(config, config.build_workload())
+        validate_run(Study.of(config))
     assert caught.value.key == key
     assert describe(caught.value).status == Status.CONFIG
 
@@ -120,14 +121,14 @@ def test_check_feasible_takes_what_it_advises() -> None:
         many_columns(36, 3),
         make_config(),
     ):
-        assert validate_run(config, config.build_workload()).rounds == config.run.rounds
+        assert validate_run(Study.of(config)).rounds == config.run.rounds
 
 
 def test_check_feasible_knows_the_scores_that_a_selection_refuses() -> None:
     """Exactly where the selection of all candidates would: `protocols.select_spec.bounds` decides both."""
     config = make_config({"clients.rows_per_client": 2**20, "run.epsilon": 20.0, "run.rounds": 1})
     workload = config.build_workload()
-    plan = make_plan(config, workload)
+    plan = make_plan(Study(config, workload))
     candidates = selectable_candidates(workload)
     spec = build_spec(
         workload,
@@ -138,16 +139,14 @@ def test_check_feasible_knows_the_scores_that_a_selection_refuses() -> None:
         epsilon=plan.epsilon,
         max_rows=config.max_rows,
     )
-    assert selection_bounds(config, workload, plan) == bounds(spec)
+    assert selection_bounds(Study(config, workload), plan) == bounds(spec)
 
 
 def test_selection_bounds_of_an_annealed_run_are_those_of_its_finest_round() -> None:
     fixed = make_config()
     annealed = make_config({"run.schedule": "annealed", "run.rounds": None})
     bits = [
-        selection_bounds(
-            config, config.build_workload(), make_plan(config, config.build_workload())
-        )
+        selection_bounds(Study.of(config), make_plan(Study.of(config)))
         for config in (fixed, annealed)
     ]
     assert bits[1][1] > bits[0][1]
@@ -255,16 +254,16 @@ def test_run_of_central_aim_is_not_held_to_what_servers_can(
 def test_check_flaim_refuses_a_sum_that_secagg_does_not_take() -> None:
     config = wide({"a": 20_000, "b": 20_000})
     with pytest.raises(ConfigError, match="a sum has 400040000 cells; expected at most 268435456"):
-        check_flaim(config, config.build_workload())
+        check_flaim(Study.of(config))
     small = make_config()
-    assert check_flaim(small, small.build_workload()) == settings_of(small)
+    assert check_flaim(Study.of(small)) == settings_of(small)
 
 
 def test_flaim_noise_is_that_of_a_round_s_participants() -> None:
     config = make_config(
         {"clients.expected": 40, "clients.minimum": None, "clients.participation": 0.25}
     ).override({"flaim": {"noise": "distributed", "minimum": 5}})
-    members, cells = flaim_noise(config, config.build_workload(), 4000)
+    members, cells = flaim_noise(Study.of(config), 4000)
     settings = settings_of(config)
     schedule = settings.schedule(3)
     assert members == 10
@@ -283,7 +282,7 @@ def test_needs_are_what_a_run_sends(
     report = json.loads((run / "report.json").read_text())
     config = make_config()
     workload = config.build_workload()
-    needs = estimate_resources(config, workload, make_plan(config, workload))
+    needs = estimate_resources(Study(config, workload), make_plan(Study(config, workload)))
     for pid in range(3):
         lines = (run / "transcripts" / f"party-{pid}.jsonl").read_text().splitlines()
         sent = sum(
@@ -304,10 +303,7 @@ OF_NAMES = ("agree", "clients.resume", "clients.agree", "finish")
 
 def test_needs_grow_with_cells_rounds_and_owners() -> None:
     small, large = wide({"a": 300, "b": 300}), wide({"a": 3000, "b": 3000})
-    low, high = (
-        estimate_resources(c, c.build_workload(), make_plan(c, c.build_workload()))
-        for c in (small, large)
-    )
+    low, high = (estimate_resources(Study.of(c), make_plan(Study.of(c))) for c in (small, large))
     for name in ("owner_memory_bytes", "server_disk_bytes", "passed_on_bytes", "estimate_most_s"):
         assert getattr(low, name) < getattr(high, name)
     assert all(low.seconds[phase] <= high.seconds[phase] for phase in low.seconds)
@@ -317,15 +313,11 @@ def test_needs_grow_with_cells_rounds_and_owners() -> None:
 
 def test_model_size_counts_the_queries_that_a_model_may_have() -> None:
     config = wide({"a": 3000, "b": 3000}, {"run.max_model_mb": 60})
-    needs = estimate_resources(
-        config, config.build_workload(), make_plan(config, config.build_workload())
-    )
+    needs = estimate_resources(Study.of(config), make_plan(Study.of(config)))
     assert needs.model.largest_mb == pytest.approx(9_000_000 / 2**17)
     assert (needs.model.queries, needs.model.fit_ever) == (1, 0)
     config = config.override({"run.max_model_mb": 80})
-    needs = estimate_resources(
-        config, config.build_workload(), make_plan(config, config.build_workload())
-    )
+    needs = estimate_resources(Study.of(config), make_plan(Study.of(config)))
     assert (needs.model.fit_first, needs.model.fit_ever) == (0, 1)
 
 
@@ -481,7 +473,7 @@ def test_usual_growth_joins_all_columns_then_adds_now_and_then() -> None:
     pairs = {"workload.degree": 2, "workload.count": "all", "workload.seed": None}
     config = make_config({"column": columns, **annealed, **pairs})
     workload = config.build_workload()
-    plan = make_plan(config, workload)
+    plan = make_plan(Study(config, workload))
     stages = usual_growth(workload, plan, 31, limit_mb=1.0)
     assert [stage.targets for stage in stages[:12]] == list(range(12, 24))
     # After 10 of the 11 rounds that join them 10 pairs of 2 x 2 cells, and a column by itself.

@@ -36,6 +36,7 @@ from parties.foundation.errors import ConfigError, FederationProtocolError
 from parties.identity.signing import Issuer
 from parties.identity.tls import make_certificates, pinned_key_in
 from parties.methods.flaim.client import ClientReport, FlaimClientSession
+from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from secagg import Parameters, SecAggServer, wire
@@ -135,8 +136,7 @@ class Clients:
         roster = [cards[number].identity for number in range(COUNT)] if self.own else None
         named = session_id(self.config, self.layout.encode(), roster) if roster else None
         parameters = flaim_session_parameters(
-            self.config,
-            self.workload,
+            Study(self.config, self.workload),
             self.layout,
             noise,
             random_bytes=np.random.bytes,
@@ -288,7 +288,7 @@ def test_server_that_invents_all_other_clients_opens_a_vector_in_the_control(
     parameters, _ = semi_honest.parameters({})
     noise = semi_honest.settings.sum_noise(semi_honest.layout.sigma)
     demanded = flaim_client_policy(
-        semi_honest.config, semi_honest.workload, semi_honest.layout, noise
+        Study(semi_honest.config, semi_honest.workload), semi_honest.layout, noise
     )
     nothing = np.zeros(parameters.length, np.int64)
     invented = {u: SecAggClient(u, nothing, demanded) for u in range(1, COUNT)}

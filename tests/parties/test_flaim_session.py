@@ -33,6 +33,7 @@ from parties.federation.messages import (
 from parties.foundation.errors import FederationProtocolError
 from parties.foundation.exit_codes import FederationRefused
 from parties.methods.flaim.client import FlaimClientSession
+from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.sealing import BoxKey
@@ -80,7 +81,7 @@ class Client:
         layout = Layout(0, 0, clients, self.settings.schedule(3).sigma, True, ())
         noise = self.settings.sum_noise(layout.sigma)
         return session_parameters(
-            self.config, self.workload, layout, noise, random_bytes=np.random.bytes
+            Study(self.config, self.workload), layout, noise, random_bytes=np.random.bytes
         )
 
 

@@ -17,6 +17,7 @@ from parties.federation.flaim_parameters import (
     settings_of,
 )
 from parties.foundation.errors import ConfigError
+from parties.session.study import Study
 from secagg import Parameters, wire
 from secagg.errors import ParameterError, ParametersRefused
 from secagg.graph import strength
@@ -34,7 +35,7 @@ def announced(config: Config, clients: int) -> tuple[Layout, Parameters]:
     noise = settings_of(config).sum_noise(layout.sigma)
     workload = config.build_workload()
     return layout, flaim_session_parameters(
-        config, workload, layout, noise, random_bytes=secrets.token_bytes
+        Study(config, workload), layout, noise, random_bytes=secrets.token_bytes
     )
 
 
@@ -55,7 +56,7 @@ def test_session_is_what_clients_insist_on(
     except ParameterError:
         return  # So many corrupt ones that no session of these clients is safe.
     sums, workload = settings_of(config), config.build_workload()
-    wanted = flaim_client_policy(config, workload, layout, sums.sum_noise(layout.sigma))
+    wanted = flaim_client_policy(Study(config, workload), layout, sums.sum_noise(layout.sigma))
     wanted.check(parameters, None)
     threat = wanted.threat
     assert threat is not None
@@ -88,9 +89,9 @@ def test_small_sessions_take_one_client_for_corrupt_though_the_fraction_is_zero(
         assert sums.honest == 2
         variance = parameters.noise.variance
         assert 2 * variance >= (layout.sigma * parameters.scale) ** 2
-    flaim_client_policy(
-        config, config.build_workload(), layout, sums.sum_noise(layout.sigma)
-    ).check(parameters, None)
+    flaim_client_policy(Study.of(config), layout, sums.sum_noise(layout.sigma)).check(
+        parameters, None
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_client_refuses_a_session_that_is_weaker_or_of_another_sum(name: str, ch
     config = config_of("distributed", 20, 0.05, 0.33)
     layout, parameters = announced(config, 60)
     wanted = flaim_client_policy(
-        config, config.build_workload(), layout, settings_of(config).sum_noise(layout.sigma)
+        Study.of(config), layout, settings_of(config).sum_noise(layout.sigma)
     )
     wanted.check(parameters, None)
     changed = replace(parameters, **{name: getattr(parameters, name) + change})

@@ -27,6 +27,7 @@ from parties.mpc.participants.registry import TABLES as ROLL_TABLES
 from parties.mpc.participants.registry import ParticipantRegistry
 from parties.mpc.records import ParticipantRecord, RunningTotal, StoredSubmission
 from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, CheckFacts
+from parties.session.study import Study
 from parties.storage.database import Database
 from protocols import base
 from protocols.context import Context
@@ -205,7 +206,7 @@ def test_batches_have_everyone_once_in_order(
 
 def test_input_forms_are_those_of_the_config() -> None:
     for name in FORMS:
-        forms = input_forms(make_config({"run.upload": name}), WORKLOAD)
+        forms = input_forms(Study(make_config({"run.upload": name}), WORKLOAD))
         assert {key: form.name for key, form in forms.items()} == {name: name}
 
 

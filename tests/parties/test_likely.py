@@ -27,6 +27,7 @@ from parties.config import ANNEALED
 from parties.mpc.planning.budget import make_plan, noise_kind
 from parties.report.likely import likely_error_text
 from parties.report.quality import aim_quality, with_truth
+from parties.session.study import Study
 from tests.mechanisms.tables import domain_of, random_stream
 from tests.parties.support import make_config
 
@@ -55,7 +56,7 @@ def quality_of(seed: int) -> dict[str, object]:
     of_study, rounds = make_config(), 16 * len(domain.columns)
     run = replace(of_study.run, epsilon=(0.3, 1.0, 3.0)[seed % 3], schedule=ANNEALED, rounds=rounds)
     config = replace(of_study, run=run, domain=domain)
-    plan = make_plan(config, workload)
+    plan = make_plan(Study(config, workload))
     stream = random_stream(seed)
     backend = PlaintextBackend.pooled(
         workload,

@@ -32,6 +32,7 @@ from parties.mpc.transcript_schema import COUNTING
 from parties.report.html import render_html
 from parties.report.model import ReportFigures
 from parties.session.owner import DataOwner, Table, source_codes
+from parties.session.study import Study
 from protocols.fields import encode
 from protocols.steps import COMPARISONS, OF_LINKING
 from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
@@ -360,8 +361,8 @@ def test_audit_catches(
 def test_owners_form_is_that_of_its_source() -> None:
     config = make_config(LINKED)
     workload = config.build_workload()
-    assert list(input_forms(config, workload)) == ["rows.0", "rows.1"]
-    assert form_for(config, workload, 10, "clinic-c").name == "rows.1"
+    assert list(input_forms(Study(config, workload))) == ["rows.0", "rows.1"]
+    assert form_for(Study(config, workload), 10, "clinic-c").name == "rows.1"
 
 
 async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_the_join(
@@ -374,7 +375,7 @@ async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_
 
     def form_of(config: Config, workload: Workload, capacity: int, client: str | None) -> InputForm:
         astray = client == "clinic-b" and not refused
-        return form_for(config, workload, capacity, "clinic-c" if astray else client)
+        return form_for(Study(config, workload), capacity, "clinic-c" if astray else client)
 
     async def send(codes: NDArray[np.int32], first_round: int | None = None) -> None:
         with pytest.raises(SubmissionRefused) as caught:
@@ -422,7 +423,7 @@ def test_owner_shares_its_sources_columns_and_hashed_keys_and_sees_what_it_would
     assert codes.shape == (2, LIMBS + 1)
     assert codes[:, LIMBS].tolist() == [0, 2]
     assert [column.name for column in columns] == ["ward"]
-    offer = UploadSize.of(one.config, one.config.build_workload(), 100, "clinic-c")
+    offer = UploadSize.of(Study.of(one.config), 100, "clinic-c")
     assert list(offer.sent_bytes) == [offer.form] == ["rows.1"]
     assert str(offer).endswith("bytes as rows (of the source in place 2)")
 

@@ -26,6 +26,7 @@ from parties.mpc.planning.budget import (
     security_bits,
     unit_budget,
 )
+from parties.session.study import Study
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import release_distance
 from protocols.select_spec import SELECTION_DISTANCE
@@ -71,7 +72,7 @@ def rounded(config: Config, plan: Schedule) -> float:
 def test_security_bits_leave_nearly_all_of_delta(epsilon: float, noise: str) -> None:
     config = make_config({"run.epsilon": epsilon, "run.delta": 1e-9, "run.noise": noise})
     workload = config.build_workload()
-    bits, plan = security_bits(config, workload), make_plan(config, workload)
+    bits, plan = security_bits(Study(config, workload)), make_plan(Study(config, workload))
     marginals, choices = paid_for(plan)
     # 3 columns and 4 rounds; 0.9 of the budget is the measurements'. Distributed noise cannot be less from here on.
     assert marginals == (9 if (epsilon, noise) == (55.0, "distributed") else 7)
@@ -80,7 +81,7 @@ def test_security_bits_leave_nearly_all_of_delta(epsilon: float, noise: str) -> 
     taken = (1 + math.exp(epsilon)) * distance
     assert taken <= 1e-9 / 1000
     whole = distance + marginals * rounded(config, plan)
-    assert whole == pytest.approx(sampling_distance(config, workload), rel=1e-12)
+    assert whole == pytest.approx(sampling_distance(Study(config, workload)), rel=1e-12)
     assert (1 + math.exp(epsilon)) * whole <= 1e-9 / 100
     assert SECURITY_BITS <= bits <= LARGEST_SECURITY
     if bits > SECURITY_BITS:
@@ -96,9 +97,9 @@ def test_sampling_distance_grows_with_the_rows_of_a_person(noise: str) -> None:
         config = make_config({**unit, "run.epsilon": 2.0, "run.accountant": "zcdp"})
         assert config.rows_of_unit == rows
         workload = config.build_workload()
-        assert security_bits(config, workload) == SECURITY_BITS
-        distance = sampling_distance(config, workload)
-        assert distaim_release(config, workload).distance == distance
+        assert security_bits(Study(config, workload)) == SECURITY_BITS
+        distance = sampling_distance(Study(config, workload))
+        assert distaim_release(Study(config, workload)).distance == distance
         found[rows] = distance
     assert found[1] == pytest.approx(7 * release_distance(noise), abs=0)
     assert found[5] == pytest.approx(5 * found[1], abs=0)
@@ -109,11 +110,11 @@ def test_more_rows_of_a_person_take_finer_samples_or_are_refused() -> None:
     unit = {"run.unit": "person", "run.rows_per_person": 1000, "run.delta": 1e-9}
     config = make_config({**unit, "run.epsilon": 12.0, "run.noise": "discrete-gaussian"})
     workload = config.build_workload()
-    assert security_bits(config, workload) > SECURITY_BITS
-    assert (1 + math.exp(12.0)) * sampling_distance(config, workload) < 1e-9 / 1000
+    assert security_bits(Study(config, workload)) > SECURITY_BITS
+    assert (1 + math.exp(12.0)) * sampling_distance(Study(config, workload)) < 1e-9 / 1000
     config = make_config({**unit, "run.epsilon": 12.0, "run.noise": "box-muller"})
     with pytest.raises(ConfigError, match=r"a run\.delta of more than"):
-        make_plan(config, workload)
+        make_plan(Study(config, workload))
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,12 +152,15 @@ def test_what_is_left_of_delta_covers_all_that_a_ledger_can_pay_for(
     config = make_config(changes)
     workload = config.build_workload()
     try:
-        bits, distance = security_bits(config, workload), sampling_distance(config, workload)
-        budget = unit_budget(config, workload)
-        plan = _divided(config, workload)
+        bits, distance = (
+            security_bits(Study(config, workload)),
+            sampling_distance(Study(config, workload)),
+        )
+        budget = unit_budget(Study(config, workload))
+        plan = _divided(Study(config, workload))
     except ValueError:
         with pytest.raises(ConfigError):
-            make_plan(config, workload)
+            make_plan(Study(config, workload))
         return
     marginals, choices = paid_for(plan)
     # Of the cheapest it is more than of all of a plan; of dear ones for single columns there are fewer.
@@ -174,7 +178,7 @@ def test_what_is_left_of_delta_covers_all_that_a_ledger_can_pay_for(
 def test_security_bits_are_64_unless_more_are_needed() -> None:
     for noise in NOISE_KINDS:
         config = make_config({"run.noise": noise})
-        assert security_bits(config, config.build_workload()) == SECURITY_BITS
+        assert security_bits(Study.of(config)) == SECURITY_BITS
 
 
 def test_make_plan_refuses_an_epsilon_that_no_sampler_covers() -> None:
@@ -182,7 +186,7 @@ def test_make_plan_refuses_an_epsilon_that_no_sampler_covers() -> None:
     for epsilon in (100.0, 1e4):
         config = make_config({"run.epsilon": epsilon, "run.delta": 1e-9})
         with pytest.raises(ConfigError, match="does not cover a statistical distance"):
-            make_plan(config, config.build_workload())
+            make_plan(Study.of(config))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +211,7 @@ def test_make_plan_refuses_an_epsilon_that_no_sampler_covers() -> None:
 def test_make_plan_says_which_key_to_change(changes: dict[str, object], expected: str) -> None:
     config = make_config(changes)
     with pytest.raises(ConfigError, match=re.escape(f"; expected {expected}")) as caught:
-        make_plan(config, config.build_workload())
+        make_plan(Study.of(config))
     assert str(caught.value).startswith("trial.toml: run: cannot be carried out")
 
 
@@ -216,14 +220,14 @@ def test_make_plan_takes_what_it_advises() -> None:
     noise: dict[str, object] = {"run.epsilon": 0.001, "run.noise": "box-muller"}
     for changes in (rounds, noise, {"run.delta": 5.2e-37}):
         config = make_config(changes)
-        make_plan(config, config.build_workload())
+        make_plan(Study.of(config))
 
 
 def test_make_plan_follows_the_schedule() -> None:
     config = make_config({"run.schedule": "annealed", "run.rounds": None})
     workload = config.build_workload()
-    plan = make_plan(config, workload)
+    plan = make_plan(Study(config, workload))
     assert isinstance(plan, AnnealedPlan)
     assert plan.rounds == config.run.rounds == 16 * len(workload.one_way)
     # Nothing decided yet, as servers compare their plans when they meet.
-    assert plan.sigma == make_plan(config, workload).sigma
+    assert plan.sigma == make_plan(Study(config, workload)).sigma

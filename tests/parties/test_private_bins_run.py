@@ -24,6 +24,7 @@ from parties.mpc.planning.validation import validate_run
 from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import COUNTING, RECOUNTING
+from parties.session.study import Study
 from protocols.fields import encode
 from tests.parties.audit_runs import Lines, collect, copy_run, make_run, read_lines
 from tests.parties.mesh import EVERYONE, Cluster
@@ -195,4 +196,4 @@ def test_audit_catches(
 def test_counts_are_refused_beside_private_bins() -> None:
     config = make_config(PRIVATE | {"run.input": "counts"})
     with pytest.raises(ConfigError, match=r"run.input.*'age'.*expected \"rows\""):
-        validate_run(config, config.build_workload())
+        validate_run(Study.of(config))

@@ -14,6 +14,7 @@ from parties.mpc.progress_text import activity_text
 from parties.mpc.steps import CLIENTS_AGREE, ESTIMATE, STEPS
 from parties.observability.events import WORKING, FieldValue, TextLines
 from parties.observability.heartbeat import HEARTBEAT_AFTER_S, Heartbeat, duration_text
+from parties.session.study import Study
 from protocols.context import Costs, StepCost
 from tests.parties.support import make_config
 
@@ -179,7 +180,7 @@ def test_lines_elsewhere_come_at_growing_intervals(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("lead", [False, True])
 def test_doing_knows_every_step_that_takes_long(lead: bool) -> None:
     config = make_config()
-    plan = make_plan(config, config.build_workload())
+    plan = make_plan(Study.of(config))
     said = {
         name: activity_text(Costs([StepCost(name, 3)]), plan, lead=lead)
         for name in STEPS

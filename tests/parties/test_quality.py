@@ -41,6 +41,7 @@ from parties.report.quality import (
 )
 from parties.report.shuffling import shuffling
 from parties.report.verdict import verdict
+from parties.session.study import Study
 from tests.mechanisms.tables import domain_of, random_codes
 from tests.parties.support import make_codes, make_config
 from tests.parties.test_report import Page, example
@@ -48,7 +49,7 @@ from tests.parties.test_report import Page, example
 
 async def run_small(config: Config) -> tuple[Workload, AimResult, Model]:
     workload = config.build_workload()
-    plan = make_plan(config, workload)
+    plan = make_plan(Study(config, workload))
     backend = PlaintextBackend.pooled(
         workload,
         plan,

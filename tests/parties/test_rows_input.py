@@ -37,6 +37,7 @@ from parties.mpc.steps import CLIENTS_COUNT, STEPS
 from parties.mpc.submission.sealed_upload import UploadSizes
 from parties.mpc.submission.submit import prepare, send_prepared, submit
 from parties.session.compute_pool import local_products
+from parties.session.study import Study
 from protocols.context import Context
 from protocols.products import LocalProducts
 from protocols.row_plan import SEGMENT_ROWS
@@ -225,45 +226,45 @@ def test_batches_have_the_rows_of_a_segment(capacities: Sequence[int], sizes: li
     [("counts", [SEEDED]), ("rows", [ROWS]), ("auto", [SEEDED, ROWS])],
 )
 def test_input_forms_are_those_that_the_configuration_takes(given: str, forms: list[str]) -> None:
-    assert list(input_forms(make_config({"run.input": given}), WORKLOAD)) == forms
+    assert list(input_forms(Study(make_config({"run.input": given}), WORKLOAD))) == forms
     plain = make_config({"run.input": given, "run.upload": PLAIN})
-    assert list(input_forms(plain, WORKLOAD)) == [PLAIN if f == SEEDED else f for f in forms]
+    assert list(input_forms(Study(plain, WORKLOAD))) == [PLAIN if f == SEEDED else f for f in forms]
 
 
 def test_form_for_is_what_takes_fewer_bytes() -> None:
     """Counts are 224 bytes, rows one each."""
     config = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
-    assert [form_for(config, WORKLOAD, n).name for n in (1, 223, 224, 1000)] == [
+    assert [form_for(Study(config, WORKLOAD), n).name for n in (1, 223, 224, 1000)] == [
         ROWS,
         ROWS,
         SEEDED,
         SEEDED,
     ]
     only = config.override({"run.input": "rows"})
-    assert form_for(only, WORKLOAD, 1000).name == ROWS
+    assert form_for(Study(only, WORKLOAD), 1000).name == ROWS
 
 
 def test_form_for_spares_the_servers_what_takes_them_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three owners of 100 rows and 56 cells are 16,800 products."""
     monkeypatch.setattr("parties.mpc.inputs.MAX_PRODUCTS", 16_799)
-    assert form_for(CONFIG, WORKLOAD, 100).name == SEEDED
-    assert form_for(CONFIG, WORKLOAD, 99).name == ROWS
-    assert form_for(CONFIG.override({"run.input": "rows"}), WORKLOAD, 100).name == ROWS
+    assert form_for(Study(CONFIG, WORKLOAD), 100).name == SEEDED
+    assert form_for(Study(CONFIG, WORKLOAD), 99).name == ROWS
+    assert form_for(Study(CONFIG.override({"run.input": "rows"}), WORKLOAD), 100).name == ROWS
 
 
 def test_own_input_is_of_the_capacity_that_its_owner_declares() -> None:
-    own = OwnerInput.of(CONFIG, WORKLOAD, make_codes(20), 40)
+    own = OwnerInput.of(Study(CONFIG, WORKLOAD), make_codes(20), 40)
     assert (own.form.name, own.capacity, own.rows, own.values.size) == (ROWS, 40, 20, 40)
     assert "values" not in repr(own)
     # Counts bound nothing by themselves: their owner says no more than anybody.
-    counts = OwnerInput.of(make_config(), WORKLOAD, make_codes(20), 40)
+    counts = OwnerInput.of(Study(make_config(), WORKLOAD), make_codes(20), 40)
     assert (counts.form.name, counts.capacity) == (SEEDED, 100)
     with pytest.raises(DataError, match="has 41 rows; expected at most 40"):
-        OwnerInput.of(CONFIG, WORKLOAD, make_codes(41), 40)
+        OwnerInput.of(Study(CONFIG, WORKLOAD), make_codes(41), 40)
 
 
 def test_offer_says_what_each_form_comes_to() -> None:
-    offer = UploadSize.of(CONFIG, WORKLOAD, 40)
+    offer = UploadSize.of(Study(CONFIG, WORKLOAD), 40)
     rows, counts = (UploadSizes.of(input_form(name, WORKLOAD), 40).whole for name in (ROWS, SEEDED))
     assert (offer.form, offer.capacity) == (ROWS, 40)
     assert offer.sent_bytes == {SEEDED: counts, ROWS: rows}
@@ -282,13 +283,13 @@ def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> Non
     proved = CountingCost.of(WORKLOAD, 300, MALICIOUS)
     assert proved.sent_bytes > effort.sent_bytes
     assert proved.seconds > effort.seconds
-    assert counting_cost_text(make_config(), WORKLOAD) is None
-    text = counting_cost_text(CONFIG, WORKLOAD)
+    assert counting_cost_text(Study(make_config(), WORKLOAD)) is None
+    text = counting_cost_text(Study(CONFIG, WORKLOAD))
     assert text is not None
     assert text.startswith("at most 300 rows: about 1 s and ")
     assert "with counts it would be " in text
     large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
-    assert "submit --capacity" in str(counting_cost_text(large, WORKLOAD))
+    assert "submit --capacity" in str(counting_cost_text(Study(large, WORKLOAD)))
 
 
 def test_drafted_offers_say_what_owners_would_send_by_a_draft() -> None:
@@ -321,10 +322,10 @@ def test_rows_are_refused_where_servers_cannot_count_so_many_cells(
 ) -> None:
     for module in ("parties.mpc.inputs", "parties.mpc.planning.validation"):
         monkeypatch.setattr(f"{module}.MAX_CELLS", 55)
-    assert list(input_forms(CONFIG, WORKLOAD)) == [SEEDED]
-    validate_run(CONFIG, WORKLOAD)
+    assert list(input_forms(Study(CONFIG, WORKLOAD))) == [SEEDED]
+    validate_run(Study(CONFIG, WORKLOAD))
     with pytest.raises(ConfigError, match=r'run.input: is "rows", .* expected at most 55'):
-        validate_run(CONFIG.override({"run.input": "rows"}), WORKLOAD)
+        validate_run(Study(CONFIG.override({"run.input": "rows"}), WORKLOAD))
 
 
 # At the door of a server
@@ -367,7 +368,7 @@ async def test_servers_refuse_a_capacity_beyond_the_bound_or_another_than_was_se
     status: int,
     where: str,
 ) -> None:
-    own = replace(OwnerInput.of(CONFIG, WORKLOAD, make_codes(20), 40), **changes)  # type: ignore[arg-type]
+    own = replace(OwnerInput.of(Study(CONFIG, WORKLOAD), make_codes(20), 40), **changes)  # type: ignore[arg-type]
     files = certificates["clinic-a"]
     made = prepare(CONFIG, own, files, workload=WORKLOAD, first_round=1)
     assert made is not None

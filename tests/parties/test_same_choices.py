@@ -23,6 +23,7 @@ from parties.mpc.openings import Openings
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
+from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of
@@ -172,7 +173,7 @@ async def _later(total: object) -> object:
 
 def test_make_plan_charges_the_selections_relative_error() -> None:
     config = make_config()
-    plan = make_plan(config, config.build_workload())
+    plan = make_plan(Study.of(config))
     assert plan.selection.epsilon - plan.epsilon == pytest.approx(SELECTION_SLACK)
     events = [event for round in range(plan.rounds + 1) for event in plan.events(round)]
     assert sum(map(rho, events)) <= plan.rho * (1 + 1e-9)

@@ -43,6 +43,7 @@ from parties.mpc.server import run_mpc_server
 from parties.mpc.steps import PASSED
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
+from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import (
     CheckFailed,
@@ -94,7 +95,7 @@ def ledgers(cluster: Cluster) -> list[Counter[LedgerEntry]]:
 
 
 def planned(config: Config) -> Counter[tuple[int, str]]:
-    plan = make_plan(config, config.build_workload())
+    plan = make_plan(Study.of(config))
     return Counter(
         (number, "select" if isinstance(event, ExponentialEvent) else "measure")
         for number in range(plan.rounds + 1)
@@ -249,7 +250,7 @@ async def test_run_party_started_alone_after_the_end_passes_the_audit(cluster: C
 async def test_run_party_enters_no_charge_that_one_server_alone_has(cluster: Cluster) -> None:
     """The attack: what one server claimed, all three had spent for good."""
     assert all(await cluster.run(owners=EVERYONE, kill=(1, "round", 2)))
-    plan = make_plan(cluster.config, cluster.config.build_workload())
+    plan = make_plan(Study.of(cluster.config))
     with Store(cluster.directory(2) / "store", cluster.config.digest()) as store:
         ledger = DurableLedger(store, plan.rho, accountant=plan.accountant)
         ledger.charge(3, "measure", ledger.entries[-1].event, opening="ab" * 32)
@@ -366,7 +367,7 @@ async def test_run_party_goes_on_with_what_two_servers_hold_where_the_third_hold
 
 
 async def test_run_party_refuses_to_overspend(cluster: Cluster) -> None:
-    plan = make_plan(cluster.config, cluster.config.build_workload())
+    plan = make_plan(Study.of(cluster.config))
     cluster.directory(1).mkdir()
     with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
         event = GaussianEvent(1 / math.sqrt(2 * 0.9 * plan.rho))

@@ -13,6 +13,7 @@ from parties.mpc.planning.budget import distaim_release, make_plan
 from parties.mpc.planning.counting_cost import link_seconds
 from parties.mpc.planning.resources import server_memory
 from parties.report.privacy_text import unit_text, unit_trust
+from parties.session.study import Study
 from tests.parties.support import document
 
 CLINICS = {"name": "clinics", "columns": ["sex", "age"], "key": ["number"]}
@@ -163,7 +164,7 @@ def test_sources_are_agreed_on_and_differences_shown_by_name() -> None:
 def test_flaim_refuses_sources() -> None:
     config = linked()
     with pytest.raises(ConfigError, match="source: is DistAIM's"):
-        check_flaim(config, config.build_workload())
+        check_flaim(Study.of(config))
 
 
 def test_unit_of_linked_rows() -> None:
@@ -179,12 +180,12 @@ def test_unit_scales_noise_and_selections_and_charges_owners_for_the_person() ->
     row = linked(plain)
     person = linked({**plain, "run.unit": "person"}, {**CLINICS, "rows_per_person": 3}, REGISTRY)
     workload = row.build_workload()
-    one, three = make_plan(row, workload), make_plan(person, workload)
+    one, three = make_plan(Study(row, workload)), make_plan(Study(person, workload))
     assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-6)
     assert three.epsilon == pytest.approx(one.epsilon / 3, rel=1e-3)
-    assert distaim_release(person, workload).rho == pytest.approx(9 * three.rho)
-    assert distaim_release(row, workload).rho == one.rho
-    assert [distaim_release(config, workload).unit for config in (row, person)] == [
+    assert distaim_release(Study(person, workload)).rho == pytest.approx(9 * three.rho)
+    assert distaim_release(Study(row, workload)).rho == one.rho
+    assert [distaim_release(Study(config, workload)).unit for config in (row, person)] == [
         "row",
         "person with up to 3 rows",
     ]
@@ -196,7 +197,7 @@ def test_memory_of_a_server_grows_with_the_rows_to_join_and_with_their_proofs() 
             {"clients.rows_per_client": rows, "run.security": security},
             *owned(clinics=["a", "b"], registry=["r"]),
         )
-        return server_memory(config, config.build_workload(), 1)
+        return server_memory(Study.of(config), 1)
 
     few, many = (peak(rows, "semi-honest") for rows in (1000, 1_000_000))
     assert many - few > 10**9

@@ -46,6 +46,7 @@ from parties.mpc.submission.submit import (
     submit,
     submit_table,
 )
+from parties.session.study import Study
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
 from protocols.upload import upload_components
 from tests.parties.support import (
@@ -274,7 +275,7 @@ async def test_submit_sends_nothing_that_is_not_paid_for_and_pays_once_for_a_ret
     account = BudgetAccount(
         OwnerBudget(tmp_path / "budget.sqlite"),
         TableIdentity("stays"),
-        distaim_release(config, config.build_workload()),
+        distaim_release(Study.of(config)),
     )
 
     def broke(submission: str) -> None:
@@ -546,7 +547,7 @@ async def test_submit_believes_only_a_receipt_for_its_submission(
 def ready_for(config: Config, files: CertificateFiles) -> PreparedSubmission:
     """An upload to try receipts on."""
     workload = config.build_workload()
-    own = OwnerInput.of(config, workload, CODES)
+    own = OwnerInput.of(Study(config, workload), CODES)
     made = prepare(config, own, files, workload=workload, first_round=1)
     assert made is not None
     return made
@@ -679,7 +680,7 @@ def prepared(
     config: Config, state: Path | None, *, counts: NDArray[np.uint32] | None = None, **changes: int
 ) -> bytes:
     workload = config.build_workload()
-    own = OwnerInput.of(config, workload, CODES)
+    own = OwnerInput.of(Study(config, workload), CODES)
     own = own if counts is None else replace(own, values=counts)
     first_round = changes.get("first_round")
     owner = certificates()["clinic-a"]

@@ -59,6 +59,7 @@ from parties.mpc.submission.withdrawal_client import (
     known_versions,
     sign_withdrawal,
 )
+from parties.session.study import Study
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolViolation
@@ -118,7 +119,7 @@ class Who:
         self.state, self.budget = folder / "state", OwnerBudget(folder / "budget")
 
     def spend(self, digest: str, replaced: Sequence[str] = ()) -> None:
-        release = distaim_release(self.config, self.config.build_workload())
+        release = distaim_release(Study.of(self.config))
         BudgetAccount(self.budget, TableIdentity(self.name), release).spend(digest, replaced)
 
     def give_back(self, digests: Sequence[str], proof: str) -> None:
@@ -327,7 +328,7 @@ async def test_what_comes_too_late_is_not_told_to_be_counted(counted: Who, tmp_p
     assert made is not None
     kept = counted.state.read_bytes()
     counted.state.rename(f"{counted.state}.former-1")
-    own = OwnerInput.of(counted.config, counted.config.build_workload(), make_codes(20, 2), None)
+    own = OwnerInput.of(Study.of(counted.config), make_codes(20, 2), None)
     SubmissionState.draw(counted.config, own, A, 1, version=2).write(counted.state)
     gone = await complete_replacement(
         counted.config,
@@ -439,7 +440,7 @@ async def test_servers_take_withdrawals_of_the_owner_that_asks_alone(
 
 def test_draw_ends_with_the_versions_that_servers_take() -> None:
     config = make_config()
-    own = OwnerInput.of(config, config.build_workload(), make_codes(20), None)
+    own = OwnerInput.of(Study.of(config), make_codes(20), None)
     assert SubmissionState.draw(config, own, A, 1, MAX_VERSION).version == MAX_VERSION
     with pytest.raises(SubmitError, match="has submitted 20 times"):
         SubmissionState.draw(config, own, A, 1, MAX_VERSION + 1)
@@ -572,7 +573,7 @@ async def test_nobody_else_can_read_a_former_state_file(
 ) -> None:
     """It may have seeds: it is private before the first byte is in it, whatever the umask."""
     a, modes = Who(A, Cluster(make_config(), tmp_path, certificates)), []
-    own = OwnerInput.of(a.config, a.config.build_workload(), make_codes(20, 1), None)
+    own = OwnerInput.of(Study.of(a.config), make_codes(20, 1), None)
     SubmissionState.draw(a.config, own, A, 1).write(a.state)
 
     def copying(source: Path, target: Path) -> None:
@@ -676,7 +677,7 @@ async def test_what_is_sent_after_a_withdrawal_is_waited_for(
             store.save_records([ParticipantRecord(A, gone, 0, Exclusion.WITHDRAWN)])
         told = await ask_submission_status(owner.config, owner.files)
         assert {each.text for each in told} == {"not counted, in round 0: withdrawn"}
-        own = OwnerInput.of(owner.config, owner.config.build_workload(), make_codes(20), None)
+        own = OwnerInput.of(Study.of(owner.config), make_codes(20), None)
         SubmissionState.draw(owner.config, own, A, 1, version=2).write(owner.state)
         sent = await submit(owner.config, make_codes(20), owner.files, state=owner.state)
         assert (sent.version, sent.counted_from) == (2, 1)

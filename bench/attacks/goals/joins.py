@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bench.attacks.goals.attacker import Attacker, changed
 from bench.attacks.goals.restarts import DEVIATING
 from bench.attacks.goals.results import BOTH, Goal, Got, Way
-from bench.attacks.goals.study import OWNERS, Study, make_config
+from bench.attacks.goals.study import OWNERS, AttackedStudy, make_config
 from bench.attacks.judge import MALICIOUS, SEMI_HONEST
 from mechanisms.text_table import TextTable
 from mechanisms.workload import count_marginals
@@ -137,7 +137,7 @@ def bend(
     config, rows = make_config(mode, _CHANGES), _rows(match=True)
     tables = _codes(config, rows)
     with (
-        Study.make(tables=tables, capacities=_CAPACITIES, config=config) as study,
+        AttackedStudy.make(tables=tables, capacities=_CAPACITIES, config=config) as study,
         _totals() as totals,
         deviation(),
     ):
@@ -215,7 +215,7 @@ def link(mode: str) -> Got:
         config, view = make_config(mode, _CHANGES), View()
         tables = _codes(config, _rows(match=match))
         with (
-            Study.make(tables=tables, capacities=_CAPACITIES, config=config) as study,
+            AttackedStudy.make(tables=tables, capacities=_CAPACITIES, config=config) as study,
             _seen(view),
         ):
             ended = study.start(Attacker(), DEVIATING)

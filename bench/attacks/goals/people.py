@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.attacks.goals.attacker import Attacker
 from bench.attacks.goals.restarts import DEVIATING, Document, Rushing, finished_wrongly
 from bench.attacks.goals.results import BOTH, Goal, Got, Way
-from bench.attacks.goals.study import OWNERS, SERVERS, Ended, Study
+from bench.attacks.goals.study import OWNERS, SERVERS, AttackedStudy, Ended
 from parties.audit.findings import FAIL, Check
 from parties.audit.runner import audit_folder
 from parties.mpc.exclusion import Exclusion
@@ -33,7 +33,7 @@ from protocols.steps import CHOICE, SELECT_CHOOSE
 VICTIM = OWNERS[0]
 
 
-def at_restart(study: Study) -> None:
+def at_restart(study: AttackedStudy) -> None:
     """Leaves the study's three servers stopped in round 1."""
     study.start(Rushing(CHOICE.what, 1), DEVIATING)
 
@@ -87,7 +87,7 @@ def _exclude(
     *,
     first: bool = False,
 ) -> Got:
-    with Study.make(mode) as study:
+    with AttackedStudy.make(mode) as study:
         # An owner that is counted again must not be the last one any more.
         study.late = VICTIM
         if not first:
@@ -169,7 +169,7 @@ class _Silent(Attacker):
         return None if step.step == SELECT_CHOOSE.name else payload
 
 
-def _collected(study: Study) -> Path:
+def _collected(study: AttackedStudy) -> Path:
     """Returns the folder that an auditor gets of the three servers."""
     out = study.folder / "run"
     (out / "transcripts").mkdir(parents=True)
@@ -203,7 +203,7 @@ def _accused(ended: Ended) -> set[int]:
 
 
 def _frame(attacker: Callable[[], Attacker], mode: str, *, restart: bool, ends: bool = True) -> Got:
-    with Study.make(mode, {} if ends else {"timeouts.receive_s": 2.0}) as study:
+    with AttackedStudy.make(mode, {} if ends else {"timeouts.receive_s": 2.0}) as study:
         if restart:
             at_restart(study)
         ended = study.start(attacker(), DEVIATING)

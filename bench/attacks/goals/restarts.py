@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.attacks.goals.attacker import Attacker, Left, changed
 from bench.attacks.goals.results import Goal, Got, Way
-from bench.attacks.goals.study import ROUNDS, SERVERS, Ended, Study
+from bench.attacks.goals.study import ROUNDS, SERVERS, AttackedStudy, Ended
 from mechanisms.accounting import Accountant, LedgerEntry
 from mechanisms.events import event_from_dict
 from parties.mpc import agreement, aim_backend
@@ -26,6 +26,7 @@ from parties.mpc.openings import Openings
 from parties.mpc.planning.budget import make_plan, security_bits
 from parties.mpc.records import RoundInputs
 from parties.mpc.steps import AGREE
+from parties.session.study import Study
 from protocols.context import Payload, StepCost
 from protocols.measure import noise_of
 from protocols.ring import R32, RingArray
@@ -74,11 +75,11 @@ class Rushing(Attacker):
                 raise Left("it has seen what it wanted to")
 
 
-def finished_wrongly(study: Study, ended: Ended) -> str:
+def finished_wrongly(study: AttackedStudy, ended: Ended) -> str:
     """Describes a study's defects at its end; empty if all rounds ran, each opening charged once, within the plan."""
     if not ended.finished:
         return f"the study does not end: {ended.noticed(-1)}"
-    plan = make_plan(study.config, study.config.build_workload())
+    plan = make_plan(Study.of(study.config))
     for pid in range(3):
         held = study.held(pid)
         rounds = max(round for round, _ in held.releases)
@@ -115,8 +116,8 @@ def _claims(kind: str, accountant: Accountant, document: Document) -> Document:
 
 
 def _burn(kind: str, mode: str) -> Got:
-    with Study.make(mode) as study:
-        accountant = make_plan(study.config, study.config.build_workload()).accountant
+    with AttackedStudy.make(mode) as study:
+        accountant = make_plan(Study.of(study.config)).accountant
         study.start(Rushing(CHOICE.what, 1), DEVIATING)
         honest = [pid for pid in range(3) if pid != DEVIATING]
         before = [study.held(pid).charges for pid in honest]
@@ -208,7 +209,7 @@ def _pick(
     pid: int = DEVIATING,
     deviation: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Got:
-    with Study.make(mode) as study:
+    with AttackedStudy.make(mode) as study:
         picking = _Picking(_as_it_is)
         ended = [study.start(picking, pid)]
         with deviation():
@@ -248,14 +249,14 @@ PICK = Goal(
 
 
 def _learn(round: int, mode: str) -> Got:
-    with Study.make(mode) as study:
+    with AttackedStudy.make(mode) as study:
         learning = Rushing(COUNTS.what, round)
         ended = study.start(learning, DEVIATING)
         others = [study.held(pid).releases for pid in range(3) if pid != DEVIATING]
         last = study.start()
         wrong = finished_wrongly(study, last)
         releases = [study.held(pid).releases for pid in range(3)]
-        bits = security_bits(study.config, study.config.build_workload())
+        bits = security_bits(Study.of(study.config))
         noise = noise_of(study.config.run.noise, bits)
     (value,) = learning.seen
     known = np.ldexp(R32.decode(value).astype(np.float64), -noise.fraction_bits)
@@ -310,11 +311,11 @@ class _Counting(Attacker):
 
 
 def _keep_from_ending(mode: str, *, seed: int = 1) -> Got:
-    with Study.make(mode) as study:
+    with AttackedStudy.make(mode) as study:
         counting = _Counting()
         study.start(counting, DEVIATING)
     draw = random.Random(seed)
-    with Study.make(mode) as study:
+    with AttackedStudy.make(mode) as study:
         ended = list[Ended]()
         while len(ended) < RESTARTS and not (ended and ended[-1].finished):
             ended.append(study.start(_Leaving(draw.randrange(counting.messages)), DEVIATING))

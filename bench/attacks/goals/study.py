@@ -1,7 +1,7 @@
 """A study of three real servers in one process, over TLS and sockets, that can be started any number of times.
 
-``Study`` has the servers' folders and their durable state, ``Ended`` is the outcome of one start. One server may
-deviate (`bench.attacks.goals.attacker`). The owners' rows are made up: nothing here is secret.
+``AttackedStudy`` has the servers' folders and their durable state, ``Ended`` is the outcome of one start. One server
+may deviate (`bench.attacks.goals.attacker`). The owners' rows are made up: nothing here is secret.
 """
 
 import asyncio
@@ -172,7 +172,7 @@ class _Said:
 
 
 @dataclass
-class Study:
+class AttackedStudy:
     """Three servers' folders, with methods to start the servers and to read their stores."""
 
     config: Config

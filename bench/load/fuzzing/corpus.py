@@ -22,6 +22,7 @@ from parties.mpc.submission.submit import PreparedSubmission, prepare
 from parties.service.identity import ServiceIdentity, create_identity, join_servers
 from parties.service.studies import DISTAIM
 from parties.service.study_intake import new_card
+from parties.session.study import Study
 
 PARTIES = ("party-0", "party-1", "party-2")
 SERVER = "flaim-server"
@@ -130,7 +131,7 @@ class Corpus:
     @cached_property
     def prepared(self) -> PreparedSubmission:
         """The first owner's submission, sealed and signed."""
-        own = OwnerInput.of(self.config, self.workload, codes_of(0))
+        own = OwnerInput.of(Study(self.config, self.workload), codes_of(0))
         made = prepare(
             self.config,
             own,

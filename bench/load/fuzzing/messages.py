@@ -68,6 +68,7 @@ from parties.service.peer_state import PeerState, StudySnapshot
 from parties.service.studies import StudyState
 from parties.service.study_intake import check_proposal
 from parties.session.result_digests import ResultDigests
+from parties.session.study import Study
 from protocols.exchanger import PeerExchanger
 from protocols.frames import HEADER
 from protocols.keystream import KEY_BYTES
@@ -373,7 +374,7 @@ def _owners_certificate(corpus: Corpus) -> Target:
 def _part(corpus: Corpus) -> Target:
     """A server's part of an upload, whose sizes were checked before: its box, or the common part, is damaged."""
     config, prepared = corpus.config, corpus.prepared
-    upload, form = prepared.upload.upload, input_forms(config, corpus.workload)["seeded"]
+    upload, form = prepared.upload.upload, input_forms(Study(config, corpus.workload))["seeded"]
     sizes = UploadSizes.of(form, upload.submission.capacity)
     key = SealKey.load(corpus.certificates[PARTIES[1]].seal)
 

@@ -10,6 +10,7 @@ from parties.config import Config
 from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.storage.store import Store
+from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 
 
@@ -25,7 +26,7 @@ class Finished:
 
 def judged(run: Finished, *, clocks_apart: bool = False) -> str:
     """Describes the violated conditions of a run; "" without any. ``clocks_apart`` allows one clock to be hours off."""
-    plan = make_plan(run.config, run.config.build_workload())
+    plan = make_plan(Study.of(run.config))
     charged = []
     for pid, directory in enumerate(run.directories):
         with Store(directory / STORE_FOLDER, run.config.digest()) as store:

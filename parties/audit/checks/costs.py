@@ -407,7 +407,7 @@ def _counted_rows(rows: int, terms: RunTerms, number: int) -> Counting:
 def _measurement(cells: int, plan: Schedule, terms: RunTerms, number: int) -> Measurement:
     """Returns a measurement of ``cells`` cells in round ``number``."""
     sigma = plan.sigma if number > 0 else plan.initial_sigma
-    noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
+    noise = noise_of(plan.noise, security_bits(terms.study))
     return Measurement(cells, lambda count: noise.cost(count, sigma))
 
 

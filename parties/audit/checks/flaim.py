@@ -58,6 +58,7 @@ from parties.foundation.errors import ConfigError
 from parties.methods.flaim.report import parameters_of
 from parties.report.from_result import workload_size
 from parties.report.model import Privacy, RunReport
+from parties.session.study import Study
 from protocols.transcript import round_ended
 
 _STEPS = {*FLAIM_STEPS.values(), *secagg.SECAGG_STEPS.values(), secagg.UNKNOWN_STEP}
@@ -71,6 +72,11 @@ class FlaimTerms:
     config: Config
     workload: Workload
     settings: FlaimSettings
+
+    @property
+    def study(self) -> Study:
+        """The study of the terms."""
+        return Study(self.config, self.workload)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -508,7 +514,7 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
 
 
 def _configuration(case: AuditCase[FlaimTerms]) -> str:
-    return identity.configuration(case.evidence, case.terms.config, case.terms.workload, None)
+    return identity.configuration(case.evidence, case.terms.study, None)
 
 
 RULES: tuple[Rule[FlaimTerms], ...] = (
@@ -531,7 +537,7 @@ RULES: tuple[Rule[FlaimTerms], ...] = (
     Rule("published", lambda case: publication.published(case.evidence), Prerequisite.FORM),
     Rule(
         "table",
-        lambda case: publication.table(case.evidence, case.terms.config, case.terms.workload),
+        lambda case: publication.table(case.evidence, case.terms.study),
         Prerequisite.CONFIGURATION,
     ),
     Rule("report", lambda case: _report(case.evidence, case.terms), Prerequisite.CONFIGURATION),

@@ -13,7 +13,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-from mechanisms.workload import Workload
 from parties.audit.evidence import (
     Evidence,
     ServerTranscript,
@@ -29,6 +28,7 @@ from parties.foundation.version import WIRE_VERSION
 from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import common_name, load_certificate
 from parties.mpc.transcript_schema import FINISHED, ROUND, TOTAL
+from parties.session.study import Study
 from protocols.mesh import key_hash
 from protocols.transcript import FORMAT, round_ended
 
@@ -294,15 +294,15 @@ def agreement(evidence: Evidence) -> str:
     )
 
 
-def configuration(evidence: Evidence, config: Config, workload: Workload, plan: str | None) -> str:
+def configuration(evidence: Evidence, study: Study, plan: str | None) -> str:
     """Verifies the digests in the transcripts against their configuration, and against the auditor's own.
 
     ``plan`` is the division of the budget as three servers write it, None if headers have none.
     """
-    configured(evidence, config)
+    configured(evidence, study.config)
     header, given = evidence.transcripts[0].header, evidence.agreed
     require(
-        workload.digest() == header.text("workload_sha256"),
+        study.workload.digest() == header.text("workload_sha256"),
         "the configuration describes another workload than the servers agreed on",
     )
     if plan is not None:

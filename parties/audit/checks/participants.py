@@ -383,7 +383,7 @@ def _follow(attempt: TranscriptAttempt, terms: RunTerms) -> tuple[int, int]:
 
 def _batch(entry: TranscriptEntry, terms: RunTerms, where: str) -> set[str]:
     """Returns the owners of a counted batch. Raises CheckFailure unless the run takes such inputs from them."""
-    forms = input_forms(terms.config, terms.workload)
+    forms = input_forms(terms.study)
     name, bound = entry.text("form"), terms.config.clients.rows_per_client
     allowed = any(form.together == name and form.by_capacity for form in forms.values())
     require(
@@ -399,7 +399,7 @@ def _batch(entry: TranscriptEntry, terms: RunTerms, where: str) -> set[str]:
 
 def _counts_may_come(terms: RunTerms, where: str) -> None:
     """Raises CheckFailure if owners have to send rows."""
-    forms = input_forms(terms.config, terms.workload).values()
+    forms = input_forms(terms.study).values()
     allowed = not all(form.by_capacity for form in forms)
     require(allowed, f"{where}: an owner is counted that did not send rows")
 

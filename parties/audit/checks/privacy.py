@@ -45,6 +45,7 @@ from parties.mpc.transcript_schema import (
     SELECTED,
     SELECTING,
 )
+from parties.session.study import Study
 from protocols.measure import noise_of
 from protocols.ring import R32
 from protocols.select_spec import chosen_index
@@ -65,9 +66,14 @@ class RunTerms:
     """Workload of round 0 if that round chooses bins, from which ``workload`` follows; else None."""
 
     @property
+    def study(self) -> Study:
+        """The study of the terms."""
+        return Study(self.config, self.workload)
+
+    @property
     def released(self) -> Config:
         """Configuration with the bins that round 0 chose."""
-        return released_config(self.config, self.workload)
+        return released_config(self.study)
 
     def size(self, candidate: int) -> int:
         """Returns the number of cells of a candidate."""
@@ -89,7 +95,9 @@ def terms_of(evidence: Evidence) -> RunTerms:
     config = identity.rebuild_config(evidence.transcripts[0])
     try:
         workload = config.build_workload()
-        terms = RunTerms(config, workload, make_plan(config, workload), first_workload(config))
+        terms = RunTerms(
+            config, workload, make_plan(Study(config, workload)), first_workload(config)
+        )
         return terms if terms.first is None else _resolved(evidence, terms)
     except ConfigError as error:
         raise CheckFailure(
@@ -484,7 +492,7 @@ def rounds_of(
 
 def schedule_at(attempt: TranscriptAttempt, terms: RunTerms) -> Schedule:
     """Returns the schedule at the start of an attempt, after the earlier releases and losses."""
-    plan = make_plan(terms.config, terms.workload)
+    plan = make_plan(terms.study)
     agreed = attempt.notes(AGREED.what)
     if not agreed:
         return plan

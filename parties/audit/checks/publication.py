@@ -34,6 +34,7 @@ from parties.session.result_digests import (
     model_digest,
     table_digest,
 )
+from parties.session.study import Study
 
 TOLERANCE = 0.05
 """Maximum excess of a published model's misfit over the auditor's own fit: a twentieth of that of noise alone.
@@ -92,23 +93,23 @@ def _sealed_digests_of(transcript: ServerTranscript) -> ResultDigests:
     return ResultDigests(notes[0].text("table"), notes[0].text("model"), notes[0].number("rows"))
 
 
-def table(evidence: Evidence, config: Config, workload: Workload) -> str:
+def table(evidence: Evidence, study: Study) -> str:
     """Verifies that the table has the sealed number of rows, and that they are drawn from the model."""
     if not (evidence.directory / TABLE_FILE).exists():
         raise NotApplicable(f"There is no {TABLE_FILE} in the folder.")
     try:
-        codes = read_synthetic(config, evidence.directory)
+        codes = read_synthetic(study.config, evidence.directory)
     except (PartyError, MechanismError) as error:
         raise CheckFailure(f"{TABLE_FILE} is no table of the configuration's columns") from error
     rows = sealed_digests(evidence).rows
     require(len(codes) == rows, f"{TABLE_FILE} has {len(codes)} rows; {rows} were made")
-    model = _model(evidence, config)
+    model = _model(evidence, study.config)
     worst = model.sampling_error(codes)
     require(
         worst < _SPREAD,
         f"{TABLE_FILE} is not drawn from {MODEL_FOLDER}/: a count is {worst:.1f} rows off, where less than 2 can be",
     )
-    query = implausible_query(codes, model, workload)
+    query = implausible_query(codes, model, study.workload)
     require(
         query is None,
         f"{TABLE_FILE} is not drawn from {MODEL_FOLDER}/: its counts of ({', '.join(query or ())}) are no chance",

@@ -188,7 +188,7 @@ def _last_choice(
 
 def _plans(evidence: Evidence, terms: RunTerms, number: int) -> tuple[Schedule, Schedule]:
     """Returns the schedule at the time of a round's model, and the schedule in that round."""
-    plans = {0: make_plan(terms.config, terms.workload)}
+    plans = {0: make_plan(terms.study)}
     for session in evidence.sessions:
         for attempt in session.present:
             plans |= {n: plan for n, _, plan in rounds_of(attempt, terms)}

@@ -70,4 +70,4 @@ def _measured_in(
             plan = plans[number]
             sigma = plan.sigma if number > 0 else plan.initial_sigma
             opened = Checkpoint(number, candidate, sigma, clients, terms.counts(entry))
-            yield from measurements_of(terms.config, terms.workload, [opened])
+            yield from measurements_of(terms.study, [opened])

@@ -29,6 +29,7 @@ from parties.mpc.outputs import result_document
 from parties.report.from_result import run_parameters, selected_queries, sources_of, workload_size
 from parties.report.model import Communication, Privacy, ReportedOpening, RunReport
 from parties.report.privacy_text import report_header, transcript_end
+from parties.session.study import Study
 
 REPORT_FILE = "report.json"
 UNCHECKED_COMMUNICATION = Communication(0.0, 0.0, {}, 0.0)
@@ -76,7 +77,7 @@ def report(evidence: Evidence, terms: RunTerms) -> str:
         method="distaim",
         dataset="",
         parameters=run_parameters(config, config.clients.expected if there else clients),
-        privacy=Privacy(terms.plan.rho, ledger, implementation_delta(config, workload)),
+        privacy=Privacy(terms.plan.rho, ledger, implementation_delta(Study(config, workload))),
         workload=workload_size(
             config.build_workload(), sum(declared.values()), sources_of(config, declared)
         ),

@@ -64,6 +64,7 @@ from parties.identity import tls
 from parties.methods.flaim.settings import ReplacementCost, check_flaim
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
+from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.sealing import PUBLIC_BYTES
@@ -119,7 +120,7 @@ class FlaimClientSession(SumSession):
             config,
             server=server,
             random_bytes=random_bytes,
-            largest=_largest_brief(config, workload),
+            largest=_largest_brief(Study(config, workload)),
             own=own,
         )
         client.ledger = ledger
@@ -237,7 +238,7 @@ class FlaimClientSession(SumSession):
     def _policy(self, layout: Layout, noise: SumNoise, named: bytes | None) -> ClientPolicy:
         try:
             return flaim_client_policy(
-                self._config, self._workload, layout, noise, session_id=named
+                Study(self._config, self._workload), layout, noise, session_id=named
             )
         except ParameterError as error:
             raise FederationProtocolError(
@@ -264,19 +265,19 @@ class FlaimClientSession(SumSession):
             )
 
 
-def _largest_brief(config: Config, workload: Workload) -> int:
+def _largest_brief(study: Study) -> int:
     """Maximum size of a BRIEF in bytes: a model within the size limit, and a mask of the candidates.
 
     ``run.max_model_mb`` counts 8-byte cells; a brief's cells have 4 bytes. The initial model is of one-way marginals.
     """
-    columns = len(workload.domain.columns)
-    cells = int(config.run.max_model_mb * 1e6 / 8) + 2 * sum(workload.domain.shape)
+    columns = len(study.workload.domain.columns)
+    cells = int(study.config.run.max_model_mb * 1e6 / 8) + 2 * sum(study.workload.domain.shape)
     return (
         1024
         + PUBLIC_BYTES
         + 4 * cells
         + columns * (_CLIQUE_BYTES + 2 * columns)
-        + len(workload.candidates)
+        + len(study.workload.candidates)
     )
 
 
@@ -338,7 +339,7 @@ async def run_client(
         )
     config.check_rows(len(codes))
     workload = workload or config.build_workload()
-    settings = check_flaim(config, workload)
+    settings = check_flaim(Study(config, workload))
     inner = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)
     joining = joining or asyncio.Semaphore()
     async with joining:

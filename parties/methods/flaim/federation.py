@@ -60,6 +60,7 @@ from parties.federation.secure_sum import SumChannel, give_up_reason
 from parties.federation.transcript import FederationTranscript
 from parties.federation.transcript_schema import AGGREGATE, CHOOSE
 from parties.foundation.errors import FederationProtocolError, FrameTimeout
+from parties.session.study import Study
 from protocols.sealing import OVERHEAD_BYTES as BOX_BYTES
 from protocols.sealing import BoxKey
 from secagg import SecAggServer, wire
@@ -214,8 +215,7 @@ class NetworkFederation:
         layout, known = request.layout, self._members.roster
         roster = None if known is None else known.identities(request.members)
         parameters = flaim_session_parameters(
-            self._config,
-            self._workload,
+            Study(self._config, self._workload),
             layout,
             noise,
             random_bytes=secrets.token_bytes,

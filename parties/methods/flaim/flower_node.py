@@ -29,6 +29,7 @@ from parties.identity import tls
 from parties.methods.flaim.client import BriefCache, FlaimClientSession
 from parties.methods.flaim.settings import check_flaim
 from parties.session.enrollment import check_enrolled
+from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.files import disk_errors, write_atomic
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
@@ -67,7 +68,7 @@ class FlowerNode:
 
     def _answer(self, envelope: Envelope) -> Envelope:
         server = self.config.require_flaim().server
-        settings = check_flaim(self.config, self.workload)
+        settings = check_flaim(Study(self.config, self.workload))
         inner = FlaimClient(self.codes, self.workload, settings, random_bytes=secrets.token_bytes)
         with Database(self.folder, self.config.digest(), LEDGER) as database:
             ledger = DurableLedger(database, settings.rho)

@@ -31,6 +31,7 @@ from parties.report.model import (
 from parties.report.privacy_text import report_header, transcript_end
 from parties.report.quality import flaim_quality, write_quality
 from parties.report.writing import write_report_without_real
+from parties.session.study import Study
 
 _CHOICES_PRIVATE = (
     "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "
@@ -40,8 +41,7 @@ _CHOICES_FREE = "What was measured did not depend on anybody's rows."
 
 
 def flaim_report(
-    config: Config,
-    workload: Workload,
+    study: Study,
     result: Mapping[str, Any],
     *,
     dataset: str,
@@ -53,36 +53,36 @@ def flaim_report(
 
     The ``transcript`` dates the end of the run; without one the end is now.
     """
-    section, settings = flaim_section(config), settings_of(config)
+    section, settings = flaim_section(study.config), settings_of(study.config)
     rho_total, entries = result["rho_total"], tuple(map(LedgerEntry.from_dict, result["ledger"]))
     phases = {**result["seconds"], **_step_seconds(result)}
     times = {**{k: v for k, v in phases.items() if k != "total"}, **wall_s}
     total = times.pop("total", phases["total"])
-    clients = config.clients.expected
+    clients = study.config.clients.expected
     return RunReport(
         method=f"flaim-{settings.variant}",
         dataset=dataset,
-        parameters=parameters_of(config),
+        parameters=parameters_of(study.config),
         privacy=Privacy(rho_total, entries),
-        workload=workload_size(workload),
+        workload=workload_size(study.workload),
         communication=Communication(
             sum(result["clients_sent"].values()) / clients,
             sum(result["clients_received"].values()) / clients,
             {name: (int(cost["sent"]),) for name, cost in result["steps"].items()},
-            workload.cells * 8 / 1e6,
+            study.workload.cells * 8 / 1e6,
             servers=1,
         ),
         time_s={"total": total, **times, "other": max(0.0, total - sum(times.values()))},
         opened=tuple(ReportedOpening(**item) for item in result["opened"]),
         selected=selected_queries(result),
-        seed=config.run.seed,
+        seed=study.config.run.seed,
         synthetic_rows=result["synthetic_rows"],
         rounds_done=result["rounds_done"],
         about=report_header(
-            config, ended=transcript_end(transcript), unit=neighbours_text(section)
+            study.config, ended=transcript_end(transcript), unit=neighbours_text(section)
         ),
-        trust=(*_trust(config, result), *((TRIAL_TRUST_FLAIM,) if trial else ())),
-        notes=_notes(config, result),
+        trust=(*_trust(study.config, result), *((TRIAL_TRUST_FLAIM,) if trial else ())),
+        notes=_notes(study.config, result),
         flaim={
             "setting": {
                 "variant": settings.variant,
@@ -93,7 +93,7 @@ def flaim_report(
                 "clients": clients,
                 "clients_that_came": result["clients"],
             },
-            "guarantee": _guarantee(config, result),
+            "guarantee": _guarantee(study.config, result),
             "sums": {
                 "by_secagg": result["sums"]["secagg"],
                 "least_clients_behind_one": result["sums"]["least_survivors"] or 0,
@@ -270,15 +270,14 @@ def write_server_report(config: Config, directory: Path) -> None:
     """Writes the server's report.json and report.html, without a real table. Raises StoreError."""
     workload = config.build_workload()
     report = flaim_report(
-        config,
-        workload,
+        Study(config, workload),
         read_result(directory),
         dataset=config.run.id,
         wall_s={},
         trial=False,
         transcript=directory / "transcript.jsonl",
     )
-    write_report_without_real(config, workload, directory, report)
+    write_report_without_real(Study(config, workload), directory, report)
 
 
 def write_flaim_quality(

@@ -61,6 +61,7 @@ from parties.observability.heartbeat import Heartbeat
 from parties.observability.status import Phase, RunInfo, RunStatus, StatusSink
 from parties.session.operator_commands import OperatorCommands
 from parties.session.result_digests import NOTE, ResultDigests
+from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.transcript import Value, round_ended
 
@@ -103,7 +104,7 @@ async def run_flaim_server(
     board = board or RunStatus(RunInfo.of_federation(config))
     progress = StatusSink(progress, board)
     workload = config.build_workload()
-    settings = check_flaim(config, workload)
+    settings = check_flaim(Study(config, workload))
     with open_session(
         config,
         directory,

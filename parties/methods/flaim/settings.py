@@ -13,12 +13,12 @@ from mechanisms.events import Event
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.replacement import rho_of_replacing
 from mechanisms.scores import MAX_CANDIDATES
-from mechanisms.workload import Workload
 from parties.config import PERSON, Config, FlaimSection
 from parties.federation.flaim_parameters import settings_of
 from parties.foundation.errors import ConfigError
 from parties.mpc.planning.resources import CellNoise, cell_noise
 from parties.mpc.planning.validation import FEWER_CELLS
+from parties.session.study import Study
 from secagg.parameters import MAX_LENGTH
 
 
@@ -33,22 +33,23 @@ def check_whole_rows(config: Config) -> None:
         )
 
 
-def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
+def check_flaim(study: Study) -> FlaimSettings:
     """Returns the run's settings after all checks. Raises ConfigError, by key."""
-    check_whole_rows(config)
-    settings = settings_of(config)
-    if len(workload.candidates) > MAX_CANDIDATES:
+    check_whole_rows(study.config)
+    settings = settings_of(study.config)
+    if len(study.workload.candidates) > MAX_CANDIDATES:
         raise ConfigError(
-            config.source,
+            study.config.source,
             "workload",
-            f"has {len(workload.candidates)} sets of columns to choose from; expected at most {MAX_CANDIDATES}: fewer "
+            f"has {len(study.workload.candidates)} sets of columns to choose from; expected at most "
+            f"{MAX_CANDIDATES}: fewer "
             "queries (workload.count), or of fewer columns (workload.degree)",
         )
-    query = max(workload.candidates, key=workload.domain.size)
-    cells = sum(workload.domain.shape) + workload.domain.size(query)
+    query = max(study.workload.candidates, key=study.workload.domain.size)
+    cells = sum(study.workload.domain.shape) + study.workload.domain.size(query)
     if cells > MAX_LENGTH:
         raise ConfigError(
-            config.source,
+            study.config.source,
             "workload",
             f"has a query ({', '.join(query)}) with which a sum has {cells} cells; expected at most {MAX_LENGTH}: "
             f"{FEWER_CELLS}",
@@ -56,16 +57,16 @@ def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
     return settings
 
 
-def flaim_noise(config: Config, workload: Workload, rows: float) -> tuple[int, list[CellNoise]]:
+def flaim_noise(study: Study, rows: float) -> tuple[int, list[CellNoise]]:
     """Returns the expected number of clients in a sum, and the noise in its cells if all of them chose its query.
 
     ``rows`` are those of all clients; a sum covers the rows of a round's participants.
     """
-    settings, clients = settings_of(config), config.clients.expected
-    schedule = settings.schedule(len(config.domain.columns))
+    settings, clients = settings_of(study.config), study.config.clients.expected
+    schedule = settings.schedule(len(study.config.domain.columns))
     members = max(settings.min_participants, round(settings.participation * clients))
     sigma = settings.sum_noise(schedule.sigma).deviation(members)
-    return members, list(cell_noise(workload, rows * members / clients, sigma))
+    return members, list(cell_noise(study.workload, rows * members / clients, sigma))
 
 
 PUBLIC_SIZES = "public"

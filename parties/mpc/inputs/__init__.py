@@ -10,7 +10,7 @@ from functools import partial
 from mechanisms.domain import Domain
 from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
-from parties.config import AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT, Config
+from parties.config import AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT
 from parties.mpc.inputs.counts import Counts
 from parties.mpc.inputs.form import (
     AdditionResult,
@@ -21,6 +21,7 @@ from parties.mpc.inputs.form import (
 )
 from parties.mpc.inputs.linked import LinkedRows, SourceLink
 from parties.mpc.inputs.rows import Rows
+from parties.session.study import Study
 from protocols.row_plan import MAX_CELLS
 from protocols.upload import FORMS, ROWS, SOURCE_ROWS
 
@@ -48,40 +49,42 @@ def input_form(name: str, workload: Workload, fine: Domain | None = None) -> Inp
     return _BY_NAME[name](workload) if fine is None else Rows(workload, fine)
 
 
-def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
+def input_forms(study: Study) -> Mapping[str, InputForm]:
     """Forms that participants of this run may send, by name; with ``auto``, rows only if servers can count them at all.
 
     With private bins, rows alone: the cells to count are known only after round 0. With sources, rows of each source.
     """
-    if config.sources:
-        link = SourceLink(config, workload, config.domain if unmeasured(config.domain) else None)
-        return {SOURCE_ROWS[n]: LinkedRows(link, n) for n in range(len(config.sources))}
-    if unmeasured(config.domain):
-        return {ROWS: input_form(ROWS, workload, config.domain)}
-    countable = (ROWS,) if workload.maximal_cells <= MAX_CELLS else ()
+    if study.config.sources:
+        link = SourceLink(
+            study.config,
+            study.workload,
+            study.config.domain if unmeasured(study.config.domain) else None,
+        )
+        return {SOURCE_ROWS[n]: LinkedRows(link, n) for n in range(len(study.config.sources))}
+    if unmeasured(study.config.domain):
+        return {ROWS: input_form(ROWS, study.workload, study.config.domain)}
+    countable = (ROWS,) if study.workload.maximal_cells <= MAX_CELLS else ()
     names = {
-        COUNTS_INPUT: (config.run.upload,),
+        COUNTS_INPUT: (study.config.run.upload,),
         ROWS_INPUT: (ROWS,),
-        AUTO_INPUT: (config.run.upload, *countable),
-    }[config.run.input]
-    return {name: input_form(name, workload) for name in names}
+        AUTO_INPUT: (study.config.run.upload, *countable),
+    }[study.config.run.input]
+    return {name: input_form(name, study.workload) for name in names}
 
 
-def form_for(
-    config: Config, workload: Workload, capacity: int, client: str | None = None
-) -> InputForm:
+def form_for(study: Study, capacity: int, client: str | None = None) -> InputForm:
     """Form of a participant that may have ``capacity`` rows: the run's form with the fewest bytes.
 
     Rows are left out, unless they are the only form, if the servers would have to count more than ``MAX_PRODUCTS`` with
     such a capacity for every participant. With sources, the form of the ``client``'s source, or without a client the
     form with the most bytes. Raises ConfigError for a client in no source.
     """
-    forms = input_forms(config, workload)
-    if config.sources:
+    forms = input_forms(study)
+    if study.config.sources:
         if client is not None:
-            return forms[SOURCE_ROWS[config.source_of(client)]]
+            return forms[SOURCE_ROWS[study.config.source_of(client)]]
         return max(forms.values(), key=lambda form: sent_bytes(form, capacity))
-    products = capacity * config.clients.expected * workload.maximal_cells
+    products = capacity * study.config.clients.expected * study.workload.maximal_cells
     if products > MAX_PRODUCTS and len(forms) > 1:
         forms = {name: form for name, form in forms.items() if not form.by_capacity}
     return min(forms.values(), key=lambda form: sent_bytes(form, capacity))

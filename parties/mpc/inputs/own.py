@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.errors import DataError
-from mechanisms.workload import Workload
 from parties.config import Config
 from parties.mpc.inputs import InputForm, form_for
+from parties.session.study import Study
 
 
 def declared_capacity(config: Config, capacity: int | None) -> int:
@@ -45,8 +45,7 @@ class OwnerInput:
     @classmethod
     def of(
         cls,
-        config: Config,
-        workload: Workload,
+        study: Study,
         codes: NDArray[np.int32],
         capacity: int | None = None,
         client: str | None = None,
@@ -55,8 +54,9 @@ class OwnerInput:
 
         Raises DataError if there are more rows.
         """
+        config = study.config
         declared = declared_capacity(config, capacity)
         config.check_rows(len(codes), capacity)
-        form = form_for(config, workload, declared, client)
+        form = form_for(study, declared, client)
         weighed = declared if form.by_capacity else config.clients.rows_per_client
         return cls(form, weighed, form.values(codes, weighed), len(codes))

@@ -24,6 +24,7 @@ from parties.mpc.submission.http_api import OTHER_CONFIG, forwarded_path, run_pa
 from parties.mpc.submission.messages import RING_BITS, FieldError, Submission
 from parties.mpc.submission.sealed_upload import SIGNATURE_HEADER, SignedUpload, UploadSizes
 from parties.mpc.submission.withdrawal import SignedWithdrawal
+from parties.session.study import Study
 from protocols.mesh import key_hash
 from protocols.upload import SOURCE_ROWS
 
@@ -55,7 +56,7 @@ class RequestValidator:
             config.digest(),
             workload.digest(),
             workload.maximal_cells,
-            input_forms(config, workload),
+            input_forms(Study(config, workload)),
             Issuer.load(files.ca),
         )
 

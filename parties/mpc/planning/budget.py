@@ -30,6 +30,7 @@ from mechanisms.units import row_budget
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, BY_KEY, PERSON, Config, RunSection
 from parties.foundation.errors import ConfigError
+from parties.session.study import Study
 from parties.storage.owner_budget import ROW, Release
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
@@ -45,7 +46,7 @@ _SHARE_OF_DELTA = 2.0**-10
 _USUAL_DELTA = 1e-9
 
 
-def make_plan(config: Config, workload: Workload) -> Schedule:
+def make_plan(study: Study) -> Schedule:
     """Division of the config's budget over the rounds of a run that has not begun.
 
     Delta and epsilon first pay for the distance of the noise samplers and the selection probabilities from the
@@ -53,45 +54,45 @@ def make_plan(config: Config, workload: Workload) -> Schedule:
     sampled.
     """
     try:
-        return _plan(config, workload)
+        return _plan(study)
     except ValueError as problem:
-        expected = _remedies(config, workload)
+        expected = _remedies(study)
         raise ConfigError(
-            config.source, "run", f"cannot be carried out: {problem}; expected {expected}"
+            study.config.source, "run", f"cannot be carried out: {problem}; expected {expected}"
         ) from problem
 
 
-def _plan(config: Config, workload: Workload) -> Schedule:
+def _plan(study: Study) -> Schedule:
     """As ``make_plan``, but raises ValueError for an infeasible run."""
-    plan, bits = _divided(config, workload), security_bits(config, workload)
+    plan, bits = _divided(study), security_bits(study)
     for sigma in plan.reach:
-        check_measure(noise_kind(config), sigma, config.max_rows, security_bits=bits)
+        check_measure(noise_kind(study.config), sigma, study.config.max_rows, security_bits=bits)
     return plan
 
 
-def unit_budget(config: Config, workload: Workload) -> float:
+def unit_budget(study: Study) -> float:
     """Rho of the whole run for a unit of privacy: a row, or a person with all of its rows.
 
     Rho is in the currency of the plan's accountant; in each of them it implies as much zCDP.
     """
-    return _sampling(config, workload).budget
+    return _sampling(study).budget
 
 
-def distaim_release(config: Config, workload: Workload) -> Release:
+def distaim_release(study: Study) -> Release:
     """Release of a table that participation permits at most: the whole run. Raises as ``make_plan``.
 
     The charge is that of a unit, which is no less than that of any row of the table.
     """
-    plan = make_plan(config, workload)
+    plan = make_plan(study)
     return Release(
-        config=config.digest(),
-        run=config.run.id,
+        config=study.config.digest(),
+        run=study.config.run.id,
         method="distaim",
-        rho=plan.rho if config.rows_of_unit == 1 else unit_budget(config, workload),
-        epsilon=config.run.epsilon,
-        delta=config.run.delta,
-        distance=sampling_distance(config, workload),
-        unit=_unit(config),
+        rho=plan.rho if study.config.rows_of_unit == 1 else unit_budget(study),
+        epsilon=study.config.run.epsilon,
+        delta=study.config.run.delta,
+        distance=sampling_distance(study),
+        unit=_unit(study.config),
         accountant=plan.accountant.name,
     )
 
@@ -104,9 +105,9 @@ def _unit(config: Config) -> str:
     return "place in all sources" if config.sources and config.run.link != BY_KEY else ROW
 
 
-def _divided(config: Config, workload: Workload) -> Schedule:
+def _divided(study: Study) -> Schedule:
     """Division of the budget, even if its noise cannot be sampled."""
-    return divide(config.run, workload, rows=config.rows_of_unit)
+    return divide(study.config.run, study.workload, rows=study.config.rows_of_unit)
 
 
 def divide(run: RunSection, workload: Workload, *, rows: int = 1) -> Schedule:
@@ -179,28 +180,28 @@ def rule_of(config: Config) -> Rule:
     return next(rule for rule in RULES if rule == config.run.rule)
 
 
-def composed_epsilon(config: Config, workload: Workload) -> float | None:
+def composed_epsilon(study: Study) -> float | None:
     """Epsilon of the whole run from numerical composition of its events; None if no better value is proven.
 
     None for annealed runs, for noise so fine that it is not composed, and for runs whose budget is a Gaussian's
     already. The value holds for a run in which nothing is lost and charged again. No budget uses it. Raises as
     ``make_plan``.
     """
-    plan = make_plan(config, workload)
+    plan = make_plan(study)
     if plan.adaptive or plan.accountant != ZCDP:
         return None
     events = [event for number in range(plan.rounds + 1) for event in plan.events(number)]
-    of_unit = [of_group(event, config.rows_of_unit) for event in events]
-    found = epsilon_of(of_unit, config.run.delta, distance=sampling_distance(config, workload))
-    return found if found < config.run.epsilon else None
+    of_unit = [of_group(event, study.config.rows_of_unit) for event in events]
+    found = epsilon_of(of_unit, study.config.run.delta, distance=sampling_distance(study))
+    return found if found < study.config.run.epsilon else None
 
 
-def zcdp_epsilon(config: Config, workload: Workload) -> float | None:
+def zcdp_epsilon(study: Study) -> float | None:
     """Epsilon of the whole run by zCDP alone; None if its budget is of zCDP. Raises as ``make_plan``."""
-    if make_plan(config, workload).accountant == ZCDP:
+    if make_plan(study).accountant == ZCDP:
         return None
-    found = _sampling(config, workload)
-    return epsilon_from_rho(found.budget, config.run.delta, distance=found.distance)
+    found = _sampling(study)
+    return epsilon_from_rho(found.budget, study.config.run.delta, distance=found.distance)
 
 
 def _initial_share(run: RunSection) -> float | None:
@@ -215,50 +216,49 @@ def _tree_share(run: RunSection) -> float:
     return 0.0 if run.rule == AIM else TREE_SHARE
 
 
-def _remedies(config: Config, workload: Workload) -> str:
+def _remedies(study: Study) -> str:
     """Keys to change so that an infeasible config gets a plan."""
     try:
-        _plan(config, workload)
+        _plan(study)
     except _DeltaExceeded:
-        least = _least_delta(config, workload)
-        if config.run.delta > least:
+        least = _least_delta(study)
+        if study.config.run.delta > least:
             return "a smaller run.epsilon or a larger run.delta"
         return f"a run.delta of more than {least:.2g}"
     except ValueError:
         pass
-    fine = _is_noise_too_small(config, workload)
+    fine = _is_noise_too_small(study)
     remedies = [f"a {'smaller' if fine else 'larger'} run.epsilon"]
-    if config.run.schedule != ANNEALED and _is_feasible(
-        config, workload, rounds=10_000 if fine else 1
-    ):
+    if study.config.run.schedule != ANNEALED and _is_feasible(study, rounds=10_000 if fine else 1):
         remedies.append(f"{'more' if fine else 'fewer'} run.rounds")
-    if config.run.noise != BOX_MULLER and _is_feasible(config, workload, noise=BOX_MULLER):
+    if study.config.run.noise != BOX_MULLER and _is_feasible(study, noise=BOX_MULLER):
         remedies.append(f'run.noise = "{BOX_MULLER}"')
     return " or ".join(remedies)
 
 
-def _least_delta(config: Config, workload: Workload) -> float:
+def _least_delta(study: Study) -> float:
     """Part of delta that the finest samplers take, at an epsilon of at most 1."""
-    run, shape = config.run, _WorkloadShape.of(workload)
+    run, shape = study.config.run, _WorkloadShape.of(study.workload)
     paid = _ChargeLimits.planned(run, shape)
     with contextlib.suppress(ValueError):
         # A usual delta is enough here: the number of charges hardly depends on the budget.
         paid = paid.most(_division(run, shape, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
-    distance = paid.distance(run, config.rows_of_unit, LARGEST_SECURITY)
+    distance = paid.distance(run, study.config.rows_of_unit, LARGEST_SECURITY)
     return (1 + math.exp(min(run.epsilon, 1.0))) * distance
 
 
-def _is_noise_too_small(config: Config, workload: Workload) -> bool:
+def _is_noise_too_small(study: Study) -> bool:
     """True if the noise is too small for a sampler, not too large; samplers begin below 1 and end far above."""
     try:
-        return min(_divided(config, workload).reach) < 1
+        return min(_divided(study).reach) < 1
     except ValueError:
         return False
 
 
-def _is_feasible(config: Config, workload: Workload, **changes: int | str) -> bool:
+def _is_feasible(study: Study, **changes: int | str) -> bool:
     try:
-        _plan(replace(config, run=replace(config.run, **changes)), workload)  # type: ignore[arg-type]
+        changed = replace(study.config.run, **changes)  # type: ignore[arg-type]
+        _plan(Study(replace(study.config, run=changed), study.workload))
     except ValueError:
         return False
     return True
@@ -273,23 +273,23 @@ def _kind(run: RunSection) -> NoiseKind:
     return next(kind for kind in NOISE_KINDS if kind == run.noise)
 
 
-def sampling_distance(config: Config, workload: Workload) -> float:
+def sampling_distance(study: Study) -> float:
     """Maximum statistical distance of all noise and choices of a run from the mechanisms that are charged.
 
     The bound covers everything that the run's ledger can ever pay for, including lost and repeated openings: as many
     marginals as its cheapest measurement fits into the budget, each with as many samples as a unit has rows, and as
     many choices as its cheapest selection fits. Raises ValueError if delta does not cover it.
     """
-    return _sampling(config, workload).distance
+    return _sampling(study).distance
 
 
-def security_bits(config: Config, workload: Workload) -> int:
+def security_bits(study: Study) -> int:
     """Number n of bits for which exact noise within 2^-n a sample takes at most a thousandth of delta.
 
     64, and more for a large epsilon: a distance counts (1 + e^epsilon) times; 64 bits suffice up to an epsilon of about
     20, 128 up to about 70. Raises ValueError if even the maximum does not cover it.
     """
-    return _sampling(config, workload).bits
+    return _sampling(study).bits
 
 
 class _DeltaExceeded(ValueError):
@@ -349,8 +349,10 @@ class _SamplingPlan:
     accountant: Accountant
 
 
-def _sampling(config: Config, workload: Workload) -> _SamplingPlan:
-    return _sampling_of(config.run, config.rows_of_unit, _WorkloadShape.of(workload))
+def _sampling(study: Study) -> _SamplingPlan:
+    return _sampling_of(
+        study.config.run, study.config.rows_of_unit, _WorkloadShape.of(study.workload)
+    )
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,7 @@ from parties.mpc.inputs import form_for, input_form, input_forms
 from parties.mpc.inputs.linked import SourceLink
 from parties.mpc.inputs.rows import counting_plan
 from parties.mpc.submission.sealed_upload import UploadSizes
+from parties.session.study import Study
 from protocols import costs, link_costs
 from protocols.bitslice import words_for
 from protocols.costs import Cost
@@ -114,29 +115,29 @@ class CountingCost:
         return f"{self.rows:,} rows: about {_seconds(self.seconds)} and {_size(self.sent_bytes)} sent by each server"
 
 
-def counting_cost_text(config: Config, workload: Workload) -> str | None:
+def counting_cost_text(study: Study) -> str | None:
     """Text about counting before a run starts, if participants declare no capacity; None if they send counts.
 
     If rows cost more than counts, the text has both figures, for all participants and servers together.
     """
-    owners, capacity = config.clients.expected, config.clients.rows_per_client
-    if config.sources:
-        rows = max_joined_rows(config)
-        effort = CountingCost.of(workload, rows, config.run.security)
-        linked = f"linking the rows of {len(config.sources)} sources, then {effort}"
+    owners, capacity = study.config.clients.expected, study.config.clients.rows_per_client
+    if study.config.sources:
+        rows = max_joined_rows(study.config)
+        effort = CountingCost.of(study.workload, rows, study.config.run.security)
+        linked = f"linking the rows of {len(study.config.sources)} sources, then {effort}"
         return f"{linked} at most, less where owners declare less (submit --capacity)"
-    form = form_for(config, workload, capacity)
+    form = form_for(study, capacity)
     if not form.by_capacity:
-        if ROWS not in input_forms(config, workload):
+        if ROWS not in input_forms(study):
             return None
         return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and submit --capacity"
-    effort = CountingCost.of(workload, owners * capacity, config.run.security)
+    effort = CountingCost.of(study.workload, owners * capacity, study.config.run.security)
     text = f"at most {effort}, less where owners declare less (submit --capacity)"
-    if unmeasured(config.domain):
+    if unmeasured(study.config.domain):
         return f"{text}; and finer cells of private bins before that"
     by_rows = owners * _upload_bytes(UploadSizes.of(form, capacity)) + _SERVERS * effort.sent_bytes
     by_counts = owners * _upload_bytes(
-        UploadSizes.of(input_form(config.run.upload, workload), capacity)
+        UploadSizes.of(input_form(study.config.run.upload, study.workload), capacity)
     )
     if by_rows <= by_counts:
         return text

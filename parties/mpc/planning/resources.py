@@ -44,6 +44,7 @@ from parties.mpc.planning.validation import (
 )
 from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, DIGEST_BYTES, BatchFacts, CheckFacts
 from parties.mpc.submission.sealed_upload import UploadSizes
+from parties.session.study import Study
 from protocols.costs import Cost, count_proofs, dearest_counts, with_verifier
 from protocols.measure import noise_of
 from protocols.steps import (
@@ -193,15 +194,15 @@ class ResourceEstimate:
     model: ModelSize
 
 
-def server_memory(config: Config, workload: Workload, pid: int) -> int:
+def server_memory(study: Study, pid: int) -> int:
     """Peak memory of compute server ``pid`` in bytes, with a small model."""
-    size = SERVER_BYTES + SERVER_BYTES_A_CELL * workload.cells
-    proved = config.run.security == MALICIOUS
+    size = SERVER_BYTES + SERVER_BYTES_A_CELL * study.workload.cells
+    proved = study.config.run.security == MALICIOUS
     counting = 0.0
-    if _max_counted_rows(config, workload) is not None:
+    if _max_counted_rows(study) is not None:
         counting = PROVED_COUNTING_BYTES if proved else COUNTING_BYTES
     # Sources are joined before anything is counted: the larger of the two is the peak.
-    return int(size + max(counting, link_memory(config)) + (LEAD_BYTES if pid == LEAD else 0))
+    return int(size + max(counting, link_memory(study.config)) + (LEAD_BYTES if pid == LEAD else 0))
 
 
 def rounds_expected(plan: Schedule) -> int:
@@ -212,56 +213,60 @@ def rounds_expected(plan: Schedule) -> int:
 
 
 def estimate_resources(
-    config: Config, workload: Workload, plan: Schedule, *, network: NetworkAssumptions | None = None
+    study: Study, plan: Schedule, *, network: NetworkAssumptions | None = None
 ) -> ResourceEstimate:
     """Estimate for a run with all its rounds; for an annealed run, with the typical number of rounds."""
-    offer, costs = UploadSize.of(config, workload), _costs(config, workload, plan)
+    offer, costs = UploadSize.of(study), _costs(study, plan)
     total = reduce(Cost.__add__, costs.values())
     first, second, third = total.sent
     echoes = 2 * DIGEST_BYTES * (rounds_expected(plan) + 1)
-    lead = 2 * estimate_bytes(workload) * (rounds_expected(plan) + 1)
-    memory = [server_memory(config, workload, pid) for pid in range(3)]
-    form = form_for(config, workload, offer.capacity)
+    lead = 2 * estimate_bytes(study.workload) * (rounds_expected(plan) + 1)
+    memory = [server_memory(study, pid) for pid in range(3)]
+    form = form_for(study, offer.capacity)
     sizes = UploadSizes.of(form, offer.capacity)
     # The server that takes an upload forwards two of its three parts.
     passed_on = 2 * sum(map(sizes.passed_on, range(3))) // 3
     network = network or NetworkAssumptions()
-    growth = usual_growth(workload, plan, rounds_expected(plan), limit_mb=config.run.max_model_mb)
-    most_s, seconds = _seconds(config, workload, plan, costs=costs, growth=growth, network=network)
+    growth = usual_growth(
+        study.workload, plan, rounds_expected(plan), limit_mb=study.config.run.max_model_mb
+    )
+    most_s, seconds = _seconds(study, plan, costs=costs, growth=growth, network=network)
     return ResourceEstimate(
         owner_sent_bytes=offer.sent_bytes,
         owner_form=offer.form,
-        owner_memory_bytes=owner_memory(config, workload),
+        owner_memory_bytes=owner_memory(study),
         server_sent_bytes=(first + lead + echoes, second + echoes, third + echoes),
-        passed_on_bytes=config.clients.expected * passed_on,
+        passed_on_bytes=study.config.clients.expected * passed_on,
         server_memory_bytes=(memory[0], memory[1], memory[2]),
         usual_model_bytes=int(8 * MODEL_TABLES * growth[-1].cells),
-        model_memory_bytes=int(8 * MODEL_TABLES * _model_cells(workload, config.run.max_model_mb)),
+        model_memory_bytes=int(
+            8 * MODEL_TABLES * _model_cells(study.workload, study.config.run.max_model_mb)
+        ),
         # An upload is stored whole until all servers have it, and then as a body; of totals, the last two are stored.
-        server_disk_bytes=2 * offer.sent_bytes[offer.form] * config.clients.expected
-        + 2 * 8 * workload.maximal_cells,
+        server_disk_bytes=2 * offer.sent_bytes[offer.form] * study.config.clients.expected
+        + 2 * 8 * study.workload.maximal_cells,
         rounds_of_messages=total.rounds + 2 * (rounds_expected(plan) + 1),
         seconds=seconds,
         estimate_most_s=most_s,
-        model=model_size(config, workload, plan),
+        model=model_size(study, plan),
     )
 
 
-def model_size(config: Config, workload: Workload, plan: Schedule) -> ModelSize:
+def model_size(study: Study, plan: Schedule) -> ModelSize:
     """Size limit of the model, beside the sizes of the queries that it may contain."""
-    limit = config.run.max_model_mb
-    queries = [query for query in workload.queries if len(query) > 1]
-    sizes = {query: _with_query(workload, query) / CELLS_PER_MB for query in queries}
-    largest = max(workload.queries, key=workload.domain.size)
+    limit = study.config.run.max_model_mb
+    queries = [query for query in study.workload.queries if len(query) > 1]
+    sizes = {query: _with_query(study.workload, query) / CELLS_PER_MB for query in queries}
+    largest = max(study.workload.queries, key=study.workload.domain.size)
     first, last = (limit * plan.spent_after(n) / plan.rho for n in (1, rounds_expected(plan)))
     return ModelSize(
         limit_mb=limit,
-        least_mb=sum(workload.domain.shape) / CELLS_PER_MB,
+        least_mb=sum(study.workload.domain.shape) / CELLS_PER_MB,
         queries=len(queries),
         fit_first=sum(size <= first for size in sizes.values()),
         fit_ever=sum(size <= last for size in sizes.values()),
         largest=largest,
-        largest_mb=_with_query(workload, largest) / CELLS_PER_MB,
+        largest_mb=_with_query(study.workload, largest) / CELLS_PER_MB,
     )
 
 
@@ -285,15 +290,15 @@ def _most_expensive(step: Step[Facts], facts: Sequence[Facts]) -> Cost:
     return max((_cost(step, some) for some in facts), key=lambda cost: sum(cost.sent))
 
 
-def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
+def _costs(study: Study, plan: Schedule) -> Mapping[str, Cost]:
     """Maximum costs of servers by phase, without names, the model's answers, and proofs except those of counting."""
-    with with_verifier(config.run.security == MALICIOUS):
-        return _costs_of_phases(config, workload, plan)
+    with with_verifier(study.config.run.security == MALICIOUS):
+        return _costs_of_phases(study, plan)
 
 
-def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
-    sizes = sizes_of(workload, selectable_candidates(workload))
-    bits = selection_bounds(config, workload, plan)
+def _costs_of_phases(study: Study, plan: Schedule) -> Mapping[str, Cost]:
+    sizes = sizes_of(study.workload, selectable_candidates(study.workload))
+    bits = selection_bounds(study, plan)
 
     def select(samples: int) -> Cost:
         among = [sorted(sizes)[-count:] for count in dearest_counts(len(sizes))]
@@ -302,16 +307,16 @@ def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapp
             (_most_expensive(step, facts) for step in (SELECT_SCORES, SELECT_CHOOSE)), Cost()
         )
 
-    noise = noise_of(config.run.noise, security_bits(config, workload))
+    noise = noise_of(study.config.run.noise, security_bits(study))
 
     def measured(cells: int, sigma: float) -> Cost:
         facts = Measurement(cells, lambda count: noise.cost(count, sigma))
         return _cost(MEASURE_NOISE, facts) + _cost(MEASURE_OPEN, facts)
 
-    measure = measured(sum(workload.domain.shape), plan.initial_sigma)
-    largest = measured(_most_measured(config, workload), plan.sigma)
+    measure = measured(sum(study.workload.domain.shape), plan.initial_sigma)
+    largest = measured(_most_measured(study), plan.sigma)
     return {
-        "share": _share_cost(config, workload),
+        "share": _share_cost(study),
         "select": reduce(
             Cost.__add__,
             (
@@ -334,20 +339,22 @@ def _samples_made(count: int, selections: int) -> Counter[int]:
     return made
 
 
-def _share_cost(config: Config, workload: Workload) -> Cost:
+def _share_cost(study: Study) -> Cost:
     """Cost of comparing participants' components, and of verifying or counting their inputs."""
-    clients = config.clients
-    capacities, batches = [clients.rows_per_client] * clients.expected, _batches(config)
+    clients = study.config.clients
+    capacities, batches = [clients.rows_per_client] * clients.expected, _batches(study.config)
     share = _cost(CLIENTS_COMPARE, BatchFacts(capacities, batches))
-    if (rows := _max_counted_rows(config, workload)) is not None:
-        if config.run.security == MALICIOUS:
+    if (rows := _max_counted_rows(study)) is not None:
+        if study.config.run.security == MALICIOUS:
             share += count_proofs(rows.plan, rows.rows)
         return reduce(
-            Cost.__add__, (_cost(step, rows) for step in OF_COUNTING), share + link_cost(config)
+            Cost.__add__,
+            (_cost(step, rows) for step in OF_COUNTING),
+            share + link_cost(study.config),
         )
-    if config.run.check != NO_CHECK:
-        cells = workload.maximal_cells if config.run.check == CELLS else 0
-        checked = CheckFacts(-(-clients.expected // batches), len(workload.maximal), cells)
+    if study.config.run.check != NO_CHECK:
+        cells = study.workload.maximal_cells if study.config.run.check == CELLS else 0
+        checked = CheckFacts(-(-clients.expected // batches), len(study.workload.maximal), cells)
         share += _times(_cost(CLIENTS_CHECK, checked), batches)
     return share
 
@@ -356,12 +363,12 @@ def _batches(config: Config) -> int:
     return min(config.clients.expected, BATCHES)
 
 
-def _max_counted_rows(config: Config, workload: Workload) -> Counting | None:
+def _max_counted_rows(study: Study) -> Counting | None:
     """Maximum number of rows that servers count; None if participants count themselves."""
-    if not form_for(config, workload, config.clients.rows_per_client).by_capacity:
+    if not form_for(study, study.config.clients.rows_per_client).by_capacity:
         return None
-    rows = max_joined_rows(config) if config.sources else config.max_rows
-    return Counting(counting_plan(workload), rows)
+    rows = max_joined_rows(study.config) if study.config.sources else study.config.max_rows
+    return Counting(counting_plan(study.workload), rows)
 
 
 def _times(cost: Cost, count: int) -> Cost:
@@ -369,16 +376,15 @@ def _times(cost: Cost, count: int) -> Cost:
     return Cost(count * cost.rounds, (first, second, third))
 
 
-def _most_measured(config: Config, workload: Workload) -> int:
+def _most_measured(study: Study) -> int:
     """Cells of the largest candidate that the model may contain."""
-    limit = config.run.max_model_mb * CELLS_PER_MB
-    fitting = [q for q in workload.candidates if _with_query(workload, q) <= limit]
-    return max(map(workload.domain.size, fitting), default=max(workload.domain.shape))
+    limit = study.config.run.max_model_mb * CELLS_PER_MB
+    fitting = [q for q in study.workload.candidates if _with_query(study.workload, q) <= limit]
+    return max(map(study.workload.domain.size, fitting), default=max(study.workload.domain.shape))
 
 
 def _seconds(
-    config: Config,
-    workload: Workload,
+    study: Study,
     plan: Schedule,
     *,
     costs: Mapping[str, Cost],
@@ -391,25 +397,27 @@ def _seconds(
         phase: max(cost.sent) / rate + cost.rounds * network.latency_s
         for phase, cost in costs.items()
     }
-    owners, counted = config.clients.expected, _max_counted_rows(config, workload)
+    owners, counted = study.config.clients.expected, _max_counted_rows(study)
     seconds["share"] += owners * OWNER_S
     if counted is None:
-        seconds["share"] += owners * OWNER_S_A_CELL * workload.maximal_cells
+        seconds["share"] += owners * OWNER_S_A_CELL * study.workload.maximal_cells
     else:
         # Three servers share two cores.
-        seconds["share"] += 3 * counted.plan.seconds(counted.rows, cores=2) + link_seconds(config)
-        if config.run.security == MALICIOUS:
+        seconds["share"] += 3 * counted.plan.seconds(counted.rows, cores=2) + link_seconds(
+            study.config
+        )
+        if study.config.run.security == MALICIOUS:
             seconds["share"] += 3 * counted.plan.proof_seconds(counted.rows) / 2
-    answers = workload.cells * ANSWER_S_A_CELL + estimate_bytes(workload) / rate
-    run, rounds = config.run, range(1, rounds_expected(plan) + 1)
+    answers = study.workload.cells * ANSWER_S_A_CELL + estimate_bytes(study.workload) / rate
+    run, rounds = study.config.run, range(1, rounds_expected(plan) + 1)
     steps = [run.iterations * (s.targets * ITERATION_S_A_TARGET) for s in growth[:-1]]
     usual = [run.iterations * (s.cells * ITERATION_S_A_CELL) for s in growth[:-1]]
     steps.append(run.final_iterations * growth[-1].targets * ITERATION_S_A_TARGET)
     usual.append(run.final_iterations * growth[-1].cells * ITERATION_S_A_CELL)
     shares = [plan.spent_after(number) / plan.rho for number in rounds]
-    grown = [_model_cells(workload, run.max_model_mb * share) for share in shares]
+    grown = [_model_cells(study.workload, run.max_model_mb * share) for share in shares]
     visited = run.iterations * sum(grown) + run.final_iterations * grown[-1]
-    answers += len(workload.candidates) * CANDIDATE_S
+    answers += len(study.workload.candidates) * CANDIDATE_S
     each = (rounds_expected(plan) + 1) * answers + sum(steps)
     seconds["estimate"] = each + sum(usual)
     most_s = each + max(sum(usual), visited * ITERATION_S_A_CELL)

@@ -11,13 +11,13 @@ from typing import Self
 
 from mechanisms.draft import Draft
 from mechanisms.linked_draft import SourceDraft
-from mechanisms.workload import Workload
-from parties.config import Config, config_from_dict
+from parties.config import config_from_dict
 from parties.foundation.errors import ConfigError
 from parties.mpc.inputs import form_for, input_forms
 from parties.mpc.inputs.own import declared_capacity
 from parties.mpc.submission.sealed_upload import UploadSizes
 from parties.session.draft_config import draft_text
+from parties.session.study import Study
 from protocols.upload import FORMS, SOURCE_ROWS
 
 
@@ -32,8 +32,7 @@ class UploadSize:
     @classmethod
     def of(
         cls,
-        config: Config,
-        workload: Workload,
+        study: Study,
         capacity: int | None = None,
         client: str | None = None,
     ) -> Self:
@@ -41,10 +40,10 @@ class UploadSize:
 
         Raises DataError as ``OwnerInput.of``.
         """
-        declared = declared_capacity(config, capacity)
-        form = form_for(config, workload, declared, client)
-        forms = input_forms(config, workload)
-        if config.sources and client is not None:
+        declared = declared_capacity(study.config, capacity)
+        form = form_for(study, declared, client)
+        forms = input_forms(study)
+        if study.config.sources and client is not None:
             forms = {form.name: form}
         sizes = {name: UploadSizes.of(form, declared).whole for name, form in forms.items()}
         return cls(declared, form.name, sizes)
@@ -85,4 +84,6 @@ def draft_upload_sizes(document: Mapping[str, object]) -> tuple[UploadSize, ...]
     except ConfigError:
         return ()
     bound = config.clients.rows_per_client
-    return tuple(UploadSize.of(config, workload, rows) for rows in (bound, max(1, bound // 100)))
+    return tuple(
+        UploadSize.of(Study(config, workload), rows) for rows in (bound, max(1, bound // 100))
+    )

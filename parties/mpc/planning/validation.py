@@ -23,6 +23,7 @@ from parties.mpc.inputs import input_forms
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.planning.upload_size import UploadSize
 from parties.mpc.submission.sealed_upload import UploadSizes
+from parties.session.study import Study
 from protocols.row_plan import MAX_CELLS
 from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
 
@@ -41,16 +42,16 @@ FEWER_CELLS = (
 """Remedy for most of these problems."""
 
 
-def validate_run(config: Config, workload: Workload) -> Schedule:
+def validate_run(study: Study) -> Schedule:
     """Division of the run's budget, if no rule forbids the run. Raises ConfigError, by key."""
-    plan = make_plan(config, workload)
-    _check_private(config)
-    _check_candidates(config, workload)
-    _check_sizes(config, workload)
-    _check_scores(config, workload, plan)
-    _check_bounded_cells(config, workload)
-    _check_counting(config, workload)
-    _check_boxes(config, workload)
+    plan = make_plan(study)
+    _check_private(study.config)
+    _check_candidates(study)
+    _check_sizes(study)
+    _check_scores(study, plan)
+    _check_bounded_cells(study)
+    _check_counting(study)
+    _check_boxes(study)
     return plan
 
 
@@ -66,20 +67,15 @@ def check_memory(config: Config, needed: int, role: str, *, memory: int | None =
         ) from MemoryError()
 
 
-FEWER_CELLS = (
-    "queries of fewer columns (workload.degree), or fewer of them, or fewer bins or categories"
-)
-
-
-def validate_owner(config: Config, workload: Workload) -> None:
+def validate_owner(study: Study) -> None:
     """Validation at the start of a participant's command. Raises ConfigError if run or participation is infeasible."""
-    validate_run(config, workload)
-    check_memory(config, owner_memory(config, workload), "a data owner")
+    validate_run(study)
+    check_memory(study.config, owner_memory(study), "a data owner")
 
 
-def owner_memory(config: Config, workload: Workload, *, at_once: int = 1) -> int:
+def owner_memory(study: Study, *, at_once: int = 1) -> int:
     """Peak memory in bytes of a process of ``at_once`` participants, beside their tables, by their upload sizes."""
-    offer = UploadSize.of(config, workload)
+    offer = UploadSize.of(study)
     a_byte = OWNER_BYTES_A_BYTE + OWNER_BYTES_MORE * (at_once - 1)
     return int(OWNER_BYTES + a_byte * offer.sent_bytes[offer.form])
 
@@ -106,20 +102,20 @@ def largest_query(workload: Workload) -> Clique:
     return max(workload.maximal, key=workload.domain.size)
 
 
-def selection_bounds(config: Config, workload: Workload, plan: Schedule) -> tuple[int, int]:
+def selection_bounds(study: Study, plan: Schedule) -> tuple[int, int]:
     """Bits of errors and scores of a selection among all candidates, in the finest round. Raises ValueError."""
-    candidates = selectable_candidates(workload)
-    sizes = sizes_of(workload, candidates)
-    weights = [workload.weights[i] for i in candidates]
+    candidates = selectable_candidates(study.workload)
+    sizes = sizes_of(study.workload, candidates)
+    weights = [study.workload.weights[i] for i in candidates]
     gains = [score_gain(plan.sharpest, weight, max(weights)) for weight in weights]
     # A round with k times the epsilon has 1/k of the deviation.
     sigma = plan.noise_sigma * plan.epsilon / plan.sharpest
     offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
-    if config.run.rule != AIM:
+    if study.config.run.rule != AIM:
         offsets = [0] * len(
             sizes
         )  # No error that is left is larger than what two tables can differ by.
-    return widths(np.array(sizes, np.int64), config.max_rows << FRACTION_BITS, gains, offsets)
+    return widths(np.array(sizes, np.int64), study.config.max_rows << FRACTION_BITS, gains, offsets)
 
 
 def _check_private(config: Config) -> None:
@@ -133,81 +129,89 @@ def _check_private(config: Config) -> None:
         )
 
 
-def _check_candidates(config: Config, workload: Workload) -> None:
+def _check_candidates(study: Study) -> None:
     """Raises ConfigError for more candidates than a selection can take."""
-    candidates = len(selectable_candidates(workload))
+    candidates = len(selectable_candidates(study.workload))
     if candidates > MAX_CANDIDATES:
         raise ConfigError(
-            config.source,
+            study.config.source,
             "workload",
-            f"has {len(workload.queries)} queries with {candidates} sets of columns to choose from; expected at most "
+            f"has {len(study.workload.queries)} queries with {candidates} sets of columns to choose "
+            "from; expected at most "
             f"{MAX_CANDIDATES}: fewer queries (workload.count), or of fewer columns (workload.degree)",
         )
 
 
-def _check_sizes(config: Config, workload: Workload) -> None:
+def _check_sizes(study: Study) -> None:
     """Raises ConfigError unless a marginal's errors, 2^6 times its rows twice and one a cell, stay below 2^31."""
-    query = largest_query(workload)
-    room = 2**31 - 1 - 2 * (config.max_rows << FRACTION_BITS)
-    if workload.domain.size(query) > room:
+    query = largest_query(study.workload)
+    room = 2**31 - 1 - 2 * (study.config.max_rows << FRACTION_BITS)
+    if study.workload.domain.size(query) > room:
         raise ConfigError(
-            config.source,
+            study.config.source,
             "workload",
-            f"has a query ({', '.join(query)}) of {workload.domain.size(query)} cells; expected at most {room} with "
-            f"clients.expected times clients.rows_per_client = {config.max_rows} rows: {FEWER_CELLS}",
+            f"has a query ({', '.join(query)}) of {study.workload.domain.size(query)} cells; expected "
+            f"at most {room} with "
+            f"clients.expected times clients.rows_per_client = {study.config.max_rows} rows: {FEWER_CELLS}",
         )
 
 
-def _check_scores(config: Config, workload: Workload, plan: Schedule) -> None:
+def _check_scores(study: Study, plan: Schedule) -> None:
     try:
-        selection_bounds(config, workload, plan)
+        selection_bounds(study, plan)
     except ValueError as problem:
         raise ConfigError(
-            config.source,
+            study.config.source,
             "run.epsilon",
-            f"is {config.run.epsilon}, with which a query cannot be selected: {problem}; expected a smaller one, a "
+            f"is {study.config.run.epsilon}, with which a query cannot be selected: {problem}; "
+            "expected a smaller one, a "
             "smaller clients.rows_per_client, or more run.rounds",
         ) from problem
 
 
-def _check_bounded_cells(config: Config, workload: Workload) -> None:
+def _check_bounded_cells(study: Study) -> None:
     """Raises ConfigError if a sum of bounded cells can wrap, since it then proves nothing of the rows.
 
     Source: protocols README, section 2.
     """
-    if config.run.check != CELLS:
+    if study.config.run.check != CELLS:
         return
-    query, room = largest_query(workload), MODULUS // (config.clients.rows_per_client + 1)
-    if workload.domain.size(query) > room:
+    query, room = (
+        largest_query(study.workload),
+        MODULUS // (study.config.clients.rows_per_client + 1),
+    )
+    if study.workload.domain.size(query) > room:
         raise ConfigError(
-            config.source,
+            study.config.source,
             "run.check",
-            f'is "{CELLS}", which proves nothing of query ({", ".join(query)}): it has {workload.domain.size(query)} '
-            f"cells, and with clients.rows_per_client = {config.clients.rows_per_client} a sum of more than {room} "
+            f'is "{CELLS}", which proves nothing of query ({", ".join(query)}): it has '
+            f"{study.workload.domain.size(query)} "
+            f"cells, and with clients.rows_per_client = {study.config.clients.rows_per_client} a sum "
+            f"of more than {room} "
             f'can wrap; expected check = "totals", a smaller bound, or {FEWER_CELLS}',
         )
 
 
-def _check_counting(config: Config, workload: Workload) -> None:
+def _check_counting(study: Study) -> None:
     """Raises ConfigError for more cells than servers can count at once."""
-    cells = workload.maximal_cells
-    only_rows = config.run.input == ROWS_INPUT or bool(unmeasured(config.domain))
+    cells = study.workload.maximal_cells
+    only_rows = study.config.run.input == ROWS_INPUT or bool(unmeasured(study.config.domain))
     if only_rows and cells > MAX_CELLS:
         raise ConfigError(
-            config.source,
+            study.config.source,
             "run.input",
             f'is "{ROWS_INPUT}", which has servers count {cells} cells; expected at most {MAX_CELLS}, or input = '
             f'"{COUNTS_INPUT}"',
         )
 
 
-def _check_boxes(config: Config, workload: Workload) -> None:
+def _check_boxes(study: Study) -> None:
     """Raises ConfigError if a box is too large: a box is sealed as one."""
-    for name, form in input_forms(config, workload).items():
-        box = max(UploadSizes.of(form, config.clients.rows_per_client).boxes)
+    for name, form in input_forms(study).items():
+        box = max(UploadSizes.of(form, study.config.clients.rows_per_client).boxes)
         if box > MAX_BOX_BYTES:
             raise ConfigError(
-                config.source,
+                study.config.source,
                 "run.upload",
                 f'is "{name}", which puts {gigabytes_text(box)} into a box for one server; expected at most '
                 f'{gigabytes_text(MAX_BOX_BYTES)}: upload = "seeded", or {FEWER_CELLS}',

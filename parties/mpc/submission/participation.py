@@ -38,7 +38,7 @@ async def preview_table(owner: DataOwner, *, capacity: int | None, state: Path |
 
     Raises ConfigError, DataError, StoreError, CertificateError.
     """
-    validate_owner(owner.config, owner.config.build_workload())
+    validate_owner(owner.study)
     codes, columns = owner.codes_and_summaries()
     owner.config.check_rows(len(codes), capacity)
     path = state_path(owner, state)
@@ -67,7 +67,7 @@ async def preview_rows(
         config,
         owner.files,
         columns,
-        owner.quote(distaim_release(config, config.build_workload()), paid),
+        owner.quote(distaim_release(owner.study), paid),
         client=owner.name,
         rows=rows,
         capacity=capacity,
@@ -79,7 +79,7 @@ async def participate(
     owner: DataOwner, *, capacity: int | None, state: Path | None, progress: Progress
 ) -> Submitted:
     """Reads the table and sends it; see ``submit_rows``. Raises DataError as well."""
-    validate_owner(owner.config, owner.config.build_workload())
+    validate_owner(owner.study)
     codes = owner.codes()
     return await submit_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 
@@ -129,7 +129,7 @@ async def submit_rows(
         await _check_would_accept(config, owner)
 
     def spend(submission: str) -> None:
-        owner.account(distaim_release(config, config.build_workload())).spend(submission)
+        owner.account(distaim_release(owner.study)).spend(submission)
 
     return await submit(
         config,

@@ -14,6 +14,7 @@ from parties.config import CertificateFiles, Config
 from parties.mpc.planning.upload_size import UploadSize
 from parties.mpc.submission.http_api import printable_answer
 from parties.mpc.submission.status import ServerAnswer, ask_differences, ask_servers
+from parties.session.study import Study
 from parties.storage.owner_budget import BudgetQuote
 
 
@@ -105,7 +106,7 @@ async def preview(
     """Asks the servers and makes the preview. Raises DataError (too many rows), ConfigError, CertificateError."""
     config.check_rows(rows, capacity)
     workload = config.build_workload()
-    offer = UploadSize.of(config, workload, capacity, client)
+    offer = UploadSize.of(Study(config, workload), capacity, client)
     heard = await ask_servers(config, files)
     return Preview(
         run=config.run.id,

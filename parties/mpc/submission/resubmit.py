@@ -40,6 +40,7 @@ from parties.mpc.submission.withdrawal_client import (
     known_versions,
     sign_withdrawal,
 )
+from parties.session.study import Study
 from parties.storage.files import atomic_replacement, disk_errors
 from protocols.durable import sync
 
@@ -118,7 +119,7 @@ async def replace_submission(
             "the submission was withdrawn: there is nothing to replace. Submit without --replace"
         )
     workload = config.build_workload()
-    own = OwnerInput.of(config, workload, codes, capacity, client)
+    own = OwnerInput.of(Study(config, workload), codes, capacity, client)
     made = saved_submission(config, client, state)
     if made is None:
         made = await _versions_at_servers(config, files, client)

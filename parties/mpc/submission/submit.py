@@ -57,6 +57,7 @@ from parties.mpc.submission.state import (
     mark_complete,
     values_digest,
 )
+from parties.session.study import Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +202,8 @@ async def submit(
     client = load_identity(files).name
     if workload is None:
         workload = config.build_workload()
-        validate_owner(config, workload)
-    own = OwnerInput.of(config, workload, codes, capacity, client)
+        validate_owner(Study(config, workload))
+    own = OwnerInput.of(Study(config, workload), codes, capacity, client)
     key = SubmissionKey(config.digest(), client, values_digest(own.values))
     if state is not None and (known := completed_receipt(state, key)) is not None:
         return Submitted.from_dict(known, earlier=True)
@@ -232,7 +233,7 @@ def previous_submission(
     if not path.exists() or load_withdrawn(path, config.digest(), client):
         return None
     workload = config.build_workload()
-    own = OwnerInput.of(config, workload, codes, capacity, client)
+    own = OwnerInput.of(Study(config, workload), codes, capacity, client)
     known = completed_receipt(
         path, SubmissionKey(config.digest(), client, values_digest(own.values))
     )
