@@ -79,4 +79,4 @@ def needs_answer(frame: bytes) -> bool:
 
 def proof_text(config: str, challenge: bytes) -> bytes:
     """Text that a client signs for admission to the run with the digest ``config``."""
-    return b"syncret run --method flaim 1 flower" + bytes.fromhex(config) + challenge
+    return b"syncret flaim 1 flower" + bytes.fromhex(config) + challenge

@@ -6,7 +6,7 @@ participant or at the server; ``OwnClientKey`` is a participant's own side. A ca
 
     identity 32 | signature's size 2 | signature | certificate (DER)
 
-The signature is by the certificate's key over "syncret run --method flaim 1 identity" | digest of the configuration 32
+The signature is by the certificate's key over "syncret flaim 1 identity" | digest of the configuration 32
 | identity. A dishonest server cannot make a card for a participant of the run, unless the server controls the run's
 authority; with flaim.client_keys in the configuration, not even then. An identity belongs to one process: its
 signatures are of this run and of sessions that this process has seen, each session once. Secret: the identity's private
@@ -205,11 +205,7 @@ def session_id(config: Config, request: bytes, roster: Sequence[bytes]) -> bytes
     The id belongs to this sum of these processes alone. ``request`` is the encoded layout, or another encoding that
     identifies the sum within the run.
     """
-    head = (
-        b"syncret run --method flaim 1 session"
-        + bytes.fromhex(config.digest())
-        + roster_digest(roster)
-    )
+    head = b"syncret flaim 1 session" + bytes.fromhex(config.digest()) + roster_digest(roster)
     return hashlib.sha256(head + request).digest()
 
 
@@ -264,4 +260,4 @@ def unpack_members(body: bytes, peer: str) -> tuple[int, ...]:
 
 
 def _identity_text(config: str, identity: bytes) -> bytes:
-    return b"syncret run --method flaim 1 identity" + bytes.fromhex(config) + identity
+    return b"syncret flaim 1 identity" + bytes.fromhex(config) + identity

@@ -207,7 +207,7 @@ def open_answer(key: BoxKey, message: FederationMessage, peer: str) -> bytes:
 
 
 def _answer_info(kind: MessageKind, round: int) -> bytes:
-    return b"syncret run --method flaim 4 answer" + bytes([kind]) + round.to_bytes(4, "big")
+    return b"syncret flaim 4 answer" + bytes([kind]) + round.to_bytes(4, "big")
 
 
 def pack_plain(counts: NDArray[np.int64]) -> bytes:

@@ -357,9 +357,7 @@ def _split(
     name: str,
 ) -> SiloRows:
     """Splits the rows in an order from the silo's secret ``salt``: test rows, then voting rows, then training rows."""
-    words = hashlib.shake_256(f"syncret run --method mtl 1 rows\n{salt}".encode()).digest(
-        8 * len(y)
-    )
+    words = hashlib.shake_256(f"syncret mtl 1 rows\n{salt}".encode()).digest(8 * len(y))
     order = np.argsort(np.frombuffer(words, "<u8"), kind="stable")
     tests = round(section.test * len(y))
     votes = tests + (round(section.held_out * (len(y) - tests)) if settings.tuning_rounds else 0)

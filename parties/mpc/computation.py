@@ -508,9 +508,7 @@ def read_traffic(answers: Sequence[bytes]) -> dict[str, object]:
             "passed_on_bytes": [int(reply["passed_on"]) for reply in replies],
         }
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckFailed(
-            "a server notified_at its traffic in a form that is not understood"
-        ) from error
+        raise CheckFailed("a server told its traffic in a form that is not understood") from error
 
 
 def _own_traffic(store: Store, costs: CostsFile) -> dict[str, object]:
