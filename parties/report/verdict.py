@@ -5,7 +5,7 @@ same sentences. All values here are public: the true errors that a trial adds ar
 
 Marks are for values and not for cells. The error of a marginal counts the effect of noise and model over its cells, and
 for each of its columns of numbers or dates the loss within a cell, as in the claims of `quality.columns`: so fewer
-cells never make a better mark. README.md of parties, The verdict, says why.
+cells never make a better mark. The reasons are in docs/decisions/0012.
 """
 
 import math

@@ -3,7 +3,7 @@
 ``Forwarder`` sends a new part at once, over connections that stay open. If a server is away, the forwarder tries again
 in the background, at growing intervals. Both ends are servers whose keys are pinned. A part counts as delivered with a
 receipt that the other server has signed. Secret: nothing, parts are sealed. Public: the servers that have a part.
-Source: README, Decisions. Known limits: bytes of failed tries are not counted.
+Source: docs/decisions/0023. Known limits: bytes of failed tries are not counted.
 """
 
 import asyncio

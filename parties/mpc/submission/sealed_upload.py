@@ -16,7 +16,7 @@ took it can neither lose nor alter a part of it unnoticed. ``check_tombstone`` v
 withdrawal or replacement of an upload (`parties.mpc.submission.withdrawal`).
 
 Secret: parts, bodies, the common part's key. Public: sizes, digests, sealed content, receipts. Source: RFC 9180;
-README, Decisions.
+docs/decisions/0023.
 """
 
 import base64

@@ -4,7 +4,7 @@ A withdrawal covers all versions of a client's submission up to one, so that sen
 it back; a later version is another submission. A withdrawal names no upload's digest: it also covers uploads that the
 participant no longer knows. No holder of a withdrawal, not even a lying server, can invent one or extend it.
 
-Secret: nothing. Source: parties/README.md, Decisions.
+Secret: nothing. Source: docs/decisions/0028.
 """
 
 import base64
