@@ -1,7 +1,7 @@
 """Secure aggregation by pairwise masks: the sum of many clients' integer vectors, and nothing else.
 
 ``SecAggClient`` and ``SecAggServer`` are state machines that take a message and return messages; ``run_round`` plays a
-whole round in one process. README.md has the decisions and the wire format.
+whole round in one process. README.md has the proof and the wire format, docs/decisions the choices.
 
 Notation, after Bonawitz et al.: clients are u, v in 0 to n - 1; x_u is a client's vector, b_u the seed of its own mask,
 s_u its mask key, s_uv the key of the mask it has in common with v, F the keystream; k neighbours, t shares recover a
