@@ -131,12 +131,12 @@ def _children(folder: RunFolder, shape: Shape | None, relays: contextlib.ExitSta
     servers = []
     for pid, path in enumerate(own):
         directory = folder.party(pid)
-        arguments = ["party", str(path), "--pid", str(pid), "--dir", str(directory)]
+        arguments = ["internal", "server", str(path), "--pid", str(pid), "--dir", str(directory)]
         arguments += ["--register", str(directory / REGISTRY_FILE), *_WATCHED]
         servers.append(_Server.held(f"party {pid}", arguments, log=directory / "log.txt"))
     # The first of the three servers begins before the others.
     servers[0].ready = write_views  # type: ignore[attr-defined]
-    owners = ["owners", str(folder.owners / JOB_FILE), *_WATCHED]
+    owners = ["internal", "owners", str(folder.owners / JOB_FILE), *_WATCHED]
     return Children(
         tuple(servers), Child.held("data owners", owners, log=folder.owners / "log.txt")
     )

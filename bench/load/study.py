@@ -72,7 +72,7 @@ class Study:
         directory = self.server(pid)
         directory.mkdir(mode=0o700)
         path = str(self.folder / "config.toml")
-        arguments = ["party", path, "--pid", str(pid), "--dir", str(directory)]
+        arguments = ["serve", "study", path, "--pid", str(pid), "--dir", str(directory)]
         arguments += ["--register", str(directory / REGISTRY_FILE), "--json", "--watch-stdin"]
         return Child.start(f"server {pid}", arguments, log=self.folder / f"server-{pid}.log")
 

@@ -425,13 +425,9 @@ def _next_steps(config: Config, path: Path) -> str:
             f"  {party.name}: syncret serve study {path} --pid {pid} --dir RUN"
             for pid, party in enumerate(config.parties)
         ]
-        owners = f"syncret join {path} --data FILE"
     else:
-        name = config.federation_section
-        servers = [
-            f"  {config.require_federation().server}: syncret {name}-server {path} --dir RUN"
-        ]
-        owners = f"syncret {name}-client {path} --data FILE"
+        servers = [f"  {config.require_federation().server}: syncret serve study {path} --dir RUN"]
+    owners = f"syncret join {path} --data FILE"
     return "\n".join(
         (
             f"\nSend {folder} to everybody: nothing in it is secret. Each puts it into {where},",

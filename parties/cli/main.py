@@ -81,7 +81,7 @@ _FORMER: Mapping[str, tuple[str, ...]] = {
     "submit": ("join",),
     "tda": ("run", "--method", "tda"),
 }
-"""Names that commands had in version 0.1.0, and what stands for each; they go with the version after the next."""
+"""Former names of commands, and what stands for each; they go with the next version."""
 
 
 class _Commands(click.Group):

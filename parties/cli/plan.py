@@ -94,7 +94,7 @@ class ResourcePlan:
     type=click.IntRange(1),
     default=None,
     help="What owners declare, each at most so many rows; by default clients.rows_per_client, or less by "
-    "--rows. See submit --capacity.",
+    "--rows. See syncret join --capacity.",
 )
 @click.option(
     "--memory",
@@ -132,8 +132,8 @@ def plan(
 ) -> None:
     """Say what a run takes: cells, bytes, memory, seconds, and the noise of a cell beside the count expected in it.
 
-    What cannot work is refused, with the key to change, as `run`, `party` and `submit` refuse it when they start. What
-    may not be worth it is a warning. Nothing is sent and no table is read; the counts expected are averages.
+    What cannot work is refused, with the key to change, as `run`, `serve study` and `join` refuse it when they start.
+    What may not be worth it is a warning. Nothing is sent and no table is read; the counts expected are averages.
     """
     loaded = load_config(config)
     if loaded.algorithm is not None:
@@ -141,8 +141,8 @@ def plan(
         raise ConfigError(
             loaded.source,
             name,
-            f"is of a run between silos; expected one of DistAIM or FLAIM. What it takes is in the report of syncret "
-            f"{name} with a table like the silos' (syncret demo --config {config} --table FILE invents one)",
+            "is of a run between silos; expected one of DistAIM or FLAIM. What it takes is in the report of syncret "
+            "run with a table like the silos' (syncret demo --config {config} --table FILE invents one)",
         )
     memory = memory_bytes() if memory_gb is None else int(memory_gb * 1e9)
     network = NetworkAssumptions(bandwidth * 1e6 / 8, latency / 1e3)
@@ -322,7 +322,7 @@ def lines_of(made: ResourcePlan) -> list[str]:
         ("largest query", f"{', '.join(largest)}: {workload.domain.size(largest):,} cells"),
         ("an owner sends", _sends(config, needs)),
         ("", f"and needs {gigabytes_text(needs.owner_memory_bytes)} of memory beside its table"),
-        ("", f"and declares {made.capacity:,} rows at most (submit --capacity)"),
+        ("", f"and declares {made.capacity:,} rows at most (join --capacity)"),
         ("servers send", f"{bound} {sent}, in {needs.rounds_of_messages:,} rounds of messages"),
         (
             "",

@@ -22,6 +22,7 @@ from parties.config import Config, load_config
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
 from parties.federation.session import TRANSCRIPT, server_certificate_files
+from parties.foundation.errors import PartyError
 from parties.foundation.process import disable_core_dumps
 from parties.foundation.process_limits import raise_file_limit
 from parties.foundation.untrusted_text import parse_json
@@ -99,16 +100,30 @@ def server(
     A configuration is released from one folder, once: started from another one after that, the server refuses. With
     --json, events are JSON lines on standard output.
     """
-    loaded = load_config(config)
-    if loaded.parties or not (loaded.flaim or loaded.silos):
-        if pid is None:
-            raise click.UsageError(f"give --pid 0, 1 or 2: {config} is of three compute servers")
+    disable_core_dumps()
+    kind = _kind_of(config)
+    if kind is None and pid is not None:
         _serve_mpc(config, pid, directory, watch_stdin, register, log, as_json=as_json)
-        return
-    if pid is not None:
+    elif kind is None:
+        raise click.UsageError(f"give --pid 0, 1 or 2: {config} is of three compute servers")
+    elif pid is None:
+        _serve_federation(config, kind, directory, watch_stdin, register, log, as_json=as_json)
+    else:
         raise click.UsageError(f"--pid {pid} is for DistAIM; the run of {config} has one server")
-    served = _SILOS if loaded.silos else _FLAIM
-    _serve_federation(config, served, directory, watch_stdin, register, log, as_json=as_json)
+
+
+def _kind_of(config: Path) -> "_FederationServer | None":
+    """Returns the kind of server that a configuration is for; None for one of three compute servers.
+
+    A configuration that cannot be loaded has the kind None: the server itself reports it, as an event where asked.
+    """
+    try:
+        loaded = load_config(config)
+    except PartyError:
+        return None
+    if loaded.parties or not (loaded.flaim or loaded.silos):
+        return None
+    return _SILOS if loaded.silos else _FLAIM
 
 
 def _serve_mpc(
@@ -122,7 +137,6 @@ def _serve_mpc(
     as_json: bool,
 ) -> None:
     """Runs one compute server."""
-    disable_core_dumps()
     progress = server_progress(f"party {pid}", log, as_json=as_json)
     own_folder = directory or config.absolute().parent / f"party-{pid}"
 
@@ -201,7 +215,6 @@ def _serve_federation(
     as_json: bool,
 ) -> None:
     """Runs the one server of a federation."""
-    disable_core_dumps()
     progress = server_progress("server", log, as_json=as_json)
     folder = directory or config.absolute().parent / served.folder
 

@@ -79,7 +79,7 @@ def test_a_private_draft_is_public_takes_the_table_and_names_what_is_to_be_liste
     path = tmp_path / "stays.csv"
     stays(1).to_csv(path, index=False)
     shown = CliRunner().invoke(
-        cli, ["domain", str(path), "--private", "--out", str(tmp_path / "d.toml")]
+        cli, ["data", "draft", str(path), "--private", "--out", str(tmp_path / "d.toml")]
     )
     assert shown.exit_code == 0, shown.output
     assert "To be listed from a code book" in shown.output
@@ -101,13 +101,13 @@ def test_the_document_of_a_private_draft_tells_nothing_of_the_table(tmp_path: Pa
         # An identifier is left out, and the usual draft says how many different values it has.
         table["stay_id"] = [str(917 * i % 99_991) for i in range(rows)]
         table.to_csv(path, index=False)
-        shown = CliRunner().invoke(cli, ["domain", str(path), "--private", "--json"])
+        shown = CliRunner().invoke(cli, ["data", "draft", str(path), "--private", "--json"])
         assert shown.exit_code == 0, shown.output
         documents.append(shown.output)
     assert documents[0] == documents[1]
     assert "stay_id" in documents[0]
     # The control: the usual document counts them.
-    usual = CliRunner().invoke(cli, ["domain", str(tmp_path / "stays.csv"), "--json"]).output
+    usual = CliRunner().invoke(cli, ["data", "draft", str(tmp_path / "stays.csv"), "--json"]).output
     assert "2900" in usual
 
 

@@ -17,6 +17,7 @@ from parties.config import CertificateFiles, Config
 from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.submit import submit
 from parties.observability.events import FieldValue
+from parties.session.study import Study
 from tests.parties.support import OWNERS, PARTIES, make_codes
 
 LIMIT_S = 60
@@ -43,9 +44,9 @@ def uniform_model(workload: Workload) -> Model:
     return Model(domain, cliques, (-1,) * len(cliques), marginals)
 
 
-def make_uniform(config: Config, workload: Workload, plan: Schedule) -> UniformEstimator:
+def make_uniform(study: Study, plan: Schedule) -> UniformEstimator:
     """In place of `parties.mpc.server.make_estimator`."""
-    return UniformEstimator(workload)
+    return UniformEstimator(study.workload)
 
 
 @dataclass

@@ -194,7 +194,7 @@ class Cluster:
             link.symlink_to(self.folder / f"study-{run}")
         _, table = write_small(host)
         return syncret(
-            "submit",
+            "join",
             f"study-{run}/{run}.toml",
             "--data",
             str(table),

@@ -13,7 +13,7 @@ import parties.mpc.server
 from mechanisms.accounting import ExponentialEvent, LedgerEntry, Schedule, rho
 from mechanisms.aim import Estimate, Measurement
 from mechanisms.workload import Workload
-from parties.config import CertificateFiles, Config
+from parties.config import CertificateFiles
 from parties.foundation.errors import ConfigError
 from parties.methods.distaim import run_report
 from parties.mpc.planning.budget import make_plan
@@ -43,9 +43,9 @@ class LastMeasured:
         return Estimate(np.ones(len(self.workload.candidates), np.bool_), answers)
 
 
-def make_last_measured(config: Config, workload: Workload, plan: Schedule) -> LastMeasured:
+def make_last_measured(study: Study, plan: Schedule) -> LastMeasured:
     """In place of `parties.mpc.server.make_estimator`."""
-    return LastMeasured(workload)
+    return LastMeasured(study.workload)
 
 
 @pytest.fixture(autouse=True)

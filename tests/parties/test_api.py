@@ -79,7 +79,7 @@ def test_draft_is_what_the_command_writes(tmp_path: Path) -> None:
     table = tmp_path / "people.csv"
     frame.to_csv(table, index=False)
     drafted = syncret.draft(frame, name="people")
-    shown = CliRunner().invoke(cli, ["domain", str(table)]).stdout
+    shown = CliRunner().invoke(cli, ["data", "draft", str(table)]).stdout
     assert drafted.text.splitlines()[1:] == shown.splitlines()[1:]
     assert syncret.draft(table).text == shown
     assert drafted.notes

@@ -121,18 +121,17 @@ def test_owners_commands_work_on_the_base_and_others_say_what_to_install(
     run = make_run(tmp_path / "audited", certificates, estimator=make_estimator)
     expected = {
         ("--help",): Status.DONE,
-        ("domain", "stays.csv"): Status.DONE,
-        ("fingerprint", "study/small.toml"): Status.DONE,
+        ("data", "draft", "stays.csv"): Status.DONE,
+        ("certs", "fingerprint", "study/small.toml"): Status.DONE,
         ("certs", "request", "south"): Status.DONE,
         ("budget",): Status.DONE,
         ("plan", "study/small.toml"): Status.DONE,
         # No server is there; all before that is done.
-        ("submit", "study/small.toml", "--data", "stays.csv", "--check"): Status.NETWORK,
-        ("flaim-client", "study/small.toml", "--data", "stays.csv"): Status.CONFIG,
+        ("join", "study/small.toml", "--data", "stays.csv", "--check"): Status.NETWORK,
         ("audit", str(run)): Status.DONE,
         ("bundle", str(run), "--out", str(tmp_path / "run.zip")): Status.DONE,
         ("run", "study/small.toml", "--data", "stays.csv"): Status.EXTRA,
-        ("party", "study/small.toml", "--pid", "0"): Status.EXTRA,
+        ("serve", "study", "study/small.toml", "--pid", "0"): Status.EXTRA,
         ("demo",): Status.EXTRA,
     }
     arguments = [json.dumps(sorted(base_modules())), json.dumps([list(c) for c in expected])]

@@ -413,22 +413,22 @@ def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Pa
         return Run(*map(str, arguments)).end()[0]
 
     for _ in range(2):
-        assert status("flaim-client", flaim, *own) == Status.NETWORK
+        assert status("join", flaim, *own) == Status.NETWORK
     assert spent(OwnerBudget(budget_path())) == {"stays": 1}
     # Another folder is another ledger, and would be another release.
-    assert status("flaim-client", flaim, *own, "--dir", tmp_path / "other") == Status.BUDGET
-    assert status("submit", distaim, *own) == Status.BUDGET
+    assert status("join", flaim, *own, "--dir", tmp_path / "other") == Status.BUDGET
+    assert status("join", distaim, *own) == Status.BUDGET
     named = ("--dataset", "fresh")
-    assert status("submit", distaim, *own, *named) == Status.STORAGE
+    assert status("join", distaim, *own, *named) == Status.STORAGE
     assert status("budget", "set", "stays", "--epsilon", "3.5", "--delta", "1e-5") == Status.DONE
     for _ in range(2):
-        assert status("submit", distaim, *own) == Status.NETWORK
+        assert status("join", distaim, *own) == Status.NETWORK
     (dataset,) = OwnerBudget(budget_path()).datasets()
     assert [run.release.method for run in dataset.runs] == ["flaim", "distaim"]
     # A state file that is gone does not make the budget larger.
     (state,) = tmp_path.glob(".stays.csv.*.submission")
     state.unlink()
-    assert status("submit", distaim, *own) == Status.BUDGET
+    assert status("join", distaim, *own) == Status.BUDGET
 
 
 @pytest.mark.parametrize("rho", [1e-6, 0.03, 1.2, 50.0])

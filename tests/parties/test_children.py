@@ -12,7 +12,15 @@ from parties.local.processes import Child
 
 def held(folder: Path) -> Child:
     """A server without a configuration."""
-    arguments = ["party", str(folder / "none.toml"), "--pid", "0", "--json", "--watch-stdin"]
+    arguments = [
+        "internal",
+        "server",
+        str(folder / "none.toml"),
+        "--pid",
+        "0",
+        "--json",
+        "--watch-stdin",
+    ]
     return Child.held("party 0", arguments, log=folder / "made" / "log.txt")
 
 

@@ -62,11 +62,11 @@ def test_help_lists_the_public_commands() -> None:
         assert (f"  {name} " in listed) == (not command.hidden)
 
 
-@pytest.mark.parametrize("name", ["party", "owners", "flaim-server", "flaim-clients"])
+@pytest.mark.parametrize("name", ["server", "owners", "flaim-clients", "silos-clients"])
 def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> None:
     script = (
         "import sys, click, parties.cli.main as c\n"
-        f"c.cli.get_command(click.Context(c.cli), {name!r})\n"
+        f"assert c.internal.get_command(click.Context(c.internal), {name!r})\n"
         "found = {'pandas', 'matplotlib', 'jax', 'mbi', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(found)) or None)\n"
     )
@@ -106,7 +106,7 @@ def test_guarded_prints_one_message_when_a_command_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "none.toml"
-    assert run_command_line(cli, ["party", str(missing), "--pid", "0"]) == Status.CONFIG
+    assert run_command_line(cli, ["serve", "study", str(missing), "--pid", "0"]) == Status.CONFIG
     said = capsys.readouterr()
     assert said.out == ""
     (line,) = said.err.splitlines()
@@ -116,13 +116,13 @@ def test_guarded_prints_one_message_when_a_command_fails(
 def test_guarded_shows_where_a_failure_came_from_when_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["domain", str(tmp_path / "none.csv"), "--debug"]
+    arguments = ["data", "draft", str(tmp_path / "none.csv"), "--debug"]
     assert run_command_line(cli, arguments) == Status.DATA
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_guarded_returns_two_for_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(cli, ["party"]) == Status.USAGE
+    assert run_command_line(cli, ["serve", "study"]) == Status.USAGE
     assert "Missing" in capsys.readouterr().err
 
 
@@ -130,21 +130,21 @@ def test_domain_says_beside_the_draft_what_it_leaves_out_and_asks(tmp_path: Path
     table = tmp_path / "stays.csv"
     rows = [f"{i:05d},{i % 12 + 1:02d}/0{i % 9 + 1}/2021,{i % 3}" for i in range(40)]
     table.write_text("\n".join(["case,came,ward", *rows]))
-    drafted = CliRunner().invoke(cli, ["domain", str(table)])
+    drafted = CliRunner().invoke(cli, ["data", "draft", str(table)])
     assert drafted.exit_code == 0
     assert drafted.stderr.splitlines()[:2] == [
         "2 columns drafted, 1 left out:",
         "  case: looks like an identifier: 40 different values in 40 rows",
     ]
     assert "came: days, months and years can be read in more than one order" in drafted.stderr
-    asked = json.loads(CliRunner().invoke(cli, ["domain", str(table), "--json"]).stdout)
+    asked = json.loads(CliRunner().invoke(cli, ["data", "draft", str(table), "--json"]).stdout)
     assert len(asked["questions"]) == 1
 
 
 def test_domain_drafts_a_config_that_loads_and_marks_what_it_read(tmp_path: Path) -> None:
     table = tmp_path / "stays.csv"
     table.write_text("sex,age,cost\nf,3,1.5\nm,90,\nf,17,2.25\n")
-    drafted = CliRunner().invoke(cli, ["domain", str(table)])
+    drafted = CliRunner().invoke(cli, ["data", "draft", str(table)])
     assert drafted.exit_code == 0
     assert drafted.output.count("# READ FROM THE DATA") == 1 + 2 + 4 + 1
     assert "WARNING" in drafted.output
@@ -153,9 +153,9 @@ def test_domain_drafts_a_config_that_loads_and_marks_what_it_read(tmp_path: Path
     config = load_config(path)
     assert config.domain.names == ("sex", "age", "cost")
     out = tmp_path / "other.toml"
-    assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == 0
+    assert run_command_line(cli, ["data", "draft", str(table), "--out", str(out)]) == 0
     assert out.read_text() == drafted.output
-    assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
+    assert run_command_line(cli, ["data", "draft", str(table), "--out", str(out)]) == Status.STORAGE
     assert out.read_text() == drafted.output
 
 
@@ -168,7 +168,10 @@ def test_domain_says_what_is_wrong_with_the_place_for_its_draft(
         (table, "is there already; expected the name of a new file"),
         (tmp_path / "no" / "x.toml", "No such file or directory; expected a new file in a folder"),
     ):
-        assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
+        assert (
+            run_command_line(cli, ["data", "draft", str(table), "--out", str(out)])
+            == Status.STORAGE
+        )
         shown = capsys.readouterr().err
         assert shown.startswith(f"syncret: error: {out}: ")
         assert said in shown
@@ -249,13 +252,13 @@ def test_certs_and_fingerprint_show_the_same_words_to_everybody(
     for name in words:
         shutil.copytree("study", tmp_path / name / "study")
         monkeypatch.chdir(tmp_path / name)
-        shown = said_by("fingerprint", "study/small.toml")
+        shown = said_by("certs", "fingerprint", "study/small.toml")
         assert shown["digest"] == load_config(Path("study/small.toml")).digest() == made["digest"]
         assert isinstance(shown["servers"], list)
         assert {s["name"]: s["words"] for s in shown["servers"]} == {
             name: words[name] for name in SERVERS
         }
-        people = CliRunner().invoke(cli, ["fingerprint", "study/small.toml"]).output
+        people = CliRunner().invoke(cli, ["certs", "fingerprint", "study/small.toml"]).output
         flat = " ".join(people.split())
         assert all(str(words[name]) in flat for name in SERVERS)
         assert str(shown["words"]) in flat
@@ -285,7 +288,7 @@ def test_certs_tells_each_what_to_do_next(
         shown = capsys.readouterr()
         assert said in shown.err
         assert "in words" in shown.out
-    assert run_command_line(cli, ["fingerprint", "small.toml"]) == Status.DONE
+    assert run_command_line(cli, ["certs", "fingerprint", "small.toml"]) == Status.DONE
     assert "no servers yet" in capsys.readouterr().out
 
 
@@ -356,7 +359,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     hosts = {name: config.parent.parent for name, config in small_hosts(tmp_path).items()}
     study = "study/small.toml"
     servers = [
-        syncret("party", study, "--pid", str(pid), "--dir", "run", cwd=hosts[name])
+        syncret("serve", "study", study, "--pid", str(pid), "--dir", "run", cwd=hosts[name])
         for pid, name in enumerate(SERVERS)
     ]
     rows = (tmp_path / "small.csv").read_text().splitlines()
@@ -368,7 +371,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
             ([], "at all three servers"),
             (["--withdraw"], "given back to dataset stays"),
         ):
-            command = ["submit", study, "--data", "stays.csv", *options]
+            command = ["join", study, "--data", "stays.csv", *options]
             taken_back = syncret(*command, cwd=hosts[OWNERS[0]])
             said, error = taken_back.communicate(timeout=60)
             assert (taken_back.returncode, text in said) == (0, True), error + said
@@ -383,7 +386,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
                 )
                 assert (sent_by_program.client, sent_by_program.complete) == (owner, True)
                 continue
-            sent = syncret("submit", study, "--data", "stays.csv", cwd=hosts[owner])
+            sent = syncret("join", study, "--data", "stays.csv", cwd=hosts[owner])
             said, error = sent.communicate(timeout=60)
             assert sent.returncode == 0, error
             assert f"the submission of {owner} is at all three servers" in said
@@ -416,7 +419,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     given = ["audit", str(tmp_path / "audit"), "--certificates", certificates]
     audited = CliRunner().invoke(cli, given)
     assert audited.exit_code == 0, audited.output
-    shown = said_by("fingerprint", str(hosts["north"] / study))
+    shown = said_by("certs", "fingerprint", str(hosts["north"] / study))
     told = " ".join(audited.output.split())
     assert f'the digest {shown["digest"]}, in words "{shown["words"]}"' in told
 
@@ -435,7 +438,10 @@ def test_party_makes_no_folder_with_keys_of_another(
         "is for 'alpha'; expected the certificate of party 1, 'beta'",
     ):
         before = snapshot(tmp_path)
-        assert run_command_line(cli, ["party", str(config), "--pid", "1"]) == Status.CERTIFICATE
+        assert (
+            run_command_line(cli, ["serve", "study", str(config), "--pid", "1"])
+            == Status.CERTIFICATE
+        )
         assert said in capsys.readouterr().err
         assert snapshot(tmp_path) == before
         if "own.seal" in said:
@@ -449,7 +455,7 @@ def test_submit_says_which_file_cannot_be_used_and_how_many_rows_are_too_many(
 ) -> None:
     config, table = small_hosts(tmp_path)["north"], tmp_path / "north.csv"
     table.write_text("sex,ward,age\nf,x,1\n")
-    arguments = ["submit", str(config), "--data", str(table)]
+    arguments = ["join", str(config), "--data", str(table)]
     state = str(table / "state")
     assert run_command_line(cli, [*arguments, "--state", state]) == Status.STORAGE
     assert f"{state}: cannot be written: File exists; expected a" in capsys.readouterr().err
@@ -467,7 +473,7 @@ def test_submit_says_that_nobody_admitted_its_key(
     certificates = config.parent / "certificates"
     (certificates / "north.crt").rename(tmp_path / "north.crt")
     (certificates / "damaged.crt").write_text("no certificate")
-    arguments = ["submit", str(config), "--data", str(table)]
+    arguments = ["join", str(config), "--data", str(table)]
     assert run_command_line(cli, arguments) == Status.CERTIFICATE
     assert "has no certificate for the key" in capsys.readouterr().err
     for name in ("first.crt", "second.crt"):
@@ -489,7 +495,7 @@ def test_submit_names_line_and_column_and_sends_nothing(
 ) -> None:
     config, table = small_hosts(tmp_path)["north"], tmp_path / "north.csv"
     table.write_text("sex,ward,age\nf,x,1\nf,x,77\n")
-    arguments = ["submit", str(config), "--data", str(table)]
+    arguments = ["join", str(config), "--data", str(table)]
     assert run_command_line(cli, arguments) == Status.DATA
     assert "line 3, column 'age'" in capsys.readouterr().err
     # Nobody listens: a table that fits gets as far as the servers, and the message says where they are not.
@@ -503,7 +509,7 @@ def test_submit_names_line_and_column_and_sends_nothing(
 def drafted(table: Path, *options: str) -> Path:
     """The config that `domain` drafts beside a table."""
     out = table.with_name(f"{table.stem}-draft.toml")
-    shown = CliRunner().invoke(cli, ["domain", str(table), "--out", str(out), *options])
+    shown = CliRunner().invoke(cli, ["data", "draft", str(table), "--out", str(out), *options])
     assert shown.exit_code == 0, shown.output
     return out
 
@@ -516,7 +522,7 @@ def test_domain_drafts_what_run_takes_for_short_names_of_whole_numbers(tmp_path:
     assert config.workload.degree == 2
     table.write_text("a\n" + "1\n2\n" * 20)
     out = tmp_path / "one.toml"
-    out.write_text(CliRunner().invoke(cli, ["domain", str(table)]).output)
+    out.write_text(CliRunner().invoke(cli, ["data", "draft", str(table)]).output)
     assert load_config(out).build_workload().queries == (("a",),)
 
 
@@ -526,20 +532,26 @@ def test_domain_reads_what_spreadsheets_write_and_can_be_told(tmp_path: Path) ->
     table.write_bytes(f"preis;farbe\n{rows}".encode("latin-1"))
     config = load_config(drafted(table))
     assert config.domain.names == ("preis", "farbe")
-    shown = CliRunner().invoke(cli, ["domain", str(table)]).output
+    shown = CliRunner().invoke(cli, ["data", "draft", str(table)]).output
     assert "read as cp1252, semicolon between values, decimal comma." in shown
-    told = CliRunner().invoke(cli, ["domain", str(table), "--decimal", ".", "--json"])
+    told = CliRunner().invoke(cli, ["data", "draft", str(table), "--decimal", ".", "--json"])
     assert json.loads(told.output)["domain"]["column"][0]["kind"] == "categorical"
-    assert run_command_line(cli, ["domain", str(table), "--delimiter", "comma"]) == Status.DATA
-    assert run_command_line(cli, ["domain", str(table), "--encoding", "klingon"]) == Status.DATA
-    assert run_command_line(cli, ["domain", str(table), "--encoding", "utf-8"]) == Status.DATA
+    assert (
+        run_command_line(cli, ["data", "draft", str(table), "--delimiter", "comma"]) == Status.DATA
+    )
+    assert (
+        run_command_line(cli, ["data", "draft", str(table), "--encoding", "klingon"]) == Status.DATA
+    )
+    assert (
+        run_command_line(cli, ["data", "draft", str(table), "--encoding", "utf-8"]) == Status.DATA
+    )
 
 
 def test_domain_says_beside_the_draft_what_is_not_in_it(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     rows = "".join(f"{i};{i % 7},5;P{i:05d}\n" for i in range(40))
     table.write_text(f"Stays, 2024\n;cost;number\n{rows}")
-    done = CliRunner().invoke(cli, ["domain", str(table)])
+    done = CliRunner().invoke(cli, ["data", "draft", str(table)])
     assert done.stderr.splitlines() == [
         "read: line 1 above the header skipped",
         "read: the index, a first column without a name, left out",
@@ -549,7 +561,7 @@ def test_domain_says_beside_the_draft_what_is_not_in_it(tmp_path: Path) -> None:
     document = tomllib.loads(done.stdout)
     assert document["format"] == {"delimiter": ";", "decimal": ","}
     assert [column["name"] for column in document["column"]] == ["cost"]
-    told = CliRunner().invoke(cli, ["domain", str(table), "--json"])
+    told = CliRunner().invoke(cli, ["data", "draft", str(table), "--json"])
     assert json.loads(told.stdout)["skipped"] == [
         "line 1 above the header skipped",
         "the index, a first column without a name, left out",
@@ -562,17 +574,17 @@ def test_domain_publishes_no_row_as_names_of_columns(
     table = tmp_path / "t.csv"
     table.write_text("".join(f"Ann{i},{i % 7},north\n" for i in range(40)))
     out = tmp_path / "t.toml"
-    assert run_command_line(cli, ["domain", str(table), "--out", str(out)]) == Status.DATA
+    assert run_command_line(cli, ["data", "draft", str(table), "--out", str(out)]) == Status.DATA
     said = capsys.readouterr().err
     assert "line 1, column 2: '0' looks like a value" in said
     assert "--header-line 0 if there is none" in said
     assert not out.exists()
-    command = ["domain", str(table), "--header-line", "0", "--out", str(out)]
+    command = ["data", "draft", str(table), "--header-line", "0", "--out", str(out)]
     assert run_command_line(cli, command) == Status.DONE
     assert load_config(out).domain.names == ("column_2", "column_3")
 
 
-@pytest.mark.parametrize("command", ["run", "flaim", "submit", "flaim-client"])
+@pytest.mark.parametrize("command", ["run", "join"])
 def test_commands_that_read_tables_have_the_same_options(command: str) -> None:
     shown = CliRunner().invoke(cli, [command, "--help"]).output
     options = ["--data", "--sql", "--delimiter", "--decimal", "--encoding", "--header-line"]
@@ -608,7 +620,7 @@ def test_run_takes_a_table_from_a_database(tmp_path: Path) -> None:
         base.commit()
     place = f"sqlite:///{tmp_path / 't.db'}"
     query = ["--sql", "select a, b from t"]
-    drawn = CliRunner().invoke(cli, ["domain", place, *query])
+    drawn = CliRunner().invoke(cli, ["data", "draft", place, *query])
     assert drawn.output.startswith('# A draft from "t", read as a query to a database.')
     config = tmp_path / "t.toml"
     config.write_text(drawn.output)

@@ -29,7 +29,7 @@ def start(
         text = config.read_text().replace('["f", "m"]', '["f", "m", "d"]')
         config.write_text(text.replace("high = 9", "high = 9\nbins = 3"))
     files = [str(config), "--data", str(data), "--out", str(folder / "out")]
-    return Run("flaim", *files, "--clients", str(clients), *options)
+    return Run("run", "--method", "flaim", *files, "--clients", str(clients), *options)
 
 
 def client(folder: Path, index: int) -> int:
@@ -197,7 +197,7 @@ def test_flaim_refuses_bad_options_before_it_makes_anything(
     config, data = write_small(tmp_path)
     out = tmp_path / "out"
     given = ["--data", str(data), "--clients", "4", "--out", str(out), *options]
-    assert run_command_line(cli, ["flaim", str(config), *given]) == status
+    assert run_command_line(cli, ["run", "--method", "flaim", str(config), *given]) == status
     shown = capsys.readouterr()
     assert shown.out == ""
     assert said in shown.err
@@ -266,13 +266,13 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
         + f'\n[tls]\nca = "{tls}/ca.crt"\ncert = "{tls}/flaim-server.crt"\nkey = "{tls}/flaim-server.key"\n'
     )
     rows = data.read_text().splitlines()
-    server = Run("flaim-server", str(config), "--dir", str(tmp_path / "server"))
+    server = Run("serve", "study", str(config), "--dir", str(tmp_path / "server"))
     clients = []
     for index, name in enumerate(names):
         table = tmp_path / f"{name}.csv"
         table.write_text("\n".join([rows[0], *rows[1 + 100 * index : 101 + 100 * index]]) + "\n")
         own = ["--cert", str(tls / f"{name}.crt"), "--key", str(tls / f"{name}.key")]
-        clients.append(Run("flaim-client", str(config), "--data", str(table), "--json", *own))
+        clients.append(Run("join", str(config), "--data", str(table), "--json", *own))
     for running in clients:
         status, output = running.end()
         assert status == 0, running.said
@@ -285,14 +285,14 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     # The same run again, killed before it had its report: nothing is left to do but that.
     (tmp_path / "server" / "report.html").unlink()
     before = snapshot(tmp_path / "server")
-    again = Run("flaim-server", str(config), "--dir", str(tmp_path / "server"))
+    again = Run("serve", "study", str(config), "--dir", str(tmp_path / "server"))
     assert again.end()[0] == 0
     after = snapshot(tmp_path / "server")
     assert set(after) - set(before) == {"report.html"}
     assert [name for name in before if before[name] != after[name] and "store" not in name] == []
     # With the certificate of a client nothing is written.
     config.write_text(config.read_text().replace("tls/flaim-server.", "tls/north."))
-    wrong = Run("flaim-server", str(config), "--dir", str(tmp_path / "other"))
+    wrong = Run("serve", "study", str(config), "--dir", str(tmp_path / "other"))
     assert wrong.end()[0] == Status.CERTIFICATE
     assert not (tmp_path / "other").exists()
     nothing_runs(tmp_path)

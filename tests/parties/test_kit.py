@@ -125,7 +125,7 @@ def test_a_server_s_kit_runs_it_by_systemd_and_in_a_container(hosts: Path, tmp_p
     made = make_kits(config_of(hosts), (), (), out=tmp_path / "kits", zipped=False)
     party = load_config(config_of(hosts)).parties[1]
     unit = (made[1] / "syncret.service").read_text()
-    command = "party /var/lib/syncret/study/study.toml --pid 1 --dir /var/lib/syncret/run"
+    command = "serve study /var/lib/syncret/study/study.toml --pid 1 --dir /var/lib/syncret/run"
     assert f"\nExecStart=/opt/syncret/bin/syncret {command}\n" in unit
     assert "WatchdogSec" not in unit
     service = yaml.safe_load((made[1] / "compose.yaml").read_text())["services"]["beta"]
@@ -182,7 +182,7 @@ def test_kits_of_flaim_have_one_server(tmp_path: Path) -> None:
     made = make_kits(out / "stays.toml", [card], (), out=tmp_path / "kits", zipped=False)
     assert [path.name for path in made] == ["hub", *OWNERS]
     unit = (made[0] / "syncret.service").read_text()
-    assert "flaim-server /var/lib/syncret/study/stays.toml --dir /var/lib/syncret/run\n" in unit
+    assert "serve study /var/lib/syncret/study/stays.toml --dir /var/lib/syncret/run\n" in unit
     assert '- "7500:7500"' in (made[0] / "compose.yaml").read_text()
     text = (made[1] / "README.md").read_text()
     assert "syncret join study/stays.toml" in text
@@ -199,7 +199,7 @@ def test_kits_of_silos_have_their_commands(tmp_path: Path) -> None:
     made = make_kits(out / SILOS_STUDY.name, [card], (), out=tmp_path / "kits", zipped=False)
     assert [path.name for path in made] == ["hub", *OWNERS]
     unit = (made[0] / "syncret.service").read_text()
-    assert "silos-server /var/lib/syncret/study/study.toml --dir /var/lib/syncret/run\n" in unit
+    assert "serve study /var/lib/syncret/study/study.toml --dir /var/lib/syncret/run\n" in unit
     assert '- "7500:7500"' in (made[0] / "compose.yaml").read_text()
     assert "hub: the silos' server" in (made[0] / "README.md").read_text()
     assert "syncret join study/study.toml --data" in (made[1] / "README.md").read_text()

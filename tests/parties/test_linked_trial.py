@@ -252,7 +252,10 @@ def test_run_takes_sources_or_a_table_and_says_which(
             == status
         )
         assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert run_command_line(cli, ["flaim", str(path), "--data", str(data)]) == Status.CONFIG
+    assert (
+        run_command_line(cli, ["run", "--method", "flaim", str(path), "--data", str(data)])
+        == Status.CONFIG
+    )
     assert "source: is DistAIM's and central AIM's alone" in capsys.readouterr().err
     assert run_command_line(cli, ["run", str(plain), "--source", source]) == Status.CONFIG
     assert "source: is missing; tables are given for clinics" in capsys.readouterr().err
@@ -269,7 +272,9 @@ def test_domain_drafts_sources_with_their_keys(
         tmp_path, "b.csv", table(("id", "ward"), [(f"0{p}", "xyz"[p % 3]) for p in people])
     )
     assert (
-        run_command_line(cli, ["domain", "--source", f"one={one}", "--source", f"other={other}"])
+        run_command_line(
+            cli, ["data", "draft", "--source", f"one={one}", "--source", f"other={other}"]
+        )
         == 0
     )
     text = capsys.readouterr().out

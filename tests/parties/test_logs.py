@@ -104,7 +104,9 @@ def test_a_command_that_fails_says_so_in_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = str(tmp_path / "missing.toml")
-    status = run_command_line(cli, ["party", missing, "--pid", "0", "--log-format", "json"])
+    status = run_command_line(
+        cli, ["serve", "study", missing, "--pid", "0", "--log-format", "json"]
+    )
     said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert status == Status.CONFIG
     assert [(line["event"], line["level"]) for line in said] == [("failed", "error")]

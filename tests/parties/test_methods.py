@@ -28,7 +28,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (metadata / "entry_points.txt").write_text("[syncret.methods]\nmean = toy_mean:METHOD\n")
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     monkeypatch.setenv("SYNCRET_BUDGET", str(tmp_path / "budget.sqlite"))
-    monkeypatch.setenv("SYNCRET_REGISTRY", str(tmp_path / "registry.sqlite"))
+    monkeypatch.setenv("SYNCRET_REGISTER", str(tmp_path / "registry.sqlite"))
     return site
 
 

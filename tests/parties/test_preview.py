@@ -38,7 +38,7 @@ class Place:
         self.budget = folder / "budget"
 
     def submit(self, *options: str) -> int:
-        arguments = ["submit", str(self.toml), "--data", str(self.table)]
+        arguments = ["join", str(self.toml), "--data", str(self.table)]
         return run_command_line(cli, [*arguments, "--budget", str(self.budget), *options])
 
     @property

@@ -90,14 +90,13 @@ print(status, resource.getrlimit(resource.RLIMIT_CORE)[0], dumpable)
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["party", "no.toml", "--pid", "0"],
-        ["owners", "no.json"],
-        ["submit", "no.toml", "--data", "no.csv"],
-        ["flaim-server", "no.toml"],
-        ["flaim-client", "no.toml", "--data", "no.csv"],
-        ["flaim-clients", "no.json", "--share", "0/1"],
+        ["serve", "study", "no.toml", "--pid", "0"],
+        ["internal", "owners", "no.json"],
+        ["join", "no.toml", "--data", "no.csv"],
+        ["internal", "server", "no.toml"],
+        ["internal", "flaim-clients", "no.json", "--share", "0/1"],
     ],
-    ids=lambda arguments: str(arguments[0]),
+    ids=lambda arguments: "-".join(arguments[:2]),
 )
 def test_processes_that_hold_shares_or_tables_leave_no_core(arguments: list[str]) -> None:
     """Even before they have read anything: here there is nothing to read."""

@@ -39,7 +39,7 @@ def run(tmp_path: Path, config: Config) -> Path:
 
 
 def sampled(*arguments: object) -> int:
-    return run_command_line(cli, ["sample", *map(str, arguments)])
+    return run_command_line(cli, ["data", "sample", *map(str, arguments)])
 
 
 def test_sample_draws_rows_of_the_runs_table(

@@ -63,7 +63,7 @@ def test_silos_client_makes_and_charges_nothing_where_it_refuses(
     if header is not None:
         table.write_text(f"{header}\n{row}\n")
     before = sorted(tmp_path.iterdir())
-    assert run_command_line(cli, ["silos-client", *own, "--data", str(table), *options]) == status
+    assert run_command_line(cli, ["join", *own, "--data", str(table), *options]) == status
     assert said in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 
@@ -74,7 +74,7 @@ def test_silos_client_leaves_columns_out_that_its_study_does_not_know(
     """It goes as far as the server, which is not there; that was charged."""
     table = tmp_path / "mine.csv"
     table.write_text("sex,ward,age,name\nm,x,3,x\n")
-    given = ["silos-client", *own, "--data", str(table), "--ignore-extra"]
+    given = ["join", *own, "--data", str(table), "--ignore-extra"]
     assert run_command_line(cli, given) == Status.NETWORK
     assert (tmp_path / "budget.sqlite").exists()
 
@@ -112,10 +112,7 @@ def test_plan_and_bundle_say_what_to_do_with_a_run_between_silos(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command_line(cli, ["plan", own[0]]) == Status.CONFIG
-    assert (
-        "in the report of syncret run --method tda with a table like the silos'"
-        in capsys.readouterr().err
-    )
+    assert "in the report of syncret run with a table like the silos'" in capsys.readouterr().err
     out = tmp_path / "run.zip"
     given = ["bundle", str(tmp_path), "--config", own[0], "--out", str(out)]
     assert run_command_line(cli, given) == Status.CONFIG
@@ -123,14 +120,26 @@ def test_plan_and_bundle_say_what_to_do_with_a_run_between_silos(
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [("submit", "it is syncret serve study and silos-client"), ("flaim-client", "silos-client")],
-)
-def test_clients_of_other_methods_name_the_command_of_silos(
-    own: list[str], tmp_path: Path, command: str, said: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("former", ["submit", "flaim-client", "silos-client"])
+def test_former_names_of_join_say_the_new_one(
+    own: list[str], tmp_path: Path, former: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The configuration says the method, whatever the name; the server is not there."""
+    table = tmp_path / "mine.csv"
+    table.write_text("sex,ward,age\nm,x,3\n")
+    assert run_command_line(cli, [former, *own, "--data", str(table)]) == Status.NETWORK
+    said = capsys.readouterr().err
+    assert said.startswith(f"syncret {former} is called syncret join now\n")
+
+
+def test_join_refuses_options_of_other_methods(
+    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("sex,ward,age\nm,x,3\n")
-    assert run_command_line(cli, [command, *own, "--data", str(table)]) == Status.CONFIG
-    assert said in capsys.readouterr().err
+    before = sorted(tmp_path.iterdir())
+    for option in (["--status"], ["--withdraw"], ["--capacity", "9"], ["--check"]):
+        given = ["join", *own, "--data", str(table), *option]
+        assert run_command_line(cli, given) == Status.USAGE
+        assert f"{option[0]} is for DistAIM; " in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before

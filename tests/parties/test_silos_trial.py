@@ -24,7 +24,13 @@ def files(folder: Path, *, rounds: int = 4, table: str = "") -> list[str]:
 
 def start(folder: Path, *options: str, rounds: int = 4, clients: int = 4, table: str = "") -> Run:
     return Run(
-        "tda", *files(folder, rounds=rounds, table=table), "--clients", str(clients), *options
+        "run",
+        "--method",
+        "tda",
+        *files(folder, rounds=rounds, table=table),
+        "--clients",
+        str(clients),
+        *options,
     )
 
 
@@ -128,31 +134,33 @@ def test_tda_refuses_what_cannot_be_before_it_makes_anything(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = files(tmp_path, table=table)
-    assert run_command_line(cli, ["tda", *given, *options]) == status
+    assert run_command_line(cli, ["run", "--method", "tda", *given, *options]) == status
     shown = capsys.readouterr()
     assert said in shown.err
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("server", ["flaim-server", "silos-server"])
-@pytest.mark.parametrize("method", ["", "[flaim]", "[tda]", '[mtl]\nlabel = "sex"'])
-def test_server_of_another_method_leaves_no_folder(
-    tmp_path: Path, server: str, method: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("method", ["[flaim]", "[tda]", '[mtl]\nlabel = "sex"'])
+def test_server_without_an_address_leaves_no_folder(
+    tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, _ = write_small(tmp_path)
     config.write_text(f"{config.read_text()}\n{method}\n")
-    assert (
-        run_command_line(cli, [server, str(config), "--dir", str(tmp_path / "out")])
-        == Status.CONFIG
-    )
-    between = method.startswith(("[tda]", "[mtl]"))
-    other = {"flaim-server": between, "silos-server": not between}[server]
-    said = (
-        "the server of one between silos is syncret serve study"
-        if between
-        else "FLAIM's server is syncret flaim"
-    )
-    assert (said if other else "address: is missing") in capsys.readouterr().err
+    given = ["serve", "study", str(config), "--dir", str(tmp_path / "out")]
+    assert run_command_line(cli, given) == Status.CONFIG
+    assert "address: is missing" in capsys.readouterr().err
+    assert run_command_line(cli, [*given, "--pid", "0"]) == Status.USAGE
+    assert "has one server" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_server_of_three_asks_for_its_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, _ = write_small(tmp_path)
+    given = ["serve", "study", str(config), "--dir", str(tmp_path / "out")]
+    assert run_command_line(cli, given) == Status.USAGE
+    assert "give --pid 0, 1 or 2" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -162,9 +170,10 @@ def test_trial_of_another_algorithm_names_its_command(
 ) -> None:
     config, data = write_small(tmp_path)
     config.write_text(f"{config.read_text()}\n[{table}]\n")
-    given = [command, str(config), "--data", str(data), "--out", str(tmp_path / "out")]
+    given = ["run", str(config), "--method", command, "--data", str(data)]
+    given += ["--out", str(tmp_path / "out")]
     assert run_command_line(cli, given) == Status.CONFIG
-    assert f"is of syncret {table[:3]}; expected [{command}]" in capsys.readouterr().err
+    assert f"is of the method {table[:3]}; expected [{command}]" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -172,7 +181,7 @@ def test_tda_without_privacy_says_so_everywhere(tmp_path: Path) -> None:
     run = start(tmp_path, "--by", "ward", table='privacy = "none"', clients=3)
     # --by and --clients do not go together.
     assert run.end()[0] == Status.USAGE
-    by = Run("tda", *files(tmp_path, table='privacy = "none"'), "--by", "ward")
+    by = Run("run", "--method", "tda", *files(tmp_path, table='privacy = "none"'), "--by", "ward")
     status, output = by.end()
     assert status == 0, by.said
     assert "No privacy guarantee" in output

@@ -123,7 +123,7 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
 
     monkeypatch.setattr("parties.cli.submit.refresh_receipts", known_status)
     monkeypatch.setattr("parties.cli.submit.ask_submission_status", nothing)
-    arguments = ["submit", str(path), "--data", str(table), "--state", str(state), "--status"]
+    arguments = ["join", str(path), "--data", str(table), "--state", str(state), "--status"]
     assert run_command_line(cli, [*arguments, *(["--json"] if as_json else [])]) == Status.DONE
     output = capsys.readouterr().out
     if as_json:

@@ -114,7 +114,7 @@ def test_a_server_is_ready_when_it_listens_and_ends_with_0_by_sigterm(
     tmp_path: Path, systemd: socket.socket
 ) -> None:
     config = three_hosts(tmp_path, STUDY)["alpha"]
-    run = Run("party", str(config), "--pid", "0", "--dir", str(tmp_path / "run"))
+    run = Run("serve", "study", str(config), "--pid", "0", "--dir", str(tmp_path / "run"))
     try:
         lines_until(systemd, "READY=1")
         run.process.send_signal(signal.SIGTERM)
