@@ -266,7 +266,7 @@ def synthesize(
     out: str | Path | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Run:
-    """Splits a table among ``clients`` data owners and runs on this machine, as `syncret run` and `flaim` do.
+    """Splits a table among ``clients`` data owners and runs on this machine, as `syncret run` does.
 
     Args:
         table: Table to synthesize; with [[source]] tables in the config, one for each source, by name.

@@ -142,7 +142,7 @@ def plan(
             loaded.source,
             name,
             "is of a run between silos; expected one of DistAIM or FLAIM. What it takes is in the report of syncret "
-            "run with a table like the silos' (syncret demo --config {config} --table FILE invents one)",
+            f"run with a table like the silos' (syncret demo --config {config} --table FILE invents one)",
         )
     memory = memory_bytes() if memory_gb is None else int(memory_gb * 1e9)
     network = NetworkAssumptions(bandwidth * 1e6 / 8, latency / 1e3)

@@ -105,6 +105,7 @@ def server(
     if kind is None and pid is not None:
         _serve_mpc(config, pid, directory, watch_stdin, register, log, as_json=as_json)
     elif kind is None:
+        load_config(config)  # Raises what is wrong with it, if anything is.
         raise click.UsageError(f"give --pid 0, 1 or 2: {config} is of three compute servers")
     elif pid is None:
         _serve_federation(config, kind, directory, watch_stdin, register, log, as_json=as_json)

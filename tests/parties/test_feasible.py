@@ -464,7 +464,7 @@ def test_plan_goes_by_the_owners_even_part_of_the_rows(tmp_path: Path) -> None:
     both = planned("--rows", str(123 * expected), "--capacity", "500")
     assert both["capacity"] == 500
     text = CliRunner().invoke(plan_command, [str(path), "--rows", str(123 * expected)]).output
-    assert "declares 130 rows at most (submit --capacity)" in text
+    assert "declares 130 rows at most (join --capacity)" in text
 
 
 def test_usual_growth_joins_all_columns_then_adds_now_and_then() -> None:

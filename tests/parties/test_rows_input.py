@@ -289,7 +289,7 @@ def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> Non
     assert text.startswith("at most 300 rows: about 1 s and ")
     assert "with counts it would be " in text
     large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
-    assert "submit --capacity" in str(counting_cost_text(Study(large, WORKLOAD)))
+    assert "join --capacity" in str(counting_cost_text(Study(large, WORKLOAD)))
 
 
 def test_drafted_offers_say_what_owners_would_send_by_a_draft() -> None:

@@ -125,14 +125,14 @@ def counting_cost_text(study: Study) -> str | None:
         rows = max_joined_rows(study.config)
         effort = CountingCost.of(study.workload, rows, study.config.run.security)
         linked = f"linking the rows of {len(study.config.sources)} sources, then {effort}"
-        return f"{linked} at most, less where owners declare less (submit --capacity)"
+        return f"{linked} at most, less where owners declare less (join --capacity)"
     form = form_for(study, capacity)
     if not form.by_capacity:
         if ROWS not in input_forms(study):
             return None
-        return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and submit --capacity"
+        return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and join --capacity"
     effort = CountingCost.of(study.workload, owners * capacity, study.config.run.security)
-    text = f"at most {effort}, less where owners declare less (submit --capacity)"
+    text = f"at most {effort}, less where owners declare less (join --capacity)"
     if unmeasured(study.config.domain):
         return f"{text}; and finer cells of private bins before that"
     by_rows = owners * _upload_bytes(UploadSizes.of(form, capacity)) + _SERVERS * effort.sent_bytes

@@ -1,4 +1,4 @@
-"""Validation of a configuration: the rules with which `run`, `party`, `submit` and `plan` all begin.
+"""Validation of a configuration: the rules with which `run`, `serve study`, `join` and `plan` all begin.
 
 ``validate_run`` refuses a run before anything is sent, charged or computed, and names the key to change.
 ``check_memory`` refuses it if the host lacks memory; ``validate_owner`` does both at a participant. All rules use only
