@@ -231,7 +231,7 @@ def test_replay_finds_the_server_that_used_other_shares_than_an_owner_sent(
             certificates,
             config,
             kill=kill,
-            estimator=lambda config, workload, plan: NeverTogether(workload),
+            estimator=lambda study, plan: NeverTogether(study.workload),
         )
     assert audit_folder(run).ok
     with pytest.raises(CheckFailure, match=found):

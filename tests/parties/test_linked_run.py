@@ -16,7 +16,7 @@ from mechanisms.errors import DataError
 from mechanisms.linking import LIMBS
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
-from mechanisms.workload import Workload, count_marginals
+from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles, Config
@@ -373,9 +373,9 @@ async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_
     cluster = Cluster(config, tmp_path, certificates, shared := tables(config))
     refused, sending = list[str](), list[asyncio.Task[None]]()
 
-    def form_of(config: Config, workload: Workload, capacity: int, client: str | None) -> InputForm:
+    def form_of(study: Study, capacity: int, client: str | None) -> InputForm:
         astray = client == "clinic-b" and not refused
-        return form_for(Study(config, workload), capacity, "clinic-c" if astray else client)
+        return form_for(study, capacity, "clinic-c" if astray else client)
 
     async def send(codes: NDArray[np.int32], first_round: int | None = None) -> None:
         with pytest.raises(SubmissionRefused) as caught:

@@ -35,6 +35,7 @@ from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
 from parties.observability.events import FieldValue
+from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolError
 
@@ -238,8 +239,8 @@ class AttackedStudy:
         """
         turn = 0 if attacker is None else attacker.turn
 
-        def estimator(config: Config, workload: Workload, plan: Schedule) -> Uniform:
-            return Uniform(workload, turn if is_deviating() else 0)
+        def estimator(study: Study, plan: Schedule) -> Uniform:
+            return Uniform(study.workload, turn if is_deviating() else 0)
 
         with hooked(), patch.object(parties.mpc.server, "make_estimator", estimator):
             return asyncio.run(self._run(attacker, pid, owners))
