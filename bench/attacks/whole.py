@@ -105,9 +105,9 @@ class _StoppedAfter:
 class _Nonce(Effects):
     """Effects without chance: a server's nonce is the same in every run."""
 
-    def keep(self, name: str, take: object) -> bytes:
-        """See ``Effects.keep``."""
-        return bytes(16) if name == "nonce" else super().keep(name, take)  # type: ignore[arg-type]
+    def once(self, name: str, take: object) -> bytes:
+        """See ``Effects.once``."""
+        return bytes(16) if name == "nonce" else super().once(name, take)  # type: ignore[arg-type]
 
 
 class _Uniform:

@@ -78,7 +78,7 @@ class ReplayedEffects(Effects):
         self.resumed: list[tuple[int, str]] = []
         """Round and commitment of each total from before a restart."""
 
-    def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
+    def once(self, name: str, fn: Callable[[], bytes]) -> bytes:
         """See ``Effects.keep``. Raises ReplayEnded at the end, CheckFailed if the next value has another name."""
         if not self._remaining:
             raise ReplayEnded

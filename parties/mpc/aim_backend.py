@@ -61,7 +61,7 @@ class BitCache:
         self._steady = False
 
     def __repr__(self) -> str:
-        return f"KeptBits(candidates={len(self._of)})"
+        return f"{type(self).__name__}(candidates={len(self._of)})"
 
     def begin_round(self, members: str) -> None:
         """Drops the bits of another total. ``members`` is the digest of this round's members."""

@@ -136,7 +136,7 @@ async def compute(
         await asyncio.to_thread(load_kernels)
         ctx.verifier = ProductVerifier()
     await asyncio.to_thread(cells.load_for, server.workload.cells)
-    nonce = server.effects.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
+    nonce = server.effects.once("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
     keyless = _keyless_reason(server, ctx)
     with ctx.step(AGREE.name) as c:
         resumed = await agree_on_resume(
@@ -208,7 +208,7 @@ async def compute(
 
 
 def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
-    kept = server.effects.keep("noise keys", lambda: pack_keys(server.store.noise_keys()))
+    kept = server.effects.once("noise keys", lambda: pack_keys(server.store.noise_keys()))
     return unpack_keys(kept)
 
 
@@ -366,7 +366,7 @@ def _admission(server: ComputeServer, ctx: Context, resumed: ResumePoint) -> Adm
         transcript=server.transcript,
         closed=server.closed,
         effects=server.effects,
-        authority=Issuer.of(server.effects.keep("authority", lambda: server.authority)),
+        authority=Issuer.of(server.effects.once("authority", lambda: server.authority)),
         commands=server.orders,
         recorded=resumed.openings.recorded,
         on_close=lambda: _closed(server),
@@ -453,7 +453,7 @@ async def _finish(
         await send_keepalives(
             ctx, write, keepalive_interval_s(server.config.timeouts.receive_s), server.effects
         )
-        kept = server.effects.keep(PUBLISHED.what, lambda: write.result().to_bytes())
+        kept = server.effects.once(PUBLISHED.what, lambda: write.result().to_bytes())
         message = DONE + kept
     document = result_document(
         result,

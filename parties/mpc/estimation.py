@@ -115,7 +115,7 @@ class ModelCache:
         self._store.save_estimate(round, estimate)
 
     def _load(self, round: int) -> bytes:
-        return self._effects.keep(f"model of round {round}", lambda: self._store.estimate(round))
+        return self._effects.once(f"model of round {round}", lambda: self._store.estimate(round))
 
 
 class LeadEstimator:
@@ -172,7 +172,7 @@ class LeadEstimator:
         task = asyncio.ensure_future(self._inner.estimate(measurements, round=round, final=final))
         try:
             await send_keepalives(ctx, task, self._keepalive_interval_s, self._effects)
-            return self._effects.keep(
+            return self._effects.once(
                 ESTIMATE.name, lambda: encode_estimate(task.result(), self._max_rows)
             )
         finally:

@@ -152,7 +152,7 @@ class RunningTotal:
             raise ValueError("a total is a vector of counts mod 2^32")
 
     def __repr__(self) -> str:
-        return f"Total(round={self.round}, clients={len(self.members)}, cells={self.share.size})"
+        return f"{type(self).__name__}(round={self.round}, clients={len(self.members)}, cells={self.share.size})"
 
     @property
     def clients(self) -> tuple[str, ...]:

@@ -367,7 +367,7 @@ def test_tape_is_on_the_disk_before_the_transcript(
     transcript = circumstances.transcript(path, sign=bytes, header={})
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
-    assert circumstances.keep("nonce", lambda: b"1") == b"1"
+    assert circumstances.once("nonce", lambda: b"1") == b"1"
     transcript.seal("round 1")
     (held,) = (tmp_path / "replay").glob("*.tape")
     assert synced == [held.stat().st_ino, path.stat().st_ino]

@@ -143,7 +143,7 @@ class Admission:
         return () if self._total is None else self._registry.members.names
 
     def __repr__(self) -> str:
-        return f"Arrivals(total={self._total!r})"
+        return f"{type(self).__name__}(total={self._total!r})"
 
     @property
     def records(self) -> list[ParticipantRecord]:

@@ -102,7 +102,7 @@ class ParticipantRegistry:
         self._sizes: tuple[int, int, int] | None = None
 
     def __repr__(self) -> str:
-        return f"Roll({self._database.directory})"
+        return f"{type(self).__name__}({self._database.directory})"
 
     # Numbers
 

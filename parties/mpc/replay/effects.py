@@ -79,13 +79,13 @@ class SubmissionView(Protocol):
 class Effects:
     """Source of all that decides a server's messages besides its keys and received messages; records nothing."""
 
-    def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
+    def once(self, name: str, fn: Callable[[], bytes]) -> bytes:
         """Result of ``fn``. In a replay: the recorded result."""
         return fn()
 
     def once_json(self, name: str, fn: Callable[[], Any]) -> Any:
         """As ``keep``, for a JSON value."""
-        return json.loads(self.keep(name, lambda: json.dumps(fn()).encode()))
+        return json.loads(self.once(name, lambda: json.dumps(fn()).encode()))
 
     def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
         """Store in ``directory``, with the state that the run goes on from. Raises StoreError."""

@@ -53,7 +53,7 @@ class ReplayLog:
         self._file.flush()
 
     def __repr__(self) -> str:
-        return "Tape(...)"
+        return f"{type(self).__name__}(...)"
 
     def input(self, name: str, value: bytes) -> None:
         """Logs an input of this server other than a message."""

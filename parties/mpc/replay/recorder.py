@@ -36,8 +36,8 @@ class RecordedEffects(Effects):
     def __init__(self, log: ReplayLog) -> None:
         self._log = log
 
-    def keep(self, name: str, fn: Callable[[], bytes]) -> bytes:
-        """See ``Effects.keep``."""
+    def once(self, name: str, fn: Callable[[], bytes]) -> bytes:
+        """See ``Effects.once``."""
         value = fn()
         self._log.input(name, value)
         return value
@@ -115,7 +115,7 @@ class RecordedSubmissions:
     def __init__(self, inner: SubmissionView, effects: Effects) -> None:
         self._inner = inner
         self._effects = effects
-        self._key = effects.keep("commitment key", inner.commitment_key)
+        self._key = effects.once("commitment key", inner.commitment_key)
 
     @property
     def registry(self) -> ParticipantRegistry:
@@ -143,7 +143,7 @@ class RecordedSubmissions:
 
     def read_submission(self, client: str, version: int) -> bytes:
         """See ``SubmissionView.read_submission``."""
-        return self._effects.keep(
+        return self._effects.once(
             f"body of {client} {version}", lambda: self._inner.read_submission(client, version)
         )
 
@@ -181,7 +181,7 @@ class RecordedSubmissions:
 
     def load_total(self, round: int, pid: int) -> RunningTotal:
         """See ``SubmissionView.load_total``."""
-        data = self._effects.keep(
+        data = self._effects.once(
             f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round, pid))
         )
         return _total_from(data, round, pid)
