@@ -6,6 +6,7 @@ Secret: a preview, which is for the screen of the table's owner.
 import json
 import sys
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 import click
@@ -29,10 +30,12 @@ from parties.mpc.submission.resubmit import (
 )
 from parties.mpc.submission.state import load_withdrawn
 from parties.mpc.submission.status import (
+    ServerAnswer,
     SubmissionStatus,
-    ask_submission_status,
+    ask_servers,
     counted_text,
     due_round_text,
+    submission_statuses,
 )
 from parties.mpc.submission.submit import Submitted, previous_submission, refresh_receipts
 from parties.mpc.submission.withdrawal_client import WithdrawalProgress
@@ -125,6 +128,11 @@ def status_text(answers: Sequence[SubmissionStatus]) -> str:
 
 def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
     """Returns the progress of a withdrawal."""
+    if found.complete and len(found.confirmed) - len(found.void) < 3 and found.void:
+        return (
+            f"run {run} is over: {' and '.join(sorted(found.void))} have signed that nothing of it was opened, or ever "
+            f"will be, and that their shares of the submission of {found.client} are deleted"
+        )
     if found.complete:
         return (
             f"run {run}: the submission of {found.client} is withdrawn. All three servers have signed that nothing of "
@@ -266,7 +274,11 @@ def _ask(owner: DataOwner, path: Path, *, as_json: bool) -> None:
     gone = load_withdrawn(path, config.digest(), owner.name)
 
     async def ask(supervision: Supervision) -> None:
-        answers = await ask_submission_status(config, files)
+        heard = await ask_servers(config, files)
+        answers = submission_statuses(heard)
+        if not answers and sum(each.status == HTTPStatus.GONE for each in heard) >= 2:
+            _show_over(owner, path, await _closed(owner, path), heard, as_json=as_json)
+            return
         former = await complete_replacement(
             config, files, state=path, statuses=answers, give_back=_give_back(owner)
         )
@@ -284,6 +296,41 @@ def _ask(owner: DataOwner, path: Path, *, as_json: bool) -> None:
         click.echo(json.dumps(document, indent=2) if as_json else text)
 
     run_supervised(ask, watch_stdin=False, events=None)
+
+
+async def _closed(owner: DataOwner, path: Path) -> tuple[WithdrawalProgress | None, list[str]]:
+    """Withdraws from a study that is over, and gives back what was charged, if two servers sign that it is void.
+
+    Returns what they have signed (None: no two have), and the datasets that got a charge back.
+    """
+    datasets: list[str] = []
+    give_back = _give_back(owner, datasets)
+    try:
+        found = await withdraw(owner.config, owner.files, state=path, give_back=give_back)
+    except SubmitError:
+        return None, datasets
+    return (found if found.complete else None), datasets
+
+
+def _show_over(
+    owner: DataOwner,
+    path: Path,
+    closed: tuple[WithdrawalProgress | None, list[str]],
+    heard: Sequence[ServerAnswer],
+    *,
+    as_json: bool,
+) -> None:
+    """Prints the status of a submission whose study is over."""
+    (found, datasets), run = closed, owner.config.run.id
+    said = {each.party.name: each.problem for each in heard}
+    document: dict[str, object] = {"run": run, "over": said, "given_back_to": datasets}
+    if found is not None:
+        document["void"] = found.to_dict()
+        text = f"{withdrawn_text(found, run)}\n{returned_text(datasets, owner.budget)}"
+    else:
+        answers = "\n".join(f"{name}: {why}" for name, why in said.items())
+        text = f"run {run} is over; what was charged stays charged\n{answers}"
+    click.echo(json.dumps(document, indent=2) if as_json else text)
 
 
 def _give_back(

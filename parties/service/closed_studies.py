@@ -9,15 +9,16 @@ owners send is read. All answers are public.
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from aiohttp import web
 
 from parties.config import CertificateFiles
-from parties.foundation.errors import CertificateError, ConfigError
+from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import ingest_headers
-from parties.identity.tls import server_context
+from parties.identity.tls import peer_name, server_context
+from parties.mpc.submission.http_api import withdrawal_path
 from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.service.studies import ENDED, StudyRecord, StudyState
 from parties.session.enrollment import EnrollmentRefusalReason
@@ -38,9 +39,13 @@ class ClosedStudyResponder:
         self,
         known: Callable[[str], StudyRecord | None],
         files_of: Callable[[StudyRecord], CertificateFiles],
+        void_of: Callable[[StudyRecord, str], Mapping[str, object] | None] = lambda study, client: (
+            None
+        ),
     ) -> None:
         self._study_of = known
         self._files_of = files_of
+        self._void_of = void_of
         self._responders: dict[str, _StudyResponder] = {}
         """Responders, the least recently used one first."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -53,7 +58,7 @@ class ClosedStudyResponder:
         responder = self._responders.pop(digest, None)
         try:
             responder = responder or _StudyResponder(
-                self._files_of(study), lambda: self._study_of(digest)
+                self._files_of(study), lambda: self._study_of(digest), self._void_of
             )
         except (CertificateError, ConfigError):
             return False
@@ -84,10 +89,16 @@ class ClosedStudyResponder:
 class _StudyResponder:
     """Responder of one study."""
 
-    def __init__(self, files: CertificateFiles, study: Callable[[], StudyRecord | None]) -> None:
+    def __init__(
+        self,
+        files: CertificateFiles,
+        study: Callable[[], StudyRecord | None],
+        void_of: Callable[[StudyRecord, str], Mapping[str, object] | None],
+    ) -> None:
         """Raises CertificateError."""
         self.asked_at = 0.0
         self._study = study
+        self._void_of = void_of
         inlet = PassedSocketQueue()
         self.put = inlet.put
         self._server = web.Server(self._answer, access_log=None)
@@ -102,12 +113,27 @@ class _StudyResponder:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         study = self._study()
-        status, error = (
-            closed_study_answer(study) if study else (HTTPStatus.NOT_FOUND, {"what": "no study"})
-        )
-        response = web.json_response({"error": error}, status=status, headers=ingest_headers())
+        status: int = HTTPStatus.NOT_FOUND
+        document: Mapping[str, object] = {"error": {"what": "no study"}}
+        if study is not None:
+            status, error = closed_study_answer(study)
+            document = {"error": error}
+            if request.path == withdrawal_path(study.run) and (void := await self._void(request)):
+                status, document = HTTPStatus.OK, void
+        response = web.json_response(document, status=status, headers=ingest_headers())
         response.force_close()
         return response
+
+    async def _void(self, request: web.BaseRequest) -> Mapping[str, object] | None:
+        """Returns the signed statement for the requester of a study of which nothing was opened, if it is one."""
+        study, transport = self._study(), request.transport
+        tls = None if transport is None else transport.get_extra_info("ssl_object")
+        if study is None or tls is None:
+            return None
+        try:
+            return await asyncio.to_thread(self._void_of, study, peer_name(tls))
+        except PartyError:
+            return None
 
 
 def closed_study_answer(study: StudyRecord) -> tuple[int, dict[str, str]]:

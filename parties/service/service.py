@@ -24,6 +24,7 @@ from typing import Self
 from parties.config import Address, CertificateFiles, Config, load_config
 from parties.foundation.errors import ConfigError, PartyError, StoreError
 from parties.mpc.outputs import forget_run, has_store
+from parties.mpc.submission.sealed_upload import ReceiptSigner, void_answer
 from parties.network.port_sharing import study_sni_name
 from parties.network.sni_router import SniRouter
 from parties.observability.clocks import Clocks
@@ -67,6 +68,8 @@ from parties.service.study_intake import (
     remove_unfinished,
 )
 from parties.service.workers import Worker
+from parties.storage.release_registry import ReleaseRegistry
+from parties.storage.user_paths import registry_path
 
 logger = logging.getLogger("syncret.service")
 
@@ -132,7 +135,9 @@ class Service:
         self._wake = asyncio.Event()
         self._changes = asyncio.Condition()
         self._peer_server = PeerServer(identity, self)
-        self._closed_studies = ClosedStudyResponder(self.studies.get, self._files)
+        self._closed_studies = ClosedStudyResponder(
+            self.studies.get, self._files, self._void_answer
+        )
         self._routers: tuple[SniRouter, SniRouter] | None = None
 
     @property
@@ -211,6 +216,22 @@ class Service:
     def _files(self, study: StudyRecord) -> CertificateFiles:
         """Returns a study's certificate files. Raises ConfigError."""
         return load_config(self.study_folder(study).config).require_tls(self.identity.pid)
+
+    def _void_answer(self, study: StudyRecord, client: str) -> Mapping[str, object] | None:
+        """Returns this server's signed statement that nothing of a cancelled study was opened, or will be.
+
+        None for any other study: one that is not cancelled, has released anything, or whose secrets are still here.
+        Raises ConfigError, CertificateError, StoreError. Blocks.
+        """
+        folder = self.study_folder(study)
+        if study.state is not StudyState.CANCELLED or folder.seal.exists():
+            return None
+        config = load_config(folder.config)
+        registry = ReleaseRegistry(registry_path(self._register))
+        if registry.has_released(config.digest(), self.identity.own.name):
+            return None
+        files = config.require_tls(self.identity.pid)
+        return void_answer(config, client, ReceiptSigner.load(self.identity.own.name, files))
 
     async def run(self) -> None:
         """Reconciles every second until it is cancelled."""

@@ -159,6 +159,15 @@ class ReleaseRegistry:
             ).fetchone()
         return row is not None
 
+    def has_released(self, config: str, server: str) -> bool:
+        """Returns true if ``server`` has released anything of this configuration, from any folder."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT 1 FROM study WHERE config = ? AND server = ? AND released_at IS NOT NULL LIMIT 1",
+                (config, server),
+            ).fetchone()
+        return row is not None
+
     def sharing_seal(self, study: RegisteredFolder) -> Sequence[str]:
         """Returns the folders of other open studies with the same sealing key."""
         with self._shared.reading() as db:

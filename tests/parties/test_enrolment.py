@@ -177,6 +177,7 @@ async def test_owner_that_no_server_would_take_is_not_charged(
     changes: dict[str, object], words: str, tmp_path: Path, certificates: Certificates
 ) -> None:
     config = make_config()
+    (tmp_path / "stays.csv").write_text("sex,ward,age\n")
     table = Table(TableSource(str(tmp_path / "stays.csv")), ignore_extra=False)
     files, budget = certificates[A], tmp_path / "budget"
     named = {"ca": files.ca, "cert": files.cert, "key": files.key}

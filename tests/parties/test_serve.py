@@ -22,6 +22,7 @@ from parties.foundation.exit_codes import Status
 from parties.identity import join_documents
 from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.service.identity import ServiceIdentity
+from parties.storage.owner_budget import OwnerBudget
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.commands import ROOT
 from tests.parties.serving import OWNERS, Cluster, cluster, syncret
@@ -196,6 +197,51 @@ def test_a_third_study_waits_for_its_turn_and_is_cancelled_for_all(three: Cluste
         serve.until_state("turn-1", "cancelled")
         serve.until_state("turn-2", "cancelled")
     nothing_runs(three.folder, WORKER)
+
+
+def test_a_cancelled_study_gives_back_what_was_charged(three: Cluster) -> None:
+    """Nothing of it was opened: two servers sign that, and the owner's own command gives the charge back."""
+    digest = three.propose("given-back")
+    three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("given-back", "running")
+    three.submit("given-back", "north")
+    three.serves[0].ask("POST", f"/studies/{digest}/cancel", {"reason": "wrong columns"})
+    for serve in three.serves:
+        serve.until_state("given-back", "cancelled")
+    # One of the three is away for good; two signatures are enough.
+    three.serves[2].end()
+    host = three.folder / "north"
+    budget = OwnerBudget(host / "given-back.sqlite")
+    assert [run.returned for dataset in budget.datasets() for run in dataset.runs] == [None]
+
+    def said(*options: str, owner: str = "north", status: int = 0) -> str:
+        own = three.folder / owner
+        link = own / "study-given-back"
+        if not link.exists():
+            link.symlink_to(three.folder / "study-given-back")
+        write_small(own)
+        paths = ("--data", "small.csv", "--state", "given-back.state", "--key", "tls/own.key")
+        config, budget = "study-given-back/given-back.toml", str(own / "given-back.sqlite")
+        return syncret(
+            *("join", config, *paths, "--yes", *options),
+            cwd=own,
+            status=status,
+            environment={"SYNCRET_BUDGET": budget},
+        )
+
+    for options in (["--withdraw"], ["--status"], ["--withdraw"]):
+        shown = said(*options)
+        assert "have signed that nothing of it was opened" in shown or "withdrawn" in shown
+    (run,) = [run for dataset in budget.datasets() for run in dataset.runs]
+    assert run.returned is not None
+    # An owner that comes later is told so, and charged nothing.
+    assert "was cancelled" in said(owner="south", status=Status.NOT_ENROLLED)
+    late = OwnerBudget(three.folder / "south" / "given-back.sqlite")
+    assert [run for dataset in late.datasets() for run in dataset.runs] == []
+    three.serves[2].start()
+    for serve in three.serves:
+        serve.until(lambda status: all(p["there"] for p in status["peers"]), "all there")
 
 
 Says = Callable[..., str]

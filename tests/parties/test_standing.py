@@ -13,7 +13,7 @@ from parties.config import CertificateFiles, Config
 from parties.foundation.exit_codes import Status
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.records import ParticipantRecord
-from parties.mpc.submission.status import SubmissionStatus, ask_submission_status
+from parties.mpc.submission.status import ServerAnswer, SubmissionStatus, ask_submission_status
 from parties.mpc.submission.submit import Submitted, refresh_receipts, submit
 from tests.parties.support import (
     PARTIES,
@@ -113,8 +113,8 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
     path, table = written(config, tmp_path, certificates[OWNER])
     told = (SubmissionStatus(PARTIES[0], "ab" * 32, True, 0, None),)
 
-    async def nothing(*_: object) -> tuple[SubmissionStatus, ...]:
-        return told
+    async def nothing(*_: object) -> tuple[ServerAnswer, ...]:
+        return ()
 
     state = tmp_path / "state"
 
@@ -122,7 +122,8 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
         return Submitted(config.run.id, OWNER, None, "seeded", 100, 56)
 
     monkeypatch.setattr("parties.cli.submit.refresh_receipts", known_status)
-    monkeypatch.setattr("parties.cli.submit.ask_submission_status", nothing)
+    monkeypatch.setattr("parties.cli.submit.ask_servers", nothing)
+    monkeypatch.setattr("parties.cli.submit.submission_statuses", lambda heard: told)
     arguments = ["join", str(path), "--data", str(table), "--state", str(state), "--status"]
     assert run_command_line(cli, [*arguments, *(["--json"] if as_json else [])]) == Status.DONE
     output = capsys.readouterr().out

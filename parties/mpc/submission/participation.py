@@ -5,7 +5,9 @@ Secret: the participant's table, and a preview's summaries of its columns.
 
 import asyncio
 import secrets
+import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +15,22 @@ from numpy.typing import NDArray
 
 from mechanisms.summary import ColumnSummary
 from parties.config import Config
-from parties.foundation.errors import NotEnrolled, SubmissionRefused
+from parties.foundation.errors import NotEnrolled, SubmissionRefused, SubmitError
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
 from parties.mpc.submission.http_api import printable_answer, run_path
 from parties.mpc.submission.preview import Preview, preview
-from parties.mpc.submission.status import ask_differences, ask_server
+from parties.mpc.submission.status import ServerAnswer, ask_differences, ask_server
 from parties.mpc.submission.submit import Submitted, previous_submission, submit
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.session.owner import DataOwner
+from parties.storage.files import disk_errors
 
 _ACCEPTANCE_TIMEOUT_S = 5.0
 """Maximum time in seconds for one server's answer about acceptance, before another server is asked."""
+_ACCEPTANCE_PAUSE_S = 1.0
+_UNCHARGED = "nothing was charged or sent"
 
 
 def state_path(owner: DataOwner, given: Path | None) -> Path:
@@ -84,29 +89,48 @@ async def participate(
     return await submit_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 
 
-async def _check_would_accept(config: Config, owner: DataOwner) -> None:
-    """Asks a server for acceptance, before the budget is charged for an upload that no server takes.
+async def _await_acceptance(config: Config, owner: DataOwner) -> None:
+    """Waits until a server, known by its pinned key, says that it takes the submission: nothing is charged before.
 
-    If no server answers in time, sending the upload finds out. Raises NotEnrolled, SubmissionRefused.
+    Servers that cannot be reached are asked again until timeouts.submit_s is over. Raises NotEnrolled,
+    SubmissionRefused; SubmitError if none has answered by then.
     """
-    for party in sorted(config.require_parties(), key=lambda _: secrets.token_bytes(8)):
-        try:
-            async with asyncio.timeout(_ACCEPTANCE_TIMEOUT_S):
-                heard = await ask_server(config, party, owner.files, path=run_path(config.run.id))
-        except TimeoutError:
-            continue
-        if heard.says is None:
-            continue
-        where, says = f"{party.name} at {party.ingest}", heard.says
-        charged = "nothing was charged or sent"
-        if says.get("config") != config.digest():
-            differences = await ask_differences(config, party, owner.files)
-            text = f"{where} runs another configuration: {differences}; {charged}"
-            raise SubmissionRefused(party.name, heard.status, text)
-        if says.get("open") is not True and not says.get("upload"):
-            why = printable_answer(says.get("turned_away") or "the run has ended", 200)
-            raise NotEnrolled(party.name, heard.status, f"{where}: {why}; {charged}")
-        return
+    deadline = time.monotonic() + config.timeouts.submit_s
+    while True:
+        problems: dict[str, str] = {}
+        for party in sorted(config.require_parties(), key=lambda _: secrets.token_bytes(8)):
+            try:
+                async with asyncio.timeout(_ACCEPTANCE_TIMEOUT_S):
+                    heard = await ask_server(
+                        config, party, owner.files, path=run_path(config.run.id)
+                    )
+            except TimeoutError:
+                problems[f"{party.name} at {party.ingest}"] = "no answer in time"
+                continue
+            if heard.says is None and heard.status != HTTPStatus.GONE:
+                problems[f"{party.name} at {party.ingest}"] = heard.problem
+                continue
+            await _check_accepts(config, owner, heard)
+            return
+        if time.monotonic() + _ACCEPTANCE_PAUSE_S >= deadline:
+            said = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
+            raise SubmitError(f"no server says that it takes the submission: {said}; {_UNCHARGED}")
+        await asyncio.sleep(_ACCEPTANCE_PAUSE_S)
+
+
+async def _check_accepts(config: Config, owner: DataOwner, heard: ServerAnswer) -> None:
+    """Raises NotEnrolled or SubmissionRefused unless a server's answer says that it takes the submission."""
+    party, says = heard.party, heard.says
+    where = f"{party.name} at {party.ingest}"
+    if says is None:
+        raise NotEnrolled(party.name, heard.status, f"{where}: {heard.problem}; {_UNCHARGED}")
+    if says.get("config") != config.digest():
+        differences = await ask_differences(config, party, owner.files)
+        text = f"{where} runs another configuration: {differences}; {_UNCHARGED}"
+        raise SubmissionRefused(party.name, heard.status, text)
+    if says.get("open") is not True and not says.get("upload"):
+        why = printable_answer(says.get("turned_away") or "the run has ended", 200)
+        raise NotEnrolled(party.name, heard.status, f"{where}: {why}; {_UNCHARGED}")
 
 
 async def submit_rows(
@@ -119,14 +143,20 @@ async def submit_rows(
 ) -> Submitted:
     """Submits coded rows (rows, columns), charged to the participant's budget before anything is sent.
 
-    A server is asked for acceptance first. Raises as `parties.mpc.submission.submit.submit`, BudgetExceeded.
+    A server says first that it takes the submission. Raises as `parties.mpc.submission.submit.submit`, BudgetExceeded.
     """
     config = owner.config
     config.check_rows(len(codes), capacity)
-    if not state_path(owner, state).exists():
+    path = state_path(owner, state)
+    if not path.exists():
         # An earlier submission may be at a server already, so enrollment times do not apply to it.
         check_enrolled(config, owner.name)
-        await _check_would_accept(config, owner)
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        release = distaim_release(owner.study)
+        if not owner.quote(release, None).covered:
+            owner.account(release).require()
+        await _await_acceptance(config, owner)
 
     def spend(submission: str) -> None:
         owner.account(distaim_release(owner.study)).spend(submission)

@@ -11,13 +11,20 @@ import asyncio
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, Config
-from parties.foundation.errors import StoreError, SubmissionRefused, SubmitError, WithdrawalTooLate
+from parties.foundation.errors import (
+    NotEnrolled,
+    StoreError,
+    SubmissionRefused,
+    SubmitError,
+    WithdrawalTooLate,
+)
 from parties.identity.tls import load_identity
 from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.submission.delivery import OnRetry
@@ -179,6 +186,8 @@ async def withdraw(
     if not found.complete:
         if found.counted:
             raise WithdrawalTooLate(_too_late(found))
+        if found.hopeless:
+            raise NotEnrolled(*_over(found))
         return found
     digests = tuple(m.submission for m in (made, *formers.values()) if m and m.submission)
     gone = WithdrawnSubmissions(config.digest(), client, version, digests, found.proof)
@@ -291,6 +300,17 @@ def _delete_formers(state: Path, formers: dict[int, SavedSubmission]) -> None:
     with disk_errors(state.parent):
         for version in formers:
             _former_file(state, version).unlink(missing_ok=True)
+
+
+def _over(found: WithdrawalProgress) -> tuple[str, int, str]:
+    """Server, HTTP status and text of a study that is over, and not signed to be void by two servers."""
+    said = [f"{name}: {why}" for name, why in sorted(found.closed.items())]
+    said += [f"{name} has signed that nothing is counted" for name in sorted(found.confirmed)]
+    text = (
+        f"the study is over, and no two servers have signed that nothing of it was opened ({'; '.join(said)}). Nothing "
+        "was given back"
+    )
+    return min(found.closed), HTTPStatus.GONE, text
 
 
 def _too_late(found: WithdrawalProgress) -> str:

@@ -44,7 +44,7 @@ from parties.foundation.version import ingest_headers
 from parties.identity.signing import Issuer, pinned_signatory, public_key_of
 from parties.identity.tls import load_certificate, signer
 from parties.mpc.inputs import InputForm
-from parties.mpc.submission.messages import Submission, require_field
+from parties.mpc.submission.messages import MAX_VERSION, Submission, require_field
 from protocols.upload import UploadParts
 
 PARTS_HEADER, SIGNATURE_HEADER = "Syncret-Parts", "Syncret-Signature"
@@ -435,6 +435,25 @@ class ReceiptSigner:
     def settle(self, settled: Tombstone) -> ServerReceipt:
         """This server's signature on ``settled``, which must hold in its store."""
         return ServerReceipt(self.party, self.key, self.sign(settled.message(self.party)))
+
+
+def void_answer(config: Config, client: str, signer: ReceiptSigner) -> dict[str, object]:
+    """A server's answer for a study that is over and of which nothing was opened, as JSON.
+
+    It has the form of the answer about a withdrawal. Its tombstone covers every version that ``client`` may have sent.
+    """
+    settled = Tombstone(config.run.id, config.digest(), client, MAX_VERSION)
+    return {
+        "run": config.run.id,
+        "party": signer.party,
+        "client": client,
+        "stored": 0,
+        "asked": 0,
+        "settled": MAX_VERSION,
+        "counted": None,
+        "void": True,
+        "receipts": [signer.settle(settled).to_dict()],
+    }
 
 
 def receipts_in(answer: Mapping[str, object]) -> Sequence[ServerReceipt]:

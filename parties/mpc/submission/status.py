@@ -7,7 +7,7 @@ the transcripts have the upload's digest, among the counted or the excluded. Sec
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
@@ -91,7 +91,11 @@ async def ask_submission_status(
 
     Raises CertificateError if ``files`` cannot be used.
     """
-    heard = await ask_servers(config, files)
+    return submission_statuses(await ask_servers(config, files))
+
+
+def submission_statuses(heard: Sequence[ServerAnswer]) -> tuple[SubmissionStatus, ...]:
+    """Statuses in the servers' answers, in their order; answers of another form are left out."""
     statuses = [
         _parse_status(each.party.name, each.says) for each in heard if each.says is not None
     ]

@@ -9,6 +9,7 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Self
 
 from parties.config import CertificateFiles, Config, PartySection
@@ -28,6 +29,8 @@ from parties.mpc.submission.withdrawal import SignedWithdrawal, Withdrawal
 
 _PAUSE_S = 0.3
 _SIGNED = ("party", "key", "signature")
+_VOID_SIGNATURES = 2
+"""Signatures that make a study void; at least one is of a server that does not deviate."""
 
 
 @dataclass(slots=True)
@@ -45,11 +48,20 @@ class WithdrawalProgress:
     counted: dict[str, int] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
+    void: set[str] = field(default_factory=set)
+    """Servers that have signed that the study is over, and that nothing of it was opened."""
+    closed: dict[str, str] = field(default_factory=dict)
+    """Final answers of servers where the study is over, without such a signature."""
 
     @property
     def complete(self) -> bool:
-        """True if all three servers have signed."""
-        return len(self.confirmed) == 3
+        """True if all three servers have signed, or two that the study is void: an opening takes all three."""
+        return len(self.confirmed) == 3 or len(self.void) >= _VOID_SIGNATURES
+
+    @property
+    def hopeless(self) -> bool:
+        """True if no further answer can complete it: the study is over at every server that has not signed."""
+        return not self.complete and len(self.confirmed) + len(self.closed) == 3
 
     @property
     def proof(self) -> str:
@@ -65,7 +77,9 @@ class WithdrawalProgress:
         """Progress with the signatures of an earlier proof. Raises ValueError on anything else."""
         match parse_json(proof):
             case {"client": str() as client, "servers": dict() as servers}:
-                return cls(client, version, {name: _confirmed(s) for name, s in servers.items()})
+                signed = {name: _confirmed(said) for name, said in servers.items()}
+                void = {name for name, (covered, _) in signed.items() if covered == MAX_VERSION}
+                return cls(client, version, signed, void=void)
         raise ValueError("not a proof: expected client and servers")
 
     def to_dict(self) -> dict[str, object]:
@@ -116,7 +130,7 @@ async def await_withdrawal(
         await asyncio.gather(
             *(_ask_withdrawal(config, files, party, found, signed) for party in left)
         )
-        over = found.complete or (found.counted and not found.waiting)
+        over = found.complete or found.hopeless or (found.counted and not found.waiting)
         if over or time.monotonic() + _PAUSE_S >= deadline:
             return found
         await asyncio.sleep(_PAUSE_S)
@@ -153,11 +167,13 @@ async def _ask_withdrawal(
         method="GET" if signed is None else "PUT",
         headers=None if signed is None else signed.headers(),
     )
-    for known in (found.problems, found.counted):
+    for known in (found.problems, found.counted, found.closed):
         known.pop(party.name, None)
     found.waiting.discard(party.name)
     if heard.says is None:
         found.problems[party.name] = heard.problem
+        if heard.status == HTTPStatus.GONE:
+            found.closed[party.name] = heard.problem
         return
     try:
         _record_answer(config, heard, found)
@@ -182,6 +198,8 @@ def _record_answer(config: Config, heard: ServerAnswer, found: WithdrawalProgres
         raise ValueError("the signature is another server's")
     check_tombstone(receipt, _tombstone(config, found.client, version), config)
     found.confirmed[name] = (version, receipt)
+    if says.get("void") is True and version == MAX_VERSION:
+        found.void.add(name)
 
 
 def _tombstone(config: Config, client: str, version: int) -> Tombstone:
