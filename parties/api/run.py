@@ -284,7 +284,6 @@ def synthesize(
     method or partition.
     """
     require_server_packages("synthesize")
-    pass
     from parties.local.assemble import finish_trial
 
     given = {"run.epsilon": epsilon, "run.rounds": rounds, **(changes or {})}

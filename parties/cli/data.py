@@ -33,7 +33,11 @@ def data() -> None:
     """Draft a config from a table; draw more rows from the model of a finished run."""
 
 
-@data.command("draft", epilog="Example: syncret data draft stays.csv > stays.toml")
+@data.command(
+    "draft",
+    short_help="Draft a config from a table.",
+    epilog="Example: syncret data draft stays.csv > stays.toml",
+)
 @table_options(argument="table", several=True)
 @click.option(
     "--out",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from parties.cli.options import owner_options
+from parties.cli.options import check_only, only_option, owner_options
 from parties.cli.runtime import common_options, make_private, run_supervised
 from parties.cli.submit import participate
 from parties.config import Config
@@ -20,7 +20,8 @@ from parties.methods.registry import plan_of
 from parties.observability.events import TextLines
 from parties.session.owner import DataOwner
 
-_DISTAIM, _FLAIM, _SILOS = "DistAIM", "FLAIM", "a method between silos"
+_DISTAIM, _FLAIM, _SILOS = "distaim", "flaim", "silos"
+_TITLES = {_DISTAIM: "DistAIM", _FLAIM: "FLAIM", _SILOS: "methods between silos"}
 _OPTIONS = {
     "capacity": ("--capacity", (_DISTAIM,)),
     "state": ("--state", (_DISTAIM,)),
@@ -94,8 +95,9 @@ _OPTIONS = {
     is_flag=True,
     help="Silos: take part although the run has no privacy guarantee.",
 )
+@only_option
 @common_options
-def join(owner: DataOwner, yes: bool, as_json: bool, **given: Any) -> None:
+def join(owner: DataOwner, yes: bool, only: str | None, as_json: bool, **given: Any) -> None:
     """Take part in a run with your own table, by the method that the config is for.
 
     DistAIM ([[party]]): the table is checked against the config's domain, counted, shared, sealed and sent to one
@@ -109,11 +111,13 @@ def join(owner: DataOwner, yes: bool, as_json: bool, **given: Any) -> None:
 
     The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
     """
-    method = _method_of(owner.config)
+    method = _method_of(owner.config, only)
+    check_only(only, method, owner.config.source)
     for name, (option, methods) in _OPTIONS.items():
-        if given[name] and method not in methods:
+        if given[name] not in (None, False) and method not in methods:
+            titles = " and ".join(_TITLES[one] for one in methods)
             raise click.UsageError(
-                f"{option} is for {' and '.join(methods)}; {owner.config.source} is of {method}"
+                f"{option} is for {titles}; {owner.config.source} is of {_TITLES[method]}"
             )
     if method == _DISTAIM:
         served = {name: given[name] for name, (_, of) in _OPTIONS.items() if _DISTAIM in of}
@@ -130,8 +134,13 @@ def join(owner: DataOwner, yes: bool, as_json: bool, **given: Any) -> None:
         )
 
 
-def _method_of(config: Config) -> str:
-    """Returns the method that a configuration is for; one with compute servers is of DistAIM."""
+def _method_of(config: Config, only: str | None) -> str:
+    """Returns the method that a configuration is for; one with compute servers is of DistAIM.
+
+    A configuration with [flaim] beside them is of FLAIM where ``only`` says so.
+    """
+    if only == _FLAIM and config.flaim is not None:
+        return _FLAIM
     if config.parties:
         return _DISTAIM
     if config.silos is not None:

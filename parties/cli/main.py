@@ -1,5 +1,6 @@
 """Command line of `syncret`. Modules of commands are imported on demand, since all together take a second."""
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -70,18 +71,21 @@ _INTERNAL: Mapping[str, Mapping[str, _Entry]] = {
 _FORMER: Mapping[str, tuple[str, ...]] = {
     "domain": ("data", "draft"),
     "fingerprint": ("certs", "fingerprint"),
-    "flaim": ("run", "--method", "flaim"),
-    "flaim-client": ("join",),
-    "flaim-server": ("serve", "study"),
-    "mtl": ("run", "--method", "mtl"),
-    "party": ("serve", "study"),
+    "flaim": ("run", "--only", "flaim"),
+    "flaim-client": ("join", "--only", "flaim"),
+    "flaim-server": ("serve", "study", "--only", "flaim"),
+    "mtl": ("run", "--only", "mtl"),
+    "party": ("serve", "study", "--only", "distaim"),
     "sample": ("data", "sample"),
-    "silos-client": ("join",),
-    "silos-server": ("serve", "study"),
-    "submit": ("join",),
-    "tda": ("run", "--method", "tda"),
+    "silos-client": ("join", "--only", "silos"),
+    "silos-server": ("serve", "study", "--only", "silos"),
+    "submit": ("join", "--only", "distaim"),
+    "tda": ("run", "--only", "tda"),
 }
-"""Former names of commands, and what stands for each; they go with the next version."""
+"""Former names of commands, and what stands for each; they go with the next version.
+
+The hidden option --only holds a command to the method that the former name was for.
+"""
 
 
 class _Commands(click.Group):
@@ -127,9 +131,11 @@ class _Commands(click.Group):
         """Returns the command that ``args`` begin with. Raises UsageError with the nearest names if there is none."""
         now = self._former.get(args[0])
         if now is not None:
-            if "--json" not in args:
-                said = " ".join(now)
-                click.echo(f"syncret {args[0]} is called syncret {said} now", err=True)
+            # Programs read JSON, which a sentence would break.
+            if "--json" not in args and "--log-format" not in " ".join(args):
+                said = " ".join(now).replace("run --only", "run --method").partition(" --only")[0]
+                with contextlib.suppress(OSError):
+                    click.echo(f"syncret {args[0]} is called syncret {said} now", err=True)
             args = [*now, *args[1:]]
         try:
             return super().resolve_command(ctx, args)
@@ -137,6 +143,11 @@ class _Commands(click.Group):
             near = difflib.get_close_matches(args[0], [*self._entries, *self._former], cutoff=_NEAR)
             if not near:
                 raise
+            new = [
+                " ".join(w for w in self._former.get(name, (name,)) if w != "--only")
+                for name in near
+            ]
+            near = list(dict.fromkeys(new))
             message = f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?"
             raise click.UsageError(message, ctx) from None
 

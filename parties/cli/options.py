@@ -18,6 +18,7 @@ import click
 from mechanisms.dialect import Dialect
 from mechanisms.source import TableSource
 from parties.config import Address, load_config
+from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.foundation.process import disable_core_dumps
 from parties.service.status_client import NotRunning, request_document
@@ -256,3 +257,14 @@ def service_answer(
         text = f"{detail.get('what', status)}; expected {detail.get('expected', 'another order')}"
         raise ServiceRefused(text, _STATUSES.get(status, Status.USAGE))
     return answer
+
+
+only_option = click.option("--only", hidden=True, default=None)
+"""The method that a former name of the command was for."""
+
+
+def check_only(only: str | None, method: str, source: str) -> None:
+    """Raises ConfigError where a former name of a command gets a configuration of another method."""
+    if only not in (None, method):
+        text = f"is missing; the command is for {only}, and the configuration is of {method}"
+        raise ConfigError(source, {"distaim": "party"}.get(only, only), text)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from parties.cli.options import PLAIN_FORMAT, plain_option, table_options
+from parties.cli.options import PLAIN_FORMAT, only_option, plain_option, table_options
 from parties.cli.run_output import (
     budget_line,
     error_line,
@@ -85,7 +85,7 @@ _OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     metavar="METHOD",
     default=None,
     help=f"{', '.join(METHODS)} (central AIM), {_FLAIM}, {', '.join(silo_algorithms())}; by default that of the "
-    "config: [silos] a method between silos, else distaim.",
+    "config: a method between silos if it has a table of one, else distaim.",
 )
 @click.option(
     "--clients",
@@ -171,11 +171,13 @@ _OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 )
 @click.option("--out", type=_PATH, default=None, help="Run folder; by default runs/ID-TIME.")
 @plain_option
+@only_option
 @common_options
 def run(
     config: Path,
     table: Table | Mapping[str, Table],
     method: str | None,
+    only: str | None,
     seed: int,
     out: Path | None,
     as_json: bool,
@@ -190,7 +192,11 @@ def run(
     begin anew). --method aim runs central AIM, for comparison; a config of another method is taken over for FLAIM and
     for methods between silos.
     """
-    chosen = method or _method_of(config)
+    if only is not None and method not in (None, only):
+        raise click.UsageError(
+            f"--method {method} is another method than {only}, of the command's name"
+        )
+    chosen = (only or _method_of(config)) if method is None else method
     kind = _kind_of(chosen)
     _check_options(chosen, kind, given)
     split = (given["clients"], given["partition"] or PARTITIONS[0], given["label"])
@@ -268,8 +274,9 @@ def _kind_of(method: str) -> str:
 def _check_options(method: str, kind: str, given: Mapping[str, Any]) -> None:
     """Raises UsageError for options of other methods, and for values that this one has not."""
     for name, (option, kinds) in _OPTIONS.items():
-        if given[name] and kind not in kinds:
-            raise click.UsageError(f"{option} is not of {method}: it is of {', '.join(kinds)}")
+        if given[name] not in (None, False) and kind not in kinds:
+            of = ", ".join("methods between silos" if one == _SILOS else one for one in kinds)
+            raise click.UsageError(f"{option} is not of {method}: it is of {of}")
     noises = NOISES if kind in METHODS else FLAIM_NOISES
     if given["noise"] not in (None, *noises):
         raise click.UsageError(

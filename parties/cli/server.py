@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import click
 
+from parties.cli.options import check_only, only_option
 from parties.cli.runtime import (
     common_options,
     held_option,
@@ -46,6 +47,7 @@ _SERVER_RESUME_TEXT = "the same command goes on after the last finished round, o
 
 @click.command(
     "study",
+    short_help="Run the server of one study.",
     epilog="Example: syncret serve study syncret.toml --pid 0 --dir /var/lib/syncret/stays-2026",
 )
 @click.argument("config", type=_PATH)
@@ -71,6 +73,7 @@ _SERVER_RESUME_TEXT = "the same command goes on after the last finished round, o
 @register_option
 @log_option
 @held_option
+@only_option
 @common_options
 def server(
     config: Path,
@@ -79,6 +82,7 @@ def server(
     watch_stdin: bool,
     register: Path | None,
     log: JsonLog | None,
+    only: str | None,
     as_json: bool,
 ) -> None:
     """Run the server of one study, in the foreground, until the run is finished.
@@ -101,11 +105,10 @@ def server(
     --json, events are JSON lines on standard output.
     """
     disable_core_dumps()
-    kind = _kind_of(config)
+    kind = _kind_of(config, pid, only)
     if kind is None and pid is not None:
         _serve_mpc(config, pid, directory, watch_stdin, register, log, as_json=as_json)
     elif kind is None:
-        load_config(config)  # Raises what is wrong with it, if anything is.
         raise click.UsageError(f"give --pid 0, 1 or 2: {config} is of three compute servers")
     elif pid is None:
         _serve_federation(config, kind, directory, watch_stdin, register, log, as_json=as_json)
@@ -113,18 +116,22 @@ def server(
         raise click.UsageError(f"--pid {pid} is for DistAIM; the run of {config} has one server")
 
 
-def _kind_of(config: Path) -> "_FederationServer | None":
+def _kind_of(config: Path, pid: int | None, only: str | None) -> "_FederationServer | None":
     """Returns the kind of server that a configuration is for; None for one of three compute servers.
 
-    A configuration that cannot be loaded has the kind None: the server itself reports it, as an event where asked.
+    A configuration that cannot be loaded is left to the server itself, which reports it, as an event where asked:
+    FLAIM's without --pid. Raises ConfigError for one that is not of the method ``only``.
     """
     try:
         loaded = load_config(config)
     except PartyError:
-        return None
-    if loaded.parties or not (loaded.flaim or loaded.silos):
-        return None
-    return _SILOS if loaded.silos else _FLAIM
+        return None if pid is not None else _FLAIM
+    if only == "flaim" and loaded.flaim is not None:
+        return _FLAIM
+    method = "silos" if loaded.silos else "flaim" if loaded.flaim else "distaim"
+    method = "distaim" if loaded.parties else method
+    check_only(only, method, loaded.source)
+    return {"silos": _SILOS, "flaim": _FLAIM}.get(method)
 
 
 def _serve_mpc(

@@ -6,22 +6,44 @@ here; `parties.methods.registry` loads the objects.
 """
 
 import functools
+import re
 from importlib.metadata import EntryPoint, entry_points
-
-from parties.config.limits import NAME_PATTERN
 
 OWN_ALGORITHMS = ("tda", "mtl")
 GROUP = "syncret.methods"
+SECTIONS = (
+    "run",
+    "workload",
+    "clients",
+    "column",
+    "source",
+    "missing",
+    "format",
+    "party",
+    "flaim",
+    "silos",
+    "tls",
+    "timeouts",
+    "compute",
+    "ignore",
+)
+"""Sections of a configuration that belong to no method between silos."""
+_TAKEN = {*OWN_ALGORITHMS, *SECTIONS, "distaim", "aim", "central"}
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 
 
 @functools.cache
 def installed_algorithms() -> dict[str, EntryPoint]:
-    """Returns the entry points of installed packages, by name; none takes the name of one of Syncret's own."""
+    """Returns the entry points of installed packages, by name.
+
+    An entry point whose name is no plain key, or that of a section or of one of Syncret's own methods, is left out: an
+    installed package cannot change what a configuration without its table means.
+    """
     found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return {
         point.name: point
         for point in found
-        if NAME_PATTERN.fullmatch(point.name) and point.name not in OWN_ALGORITHMS
+        if _NAME.fullmatch(point.name) and point.name not in _TAKEN
     }
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from mechanisms.annealing import CENTRAL_ROUNDS
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
-from parties.config.algorithms import silo_algorithms
+from parties.config.algorithms import SECTIONS, silo_algorithms
 from parties.config.limits import check
 from parties.config.schema import (
     ANNEALED,
@@ -33,29 +33,13 @@ from parties.config.sources import SourceSection
 from parties.crypto.hpke import SealTo
 from parties.foundation.errors import ConfigError
 
-_SECTIONS = (
-    "run",
-    "workload",
-    "clients",
-    "column",
-    "source",
-    "missing",
-    "format",
-    "party",
-    "flaim",
-    "silos",
-    "tls",
-    "timeouts",
-    "compute",
-    "ignore",
-)
 _OF_THE_DOMAIN = ("column", "missing", "ignore", "format")
 _Section = TypeVar("_Section")
 
 
 def check_sections(document: Mapping[str, object]) -> None:
     """Refuses a document with an unknown section, or without a required one."""
-    _check_known(document, (*_SECTIONS, *silo_algorithms()), "")
+    _check_known(document, (*SECTIONS, *silo_algorithms()), "")
     for name in ("run", "clients", "column"):
         check(name in document, name, f"is missing; expected {_heading(name)}")
 

@@ -7,6 +7,7 @@ points of installed packages. Commands, local runs, services and the audit find 
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import EntryPoint
 
 from parties.config import Config
 from parties.config.algorithms import OWN_ALGORITHMS, installed_algorithms, silo_algorithms
@@ -27,11 +28,8 @@ def method_named(name: str, source: str = "the config") -> FederatedMethod:
         own: FederatedMethod = import_module(_MODULES[name]).METHOD
         return own
     point = installed_algorithms().get(name)
-    try:
-        found = None if point is None else point.load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(source, name, f"cannot be loaded from {point}: {error}") from error
-    if not isinstance(found, FederatedMethod):
+    found = None if point is None else _loaded(point, source)
+    if not isinstance(found, FederatedMethod) or found.name != name:
         raise ConfigError(
             source, name, f"is no method between silos; expected one of {', '.join(method_names())}"
         )
@@ -46,10 +44,32 @@ def plan_of(config: Config) -> AlgorithmPlan:
             "silos",
             f"is missing; expected what is to be computed between silos: [{'] or ['.join(method_names())}]",
         )
+    name = config.algorithm[0]
+    method = method_named(name, config.source)
     try:
-        return method_named(config.algorithm[0], config.source).plan(config)
+        return method.plan(config) if name in _MODULES else _planned(method, config)
     except ConfigError as error:
         if error.source:
             raise
         message = str(error).removeprefix(f": {error.key}: ")
         raise ConfigError(config.source, error.key, message) from error
+
+
+def _loaded(point: EntryPoint, source: str) -> object:
+    """Loads another package's method. Raises ConfigError for whatever goes wrong in its code."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        text = f"cannot be loaded from {point.value}: {type(error).__name__}: {error}"
+        raise ConfigError(source, point.name, text) from error
+
+
+def _planned(method: FederatedMethod, config: Config) -> AlgorithmPlan:
+    """Plans by another package's method. Raises ConfigError for whatever goes wrong in its code."""
+    try:
+        return method.plan(config)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = f"cannot be planned: {type(error).__name__}: {error}"
+        raise ConfigError(config.source, method.name, text) from error

@@ -556,6 +556,7 @@ async def serve(server: Server) -> None:
         workload=made.workload,
         plan=copy.deepcopy(made.plan),
         security_bits=64,
+        study=Study(made.config, made.workload),
         store=server.disk,
         transcript=quiet,
         progress=quiet,

@@ -1,7 +1,6 @@
 """The registry of methods: one file of another package, and run, serve, join, audit and report are there for it."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,30 @@ from tests.parties.small import write_small
 SERVER, SILOS = "silos-server", ("north", "south", "west")
 
 
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages with the toy method, as pip leaves one; processes see it."""
-    site = tmp_path / "site"
+def install(site: Path, code: str, **methods: str) -> None:
+    """Leaves a package with entry points as pip does: ``methods`` by name, of a module with this code."""
     metadata = site / "toy_mean-1.0.dist-info"
     metadata.mkdir(parents=True)
-    shutil.copy(toy_mean.__file__, site / "toy_mean.py")
+    (site / "toy_mean.py").write_text(code)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-mean\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[syncret.methods]\nmean = toy_mean:METHOD\n")
+    points = "".join(f"{name} = {value}\n" for name, value in methods.items())
+    (metadata / "entry_points.txt").write_text(f"[syncret.methods]\n{points}")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages, empty still, which processes see."""
+    site = tmp_path / "site"
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     monkeypatch.setenv("SYNCRET_BUDGET", str(tmp_path / "budget.sqlite"))
-    monkeypatch.setenv("SYNCRET_REGISTER", str(tmp_path / "registry.sqlite"))
+    monkeypatch.setenv("SYNCRET_REGISTER", str(tmp_path / "register.sqlite"))
+    return site
+
+
+@pytest.fixture
+def installed(site: Path) -> Path:
+    """The toy method as another package's."""
+    install(site, Path(toy_mean.__file__).read_text(), mean="toy_mean:METHOD")
     return site
 
 
@@ -94,6 +105,33 @@ key = "{server.key}"
         path.name for path in (tmp_path / "run").iterdir()
     }
     assert done("audit", str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise ValueError('broken')", "cannot be loaded from toy_mean:METHOD: ValueError: broken"),
+        ("raise SystemExit(0)", "cannot be loaded from toy_mean:METHOD: SystemExit: 0"),
+        ("METHOD = 7", "is no method between silos"),
+    ],
+)
+def test_faults_of_another_package_are_a_config_s_error(
+    tmp_path: Path, site: Path, code: str, said: str
+) -> None:
+    install(site, code, mean="toy_mean:METHOD")
+    config, data = study(tmp_path)
+    run = Run("run", str(config), "--method", "mean", "--data", str(data), "--clients", "4")
+    assert run.end()[0] == 3, run.said
+    run.wait_for(said)
+
+
+def test_another_package_takes_no_name_of_a_section_or_of_a_method(
+    tmp_path: Path, site: Path
+) -> None:
+    names = ("run", "column", "silos", "flaim", "distaim", "tda", "Mean", "my.method")
+    install(site, "raise SystemExit(9)", **dict.fromkeys(names, "toy_mean:METHOD"))
+    config, _ = write_small(tmp_path)
+    assert "rounds" in done("plan", str(config))
 
 
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:

@@ -120,16 +120,24 @@ def test_plan_and_bundle_say_what_to_do_with_a_run_between_silos(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("former", ["submit", "flaim-client", "silos-client"])
-def test_former_names_of_join_say_the_new_one(
-    own: list[str], tmp_path: Path, former: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("former", "status"),
+    [
+        ("submit", Status.CONFIG),
+        ("flaim-client", Status.CONFIG),
+        ("silos-client", Status.NETWORK),
+    ],
+)
+def test_former_names_of_join_say_the_new_one_and_keep_to_their_method(
+    own: list[str], tmp_path: Path, former: str, status: Status, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The configuration says the method, whatever the name; the server is not there."""
+    """The server is not there."""
     table = tmp_path / "mine.csv"
     table.write_text("sex,ward,age\nm,x,3\n")
-    assert run_command_line(cli, [former, *own, "--data", str(table)]) == Status.NETWORK
+    assert run_command_line(cli, [former, *own, "--data", str(table)]) == status
     said = capsys.readouterr().err
     assert said.startswith(f"syncret {former} is called syncret join now\n")
+    assert ("and the configuration is of silos" in said) == (status is Status.CONFIG)
 
 
 def test_join_refuses_options_of_other_methods(
