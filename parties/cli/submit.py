@@ -128,7 +128,7 @@ def status_text(answers: Sequence[SubmissionStatus]) -> str:
 
 def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
     """Returns the progress of a withdrawal."""
-    if found.complete and len(found.confirmed) - len(found.void) < 3 and found.void:
+    if found.complete and found.void:
         return (
             f"run {run} is over: {' and '.join(sorted(found.void))} have signed that nothing of it was opened, or ever "
             f"will be, and that their shares of the submission of {found.client} are deleted"
@@ -139,10 +139,9 @@ def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
             "it was counted, or ever will be, and that their shares are deleted"
         )
     return (
-        f"run {run}: the withdrawal of {found.client} is on its way: {_progress_text(found)}. It "
-        "takes effect when the servers "
-        "meet over it, unless a round begins with the rows before; nothing is given back until all three have signed. "
-        "Run the same command again to ask"
+        f"run {run}: the withdrawal of {found.client} is on its way: {_progress_text(found)}. It takes effect when "
+        "the servers meet over it, unless a round begins with the rows before; nothing is given back until all "
+        "three have signed. Run the same command again to ask"
     )
 
 
@@ -161,9 +160,8 @@ def replaced_text(found: WithdrawalProgress) -> str:
             "their shares are deleted"
         )
     return (
-        f"the former submission is not gone yet: {_progress_text(found)}. The new one takes its place "
-        "when the servers meet over "
-        "it, unless a round begins with the former one before: ask later with --status"
+        f"the former submission is not gone yet: {_progress_text(found)}. The new one takes its place when the "
+        "servers meet over it, unless a round begins with the former one before: ask later with --status"
     )
 
 

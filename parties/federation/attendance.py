@@ -117,8 +117,7 @@ class Attendance:
             raise TooFewClients(
                 f"{self.turn} {number}: {self.here} {self.who} are connected; expected at least {self.needed} "
                 f"(clients.minimum, {self.config.federation_section}.minimum) within {wait_s:g} "
-                f"s{self._missing_names()}; the same "
-                f"command goes on with this {self.turn}"
+                f"s{self._missing_names()}; the same command goes on with this {self.turn}"
             )
 
     def _check_finish(self, number: int) -> None:

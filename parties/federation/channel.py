@@ -198,9 +198,8 @@ def _unreachable_text(connection: ClientConnection, error: Exception, left_s: fl
         else "it may not have been started"
     )
     return (
-        f"{name}: {connection.server} at {address}: {network_reason(error)}; {why}, or the run is "
-        "over; trying again for "
-        f"{left_s:.0f} s"
+        f"{name}: {connection.server} at {address}: {network_reason(error)}; {why}, or the run is over; trying "
+        f"again for {left_s:.0f} s"
     )
 
 

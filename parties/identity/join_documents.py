@@ -176,9 +176,8 @@ def ensure_server_card(
     seal = None
     if known is not None and known.seal is not None and not (keys / SEAL_FILE).exists():
         raise CertificateError(
-            f"{keys / SEAL_FILE}: sealing key cannot be read: a server deletes it at the end of its "
-            "run. Expected it there, "
-            f"or no {path}, which is its card (move this one away: a new one brings a new key)"
+            f"{keys / SEAL_FILE}: sealing key cannot be read: a server deletes it at the end of its run. Expected "
+            f"it there, or no {path}, which is its card (move this one away: a new one brings a new key)"
         )
     if "address" not in ends:
         seal = str(_own_seal(keys, make=known is None).public)

@@ -176,9 +176,8 @@ def _accounting(config: Config) -> tuple[str, ...]:
     if composed is None:
         return ()
     return (
-        f"Composed numerically, the same release is private with epsilon {_rounded_up(composed):g} at "
-        "this delta; ledgers and "
-        "owners' budgets go by zCDP, and so by the epsilon above.",
+        f"Composed numerically, the same release is private with epsilon {_rounded_up(composed):g} at this delta; "
+        "ledgers and owners' budgets go by zCDP, and so by the epsilon above.",
     )
 
 

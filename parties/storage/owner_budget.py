@@ -431,9 +431,8 @@ def _find_dataset(db: sqlite3.Connection, source: TableIdentity, where: Path) ->
         if of_content and source.name not in of_content:
             raise StoreError(
                 where,
-                f"knows the content of {source.path} as dataset {_quoted_names(of_content)}; expected "
-                "that name, or none, "
-                "after --dataset: the same rows have one budget",
+                f"knows the content of {source.path} as dataset {_quoted_names(of_content)}; expected that name, or "
+                "none, after --dataset: the same rows have one budget",
             )
         return source.name
     both = of_path & of_content if of_path and of_content else of_path | of_content

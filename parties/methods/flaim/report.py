@@ -228,9 +228,8 @@ def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
             "Variant oracle is an experiment: its choices used the pooled table without noise."
         )
     items.append(
-        f"The privacy guarantee is for {neighbours_text(section)}. A client that sends other counts "
-        "than its own can bend the "
-        "result."
+        f"The privacy guarantee is for {neighbours_text(section)}. A client that sends other counts than its own "
+        "can bend the result."
     )
     if (replaced := _replaced(config, result)) is not None:
         items.append(

@@ -97,9 +97,8 @@ async def run_flaim_server(
         raise ConfigError(
             config.source,
             "flaim.variant",
-            "is 'oracle', which needs the pooled table; expected another one, or a simulation "
-            "(syncret run --method flaim "
-            "--simulate)",
+            "is 'oracle', which needs the pooled table; expected another one, or a simulation (syncret run "
+            "--method flaim --simulate)",
         )
     board = board or RunStatus(RunInfo.of_federation(config))
     progress = StatusSink(progress, board)

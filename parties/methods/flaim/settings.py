@@ -42,8 +42,7 @@ def check_flaim(study: Study) -> FlaimSettings:
             study.config.source,
             "workload",
             f"has {len(study.workload.candidates)} sets of columns to choose from; expected at most "
-            f"{MAX_CANDIDATES}: fewer "
-            "queries (workload.count), or of fewer columns (workload.degree)",
+            f"{MAX_CANDIDATES}: fewer queries (workload.count), or of fewer columns (workload.degree)",
         )
     query = max(study.workload.candidates, key=study.workload.domain.size)
     cells = sum(study.workload.domain.shape) + study.workload.domain.size(query)
