@@ -150,7 +150,10 @@ def unscaled(column: Continuous, x: Floats) -> Floats:
 
 
 def _has_mixture(column: Column, components: int) -> bool:
-    return isinstance(column, Real) or (isinstance(column, Integer) and column.values > components)
+    # A column of atoms alone has no value between them that a mixture could draw.
+    if not isinstance(column, Integer | Real) or not column.cells.bins:
+        return False
+    return isinstance(column, Real) or column.values > components
 
 
 def _check_bounds(column: Column) -> None:

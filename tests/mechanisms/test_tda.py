@@ -115,6 +115,35 @@ def test_column_of_one_value_by_its_bounds_is_discrete() -> None:
         assert rows_of(layout, frame).codes.tolist() == [[0], [0]]
 
 
+def test_column_of_atoms_alone_is_discrete() -> None:
+    days, doses = tuple(range(20)), (0.0, 0.5, 1.0)
+    domain = Domain(
+        (
+            Integer("stay", 0, 19, bins=1, atoms=days),
+            Real("dose", 0.0, 1.0, bins=1, decimals=1, atoms=doses),
+            Integer("age", 0, 100),
+        )
+    )
+    layout = Layout.of(domain, EXACT)
+    assert (layout.discrete, layout.continuous) == ((0,), (1, 2))
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame(
+        {
+            "stay": rng.choice(days, 300).astype(str),
+            "dose": rng.choice(doses, 300).astype(str),
+            "age": rng.integers(0, 101, 300).astype(str),
+        },
+        dtype=object,
+    )
+    silos = [
+        TdaSilo(rows_of(layout, frame.iloc[part]), layout, PRIVATE, random_bytes=random_stream(i))
+        for i, part in enumerate(np.array_split(np.arange(300), 3))
+    ]
+    network = InProcess(silos, random_bytes=random_stream(9))
+    made = asyncio.run(run(layout, PRIVATE, network)).model.sample(200, public_generator(1))
+    assert set(made["stay"]) <= set(map(str, days))
+
+
 def test_run_makes_a_table_that_is_like_the_silos() -> None:
     real = table(4000)
     result, silos = finished(EXACT, real)
