@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -88,6 +88,14 @@ The hidden option --only holds a command to the method that the former name was 
 """
 
 
+def _called(words: Sequence[str]) -> str:
+    """Returns ``words`` as a user types them: `run` takes the method, the others find it in the configuration."""
+    shown = " ".join(words)
+    return (
+        shown.replace("--only", "--method") if words[0] == "run" else shown.partition(" --only")[0]
+    )
+
+
 class _Commands(click.Group):
     """A group whose commands are imported on demand: all together take a second.
 
@@ -133,9 +141,8 @@ class _Commands(click.Group):
         if now is not None:
             # Programs read JSON, which a sentence would break.
             if "--json" not in args and "--log-format" not in " ".join(args):
-                said = " ".join(now).replace("run --only", "run --method").partition(" --only")[0]
                 with contextlib.suppress(OSError):
-                    click.echo(f"syncret {args[0]} is called syncret {said} now", err=True)
+                    click.echo(f"syncret {args[0]} is called syncret {_called(now)} now", err=True)
             args = [*now, *args[1:]]
         try:
             return super().resolve_command(ctx, args)
@@ -143,11 +150,7 @@ class _Commands(click.Group):
             near = difflib.get_close_matches(args[0], [*self._entries, *self._former], cutoff=_NEAR)
             if not near:
                 raise
-            new = [
-                " ".join(w for w in self._former.get(name, (name,)) if w != "--only")
-                for name in near
-            ]
-            near = list(dict.fromkeys(new))
+            near = list(dict.fromkeys(_called(self._former.get(name, (name,))) for name in near))
             message = f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?"
             raise click.UsageError(message, ctx) from None
 

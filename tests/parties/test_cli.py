@@ -324,6 +324,24 @@ def test_certs_makes_nothing_of_what_it_cannot_use(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("flaim-clien", "join or run --method flaim"),
+        ("silos-serve", "serve study or serve or join"),
+        ("subnit", "join"),
+        ("fingerprnt", "certs fingerprint"),
+    ],
+)
+def test_a_name_near_a_former_one_leads_to_what_can_be_typed(
+    former: str, now: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(cli, [former]) == Status.USAGE
+    said = capsys.readouterr().err
+    assert "--only" not in said
+    assert now in said
+
+
 def syncret(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
