@@ -3,8 +3,9 @@
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.cli.submit import withdrawn_text
-from parties.config import CertificateFiles, PartySection
+from parties.config import CertificateFiles, Config, PartySection
 from parties.foundation.errors import StoreError, SubmissionConflict, SubmitError, WithdrawalTooLate
 from parties.foundation.exit_codes import Status, describe
 from parties.identity.signing import Issuer
@@ -49,13 +50,19 @@ from parties.mpc.submission.resubmit import (
     saved_submission,
     withdraw,
 )
-from parties.mpc.submission.sealed_upload import ReceiptSigner, ServerReceipt, Tombstone
+from parties.mpc.submission.sealed_upload import (
+    ReceiptSigner,
+    ServerReceipt,
+    Tombstone,
+    void_answer,
+)
 from parties.mpc.submission.state import SubmissionState
 from parties.mpc.submission.status import ServerAnswer, ask_submission_status
 from parties.mpc.submission.submit import Submitted, submit
 from parties.mpc.submission.withdrawal import SignedWithdrawal, Withdrawal
 from parties.mpc.submission.withdrawal_client import (
     WithdrawalProgress,
+    await_withdrawal,
     known_versions,
     sign_withdrawal,
 )
@@ -745,6 +752,55 @@ async def test_no_server_alone_keeps_an_owner_without_its_state_file_from_withdr
     monkeypatch.setattr(parties.mpc.submission.withdrawal_client, "ask_server", answer)
     there = await known_versions(config, support.certificates()[A])
     assert there == {"party-0": 2, "party-1": 0, "party-2": 2}
+
+
+def _void(config: Config, name: str) -> dict[str, Any]:
+    return void_answer(config, A, ReceiptSigner.load(name, support.certificates()[name]))
+
+
+_LIES_OF_VOID: dict[str, Callable[[Config], dict[str, Any]]] = {
+    "no signature": lambda c: _void(c, "party-1") | {"receipts": []},
+    "another server's": lambda c: (
+        _void(c, "party-1") | {"receipts": _void(c, "party-0")["receipts"]}
+    ),
+    "another server's answer": lambda c: _void(c, "party-0"),
+    "another owner's": lambda c: void_answer(
+        c, B, ReceiptSigner.load("party-1", support.certificates()["party-1"])
+    ),
+    "another study's": lambda c: _void(c.override({"run.id": "another"}), "party-1"),
+    "other settings": lambda c: _void(c.override({"run.epsilon": 9.0}), "party-1"),
+    "a client's key": lambda c: void_answer(
+        c, A, ReceiptSigner.load("party-1", support.certificates()[B])
+    ),
+    "a lower version": lambda c: _void(c, "party-1") | {"settled": 3},
+    "a higher version": lambda c: _void(c, "party-1") | {"settled": MAX_VERSION + 1},
+    "truth as a number": lambda c: _void(c, "party-1") | {"settled": True},
+}
+
+
+@pytest.mark.parametrize("lie", [None, *_LIES_OF_VOID])
+async def test_a_study_is_void_by_two_servers_signatures_and_by_nothing_less(
+    lie: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One server says truly that it is void, the last that it is gone; without a lie the second is true, too."""
+    config = make_config({"timeouts.submit_s": 0.5})
+
+    async def answer(
+        _: object, party: PartySection, *rest: object, **named: object
+    ) -> ServerAnswer:
+        if party.name == "party-2":
+            return ServerAnswer(party, None, "it is over", HTTPStatus.GONE)
+        if party.name == "party-1" and lie is not None:
+            return ServerAnswer(party, _LIES_OF_VOID[lie](config), "", HTTPStatus.OK)
+        return ServerAnswer(party, _void(config, party.name), "", HTTPStatus.OK)
+
+    monkeypatch.setattr(parties.mpc.submission.withdrawal_client, "ask_server", answer)
+    files = support.certificates()[A]
+    found = await await_withdrawal(config, files, 1, signed=sign_withdrawal(config, files, 1))
+    assert found.complete == (lie is None)
+    kept = WithdrawalProgress.from_proof(found.proof, 1)
+    assert kept.complete == (lie is None)
+    assert kept.void == found.void == ({"party-0", "party-1"} if lie is None else {"party-0"})
 
 
 async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
