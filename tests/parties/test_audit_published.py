@@ -74,7 +74,7 @@ def unmeasured(model: Model) -> list[tuple[int, int]]:
 def invented(model: Model) -> Model:
     """A model with the same clique marginals, hence the same misfit, and a correlation that nobody measured.
 
-    Of all the most that can be moved: with noise that leaves a column one value, some pairs have nothing to move.
+    Of all squares of cells the one with the most to move.
     """
     joint = model.answers([model.domain.names])[0].copy()
 
@@ -87,7 +87,8 @@ def invented(model: Model) -> Model:
 
     ac, ad, bc, bd = max(squares(), key=lambda one: float(np.minimum(one[1], one[2]).sum()))
     moved = np.minimum(ad, bc)
-    assert moved.sum() > 0.05
+    # The distance in L1 is four times that, and the auditor's own tolerance is 0.1.
+    assert moved.sum() > 0.03
     for cells, sign in ((ac, 1), (bd, 1), (ad, -1), (bc, -1)):
         cells += sign * moved
     return Model(model.domain, (model.domain.names,), (-1,), (joint,))
@@ -99,7 +100,9 @@ def lead_that(changes: Callable[[Model], Model], folder: Path, certificates: Cer
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parties.mpc.server, "write_synthetic", write)
-        return make_run(folder, certificates, SMALL, estimator=make_estimator)
+        # Little noise: a model that noise had left one value a column would have nothing to deviate with.
+        little = {**SMALL, "run.epsilon": 20.0}
+        return make_run(folder, certificates, little, estimator=make_estimator)
 
 
 def test_audit_refuses_a_model_with_a_correlation_that_was_not_measured(
