@@ -112,7 +112,7 @@ def study(
     table = Table(TableSource(str(data)), ignore_extra=False)
     codes = table.codes(config.domain)
     owners = iid(len(codes), clients=clients, seed=0).owners
-    _write_tables(table.text(), owners, names, folder)
+    _write_tables(table.text(config.domain), owners, names, folder)
     return Study(config, folder, [codes[owners == n] for n in range(clients)], files)
 
 

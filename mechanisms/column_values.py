@@ -78,7 +78,7 @@ def column_values(domain: Domain, frame: TextTable | pd.DataFrame) -> tuple[Colu
         _modelled(domain, known[name], cells[name])
         if name in known
         else _texts(name, "implied", Counter(cells[name]), set(domain.missing_values))
-        for name in domain.written_names
+        for name in domain.described_names
         if name in cells
     )
 

@@ -19,8 +19,10 @@ from mechanisms.column_parts import DEFAULT_BINS, duplicates
 from mechanisms.column_reading import check_keys, read_column, read_strings
 from mechanisms.columns import Categorical, Column, Implied, Moment, private_of
 from mechanisms.errors import DomainError
+from mechanisms.moments import moment_of
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import PRIVATE, Provenance
+from mechanisms.split_columns import NO, YES, SplitColumn
 from mechanisms.text_format import PLAIN_FORMAT, TextFormat
 from mechanisms.written import parse_number, parse_whole
 
@@ -53,6 +55,7 @@ class Domain:
     ``columns`` have codes. ``implied`` columns are filled in from them. ``ignore`` names columns that tables may have
     and that are not used. A value that a categorical column lists is that category even if ``missing_values`` has it
     too. Synthetic text tables are written in ``format``. ``provenance`` states where columns' values are from.
+    ``splits`` are columns of a table whose cells have the values of several modelled columns.
 
     Raises ``DomainError`` without columns, if two have the same name, if the table of an implied column does not fit
     its source, or if the format cannot hold every value.
@@ -64,6 +67,7 @@ class Domain:
     ignore: tuple[str, ...] = ()
     format: TextFormat = PLAIN_FORMAT
     provenance: tuple[Provenance, ...] = ()
+    splits: tuple[SplitColumn, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -78,6 +82,7 @@ class Domain:
             )
         for column in self.implied:
             self._check_implied(column)
+        self._check_splits()
         if self.format != PLAIN_FORMAT:
             self._check_format()
         for said in self.provenance:
@@ -89,12 +94,18 @@ class Domain:
         return tuple(column.name for column in self.columns)
 
     @property
-    def written_names(self) -> tuple[str, ...]:
-        """Names of all columns of a synthetic table, including the implied ones in their places."""
+    def described_names(self) -> tuple[str, ...]:
+        """Names of all columns that have a ``[[column]]``, including the implied ones in their places."""
         names = list(self.names)
         for column in sorted(self.implied, key=lambda column: column.position):
             names.insert(column.position, column.name)
         return tuple(names)
+
+    @property
+    def written_names(self) -> tuple[str, ...]:
+        """Names of all columns of a table: those described, and each split column in the place of its first part."""
+        whole = {part: split.column for split in self.splits for part in split.parts}
+        return tuple(dict.fromkeys(whole.get(name, name) for name in self.described_names))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,6 +134,7 @@ class Domain:
             implied=implied,
             ignore=tuple(dict.fromkeys(ignore)),
             format=replace(self.format, columns=()),
+            splits=tuple(split for split in self.splits if kept.issuperset(split.parts)),
             provenance=tuple(said for said in self.provenance if said.column in kept),
         )
 
@@ -137,15 +149,16 @@ class Domain:
     def to_dict(self) -> dict[str, object]:
         """Returns the ``[[column]]`` and ``[missing]`` tables of a configuration.
 
-        ``ignore`` and ``[format]`` are added if there are any.
+        ``[[split]]``, ``ignore`` and ``[format]`` are added if there are any.
         """
         tables = {column.name: column.to_dict() for column in (*self.columns, *self.implied)}
         for said in self.provenance:
             tables[said.column]["from"] = said.to_config()
         document: dict[str, object] = {
-            "column": [tables[name] for name in self.written_names],
+            "column": [tables[name] for name in self.described_names],
             "missing": {"values": list(self.missing_values)},
         }
+        document |= {"split": [split.to_dict() for split in self.splits]} if self.splits else {}
         document |= {"ignore": list(self.ignore)} if self.ignore else {}
         # Defaults leave no trace, so that digests stay the same.
         form = self.format.to_dict()
@@ -153,12 +166,15 @@ class Domain:
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, object]) -> Domain:
-        """Reads the ``[[column]]`` and the optional ``[missing]``, ``[format]`` tables and ``ignore``.
+        """Reads the ``[[column]]`` and the optional ``[[split]]``, ``[missing]``, ``[format]`` tables and ``ignore``.
 
         Raises ``DomainError`` on an unknown key, a missing one, or a value of the wrong type.
         """
         check_keys(
-            "the domain", tables, required={"column"}, optional={"missing", "ignore", "format"}
+            "the domain",
+            tables,
+            required={"column"},
+            optional={"split", "missing", "ignore", "format"},
         )
         columns = tables["column"]
         if not isinstance(columns, Sequence) or isinstance(columns, str):
@@ -175,6 +191,9 @@ class Domain:
             else DEFAULT_MISSING_VALUES
         )
         read = [read_column(i, column) for i, column in enumerate(columns)]
+        splits = tables.get("split", ())
+        if not isinstance(splits, Sequence) or isinstance(splits, str):
+            raise DomainError("split: an array of tables is needed, one [[split]] for each column")
         said = tuple(
             Provenance.read(column.name, table["from"], table)
             for column, table in zip(read, columns, strict=True)
@@ -187,6 +206,7 @@ class Domain:
             read_strings("the domain", tables, "ignore") if "ignore" in tables else (),
             TextFormat.from_dict(tables["format"]) if "format" in tables else PLAIN_FORMAT,
             said,
+            tuple(SplitColumn.from_dict(i, split) for i, split in enumerate(splits)),
         )
 
     def digest(self) -> str:
@@ -194,9 +214,50 @@ class Domain:
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
+    def _check_splits(self) -> None:
+        """Checks that parts of split columns are modelled, that answers are yes or no, and that names are unique."""
+        modelled = {column.name: column for column in self.columns}
+        parts = [part for split in self.splits for part in split.parts]
+        if twice := duplicates(parts):
+            raise DomainError(f"column {twice[0]!r} is a part of two [[split]]; choose one")
+        whole = [split.column for split in self.splits]
+        if twice := duplicates([*whole, *self.described_names, *self.ignore]):
+            raise DomainError(
+                f"column {twice[0]!r} is split, and split again, described or in ignore; choose one"
+            )
+        for split in self.splits:
+            for part in split.parts:
+                column = modelled.get(part)
+                if column is None:
+                    raise DomainError(
+                        f"[[split]] column = {split.column!r}: {part!r} is no column; describe it as a [[column]]"
+                    )
+                if split.answers and column != Categorical(part, (NO, YES)):
+                    raise DomainError(
+                        f'column {part!r} is an answer of {split.column!r}; it has kind = "categorical" and '
+                        f'categories = ["{NO}", "{YES}"]'
+                    )
+            if split.pattern:
+                self._check_pattern(split, [modelled[part] for part in split.parts])
+
+    def _check_pattern(self, split: SplitColumn, parts: Sequence[Column]) -> None:
+        """Checks that cells with the first, the last and all listed values of ``parts`` can be read back."""
+        texts = [_some_values(column) for column in parts]
+        for position, values in enumerate(texts):
+            for value in values:
+                cell = [each[-1] for each in texts]
+                cell[position] = value
+                written = split.join(cell, ())
+                if written in self.missing_values or split.split(written, ()) != tuple(cell):
+                    raise DomainError(
+                        f"[[split]] column = {split.column!r}: {written!r} could not be read back with the pattern "
+                        f"{split.pattern!r}; choose one whose text is in no value of {parts[position].name!r}"
+                    )
+
     def _check_format(self) -> None:
         """Checks that the format can write every text, and that its columns are the written and some ignored ones."""
         texts = [*self.written_names, *self.missing_values]
+        texts += [text for split in self.splits for text in split.literals]
         texts += [
             c for column in self.columns if isinstance(column, Categorical) for c in column.values
         ]
@@ -219,7 +280,7 @@ class Domain:
 
     def _check_provenance(self, said: Provenance) -> None:
         """Checks that the provenance is of an existing column, and private only for private bins."""
-        if said.column not in self.written_names:
+        if said.column not in self.described_names:
             raise DomainError(f"column {said.column!r} has a provenance and is not described")
         column = next((c for c in self.columns if c.name == said.column), None)
         measured = column is not None and private_of(column) is not None
@@ -251,6 +312,19 @@ class Domain:
             raise DomainError(
                 f"column {name!r}: its table has an entry for {unknown[0]!r}, which {source!r} has not"
             )
+
+
+def _some_values(column: Column) -> tuple[str, ...]:
+    """Returns the first and the last value of a column as they are written; all of them for categories."""
+    if isinstance(column, Categorical):
+        return column.values
+    if isinstance(column, Real) and column.decimals is None:
+        return (str(column.low), str(column.high), *column.marks)
+    ranges = column.cells.ranges
+    ends = min(first for first, _ in ranges), max(last for _, last in ranges)
+    if isinstance(column, Moment):
+        return (*(column.shape.write(moment_of(e, column.unit)) for e in ends), *column.marks)
+    return (*(column.text_of(end) for end in ends), *column.marks)
 
 
 def _all_values(column: Column) -> set[str] | None:

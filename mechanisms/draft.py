@@ -35,7 +35,14 @@ from mechanisms.domain import (
     parse_number,
     parse_whole,
 )
-from mechanisms.draft_notes import EXACT_WHOLE, MANY_CATEGORIES, RARE_ROWS, named, note_of
+from mechanisms.draft_notes import (
+    EXACT_WHOLE,
+    MANY_CATEGORIES,
+    RARE_ROWS,
+    named,
+    note_of,
+    split_note,
+)
 from mechanisms.endings import endings_of
 from mechanisms.errors import DataError, DomainError
 from mechanisms.moments import (
@@ -55,6 +62,8 @@ from mechanisms.recognising import NumberReading, ambiguous_versions, code_shape
 from mechanisms.recognising_moments import MomentReading, read_moments
 from mechanisms.source import TableSource
 from mechanisms.spelling import Clock, spelling_of
+from mechanisms.split_columns import NO, YES, SplitColumn
+from mechanisms.split_draft import separator_of, split_of
 from mechanisms.text_table import TextTable
 from mechanisms.written import EXACT, multiple_of
 
@@ -82,8 +91,6 @@ FEWEST_APART = 20
 """Fewest numbers, or half of them, that have to stay different when rounded to multiples."""
 MOST_APART, APART_ROWS = 50, 20
 """Most codes with a cell of their own, and the fewest rows of each; other codes are grouped by a prefix."""
-SEPARATORS = (";", "|", ",", "/")
-"""Separators of several answers in a cell."""
 DISTINCT_MOMENTS = 5
 """Fewest different moments that can show that all lie on the first of a month."""
 
@@ -145,6 +152,20 @@ class _Column:
         return any(count > least and count >= share * self.rows for least, share in MANY_TEXTS)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    """Values of one column of the domain, as they were read; ``answer`` if each is yes or no."""
+
+    values: _Column
+    reading: _Reading | None = None
+    answer: bool = False
+
+    def draft(self) -> Column:
+        if self.answer:
+            return Categorical(self.values.name, (NO, YES))
+        return _draft_column(self.values, self.reading)
+
+
 def draft_domain(source: str | Path | TableSource, *, private_bins: bool = False) -> Draft:
     """Returns a domain that fits a table, with notes on everything that was read from it; see ``draft_of``.
 
@@ -173,21 +194,37 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     notes, left_out, reasons, questions = [], [], [], []
     dotted = "semicolon" in read_as
     spellings = Counter[str]()
+    splits = list[SplitColumn]()
     for name, cells in table.columns.items():
         values = _column(name, cells)
         reading = _reading(values, dotted_thousands=dotted)
-        if reason := _why_left_out(values, reading):
+        reason, parts = _why_left_out(values, reading), list[_Read]()
+        if reading is None and (reason or len(values.counts) > MANY_CATEGORIES):
+            split, parts = _split(values, cells, dotted_thousands=dotted)
+            if split and not table.columns.keys().isdisjoint(split.parts):
+                split, parts = None, []
+            if split and (copies := _copies(split, cells, table.columns)):
+                reason, split, parts = f"has the values of {copies} again", None, []
+            splits += [split] if split else []
+            notes += [split_note(split)] if split else []
+        elif not reason:
+            parts = [_Read(values, reading)]
+        if not parts and not reason:
+            parts = [_Read(values, reading)]
+        if not parts:
             left_out.append(name)
             reasons.append(f"{named(name)}: {reason}")
             continue
-        column = _draft_column(values, reading)
-        if reading and reading.question and not isinstance(column, Categorical):
-            questions.append(f"{named(name)}: {reading.question}")
-        if private_bins:
-            column = with_private_bins(column)
-        columns.append(column)
-        notes.append(note_of(column, values.counts))
-        if column.missing:
+        for part in parts:
+            column = part.draft()
+            if part.reading and part.reading.question and not isinstance(column, Categorical):
+                questions.append(f"{named(column.name)}: {part.reading.question}")
+            if private_bins:
+                column = with_private_bins(column)
+            columns.append(column)
+            if not part.answer:
+                notes.append(note_of(column, part.values.counts))
+        if values.missing:
             spellings.update(value for value in cells if value in KNOWN_MISSING)
     if not columns:
         raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
@@ -198,8 +235,44 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         ignore=tuple(left_out),
         format=table.form,
         provenance=tuple(Provenance(column.name, ((WHOLE, TABLE),)) for column in columns),
+        splits=tuple(splits),
     )
     return Draft(domain, tuple(notes), tuple(reasons), read_as, tuple(questions), table.notes)
+
+
+def _split(
+    column: _Column, cells: Sequence[str], *, dotted_thousands: bool
+) -> tuple[SplitColumn | None, list[_Read]]:
+    """Returns a description of cells with several values, and its parts; nothing if a part would be left out."""
+    split = split_of(column.name, column.counts, fold=column.rows >= FOLDED_FROM)
+    if split is None or set(column.counts) & set(KNOWN_MISSING):
+        return None, []
+    if split.answers:
+        return split, [_Read(_column(part, ()), answer=True) for part in split.parts]
+    rows = [split.split(cell, KNOWN_MISSING) for cell in cells]
+    told = [row for row in rows if row is not None]
+    parts = []
+    for position, part in enumerate(split.parts):
+        values = _column(part, [row[position] for row in told])
+        reading = _reading(values, dotted_thousands=dotted_thousands)
+        if len(told) < len(rows) or reading is None or _why_left_out(values, reading):
+            return None, []
+        parts.append(_Read(values, reading))
+    # Numbers of cases (2021-4711) are identifiers.
+    whole = all(isinstance(part.draft(), Integer) for part in parts)
+    if whole and not "".join(split.literals).strip("- "):
+        return None, []
+    return split, parts
+
+
+def _copies(split: SplitColumn, cells: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:
+    """Returns the names of the table's columns that the parts of a pattern repeat; "" if one of them is new."""
+    if not split.pattern:
+        return ""
+    rows = [split.split(cell, KNOWN_MISSING) for cell in cells]
+    parts = [[None if row is None else row[i] for row in rows] for i in range(len(split.parts))]
+    found = [next((n for n, c in columns.items() if list(c) == part), None) for part in parts]
+    return " and ".join(named(name) for name in found if name) if all(found) else ""
 
 
 def _column(name: str, values: Sequence[str]) -> _Column:
@@ -270,20 +343,10 @@ def _why_text_left_out(column: _Column, alike: str) -> str:
         and not _IDENTIFIER.search(column.name)
     ):
         return ""
-    if sign := _several_answers(column):
+    if sign := separator_of(column.counts):
         said = f"looks like several answers in a cell, with {sign!r} between them: {alike}"
         return f"{said}; give each answer a column of its own"
     return f"looks like an identifier or free text: {alike}"
-
-
-def _several_answers(column: _Column) -> str:
-    """Returns the separator of several answers in a cell; "" if there is none."""
-    for sign in SEPARATORS:
-        several = sum(sign in value for value in column.counts)
-        answers = {answer.strip() for value in column.counts for answer in value.split(sign)}
-        if several >= len(column.counts) / 2 and len(answers) < len(column.counts) / 2:
-            return sign
-    return ""
 
 
 def _draft_column(column: _Column, reading: _Reading | None) -> Column:

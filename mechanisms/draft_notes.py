@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.numbers import Integer, Real
 from mechanisms.spelling import Clock, spelling_of
-from mechanisms.table import shown
+from mechanisms.split_columns import SplitColumn
+from mechanisms.text_table import shown
 from mechanisms.written import parse_number, parse_whole
 
 MANY_CATEGORIES = 100
@@ -81,6 +82,18 @@ def _clock_words(form: str) -> str:
     words = {"D": "days", "H": "hours", "M": "minutes", "S": "seconds"}
     units = " and ".join(words[letter] for letter in spelling.letters)
     return f" ({units}; numbers count {words[spelling.letters[-1]]})"
+
+
+def split_note(split: SplitColumn) -> str:
+    """Returns a draft's note on a column whose cells have several values."""
+    name = named(split.column)
+    if split.pattern:
+        return f"{name}: its cells are split, {split.allowed}; call the parts what they are"
+    listed = [answer for answer in split.answers if answer != split.other]
+    note = f"{name}: its {len(listed)} answers were read from the data, with {split.separator!r} between them"
+    if split.other:
+        note += f"; those with fewer than {RARE_ROWS} rows are left out and written {split.other!r}"
+    return note
 
 
 def named(name: str) -> str:

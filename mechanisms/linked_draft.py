@@ -79,6 +79,7 @@ def _merged(drafts: Sequence[Draft], sources: Sequence[SourceDraft]) -> Draft:
         tuple(dict.fromkeys(v for draft in drafts for v in draft.domain.missing_values)),
         ignore=tuple(n for draft in drafts for n in draft.domain.ignore if n not in keys),
         provenance=tuple(said for draft in drafts for said in draft.domain.provenance),
+        splits=tuple(split for draft in drafts for split in draft.domain.splits),
     )
     return Draft(
         domain,

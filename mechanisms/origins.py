@@ -39,7 +39,7 @@ def origins(domain: Domain) -> tuple[Origin, ...]:
     said = {each.column: each for each in domain.provenance}
     return tuple(
         origin
-        for name in domain.written_names
+        for name in domain.described_names
         for origin in _origins(columns[name], said.get(name))
     )
 

@@ -28,7 +28,13 @@ def private_draft(draft: Draft) -> Draft:
     Raises ``DataError`` if no column of numbers or dates is left.
     """
     drafted, columns, to_list = draft.domain, list[Column](), list[str]()
+    # Names of an answer's column are values of the table.
+    answers = [split for split in drafted.splits if split.answers]
+    to_list += [split.column for split in answers]
+    hidden = {part for split in answers for part in split.parts}
     for column in drafted.columns:
+        if column.name in hidden:
+            continue
         if isinstance(column, Categorical):
             to_list.append(column.name)
         else:
@@ -44,5 +50,6 @@ def private_draft(draft: Draft) -> Draft:
         ignore=(*drafted.ignore, *to_list),
         format=drafted.format,
         provenance=tuple(Provenance(column.name, ((WHOLE, _BOUNDS),)) for column in columns),
+        splits=tuple(split for split in drafted.splits if split.pattern),
     )
     return Draft(domain, (), (), draft.read_as, private=True, to_list=tuple(to_list))

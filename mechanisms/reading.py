@@ -24,6 +24,7 @@ from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
 from mechanisms.header import table_of
 from mechanisms.source import TableSource
+from mechanisms.split_columns import split_cells
 from mechanisms.text_format import form_of_text
 from mechanisms.text_table import TextTable
 from mechanisms.typed import number_columns
@@ -81,7 +82,8 @@ def read_drawn(path: Path, domain: Domain) -> TextTable:
         for name, values in table.columns.items()
         if name not in form.columns or name in domain.written_names
     }
-    return replace(table, columns=columns)
+    drawn = replace(table, columns=columns)
+    return split_cells(domain.splits, domain.missing_values, drawn, path)
 
 
 def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:

@@ -15,6 +15,7 @@ from mechanisms.domain import Domain
 from mechanisms.moments import Form, moment_of
 from mechanisms.numbers import Integer, Real
 from mechanisms.origins import column_in_words, counted
+from mechanisms.split_columns import SplitColumn
 from mechanisms.typed import (
     DAY,
     NUMBER,
@@ -55,8 +56,12 @@ def table_schema(domain: Domain) -> dict[str, object]:
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
     types, optional = value_types(domain), missing_columns(domain)
     spellings = list(domain.missing_values[:1]) if optional else []
+    splits = {split.column: split for split in domain.splits}
     fields = []
     for name in domain.written_names:
+        if split := splits.get(name):
+            fields.append(_split_field(domain, split, required=name not in optional))
+            continue
         field = _field(columns[name], types[name], required=name not in optional)
         if types[name].kind == NUMBER and domain.format.decimal != ".":
             field["decimalChar"] = domain.format.decimal
@@ -68,6 +73,18 @@ def table_schema(domain: Domain) -> dict[str, object]:
         fields.append(field)
     schema: dict[str, object] = {"fields": fields, "missingValues": spellings}
     return schema | ({"provenance": counted(domain)} if domain.provenance else {})
+
+
+def _split_field(domain: Domain, split: SplitColumn, *, required: bool) -> dict[str, object]:
+    """Returns the field of a column that the domain models as several: text, described in words."""
+    field: dict[str, object] = {"name": split.column, "type": "string"}
+    field["description"] = split.allowed
+    if required:
+        field["constraints"] = {"required": True}
+    if domain.provenance:
+        said = dict.fromkeys(column_in_words(domain, part) for part in split.parts)
+        field["provenance"] = "; ".join(said)
+    return field
 
 
 def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict[str, object]:

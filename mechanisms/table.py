@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from mechanisms.domain import Categorical, Column, Domain, Implied, parse_number, parse_whole
 from mechanisms.errors import DataError
 from mechanisms.sampling import PublicGenerator
-from mechanisms.text_table import TextTable
+from mechanisms.split_columns import join_cells, split_cells
+from mechanisms.text_table import SHOWN_CELLS, TextTable, shown, wrong_cells_message
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN_CELLS = 10
-_CUT = 40
 _Value = TypeVar("_Value", bound=Hashable)
 
 
@@ -48,7 +47,7 @@ def encode(
     ``source``, the number of such values, and for the first ten the line, the column, the value (cut to 40 characters)
     and the allowed values.
     """
-    table = TextTable.of(frame)
+    table = split_cells(domain.splits, domain.missing_values, TextTable.of(frame), source)
     _check_columns(domain, table, source, ignore_extra=ignore_extra)
     codes = np.empty((len(table), len(domain.columns)), np.int32)
     bad: list[_BadCells] = []
@@ -100,6 +99,7 @@ def written_frame(domain: Domain, columns: dict[str, NDArray[np.object_]]) -> pd
         absent = next(iter(domain.missing_values), "")
         written = [known.get(value, absent) for value in columns[implied.source]]
         columns[implied.name] = np.array(written, object)
+    columns = join_cells(domain.splits, domain.missing_values, columns)
     return pd.DataFrame({name: columns[name] for name in domain.written_names}, dtype=object)
 
 
@@ -122,17 +122,14 @@ class _BadCells:
         return said if self.follows is None else f"{said} {self.follows[row]}"
 
 
-def shown(value: str) -> str:
-    """Returns a value for a message: quoted, and cut to 40 characters."""
-    return repr(value if len(value) <= _CUT else value[: _CUT - 3] + "...")
-
-
 def _check_columns(
     domain: Domain, table: TextTable, source: str | Path, *, ignore_extra: bool
 ) -> None:
     if absent := [name for name in domain.names if name not in table.columns]:
-        raise DataError(f"{source}: column {absent[0]!r} of the domain is not in the table")
-    known = {*domain.written_names, *domain.ignore}
+        whole = {part: split.column for split in domain.splits for part in split.parts}
+        name = whole.get(absent[0], absent[0])
+        raise DataError(f"{source}: column {name!r} of the domain is not in the table")
+    known = {*domain.described_names, *domain.ignore}
     unknown = [str(name) for name in table.columns if name not in known]
     if unknown and not ignore_extra:
         names = ", ".join(repr(name) for name in unknown[:SHOWN_CELLS])
@@ -152,15 +149,7 @@ def _bad_message(table: TextTable, bad: list[_BadCells], source: str | Path) -> 
         for row, cells in first
     ]
     allowed = {cells.column: cells.allowed for _, cells in first if cells.allowed}
-    if count == 1:
-        return f"{source}, {lines[0]}" + "".join(
-            f" is not allowed; it has to be {text}" for text in allowed.values()
-        )
-    some = f"the first {len(lines)}" if count > len(lines) else "they are"
-    rules = [f"{name!r} has to be {text}" for name, text in allowed.items()]
-    return "\n".join(
-        [f"{source}: {count} values are not allowed; {some}:", *(f"  {x}" for x in lines), *rules]
-    )
+    return wrong_cells_message(source, count, lines, allowed)
 
 
 def _first_bad(bad: list[_BadCells]) -> Iterator[tuple[int, _BadCells]]:

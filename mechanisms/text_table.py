@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+SHOWN_CELLS = 10
+"""Most wrong cells that an error shows."""
+_CUT = 40
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TextTable:
     """Columns of strings by name, each with one value per row.
@@ -57,3 +62,24 @@ class TextTable:
         index = pd.Index(self.places, name=None if self.unit == "line" else self.unit)
         columns = {name: list(values) for name, values in self.columns.items()}
         return pd.DataFrame(columns, index=index, columns=list(columns), dtype=object)
+
+
+def shown(value: str) -> str:
+    """Returns a value for a message: quoted, and cut to 40 characters."""
+    return repr(value if len(value) <= _CUT else value[: _CUT - 3] + "...")
+
+
+def wrong_cells_message(
+    source: object, count: int, lines: Sequence[str], allowed: Mapping[str, str]
+) -> str:
+    """Returns the message of an error about ``count`` wrong cells.
+
+    ``lines`` describe the first of them; ``allowed`` has the allowed values of their columns, in words.
+    """
+    if count == 1:
+        rules = (f" is not allowed; it has to be {text}" for text in allowed.values())
+        return f"{source}, {lines[0]}" + "".join(rules)
+    some = f"the first {len(lines)}" if count > len(lines) else "they are"
+    head = f"{source}: {count} values are not allowed; {some}:"
+    rules = (f"{name!r} has to be {text}" for name, text in allowed.items())
+    return "\n".join([head, *(f"  {line}" for line in lines), *rules])

@@ -62,13 +62,16 @@ class ValueType:
 def value_types(domain: Domain) -> dict[str, ValueType]:
     """Returns the type of each written column by its name."""
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
-    return {name: _type_of(columns[name]) for name in domain.written_names}
+    types = {name: _type_of(column) for name, column in columns.items()}
+    types |= {split.column: ValueType(TEXT) for split in domain.splits}
+    return {name: types[name] for name in domain.written_names}
 
 
 def written_texts(domain: Domain) -> tuple[str, ...]:
     """Returns all text that a table may contain: names, categories, and implied values."""
     listed = [c.values for c in domain.columns if isinstance(c, Categorical)]
     listed += [tuple(value for _, value in column.values) for column in domain.implied]
+    listed += [split.literals for split in domain.splits]
     return (*domain.written_names, *(text for texts in listed for text in texts))
 
 
@@ -80,6 +83,8 @@ def number_columns(domain: Domain) -> frozenset[str]:
 def missing_columns(domain: Domain) -> frozenset[str]:
     """Returns the names of the written columns that may have missing values."""
     names = {column.name for column in domain.columns if column.missing}
+    # A cell without any of the answers is written as a missing one.
+    names |= {s.column for s in domain.splits if s.answers or not names.isdisjoint(s.parts)}
     return frozenset(names | {column.name for column in domain.implied if column.source in names})
 
 

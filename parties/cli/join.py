@@ -198,7 +198,7 @@ def _join_silos(
             f"{config.run.epsilon:g}"
         )
     table, release = (
-        owner.table.kept(owner.table.text(), config.domain),
+        owner.table.kept(owner.table.text(config.domain), config.domain),
         federated_release(config, plan),
     )
     # Checked before anything is made or charged.

@@ -16,6 +16,7 @@ SECTIONS = (
     "workload",
     "clients",
     "column",
+    "split",
     "source",
     "missing",
     "format",

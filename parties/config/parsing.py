@@ -33,7 +33,7 @@ from parties.config.sources import SourceSection
 from parties.crypto.hpke import SealTo
 from parties.foundation.errors import ConfigError
 
-_OF_THE_DOMAIN = ("column", "missing", "ignore", "format")
+_OF_THE_DOMAIN = ("column", "split", "missing", "ignore", "format")
 _Section = TypeVar("_Section")
 
 
@@ -161,7 +161,7 @@ def source_dict(section: SourceSection) -> dict[str, object]:
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:
-    """Returns the domain of [[column]], [missing], [format] and ignore."""
+    """Returns the domain of [[column]], [[split]], [missing], [format] and ignore."""
     tables = {key: document[key] for key in _OF_THE_DOMAIN if key in document}
     _tables(document, "column")
     try:

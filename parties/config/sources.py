@@ -89,7 +89,7 @@ def _check_columns(sources: Sequence[SourceSection], domain: Domain) -> None:
 
 
 def _check_links(sources: Sequence[SourceSection], run: RunSection, domain: Domain) -> None:
-    written = {*domain.written_names}
+    written = {*domain.described_names, *domain.written_names}
     for source in sources:
         where = f"of source {source.name!r}"
         if run.link == BY_ORDER:

@@ -85,7 +85,7 @@ class SiloSplit:
 
 def load_silos_trial(config: Config, table: Table, split: SiloSplit) -> SilosTrial:
     """Checks config, table and split together. Raises ConfigError, DataError. Writes nothing."""
-    text = table.text()
+    text = table.text(config.domain)
     if not len(text):
         raise DataError(f"{table.source.shown}: has a header but no rows; a trial needs some")
     partition, least = _partition(config, text, split), silos_section(config).minimum

@@ -280,7 +280,7 @@ def _columns(domain: Domain) -> tuple[ColumnDescription, ...]:
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
     return tuple(
         replace(_column(columns[name]), provenance=column_in_words(domain, name))
-        for name in domain.written_names
+        for name in domain.described_names
     )
 
 

@@ -60,7 +60,7 @@ rows_per_client = 100000 # public bound on the rows of one owner
 {_comments(remarks)}
 {_sources(sources)}[missing]
 {"" if draft.private else f"{_MARK}{chr(10)}"}{tomli_w.dumps({"values": list(drafted.missing_values)})}
-{_format(drafted)}{_columns(draft)}"""
+{_format(drafted)}{_splits(draft)}{_columns(draft)}"""
 
 
 def _head(draft: Draft) -> str:
@@ -142,6 +142,19 @@ def _format(drafted: Domain) -> str:
         "[format]\n# How the table is written, and synthetic.csv will be; without this UTF-8, commas and points.\n"
         f"{tomli_w.dumps(said)}\n"
     )
+
+
+def _splits(draft: Draft) -> str:
+    """The [[split]] tables, with a mark above what was read from the data."""
+    tables = []
+    for split in draft.domain.splits:
+        marked = () if draft.private else ("pattern", "answers")
+        lines = [
+            f"{_MARK}\n{_line(key, value)}" if key in marked else _line(key, value)
+            for key, value in split.to_dict().items()
+        ]
+        tables.append("\n".join(["[[split]]", *lines, ""]))
+    return "\n".join([*tables, ""]) if tables else ""
 
 
 def _line(key: str, value: object) -> str:

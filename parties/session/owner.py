@@ -18,6 +18,7 @@ from mechanisms.domain import Domain
 from mechanisms.linking import LIMB_BITS, LIMBS, LinkingKeys, hashed, linking_keys
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
+from mechanisms.split_columns import split_cells
 from mechanisms.summary import ColumnSummary, summarise
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
@@ -100,15 +101,18 @@ class Table:
     read: TextTable | None = None
     say: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
-    def text(self) -> TextTable:
-        """Returns the rows. Raises DataError if the table cannot be read."""
-        if self.read is not None:
-            return self.read
-        table = read_text(self.source)
-        if self.say is not None:
-            for note in table.notes:
-                self.say(f"{self.source.shown}: {note}")
-        return table
+    def text(self, domain: Domain) -> TextTable:
+        """Returns the rows, with the cells that ``domain`` splits in columns of their own.
+
+        Raises DataError if the table cannot be read, or has cells that cannot be split.
+        """
+        table = self.read
+        if table is None:
+            table = read_text(self.source)
+            if self.say is not None:
+                for note in table.notes:
+                    self.say(f"{self.source.shown}: {note}")
+        return split_cells(domain.splits, domain.missing_values, table, self.source.shown)
 
     def kept(self, text: TextTable, domain: Domain) -> TextTable:
         """Returns ``text`` without the columns that ``ignore_extra`` drops."""
@@ -126,7 +130,7 @@ class Table:
         self, domain: Domain
     ) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
         """Returns the rows as codes, and summaries of the columns for the owner alone. Raises as ``codes``."""
-        table, shown = self.text(), self.source.shown
+        table, shown = self.text(domain), self.source.shown
         codes = encode(domain, table, source=shown, ignore_extra=self.ignore_extra)
         return codes, summarise(domain, table.columns.__getitem__)
 
@@ -192,7 +196,8 @@ class DataOwner:
         config, table = self.config, self.table
         if not config.sources:
             return table.codes_and_summaries(config.domain)
-        number, text = config.source_of(self.name), table.text()
+        number = config.source_of(self.name)
+        text = table.text(config.domain)
         codes = source_codes(
             config, number, text, where=table.source.shown, ignore_extra=table.ignore_extra
         )

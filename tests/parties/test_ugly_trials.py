@@ -28,6 +28,15 @@ def whole(draw: random.Random) -> str:
     return str(int(draw.lognormvariate(5, 1)))
 
 
+def pressure(draw: random.Random) -> str:
+    systolic = round(draw.gauss(130, 15))
+    return f"{systolic}/{systolic * 2 // 3 + draw.randint(0, 9)}"
+
+
+def answers(draw: random.Random) -> str:
+    return "; ".join(drug for drug in ("iron", "zinc", *"abcdefgh") if draw.random() < 0.4)
+
+
 COLUMNS: Mapping[str, Write] = {
     "marked": sometimes(sometimes(whole, "<5", 0.1), "refused", 0.05),
     "marked, missing": sometimes(sometimes(whole, "n.k.", 0.1), "", 0.1),
@@ -47,6 +56,9 @@ COLUMNS: Mapping[str, Write] = {
     "exact": lambda d: repr(d.lognormvariate(3, 1)),
     "zeros": sometimes(lambda d: repr(d.lognormvariate(3, 1)), "0", 0.6),
     "zip": lambda d: f"0{d.randint(1000, 1080)}",
+    "pressure": sometimes(pressure, "", 0.1),
+    "place": lambda d: f"{d.gauss(52, 1):.4f}, {d.gauss(13, 1):.4f}",
+    "drugs": answers,
 }
 TABLES = [tuple(COLUMNS)[place::3] for place in range(3)]
 

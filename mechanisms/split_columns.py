@@ -1,0 +1,263 @@
+"""Columns of a table that hold several values in a cell, each of which a domain models as a column of its own.
+
+A ``SplitColumn`` is ``[[split]]`` in a configuration, of one of two kinds:
+
+    column = "pressure"                     column = "symptoms"
+    pattern = "{systolic}/{diastolic}"      separator = ", "
+                                            answers = ["cough", "fever", "rash"]
+
+A pattern has the names of the domain's columns in braces, and text between them. Answers are any number of the listed
+ones; the answer A of the column C is the domain's column ``C: A`` with the categories "no" and "yes".
+
+``split_cells`` makes the columns of a table that was read, ``join_cells`` writes such cells again. Public: the
+description. Secret: the cells, at their owner; an error names up to ten of them, on the owner's machine.
+Limits: answers are written in the listed order, each once. A cell without an answer and a missing one are the same. A
+model may draw a cell of which a part is missing; it is written with the missing value in that place ("120/NA").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.column_parts import duplicates
+from mechanisms.column_reading import check_keys, read_strings
+from mechanisms.errors import DataError, DomainError
+from mechanisms.text_table import SHOWN_CELLS, TextTable, shown, wrong_cells_message
+
+NO, YES = "no", "yes"
+"""Categories of an answer's column."""
+MOST_PARTS = 200
+"""Most columns that one column is split into."""
+_PLACE = re.compile(r"\{([^{}]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitColumn:
+    """One column of a table, and how its cells are split: by ``pattern``, or by ``separator`` into ``answers``.
+
+    ``other`` is the answer that stands for every answer that is not listed; "" if there is none. Raises ``DomainError``
+    for a description by which cells could be read in two ways.
+    """
+
+    column: str
+    pattern: str = ""
+    separator: str = ""
+    answers: tuple[str, ...] = ()
+    other: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.column:
+            raise DomainError("[[split]] column: is empty; name the table's column")
+        if bool(self.pattern) == bool(self.separator):
+            raise DomainError(f"{self._where} needs either a pattern, or a separator with answers")
+        if self.pattern:
+            self._check_pattern()
+        else:
+            self._check_answers()
+        if len(self.parts) > MOST_PARTS:
+            raise DomainError(f"{self._where} has {len(self.parts)} parts; at most {MOST_PARTS}")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the domain's columns that the cells are split into, in order."""
+        if self.pattern:
+            return tuple(_PLACE.findall(self.pattern))
+        return tuple(part_of(self.column, answer) for answer in self.answers)
+
+    @property
+    def allowed(self) -> str:
+        """The cells that can be split, in words."""
+        if self.pattern:
+            return f"as in {self.pattern}"
+        listed = ", ".join(repr(answer) for answer in self.answers[:SHOWN_CELLS])
+        more = " ..." if len(self.answers) > SHOWN_CELLS else ""
+        return f"answers with {self.separator!r} between them, of {listed}{more}"
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """Texts of the description that a written cell may contain."""
+        if self.pattern:
+            return tuple(_PLACE.split(self.pattern)[::2])
+        return (*self.answers, self.separator)
+
+    def split(self, cell: str, missing: Sequence[str]) -> tuple[str, ...] | None:
+        """Returns a cell's values in the order of ``parts``; None for a cell that the description does not allow.
+
+        ``missing`` are the spellings of a missing value; the first one is the value of each part of a missing cell.
+        """
+        if self.pattern:
+            if cell in missing:
+                return (missing[0],) * len(self.parts)
+            found = self._cells.fullmatch(cell)
+            return None if found is None else tuple(value.strip() for value in found.groups())
+        given = set[str]()
+        if cell and not (cell in missing and cell not in self.answers):
+            given = {answer.strip() for answer in cell.split(self.separator.strip() or " ")} - {""}
+        if unknown := given.difference(self.answers):
+            if not self.other:
+                return None
+            given = (given - unknown) | {self.other}
+        return tuple(YES if answer in given else NO for answer in self.answers)
+
+    def join(self, values: Sequence[str], missing: Sequence[str]) -> str:
+        """Returns the cell with these values, which are in the order of ``parts``."""
+        absent = missing[0] if missing else ""
+        if self.pattern:
+            if missing and all(value == absent for value in values):
+                return absent
+            told = iter(values)
+            return _PLACE.sub(lambda _: next(told), self.pattern)
+        given = [answer for answer, value in zip(self.answers, values, strict=True) if value == YES]
+        return self.separator.join(given) or ("" if "" in missing else absent)
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the ``[[split]]`` table of a configuration."""
+        if self.pattern:
+            return {"column": self.column, "pattern": self.pattern}
+        told: dict[str, object] = {
+            "column": self.column,
+            "separator": self.separator,
+            "answers": list(self.answers),
+        }
+        return told | ({"other": self.other} if self.other else {})
+
+    @classmethod
+    def from_dict(cls, position: int, table: object) -> SplitColumn:
+        """Reads the ``[[split]]`` table at ``position`` from 0. Raises ``DomainError``."""
+        where = f"split {position + 1}"
+        if not isinstance(table, Mapping):
+            raise DomainError(f"{where}: a table is needed, with column and pattern or answers")
+        if isinstance(table.get("column"), str):
+            where = f"[[split]] column = {table['column']!r}:"
+        by_pattern = "pattern" in table
+        keys = {"column", "pattern"} if by_pattern else {"column", "separator", "answers"}
+        check_keys(where, table, required=keys, optional=set() if by_pattern else {"other"})
+        for key in (keys | {"other"}) & set(table) - {"answers"}:
+            if not isinstance(table[key], str):
+                raise DomainError(f"{where} {key} = {table[key]!r}; a text is needed")
+        if by_pattern:
+            return cls(table["column"], table["pattern"])
+        answers = read_strings(where, table, "answers")
+        return cls(
+            table["column"],
+            separator=table["separator"],
+            answers=answers,
+            other=table.get("other", ""),
+        )
+
+    @property
+    def _where(self) -> str:
+        return f"[[split]] column = {self.column!r}:"
+
+    @property
+    def _cells(self) -> re.Pattern[str]:
+        """The pattern as a regular expression; each value is as short as the text after it allows."""
+        texts = [re.escape(text) for text in _PLACE.split(self.pattern)[::2]]
+        return re.compile("(.*?)".join(texts), re.DOTALL)
+
+    def _check_pattern(self) -> None:
+        if len(self.parts) < 2:
+            raise DomainError(
+                f'{self._where} pattern = {self.pattern!r}; two columns are needed, as in "{{low}}-{{high}}"'
+            )
+        if twice := duplicates(self.parts):
+            raise DomainError(f"{self._where} pattern has {twice[0]!r} twice; each stands once")
+        if not all(_PLACE.split(self.pattern)[2:-1:2]):
+            raise DomainError(
+                f"{self._where} pattern = {self.pattern!r}; text is needed between two columns"
+            )
+        if self.answers or self.other:
+            raise DomainError(f"{self._where} has a pattern and answers; choose one")
+
+    def _check_answers(self) -> None:
+        if not self.answers:
+            raise DomainError(f"{self._where} answers is empty; list them")
+        if twice := duplicates(self.answers):
+            raise DomainError(f"{self._where} answers has {twice[0]!r} twice; each stands once")
+        sign = self.separator.strip() or " "
+        for answer in self.answers:
+            if not answer or answer != answer.strip() or sign in answer:
+                raise DomainError(
+                    f"{self._where} the answer {answer!r} could not be told from its neighbours; answers are not "
+                    f"empty, without blanks around them and without {sign!r}"
+                )
+        if self.other and self.other not in self.answers:
+            raise DomainError(f"{self._where} other = {self.other!r}; it is one of the answers")
+
+
+def part_of(column: str, answer: str) -> str:
+    """Returns the name of the domain's column for an answer."""
+    return f"{column}: {answer}"
+
+
+def split_cells(
+    splits: Sequence[SplitColumn], missing: Sequence[str], table: TextTable, source: object
+) -> TextTable:
+    """Returns the table with the parts of ``splits`` in the places of their columns.
+
+    Columns that are not there, or split already, stay as they are. Raises ``DataError`` for cells that the description
+    does not allow; it names ``source``, their number, and the first ten.
+    """
+    present = {split.column: split for split in splits if split.column in table.columns}
+    if not present:
+        return table
+    columns: dict[str, Sequence[str]] = {}
+    for name, cells in table.columns.items():
+        split = present.get(name)
+        if split is None:
+            columns[name] = cells
+            continue
+        if both := [part for part in split.parts if part in table.columns]:
+            raise DataError(
+                f"{source}: column {name!r} is split into {both[0]!r}, which is in the table too"
+            )
+        known = {cell: split.split(cell, missing) for cell in dict.fromkeys(cells)}
+        rows = [known[cell] for cell in cells]
+        if None in known.values():
+            raise DataError(_wrong_cells(split, missing, table, source, rows))
+        columns |= dict(zip(split.parts, _turned(rows, len(split.parts)), strict=True))
+    return replace(table, columns=columns)
+
+
+def join_cells(
+    splits: Sequence[SplitColumn],
+    missing: Sequence[str],
+    columns: Mapping[str, NDArray[np.object_]],
+) -> dict[str, NDArray[np.object_]]:
+    """Returns columns of text with those of ``splits`` in addition; their parts stay."""
+    joined = dict(columns)
+    for split in splits:
+        rows = zip(*(columns[part] for part in split.parts), strict=True)
+        cells = np.empty(len(columns[split.parts[0]]), object)
+        cells[:] = [split.join(values, missing) for values in rows]
+        joined[split.column] = cells
+    return joined
+
+
+def _turned(rows: Sequence[tuple[str, ...] | None], parts: int) -> Iterator[list[str]]:
+    """Yields the parts' columns of rows that are all allowed."""
+    for part in range(parts):
+        yield [row[part] for row in rows if row is not None]
+
+
+def _wrong_cells(
+    split: SplitColumn,
+    missing: Sequence[str],
+    table: TextTable,
+    source: object,
+    rows: Sequence[tuple[str, ...] | None],
+) -> str:
+    wrong = [number for number, row in enumerate(rows) if row is None]
+    cells = table.columns[split.column]
+    lines = [
+        f"{table.unit} {table.places[row]}, column {split.column!r}: the value {shown(cells[row])}"
+        for row in wrong[:SHOWN_CELLS]
+    ]
+    spellings = " or ".join(repr(value) for value in missing)
+    allowed = split.allowed + (f", or {spellings} for a missing value" if missing else "")
+    return wrong_cells_message(source, len(wrong), lines, {split.column: allowed})

@@ -1,0 +1,87 @@
+"""Recognition of columns with several values in a cell: numbers in a fixed text, and any number of answers.
+
+A draft splits a column only if it could not be modelled whole. The cells are secret, at their owner; a description has
+the texts around numbers, and answers of enough rows, which the owner confirms like all that a draft has read. Limits:
+rules of thumb; numbers with leading zeros are codes, and a column with them is not split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from mechanisms.draft_notes import MANY_CATEGORIES, RARE_ROWS
+from mechanisms.split_columns import SplitColumn
+
+SEPARATORS = (";", "|", ",", "/")
+"""Separators of several answers in a cell."""
+MOST_NUMBERS = 6
+"""Most numbers in a cell."""
+OTHER_ANSWERS = ("other", "(other)", "all others")
+"""Words for answers of too few rows; a description takes the first that is no answer."""
+_NUMBER = re.compile(r"(?<![\d.])[+-]?\d+(?:\.\d+)?|(?<=\.)\d+")
+_CODE = re.compile(r"[+-]?0\d")
+
+
+def split_of(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn | None:
+    """Returns the description by which all cells can be split; None if there is none.
+
+    ``counts`` has the rows of each cell that is not missing. With ``fold`` answers of few rows are not listed.
+    """
+    return _numbers(name, counts) or _answers(name, counts, fold=fold)
+
+
+def separator_of(counts: Mapping[str, int]) -> str:
+    """Returns the separator of several answers in a cell; "" if there is none."""
+    for sign in SEPARATORS:
+        several = sum(sign in cell for cell in counts)
+        answers = {answer.strip() for cell in counts for answer in cell.split(sign)}
+        if several >= len(counts) / 2 and len(answers) < len(counts) / 2:
+            return sign
+    return ""
+
+
+def _numbers(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
+    """Returns the pattern of cells that are alike but for their numbers."""
+    cells = list(counts)
+    texts = _NUMBER.split(cells[0])
+    numbers = len(texts) - 1
+    between = texts[1:-1]
+    if not 2 <= numbers <= MOST_NUMBERS or not all(between):
+        return None
+    if any(text.strip(".") == "" or set(text) & set("{}") for text in [*between, "".join(texts)]):
+        return None
+    for cell in cells:
+        if _NUMBER.split(cell) != texts or any(map(_CODE.match, _NUMBER.findall(cell))):
+            return None
+    places = [f"{{{name} {number + 1}}}" for number in range(numbers)]
+    if set(name) & set("{}"):
+        return None
+    pattern = "".join(text + place for text, place in zip(texts, [*places, ""], strict=True))
+    return SplitColumn(name, pattern)
+
+
+def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn | None:
+    """Returns the listed answers of cells that have any number of them, the most frequent first."""
+    sign = separator_of(counts)
+    if not sign:
+        return None
+    rows = Counter[str]()
+    spaced = 0
+    for cell, count in counts.items():
+        rows.update(dict.fromkeys({a.strip() for a in cell.split(sign)} - {""}, count))
+        spaced += count if f"{sign} " in cell else 0
+    several = sum(count for cell, count in counts.items() if sign in cell)
+    ordered = sorted(rows, key=lambda answer: (-rows[answer], answer))
+    rare = [answer for answer in ordered if rows[answer] < RARE_ROWS] if fold else []
+    listed = [answer for answer in ordered if answer not in set(rare)]
+    other = next((word for word in OTHER_ANSWERS if word not in rows), "") if rare else ""
+    if not listed or len(listed) > MANY_CATEGORIES or (rare and not other):
+        return None
+    return SplitColumn(
+        name,
+        separator=sign + " " if 2 * spaced > several else sign,
+        answers=(*listed, *([other] if other else [])),
+        other=other,
+    )

@@ -1,0 +1,347 @@
+"""Columns with several values in a cell: split when read, joined when written, recognised by drafts."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mechanisms.domain import Categorical, Domain, Integer, Moment, Real
+from mechanisms.draft import Draft, draft_of
+from mechanisms.errors import DataError, DomainError
+from mechanisms.private_draft import private_draft
+from mechanisms.provenance import TABLE, WHOLE, Provenance
+from mechanisms.reading import read_drawn, read_text
+from mechanisms.sampling import public_generator
+from mechanisms.schema import table_schema
+from mechanisms.split_columns import NO, YES, SplitColumn, part_of, split_cells
+from mechanisms.table import decode, encode
+from mechanisms.text_format import TextFormat
+from mechanisms.text_table import TextTable
+from mechanisms.typed import absent_in, typed_table, value_types
+from mechanisms.writing import form_of, write_rows
+from parties.session.draft_config import draft_text
+
+PRESSURE = SplitColumn("pressure", "{systolic}/{diastolic}")
+DRUGS = SplitColumn("drugs", separator="; ", answers=("statin", "heparin", "other"), other="other")
+DOMAIN = Domain(
+    (
+        Integer("age", 0, 99),
+        Integer("systolic", 60, 250, missing=True),
+        Integer("diastolic", 30, 150, missing=True),
+        *(Categorical(part, (NO, YES)) for part in DRUGS.parts),
+        Categorical("sex", ("f", "m")),
+    ),
+    ("NA", ""),
+    splits=(PRESSURE, DRUGS),
+)
+
+
+def table(**columns: Sequence[str]) -> TextTable:
+    rows = len(next(iter(columns.values())))
+    return TextTable(columns, range(1, rows + 1), "row")
+
+
+def rows(pressure: Sequence[str], drugs: Sequence[str]) -> TextTable:
+    count = len(pressure)
+    return table(age=["50"] * count, pressure=pressure, drugs=drugs, sex=["f"] * count)
+
+
+def random_codes(domain: Domain, count: int, seed: int) -> NDArray[np.int32]:
+    return np.random.default_rng(seed).integers(
+        0, domain.shape, (count, len(domain.shape)), np.int32
+    )
+
+
+def test_cells_are_split_into_the_columns_that_the_domain_models() -> None:
+    given_ = rows(
+        ["120/80", "NA", "", "131/ 85"], ["statin; heparin", "", "heparin;statin;statin", "gold"]
+    )
+    split = split_cells(DOMAIN.splits, DOMAIN.missing_values, given_, "t.csv")
+    assert list(split.columns) == list(DOMAIN.names)
+    assert split.columns["systolic"] == ["120", "NA", "NA", "131"]
+    assert split.columns["diastolic"] == ["80", "NA", "NA", "85"]
+    assert split.columns[part_of("drugs", "statin")] == [YES, NO, YES, NO]
+    assert split.columns[part_of("drugs", "other")] == [NO, NO, NO, YES]
+    assert split_cells(DOMAIN.splits, DOMAIN.missing_values, split, "t.csv") is split
+    assert (encode(DOMAIN, given_) == encode(DOMAIN, split)).all()
+
+
+def test_a_table_is_written_with_the_columns_that_owners_have() -> None:
+    codes = encode(DOMAIN, rows(["120/80", "NA"], ["heparin; statin", ""]))
+    written = decode(DOMAIN, codes, public_generator(1))
+    assert (
+        list(written.columns) == ["age", "pressure", "drugs", "sex"] == list(DOMAIN.written_names)
+    )
+    assert written["drugs"].tolist() == ["statin; heparin", ""]
+    assert re.fullmatch(r"\d+/\d+", written["pressure"][0])
+    assert written["pressure"][1] == "NA"
+    typed = typed_table(DOMAIN, written)
+    assert typed["pressure"].isna().tolist() == [False, True]
+    assert value_types(DOMAIN)["pressure"].kind == "text"
+    assert absent_in(DOMAIN, "pressure") == {"NA"}
+
+
+@given(seed=st.integers(0, 2**32))
+def test_every_row_that_a_model_may_draw_comes_back(seed: int) -> None:
+    """Cells of which a part is missing, too: what was drawn is what an auditor counts."""
+    codes = random_codes(DOMAIN, 50, seed)
+    written = decode(DOMAIN, codes, public_generator(seed))
+    assert (encode(DOMAIN, written) == codes).all()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv.gz", "t.parquet", "t.xlsx"])
+def test_files_come_back(tmp_path: Path, name: str) -> None:
+    domain = replace(
+        DOMAIN, format=TextFormat(line_end="crlf", columns=("sex", *DOMAIN.written_names[:3]))
+    )
+    codes = random_codes(domain, 200, 1)
+    path = tmp_path / name
+    write_rows(path, [decode(domain, codes, public_generator(1))], domain, form_of(path))
+    read = read_drawn(path, domain) if name == "t.csv" else read_text(path)
+    assert (encode(domain, read) == codes).all()
+
+
+@pytest.mark.parametrize(
+    ("pressure", "drugs", "says"),
+    [
+        (
+            "120",
+            "statin",
+            r"row 1, column 'pressure': the value '120' is not allowed; it has to be as in "
+            r"\{systolic\}/\{diastolic\}, or 'NA' or '' for a missing value",
+        ),
+        ("120/900", "statin", r"column 'diastolic' \(integer\): the value '900'"),
+    ],
+)
+def test_cells_that_cannot_be_split_are_named(pressure: str, drugs: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        encode(DOMAIN, rows([pressure], [drugs]), source="t.csv")
+
+
+def test_answers_that_are_not_listed_are_named_without_a_word_for_them() -> None:
+    strict = SplitColumn("drugs", separator=";", answers=("statin", "heparin"))
+    domain = Domain(tuple(Categorical(part, (NO, YES)) for part in strict.parts), splits=(strict,))
+    with pytest.raises(DataError, match=r"'statin;gold' is not allowed.*'statin', 'heparin'"):
+        encode(domain, table(drugs=["statin;gold"]))
+    with pytest.raises(DataError, match="2 values are not allowed; they are"):
+        encode(domain, table(drugs=["gold", "statin", "silver"]))
+
+
+def test_a_table_without_the_column_is_refused_by_its_name() -> None:
+    with pytest.raises(DataError, match="column 'pressure' of the domain is not in the table"):
+        encode(DOMAIN, table(age=["1"], drugs=[""], sex=["f"]))
+    both = table(age=["1"], pressure=["120/80"], systolic=["120"], drugs=[""], sex=["f"])
+    with pytest.raises(DataError, match="split into 'systolic', which is in the table too"):
+        encode(DOMAIN, both)
+
+
+@pytest.mark.parametrize(
+    ("split", "says"),
+    [
+        ({"column": "x"}, "the key 'answers' is missing"),
+        ({"column": "x", "pattern": "{a}/{b}", "answers": ["q"]}, "unknown key 'answers'"),
+        ({"column": "x", "pattern": "{a}"}, "two columns are needed"),
+        ({"column": "x", "pattern": "{a}{b}"}, "text is needed between two columns"),
+        ({"column": "x", "pattern": "{a}/{a}"}, "has 'a' twice"),
+        ({"column": "x", "pattern": "{a}/{q}"}, "'q' is no column"),
+        ({"column": "x", "pattern": 7}, "a text is needed"),
+        ({"column": "a", "pattern": "{a}/{b}"}, "'a' is split, and split again, described"),
+        ({"column": "c", "pattern": "{a}/{b}"}, "'c' is split, and"),
+        ({"column": "x", "pattern": "{a}-{b}"}, "could not be read back"),
+        ({"column": "x", "separator": ";", "answers": []}, "answers is empty"),
+        ({"column": "x", "separator": ";", "answers": ["p", "p"]}, "has 'p' twice"),
+        ({"column": "x", "separator": ";", "answers": ["p;q"]}, "could not be told"),
+        ({"column": "x", "separator": ";", "answers": ["p"], "other": "q"}, "one of the answers"),
+        ({"column": "x", "separator": ";", "answers": ["p"]}, "'x: p' is no column"),
+        ({"column": "y", "separator": ";", "answers": ["p"]}, "is an answer of 'y'"),
+        ([], "a table is needed"),
+    ],
+)
+def test_a_description_that_could_be_read_in_two_ways_is_refused(split: object, says: str) -> None:
+    columns: list[dict[str, object]] = [
+        {"name": "a", "kind": "date", "low": "2020-01-01", "high": "2024-12-31"},
+        {"name": "b", "kind": "integer", "low": -5, "high": 5},
+        {"name": "c", "kind": "integer", "low": 0, "high": 5},
+        {"name": "y: p", "kind": "categorical", "categories": ["0", "1"]},
+    ]
+    tables = {"column": columns, "split": [split]}
+    with pytest.raises(DomainError, match=says):
+        Domain.from_dict(tables)
+
+
+def test_descriptions_are_in_the_file_the_digest_and_the_schema() -> None:
+    assert Domain.from_dict(DOMAIN.to_dict()) == DOMAIN
+    assert replace(DOMAIN, splits=()).digest() != DOMAIN.digest()
+    assert "split" not in replace(DOMAIN, splits=()).to_dict()
+    fields = {field["name"]: field for field in table_schema(DOMAIN)["fields"]}  # type: ignore[attr-defined]
+    assert list(fields) == ["age", "pressure", "drugs", "sex"]
+    assert fields["pressure"]["type"] == "string"
+    assert "as in {systolic}/{diastolic}" in fields["pressure"]["description"]
+    said = replace(DOMAIN, provenance=(Provenance("systolic", ((WHOLE, TABLE),)),))
+    assert said.only(("age", "systolic")).splits == ()
+    assert said.only(("systolic", "diastolic", "age")).splits == (PRESSURE,)
+
+
+# Drafts
+
+
+def drafted(**columns: Sequence[str]) -> Draft:
+    count = len(next(iter(columns.values())))
+    return draft_of(TextTable(columns, range(count)), "t.csv", "utf-8, comma between values")
+
+
+ROWS = 600
+
+
+def _draws(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def pressures(seed: int) -> list[str]:
+    high = _draws(seed).normal(130, 15, ROWS).astype(int)
+    return [f"{x}/{x * 2 // 3 + i % 7}" for i, x in enumerate(high)]
+
+
+def points(seed: int) -> list[str]:
+    return [f"POINT({x:.5f} {y:.5f})" for x, y in _draws(seed).normal(0, 3, (ROWS, 2))]
+
+
+def pairs_of_degrees(seed: int) -> list[str]:
+    return [f"{x:.4f}, {y:.4f}" for x, y in _draws(seed).uniform(-90, 90, (ROWS, 2))]
+
+
+def boxes(seed: int) -> list[str]:
+    return [f"{a} x {b} x {c} cm" for a, b, c in _draws(seed).integers(1, 300, (ROWS, 3))]
+
+
+def ranges(seed: int) -> list[str]:
+    return [f"from {a} to {a + b}" for a, b in _draws(seed).integers(1, 400, (ROWS, 2))]
+
+
+def answers(separator: str) -> list[str]:
+    choices = _draws(7).random((ROWS, 9)) < 0.4
+    return [
+        separator.join(f"answer {c}" for c in np.flatnonzero(row)) or "answer 0" for row in choices
+    ]
+
+
+NUMBERS = {
+    "pressure": pressures(1),
+    "point": points(2),
+    "degrees": pairs_of_degrees(3),
+    "box": boxes(4),
+    "range": ranges(5),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("absent", [False, True])
+def test_a_draft_splits_cells_with_several_numbers(name: str, absent: bool) -> None:
+    cells = list(NUMBERS[name])
+    if absent:
+        cells[::50] = ["NA"] * len(cells[::50])
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    (split,) = draft.domain.splits
+    assert not draft.left_out
+    assert split.parts == draft.domain.names[:-1]
+    assert all(column.missing == absent for column in draft.domain.columns[:-1])
+    # The rows come back as they are, in the same spelling.
+    text = table(x=cells, y=["a", "b"] * (ROWS // 2))
+    codes = encode(draft.domain, text)
+    written = decode(draft.domain, codes, public_generator(2))
+    assert (encode(draft.domain, written) == codes).all()
+    shape = re.compile(r"\d+")
+    assert {shape.sub("0", c) for c in written["x"]} <= {shape.sub("0", c) for c in cells}
+    document = tomllib.loads(draft_text("t.csv", draft))
+    kept = {key: document[key] for key in ("column", "split", "missing")}
+    assert Domain.from_dict(kept) == draft.domain
+
+
+@pytest.mark.parametrize("separator", [";", "; ", "|", ", ", "/"])
+def test_a_draft_splits_answers(separator: str) -> None:
+    cells = answers(separator)
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    (split,) = draft.domain.splits
+    assert split.separator == separator
+    assert sorted(split.answers) == sorted({a for c in cells for a in c.split(separator)})
+    codes = encode(draft.domain, table(x=cells, y=["a", "b"] * (ROWS // 2)))
+    written = decode(draft.domain, codes, public_generator(2))
+    assert [set(c.split(separator)) for c in written["x"]] == [
+        set(c.split(separator)) for c in cells
+    ]
+
+
+def test_a_draft_lists_no_answer_of_few_rows() -> None:
+    cells = answers(";")
+    cells[3] += ";the mayor"
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    (split,) = draft.domain.splits
+    assert split.other == "other"
+    assert "mayor" not in draft_text("t.csv", draft)
+
+
+def test_a_private_draft_has_no_answer() -> None:
+    draft = private_draft(drafted(x=answers(";"), p=pressures(1), y=["a", "b"] * (ROWS // 2)))
+    assert draft.to_list == ("x", "y")
+    assert {"x", "y"} <= set(draft.domain.ignore)
+    assert [split.column for split in draft.domain.splits] == ["p"]
+    text = draft_text("t.csv", draft)
+    assert "answer 1" not in text
+    assert "[[split]]" in text
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"2024-{n}" for n in range(1, ROWS + 1)],
+        [f"0{n % 97 + 10}/{n}" for n in range(ROWS)],
+        [f"192.168.{n % 7}.{n % 251}" for n in range(ROWS)],
+        [f"Mr. {n} of {n * 7} lines and {'x' * (n % 5)}" for n in range(ROWS)],
+        [f"{n}/{n + 1}" for n in range(ROWS)],
+    ],
+    ids=["case", "code", "address", "text", "counted"],
+)
+def test_identifiers_and_codes_stay_out(cells: list[str]) -> None:
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    assert draft.domain.names == ("y",)
+    assert draft.domain.splits == ()
+
+
+def test_a_column_that_says_again_what_others_say_stays_out() -> None:
+    drawn = [(f"{x:.5f}", f"{y:.5f}") for x, y in _draws(2).normal(0, 3, (ROWS, 2))]
+    lon, lat = zip(*drawn, strict=True)
+    draft = drafted(lon=lon, lat=lat, geom=[f"POINT({x} {y})" for x, y in drawn])
+    assert draft.domain.names == ("lon", "lat")
+    assert draft.left_out == ("geom: has the values of lon and lat again",)
+
+
+def test_a_few_combinations_stay_categories() -> None:
+    draft = drafted(x=["a;b", "a", "b"] * (ROWS // 3), y=["a", "b"] * (ROWS // 2))
+    assert isinstance(draft.domain.columns[0], Categorical)
+    assert draft.domain.splits == ()
+
+
+def test_parts_may_be_of_any_kind() -> None:
+    stay = SplitColumn("stay", "{from} to {to} ({ward})")
+    domain = Domain(
+        (
+            Moment("from", "date", "2020-01-01", "2024-12-31", "day"),
+            Moment("to", "date", "2020-01-01", "2024-12-31", "day"),
+            Categorical("ward", ("north", "south-west")),
+            Real("cost", 0.0, 9.5, decimals=1),
+        ),
+        splits=(stay,),
+    )
+    codes = random_codes(domain, 100, 5)
+    written = decode(domain, codes, public_generator(1))
+    assert isinstance(written, pd.DataFrame)
+    assert list(written.columns) == ["stay", "cost"]
+    assert (encode(domain, written) == codes).all()
