@@ -1,23 +1,27 @@
 """The page `audit.html`: checks and their findings, limits of the audit, a sequence diagram, and bytes of every step.
 
 The sequence diagram has one row for each step of each round, with the bytes that each pair of servers exchanged, and
-bands for charges, openings and seals. All content comes from the transcripts and is escaped. No value here is secret.
-Known limit: a run of many rounds makes a long diagram, which scrolls.
+bands for charges, openings and seals. All content comes from the transcripts. This module collects the values;
+`templates/audit.html` has the sections, and `parties.report.render` escapes every value. No value here is secret. Known
+limit: a run of many rounds makes a long diagram, which scrolls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from parties.audit.checks import costs
-from parties.audit.evidence import MeshSession, TranscriptAttempt, TranscriptEntry
+from parties.audit.checks.privacy import RunTerms
+from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt, TranscriptEntry
 from parties.audit.findings import CONTRADICTIONS, FAIL, CheckFailure
 from parties.audit.runner import PAIRS, Audit
 from parties.mpc.transcript_schema import ROUND, SELECTED
-from parties.report import html_parts
+from parties.report.render import HtmlTable, page_templates
 
+_PAGES = page_templates(__file__)
 _COLUMNS = (330, 560, 790)
 _WIDTH, _ROW = 860, 18
-_INK, _BLUE, _ORANGE, _GREEN, _GREY = "#2d3640", "#2b6cb0", "#b35c0e", "#2f7a58", "#c3cad3"
+_INK, _ORANGE, _GREEN, _GREY = "#2d3640", "#b35c0e", "#2f7a58", "#c3cad3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,73 +40,71 @@ class ByteFlow:
     sent: Mapping[tuple[int, int], int]
 
 
+Values: TypeAlias = Mapping[str, object]
+"""Values of a part of the page by the names that its template uses."""
+
+
 def render_audit(audit: Audit) -> str:
     """Returns the page of an audit."""
-    verdict = "Everything that can be checked holds." if audit.ok else "Not everything holds."
-    failed = [check for check in audit.checks if check.status == FAIL]
-    sections = [
-        f"<h1>Audit of a run of {'three servers' if audit.servers > 1 else 'one server and its clients'}</h1>",
-        f"<p><b>{html_parts.html_text(verdict)}</b></p>",
-        *(
-            f'<p class="warning"><b>{html_parts.html_text(check.name)}</b>: {html_parts.html_text(check.detail)}</p>'
-            for check in failed
-        ),
-        "<h2>Checks</h2>",
-        html_parts.html_table(
-            ("check", "status", "what was found"),
-            [(check.name, check.status, check.detail) for check in audit.checks],
-            whole=True,
-        ),
-        "<h2>What no audit of transcripts can show</h2>",
-        f"<ul>{''.join(f'<li>{html_parts.html_text(sentence)}</li>' for sentence in audit.limits)}</ul>",
-        *_pictures(audit),
-    ]
-    return html_parts.html_document("Syncret: audit", "\n".join(sections))
+    rows = [(check.name, check.status, check.detail) for check in audit.checks]
+    return _PAGES.get_template("audit.html").render(
+        title="audit",
+        servers=audit.servers,
+        ok=audit.ok,
+        failed=[check for check in audit.checks if check.status == FAIL],
+        checks=HtmlTable(("check", "status", "what was found"), rows, whole=True),
+        limits=audit.limits,
+        **_pictures(audit),
+    )
 
 
-def _pictures(audit: Audit) -> Iterator[str]:
-    if audit.evidence is None:
-        return
+def _pictures(audit: Audit) -> Values:
+    """Returns the traffic by step and the diagrams of messages, or the problem that leaves none of them."""
+    evidence = audit.evidence
+    if evidence is None:
+        return {"problem": None, "traffic": None, "messages": ()}
     if audit.servers == 1:
-        transcript = audit.evidence.transcripts[0]
-        yield "<h2>Who sent what</h2>"
-        caption = "One row for each kind of message of a round, from above: bytes to and from all clients."
-        yield f'<p class="quiet">{caption}</p>'
-        for attempt in transcript.attempts:
-            yield _diagram(
-                list(_client_events(attempt)), [transcript.header.text("name"), "clients"]
-            )
-        return
+        return {"problem": None, "traffic": None, "messages": [_client_messages(evidence)]}
     try:
-        sessions, traffic = audit.evidence.sessions, _traffic(audit)
+        sessions, traffic = evidence.sessions, _traffic(evidence, audit.terms)
     except (CheckFailure, *CONTRADICTIONS) as error:
-        yield f'<p class="quiet">The traffic cannot be shown: {html_parts.html_text(error)}</p>'
-        return
-    yield "<h2>Traffic by step</h2>"
-    yield traffic
-    for number, session in enumerate(sessions, start=1):
-        title = "Who sent what" + (
-            f", mesh {number} of {len(sessions)}" if len(sessions) > 1 else ""
-        )
-        yield f"<h2>{title}</h2>"
-        yield (
-            '<p class="quiet">One row for each step of a round, from above: payload bytes between each two servers, '
-            "the ones sent to the right first.</p>"
-        )
-        names = [transcript.header.text("name") for transcript in audit.evidence.transcripts]
-        yield _diagram(list(events(session)), names)
+        return {"problem": error, "traffic": None, "messages": ()}
+    names = [transcript.header.text("name") for transcript in evidence.transcripts]
+    caption = (
+        "One row for each step of a round, from above: payload bytes between each two servers, the ones sent to the "
+        "right first."
+    )
+    messages = [
+        {
+            "title": "Who sent what"
+            + (f", mesh {number} of {len(sessions)}" if len(sessions) > 1 else ""),
+            "caption": caption,
+            "diagrams": [_diagram(list(events(session)), names)],
+        }
+        for number, session in enumerate(sessions, start=1)
+    ]
+    return {"problem": None, "traffic": traffic, "messages": messages}
 
 
-def _traffic(audit: Audit) -> str:
-    if audit.evidence is None:
-        return ""
-    steps = costs.by_step(audit.evidence, audit.terms)
+def _client_messages(evidence: Evidence) -> Values:
+    transcript = evidence.transcripts[0]
+    names = [transcript.header.text("name"), "clients"]
+    return {
+        "title": "Who sent what",
+        "caption": "One row for each kind of message of a round, from above: bytes to and from all clients.",
+        "diagrams": [
+            _diagram(list(_client_events(attempt)), names) for attempt in transcript.attempts
+        ],
+    }
+
+
+def _traffic(evidence: Evidence, terms: RunTerms | None) -> HtmlTable:
     rows = [
         (step, *sent, _by_formula(sent, wanted), rounds)
-        for step, (sent, wanted, rounds) in steps.items()
+        for step, (sent, wanted, rounds) in costs.by_step(evidence, terms).items()
     ]
     heads = ("step", *(f"bytes sent by {pid}" for pid in range(3)), "formula", "rounds")
-    return html_parts.html_table(heads, rows)
+    return HtmlTable(heads, rows)
 
 
 def _by_formula(sent: Sequence[int], wanted: Sequence[int] | None) -> str:
@@ -175,49 +177,35 @@ def _band(entry: TranscriptEntry, attempt: TranscriptAttempt) -> EventBand | Non
     return None
 
 
-def _diagram(rows: Sequence[EventBand | ByteFlow], names: Sequence[str]) -> str:
-    height = 40 + sum(_ROW * (1 if isinstance(row, EventBand) else 2) for row in rows)
-    parts = [
-        f'<div class="scroll" style="max-height: 48rem"><svg width="{_WIDTH}" height="{height}" '
-        'font-family="system-ui, sans-serif" font-size="11" role="img" '
-        'aria-label="Messages between the three servers in the order of the protocol">'
-    ]
-    for pid, (x, name) in enumerate(zip(_COLUMNS, names, strict=False)):
-        parts.append(_label(x, 14, f"{pid}: {name}", _INK, "middle"))
-        parts.append(f'<line x1="{x}" y1="22" x2="{x}" y2="{height}" stroke="{_GREY}"/>')
+def _diagram(rows: Sequence[EventBand | ByteFlow], names: Sequence[str]) -> Values:
+    """Returns the places of a diagram's lanes, texts and arrows."""
+    placed: list[Values] = []
     y = 40
     for row in rows:
         if isinstance(row, EventBand):
-            parts.append(_label(8, y, row.text, row.colour, "start"))
+            placed.append({"x": 8, "y": y, "text": row.text, "colour": row.colour, "arrows": ()})
             y += _ROW
         else:
-            parts.extend(_arrows(row, y))
+            arrows = list(_arrows(row, y))
+            placed.append({"x": 24, "y": y, "text": row.label, "colour": _INK, "arrows": arrows})
             y += 2 * _ROW
-    return "".join([*parts, "</svg></div>"])
+    lanes = list(zip(_COLUMNS, names, strict=False))
+    return {"width": _WIDTH, "height": y, "lanes": lanes, "rows": placed}
 
 
-def _arrows(flow: ByteFlow, y: int) -> Iterator[str]:
-    yield _label(24, y, flow.label, _INK, "start")
+def _arrows(flow: ByteFlow, y: int) -> Iterator[Values]:
     for first, second in PAIRS:
         forth, back = flow.sent.get((first, second), 0), flow.sent.get((second, first), 0)
         if forth + back == 0:
             continue
         # The two outer servers' line lies below that of the neighbours.
-        line = y + (_ROW - 2 if (first, second) == (0, 2) else 0)
+        outer = (first, second) == (0, 2)
         left, right = _COLUMNS[first] + 4, _COLUMNS[second] - 4
-        yield f'<line x1="{left}" y1="{line}" x2="{right}" y2="{line}" stroke="{_BLUE}"/>'
-        if forth:
-            yield _head(right, line, -6)
-        if back:
-            yield _head(left, line, 6)
-        middle = (left + right) // 2 + (60 if (first, second) == (0, 2) else 0)
-        yield _label(middle, line - 3, f"{forth:,} / {back:,} B", _BLUE, "middle")
-
-
-def _head(x: int, y: int, reach: int) -> str:
-    points = f"{x},{y} {x + reach},{y - 3} {x + reach},{y + 3}"
-    return f'<polygon points="{points}" fill="{_BLUE}"/>'
-
-
-def _label(x: int, y: int, text: str, colour: str, anchor: str) -> str:
-    return f'<text x="{x}" y="{y}" fill="{colour}" text-anchor="{anchor}">{html_parts.html_text(text)}</text>'
+        yield {
+            "left": left,
+            "right": right,
+            "y": y + (_ROW - 2 if outer else 0),
+            "forth": forth,
+            "back": back,
+            "middle": (left + right) // 2 + (60 if outer else 0),
+        }

@@ -15,7 +15,7 @@ from parties.local.folder import RunFolder
 from parties.local.processes import Supervision
 from parties.local.request import Trial
 from parties.observability.events import Progress
-from parties.report.html_parts import optional
+from parties.report.document import optional
 from parties.report.likely import likely_error_text
 from parties.report.model import RunReport
 

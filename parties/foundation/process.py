@@ -53,7 +53,6 @@ def without_gc() -> Iterator[None]:
 
 SERVER_PACKAGES = (
     "alembic",
-    "jinja2",
     "matplotlib",
     "mpyc",
     "numba",
@@ -63,8 +62,8 @@ SERVER_PACKAGES = (
     "sqlalchemy",
     "threadpoolctl",
 )
-"""Packages of servers and of whole runs on one machine: the service's database, console, figures, party runtime,
-DataFrames, metrics, progress, threads of products, loops of proofs and of large selections.
+"""Packages of servers and of whole runs on one machine: the service's database, figures, party runtime, DataFrames,
+metrics, progress, threads of products, loops of proofs and of large selections.
 """
 
 

@@ -16,15 +16,16 @@ from mechanisms.origins import counted_in_words
 from parties.config import Config
 from parties.federation.flaim_parameters import is_malicious
 from parties.federation.sum_parameters import corrupt_silos, silos_section
-from parties.report import html_parts
 from parties.report.model import NOT_PRIVATE, TRIAL_TRUST
 from parties.report.privacy_text import report_header, transcript_end
+from parties.report.render import HtmlTable, page_templates
 from parties.storage.files import write_atomic
 
 NO_GUARANTEE = (
     "Not private: sums were opened as they are, and what was made of them may say anything about anybody. Do not "
     "publish it."
 )
+_PAGES = page_templates(__file__)
 _TRIAL = TRIAL_TRUST.replace("all three servers and all owners", "server and silos")
 
 
@@ -126,43 +127,23 @@ def write_silos_report(directory: Path, report: Mapping[str, Any]) -> None:
 
 def render(report: Mapping[str, Any]) -> str:
     """Returns the HTML page of a report."""
-    title = f"{report['dataset']}: {report['method']}"
-    parts = [f"<h1>{html_parts.html_text(title)}</h1>"]
-    if not report["private"]:
-        parts.append(f'<p class="warning">{html_parts.html_text(NO_GUARANTEE)}</p>')
-    parts.append(f"<p>{html_parts.html_text(report['guarantee'])}</p>")
-    parts.append(_tiles(report))
-    for heading, heads, rows in report["tables"]:
-        parts += [f"<h2>{html_parts.html_text(heading)}</h2>", html_parts.html_table(heads, rows)]
-    if report["utility"]:
-        figures = html_parts.html_table(("figure", "value"), list(report["utility"].items()))
-        parts += [
-            "<h2>Against the real table</h2>",
-            f'<p class="warning">{html_parts.html_text(NOT_PRIVATE)}</p>',
-            figures,
-        ]
-    parts += ["<h2>Who had to be trusted</h2>"]
-    parts += [f"<p>{html_parts.html_text(sentence)}</p>" for sentence in report["trust"]]
-    parts += ["<h2>Sums</h2>", _sums(report), "<h2>What silos sent</h2>", _bytes(report)]
-    if report["privacy"]["ledger"]:
-        rows = [
-            (entry["round"], entry["step"], entry["event"], entry["rho"])
-            for entry in report["privacy"]["ledger"]
-        ]
-        parts += ["<h2>Ledger</h2>", html_parts.html_table(("sum", "step", "event", "rho"), rows)]
-    facts = report["about"]
-    if counts := facts.get("provenance"):
-        details = f"The domain of the study {facts['study']}. {counted_in_words(counts)}"
-        parts.append(f"<p>{html_parts.html_text(details)}</p>")
-    parts.append(
-        f'<p class="quiet">Study {html_parts.html_text(facts["study"])}, '
-        f"configuration {html_parts.html_text(facts['configuration'])}, ended "
-        f"{html_parts.html_text(facts['ended'])}, Syncret {html_parts.html_text(facts['version'])}</p>"
+    counts = report["about"].get("provenance")
+    return _PAGES.get_template("federated.html").render(
+        title=f"{report['dataset']}: {report['method']}",
+        report=report,
+        no_guarantee=NO_GUARANTEE,
+        not_private=NOT_PRIVATE,
+        tiles=_tiles(report),
+        tables=[(heading, HtmlTable(heads, rows)) for heading, heads, rows in report["tables"]],
+        utility=HtmlTable(("figure", "value"), list(report["utility"].items())),
+        sums=_sums(report),
+        traffic=_bytes(report),
+        ledger=_ledger(report),
+        provenance=counted_in_words(counts) if counts else "",
     )
-    return html_parts.html_document(f"Syncret: {title}", "\n".join(parts))
 
 
-def _tiles(report: Mapping[str, Any]) -> str:
+def _tiles(report: Mapping[str, Any]) -> list[tuple[str, object]]:
     parameters, privacy, sums = report["parameters"], report["privacy"], report["sums"]
     private = f"ε {parameters['epsilon']:g}, δ {parameters['delta']:g}"
     tiles = [
@@ -174,14 +155,16 @@ def _tiles(report: Mapping[str, Any]) -> str:
     if privacy["rho_total"]:
         spent = 100 * privacy["rho_spent"] / privacy["rho_total"]
         tiles.insert(1, ("budget spent", f"{spent:.1f} %"))
-    inner = "".join(
-        f"<div><b>{html_parts.html_text(value)}</b><span>{name}</span></div>"
-        for name, value in tiles
-    )
-    return f'<div class="tiles">{inner}</div>'
+    return tiles
 
 
-def _sums(report: Mapping[str, Any]) -> str:
+def _ledger(report: Mapping[str, Any]) -> HtmlTable:
+    entries = report["privacy"]["ledger"]
+    keys = ("round", "step", "event", "rho")
+    return HtmlTable(("sum", *keys[1:]), [[entry[key] for key in keys] for entry in entries])
+
+
+def _sums(report: Mapping[str, Any]) -> HtmlTable:
     sums = report["sums"]
     rows = [
         ("taken", sums["taken"]),
@@ -191,19 +174,13 @@ def _sums(report: Mapping[str, Any]) -> str:
         ("dropouts", sums["dropouts"]),
         ("numbers", sums["values"]),
     ]
-    return html_parts.html_table(("", ""), rows)
+    return HtmlTable(("", ""), rows)
 
 
-def _bytes(report: Mapping[str, Any]) -> str:
+def _bytes(report: Mapping[str, Any]) -> HtmlTable:
     traffic = report["communication"]
     rows = [
-        (
-            way,
-            traffic[f"silo_{way}_bytes_mean"],
-            traffic[f"silo_{way}_bytes_formula"],
-        )
+        (way, traffic[f"silo_{way}_bytes_mean"], traffic[f"silo_{way}_bytes_formula"])
         for way in ("sent", "received")
     ]
-    return html_parts.html_table(
-        ("bytes", "a silo on average", "by the formula, of its sums alone"), rows
-    )
+    return HtmlTable(("bytes", "a silo on average", "by the formula, of its sums alone"), rows)

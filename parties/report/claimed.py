@@ -1,14 +1,14 @@
-"""Claims on each column, as tables of a report's page (HTML) and of a model card (text).
+"""Claims on each column, as tables of a report's page and of a model card (text).
 
-Every text of the page is escaped. No value here is secret. Figures of a real table are in the page alone, and marked.
+No value here is secret. Figures of a real table are in the page alone, and marked.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
-from parties.report import html_parts
-from parties.report.html_parts import fold, items, number, optional, tables
+from parties.report.document import items, number, optional, tables
 from parties.report.model import NOT_PRIVATE
+from parties.report.render import HtmlTable
 
 CLAIM_HEADS = ("column", "off at most", "of it within bins", "10 %", "median", "90 %", "mean")
 CLAIMS_NOTE = (
@@ -19,11 +19,11 @@ CLAIMS_NOTE = (
 _QUANTILES = ("0.1", "0.5", "0.9")
 
 
-def claims_section(quality: Mapping[str, object]) -> str:
-    """Returns two HTML tables, each column's figures and the shares of single values; "" if there are no claims."""
+def claims_values(quality: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Returns two tables, each column's figures and the shares of single values; None if there are no claims."""
     claims = tables(quality.get("columns"))
     if not claims:
-        return ""
+        return None
     truth = any("true" in claim for claim in claims)
     said = f"{CLAIMS_NOTE} All of them hold at once with {number(quality['confidence']):.0%} confidence."
     if truth:
@@ -34,15 +34,19 @@ def claims_section(quality: Mapping[str, object]) -> str:
     heads = [*CLAIM_HEADS, "moved at most", *(["true off", "wrong"] if truth else [])]
     rows = [_row(claim, truth=truth) for claim in claims]
     values = [row for claim in claims for row in _values(claim)]
-    body = (
-        f'<p class="quiet">{html_parts.html_text(said)}</p>\n'
-        + html_parts.html_table(heads, rows)
-        + html_parts.html_table(
-            ("column", "value", "synthetic", "at least", "at most", *(["true"] if truth else [])),
-            values,
-        )
-    )
-    return fold("Each column, in its values", body)
+    of_values = [
+        "column",
+        "value",
+        "synthetic",
+        "at least",
+        "at most",
+        *(["true"] if truth else []),
+    ]
+    return {
+        "text": said,
+        "columns": HtmlTable(heads, rows),
+        "shares": HtmlTable(of_values, values),
+    }
 
 
 def claim_rows(claims: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:

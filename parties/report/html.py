@@ -1,8 +1,8 @@
 """The page `report.html`: one file without outside resources, with the pictures inside.
 
 First come the parts for readers: a headline, privacy in words, quality, pictures. The accounting
-(`parties.report.html_sections`) follows. Every name and text from the report is escaped, pictures are images in data
-URIs, and the page's own policy forbids scripts and outside resources, so opening the page sends nothing to anyone.
+(`parties.report.html_sections`) follows. This module and that one collect the values; `templates/report.html` has the
+markup, and `parties.report.render` escapes every value.
 
 No value here is secret; `parties.report.model` lists the figures that are not private.
 """
@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from mechanisms.origins import counted_in_words
 from parties.config import BY_ORDER
 from parties.report import figures as draw
-from parties.report import html_parts
-from parties.report.html_parts import items, number, optional, picture, section, tables
-from parties.report.html_sections import accounting, columns_section, quality_section
+from parties.report.document import items, number, optional, section, tables
+from parties.report.html_sections import Values, accounting, columns_values, quality_values
 from parties.report.model import (
     NOT_PRIVATE,
     Associations,
@@ -25,43 +24,44 @@ from parties.report.model import (
     excluded_text,
 )
 from parties.report.privacy_text import CENTRAL, headline, privacy_text
+from parties.report.render import HtmlPicture, HtmlTable, page_templates
 
 _WORST = 5
+_PAGES = page_templates(__file__)
 
 
 def render_html(report: Mapping[str, object], pictures: ReportFigures) -> str:
     """Returns the page for a report that `parties.report.model.check_report` accepts."""
-    sections = [
-        f"<h1>{html_parts.html_text(report['dataset'])}</h1>",
-        f"<p>{html_parts.html_text(headline(report))}</p>",
-        _excluded(report),
-        *(f"<p>{html_parts.html_text(sentence)}</p>" for sentence in privacy_text(report)),
-        _replaced(report),
-        *(
-            f'<p class="warning">{html_parts.html_text(note)}</p>'
-            for note in items(report.get("notes"))
-        ),
-        _tiles(report),
-        quality_section(report),
-        _pairs(pictures.associations),
-        _errors(report, pictures),
-        _columns(pictures),
-        columns_section(report),
-        _sources(report),
-        _measured(report),
-        _domain(report),
-        _trust(report),
-        accounting(report),
-    ]
-    body = "\n".join(section for section in sections if section)
-    return html_parts.html_document(f"Syncret: {report['dataset']}", body)
+    with_truth = "workload_error" in section(report, "utility")
+    return _PAGES.get_template("report.html").render(
+        title=report["dataset"],
+        headline=headline(report),
+        excluded=excluded_text(report),
+        privacy=privacy_text(report),
+        replaced=optional(optional(report, "flaim"), "guarantee").get("replaced"),
+        notes=items(report.get("notes")),
+        tiles=_tiles(report),
+        footnote=NOT_PRIVATE if with_truth else "",
+        quality=quality_values(report),
+        associations=_pairs(pictures.associations),
+        errors=_errors(report, pictures),
+        shares=_columns(pictures),
+        columns=columns_values(report),
+        tables=[
+            ("Sources", _sources(report)),
+            ("What was measured", _measured(report)),
+            ("The columns", _domain(report)),
+        ],
+        trust=items(report.get("trust")),
+        **accounting(report),
+    )
 
 
-def _tiles(report: Mapping[str, object]) -> str:
+def _tiles(report: Mapping[str, object]) -> list[tuple[str, object]]:
     parameters, privacy = section(report, "parameters"), section(report, "privacy")
     utility = section(report, "utility")
     spent, total = number(privacy["rho_spent"]), number(privacy["rho_total"])
-    tiles = [
+    tiles: list[tuple[str, object]] = [
         ("privacy", f"ε {number(parameters['epsilon']):g}, δ {number(parameters['delta']):g}"),
         ("budget spent", f"{100 * spent / total:.1f} %"),
         ("rounds", report.get("rounds_done", parameters["rounds"])),
@@ -72,41 +72,13 @@ def _tiles(report: Mapping[str, object]) -> str:
         tiles.insert(0, ("synthetic rows", f"{number(report['synthetic_rows']):,.0f}"))
     if "workload_error" in utility:
         tiles.append(("workload error *", f"{number(utility['workload_error']):.3f}"))
-    inner = "".join(
-        f"<div><b>{html_parts.html_text(value)}</b><span>{name}</span></div>"
-        for name, value in tiles
-    )
-    star = (
-        f'<p class="quiet">* {html_parts.html_text(NOT_PRIVATE)}</p>'
-        if "workload_error" in utility
-        else ""
-    )
-    return f'<div class="tiles">{inner}</div>{star}'
+    return tiles
 
 
-def _replaced(report: Mapping[str, object]) -> str:
-    """Returns the sentence on the cost of replacing a row by another; "" if the report has none."""
-    guarantee = optional(optional(report, "flaim"), "guarantee")
-    said = guarantee.get("replaced")
-    return "" if said is None else f"<p>And {html_parts.html_text(said)}.</p>"
-
-
-def _excluded(report: Mapping[str, object]) -> str:
-    text = excluded_text(report)
-    return f'<p class="warning">{html_parts.html_text(text)}</p>' if text else ""
-
-
-def _trust(report: Mapping[str, object]) -> str:
-    sentences = "".join(
-        f"<li>{html_parts.html_text(item)}</li>" for item in items(report.get("trust"))
-    )
-    return f"<h2>Who had to be trusted</h2>\n<ul>{sentences}</ul>" if sentences else ""
-
-
-def _pairs(found: Associations | None) -> str:
+def _pairs(found: Associations | None) -> Values | None:
     """Returns the associations of columns, in a picture and by name."""
     if found is None or len(found.columns) < 2:
-        return ""
+        return None
     caption = (
         "How strongly each two columns go together: Cramér's V of their values as the model has them (bins, atoms), "
         "from 0, independent, to 1, one says the other."
@@ -116,22 +88,22 @@ def _pairs(found: Associations | None) -> str:
     if found.real is not None:
         caption += f" The real table: {NOT_PRIVATE}"
     alt = "Association of each two columns"
-    drawn = picture(draw.to_svg(draw.draw_associations(found)), caption, alt=alt)
-    return f"<h2>Pairs of columns</h2>\n{drawn}{_named_pairs(found)}"
+    drawn = HtmlPicture(draw.to_svg(draw.draw_associations(found)), caption, alt=alt)
+    return {"picture": drawn, "table": _named_pairs(found)}
 
 
-def _named_pairs(found: Associations) -> str:
+def _named_pairs(found: Associations) -> HtmlTable:
     if found.real is None:
         strongest = [(" × ".join(pair), f"{v:.2f}") for pair, v in found.strongest(_WORST)]
-        return html_parts.html_table(("columns that go together most", "Cramér's V"), strongest)
+        return HtmlTable(("columns that go together most", "Cramér's V"), strongest)
     farthest = [
         (" × ".join(pair), f"{real:.2f}", f"{made:.2f}")
         for pair, made, real in found.farthest(_WORST)
     ]
-    return html_parts.html_table(("pairs that differ most", "real", "synthetic"), farthest)
+    return HtmlTable(("pairs that differ most", "real", "synthetic"), farthest)
 
 
-def _errors(report: Mapping[str, object], pictures: ReportFigures) -> str:
+def _errors(report: Mapping[str, object], pictures: ReportFigures) -> HtmlPicture | None:
     """Returns the true errors of a trial; elsewhere the bounds on errors, which a trial has in a table only."""
     said = "L1 distance between the real and the synthetic shares of a query's cells, from 0, the same, to 2. "
     if pictures.query_errors:
@@ -148,8 +120,8 @@ def _errors(report: Mapping[str, object], pictures: ReportFigures) -> str:
             caption += f" Dark: up to what {10 * number(share):.0f} of 10 are expected to be below."
         drawn = draw.draw_expected_errors(errors)
     else:
-        return ""
-    return f"<h2>{title}</h2>\n" + picture(draw.to_svg(drawn), caption, alt=title)
+        return None
+    return HtmlPicture(draw.to_svg(drawn), caption, alt=title)
 
 
 def _expected_errors(quality: Mapping[str, object]) -> list[ExpectedError]:
@@ -166,10 +138,10 @@ def _expected_errors(quality: Mapping[str, object]) -> list[ExpectedError]:
     ]
 
 
-def _columns(pictures: ReportFigures) -> str:
+def _columns(pictures: ReportFigures) -> HtmlPicture | None:
     columns = pictures.columns
     if not columns:
-        return ""
+        return None
     real = any(item.real is not None for item in columns)
     title = "Real against synthetic columns" if real else "Synthetic columns"
     left_out = len(columns) - draw.MAX_COLUMNS_DRAWN
@@ -177,16 +149,14 @@ def _columns(pictures: ReportFigures) -> str:
         f" The real shares: {NOT_PRIVATE}" if real else ""
     )
     caption += f" {left_out} more columns are not drawn." if left_out > 0 else ""
-    return f"<h2>{title}</h2>\n" + picture(
-        draw.to_svg(draw.draw_columns(columns)), caption, alt=title
-    )
+    return HtmlPicture(draw.to_svg(draw.draw_columns(columns)), caption, alt=title)
 
 
-def _sources(report: Mapping[str, object]) -> str:
-    """Returns the table of sources and their linkage; "" if there are none."""
+def _sources(report: Mapping[str, object]) -> Values | None:
+    """Returns the table of sources and their linkage, None if there are none."""
     sources = tables(section(report, "workload").get("sources"))
     if not sources:
-        return ""
+        return None
     by = "their places" if section(report, "parameters").get("link") == BY_ORDER else "linking keys"
     said = f"The rows of {len(sources)} sources were linked by {by}, on shares; the table is of who is in all of them."
     if len(sources) == 1:
@@ -201,12 +171,10 @@ def _sources(report: Mapping[str, object]) -> str:
         for s in sources
     ]
     heads = ("source", "columns", "data owners", "rows that these may have")
-    return f"<h2>Sources</h2>\n<p>{html_parts.html_text(said)}</p>\n" + html_parts.html_table(
-        heads, rows
-    )
+    return {"text": said, "table": HtmlTable(heads, rows)}
 
 
-def _measured(report: Mapping[str, object]) -> str:
+def _measured(report: Mapping[str, object]) -> Values | None:
     """Returns the table of measured marginals with the noise of each."""
     sizes = {str(c["name"]): c["cells"] for c in tables(optional(report, "about").get("columns"))}
     chosen: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
@@ -214,7 +182,7 @@ def _measured(report: Mapping[str, object]) -> str:
         chosen.setdefault(tuple(map(str, items(item["query"]))), []).append(item)
     rows = [_measurement(query, times, sizes) for query, times in chosen.items()]
     if not rows:
-        return ""
+        return None
     times, rounds = (
         sum(map(len, chosen.values())),
         len({r["round"] for c in chosen.values() for r in c}),
@@ -237,10 +205,7 @@ def _measured(report: Mapping[str, object]) -> str:
     if report["method"] == CENTRAL:
         # Central AIM has one table and no owners to count.
         heads, rows = heads[:-1], [row[:-1] for row in rows]
-    return (
-        f"<h2>What was measured</h2>\n<p>{html_parts.html_text(said)}</p>\n"
-        + html_parts.html_table(heads, rows)
-    )
+    return {"text": said, "table": HtmlTable(heads, rows)}
 
 
 def _measurement(
@@ -278,7 +243,7 @@ def _first_noise(report: Mapping[str, object]) -> float | None:
     return None
 
 
-def _domain(report: Mapping[str, object]) -> str:
+def _domain(report: Mapping[str, object]) -> Values | None:
     """Returns the table of the columns, as the public configuration describes them."""
     facts = optional(report, "about")
     rows = [
@@ -292,7 +257,7 @@ def _domain(report: Mapping[str, object]) -> str:
         for item in tables(facts.get("columns"))
     ]
     if not rows:
-        return ""
+        return None
     said = (
         f"The domain of the study {facts.get('study')}; the digest of its configuration is "
         f"{facts.get('configuration')}."
@@ -300,6 +265,4 @@ def _domain(report: Mapping[str, object]) -> str:
     if counts := {name: int(number(n)) for name, n in optional(facts, "provenance").items()}:
         said += f" {counted_in_words(counts)}"
     heads = ("column", "kind", "cells", "values", "from")
-    return f"<h2>The columns</h2>\n<p>{html_parts.html_text(said)}</p>\n" + html_parts.html_table(
-        heads, rows
-    )
+    return {"text": said, "table": HtmlTable(heads, rows)}

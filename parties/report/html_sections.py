@@ -1,33 +1,36 @@
-"""Sections of report.html: quality of the table, its columns as they are written, and the accounting.
+"""Values of sections of report.html: quality of the table, its columns as they are written, and the accounting.
 
 The quality follows from the opened values. The accounting has charges, openings, bytes, seconds and parameters, and is
-the last part of the page. Every text is escaped. No value here is secret; figures of a real table are marked (see
-`parties.report.model`).
+the last part of the page. Markup is in `templates/`: `_quality.html`, `_accounting.html` and `report.html`. No value
+here is secret; figures of a real table are marked (see `parties.report.model`).
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
 from parties.foundation.untrusted_text import parse_json
 from parties.report import figures as draw
-from parties.report import html_parts
-from parties.report.claimed import claims_section
+from parties.report.claimed import claims_values
+from parties.report.document import items, number, optional, section, tables
 from parties.report.figures import format_bytes
-from parties.report.html_parts import fold, items, number, optional, pairs, picture, section, tables
 from parties.report.likely import likely_error_text
 from parties.report.model import NOT_PRIVATE
 from parties.report.quality import AT_MOST
+from parties.report.render import HtmlPicture, HtmlTable, pairs_table
 from parties.report.shuffling import measured_text
 
+Values: TypeAlias = Mapping[str, object]
+"""Values of a section by the names that its template uses."""
 _SHOWN_QUANTILES = ("0.05", "0.5", "0.95")
 
 
-def quality_section(report: Mapping[str, object]) -> str:
-    """Returns the verdict and the bound on each marginal's error; "" if the report has no quality."""
+def quality_values(report: Mapping[str, object]) -> Values | None:
+    """Returns the verdict and the bound on each marginal's error, None if the report has no quality."""
     quality = optional(report, "quality")
     if not quality:
-        return ""
+        return None
     confidence = number(quality["confidence"])
     rows = (
         f"This follows from what was opened and is as private as the table. Off is the share of the rows that are in "
@@ -50,14 +53,15 @@ def quality_section(report: Mapping[str, object]) -> str:
     marginals = sorted(tables(quality["marginals"]), key=lambda m: -number(m["high"]))
     queries = [m for m in marginals if m["query"]]
     others = [m for m in marginals if not m["query"]]
-    return (
-        f"<h2>How good the table is</h2>\n{_verdict(quality)}{_truth(quality)}"
-        f'<p class="quiet">{html_parts.html_text(rows)}</p>\n'
-        + claims_section(quality)
-        + fold("Each query", _marginals(queries, truth=bool(truth)))
-        + (fold("Each column and pair", _marginals(others, truth=bool(truth))) if others else "")
-        + fold("What the model knows of pairs of columns", _dependencies(quality))
-    )
+    return {
+        "verdict": _verdict(quality),
+        "truth": _truth(quality),
+        "text": rows,
+        "claims": claims_values(quality),
+        "queries": _marginals(queries, truth=bool(truth)),
+        "others": _marginals(others, truth=bool(truth)) if others else None,
+        "dependencies": _dependencies(quality),
+    }
 
 
 _BASES = {
@@ -68,29 +72,22 @@ _BASES = {
 }
 
 
-def _verdict(quality: Mapping[str, object]) -> str:
+def _verdict(quality: Mapping[str, object]) -> list[tuple[str, Sequence[object]]]:
     found = optional(quality, "verdict")
-    paragraphs = []
-    for key, title in (("good_for", "Good for"), ("not_for", "Not for")):
-        if sentences := items(found.get(key)):
-            points = "".join(f"<li>{html_parts.html_text(sentence)}</li>" for sentence in sentences)
-            paragraphs.append(f"<p><b>{title}</b></p>\n<ul>{points}</ul>\n")
-    return "".join(paragraphs)
+    titles = (("good_for", "Good for"), ("not_for", "Not for"))
+    return [(title, items(found[key])) for key, title in titles if items(found.get(key))]
 
 
 def _truth(quality: Mapping[str, object]) -> str:
-    """Returns the claims that the real table contradicts, in a trial."""
+    """Returns the claims that the real table contradicts, in a trial; "" if there are none."""
     sentences = [*items(quality.get("truth"))]
     sentences += filter(None, [measured_text(optional(quality, "shuffling"))])
     if not sentences:
         return ""
-    said = " ".join(map(str, sentences))
-    return (
-        f'<p class="warning">{html_parts.html_text(said)} {html_parts.html_text(NOT_PRIVATE)}</p>\n'
-    )
+    return " ".join([*map(str, sentences), NOT_PRIVATE])
 
 
-def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str:
+def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> HtmlTable:
     likely = any("likely" in m for m in marginals)
     rows = [
         (
@@ -107,7 +104,7 @@ def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str
     ]
     heads = ["marginal", "cells", "off at most", *(["likely"] if likely else [])]
     heads += ["at least", "expected", "because"]
-    return html_parts.html_table(heads + ["true (not private)"] * truth, rows)
+    return HtmlTable(heads + ["true (not private)"] * truth, rows)
 
 
 def _off(distance: object) -> str:
@@ -115,7 +112,7 @@ def _off(distance: object) -> str:
     return f"{50 * number(distance):.3g} %"
 
 
-def _dependencies(quality: Mapping[str, object]) -> str:
+def _dependencies(quality: Mapping[str, object]) -> HtmlTable:
     found = optional(quality, "dependencies")
     kinds = (
         ("measured", "measured together"),
@@ -127,14 +124,14 @@ def _dependencies(quality: Mapping[str, object]) -> str:
         for key, title in kinds
         if (pairs := items(found.get(key)))
     ]
-    return html_parts.html_table(("", "pairs", "which"), rows)
+    return HtmlTable(("", "pairs", "which"), rows)
 
 
-def columns_section(report: Mapping[str, object]) -> str:
-    """Returns the columns at the resolution of the input, synthetic and, in trials, real ones; "" if there are none."""
+def columns_values(report: Mapping[str, object]) -> Values | None:
+    """Returns the columns at the resolution of the input, synthetic and, in trials, real ones; None without any."""
     columns = tables(report.get("columns"))
     if not columns:
-        return ""
+        return None
     with_real = any("distance" in column for column in columns)
     summaries = "Values as the table has them, not bins."
     if with_real:
@@ -147,13 +144,11 @@ def columns_section(report: Mapping[str, object]) -> str:
     rows = [_column_row(column, with_real=with_real) for column in columns]
     values = [row for column in columns for row in _value_rows(column)]
     of_values = ["column", "value", "synthetic"] + ["real (not private)"] * with_real
-    return (
-        f'<h2>Columns as they are written</h2>\n<p class="quiet">{html_parts.html_text(summaries)}</p>\n'
-        + html_parts.html_table(heads + ["distance"] * with_real, rows)
-        + "<details><summary>Single values: atoms and frequent ones</summary>"
-        + html_parts.html_table(of_values, values)
-        + "</details>"
-    )
+    return {
+        "text": summaries,
+        "summaries": HtmlTable(heads + ["distance"] * with_real, rows),
+        "shares": HtmlTable(of_values, values),
+    }
 
 
 def _column_row(column: Mapping[str, object], *, with_real: bool) -> list[object]:
@@ -192,26 +187,21 @@ def _percent(value: object) -> str:
     return f"{100 * value:.3g} %" if isinstance(value, int | float) else str(value)
 
 
-_TITLE = "<h2>Accounting</h2>"
-_LEAD = '<p class="quiet">What an auditor looks at; report.json has all of it for programs.</p>'
-
-
-def accounting(report: Mapping[str, object]) -> str:
-    """Returns the folded parts at the end of the page."""
+def accounting(report: Mapping[str, object]) -> Values:
+    """Returns the values of the folded parts at the end of the page."""
     asked = {**section(report, "parameters"), **section(report, "workload")}
     asked.pop("sources", None)
-    sections = [
-        _budget(report),
-        _opened(report),
-        *_flaim(report),
-        _bytes(report),
-        fold("Time: seconds by phase", pairs(section(report, "time"))),
-        fold("Parameters", pairs(asked)),
-    ]
-    return "\n".join([_TITLE, _LEAD, *(html for html in sections if html)])
+    return {
+        "budget": _budget(report),
+        "opened": _opened(report),
+        "flaim": _flaim(report),
+        "traffic": _bytes(report),
+        "time": pairs_table(section(report, "time")),
+        "parameters": pairs_table(asked),
+    }
 
 
-def _budget(report: Mapping[str, object]) -> str:
+def _budget(report: Mapping[str, object]) -> Values:
     privacy = section(report, "privacy")
     ledger = tables(privacy["ledger"])
     spent, total = number(privacy["rho_spent"]), number(privacy["rho_total"])
@@ -223,11 +213,11 @@ def _budget(report: Mapping[str, object]) -> str:
     extra = number(privacy["delta_implementation"])
     caption = f"rho {spent:.6g} of {total:.6g} spent; {extra:.3g} of delta is for what was sampled inexactly."
     figure = draw.draw_budget(charges, rho_total=total)
-    return fold(
-        f"Privacy budget: {len(rows)} charges",
-        picture(draw.to_svg(figure), caption, alt="Budget charged per round and spent so far")
-        + html_parts.html_table(("round", "step", "event", "rho"), rows),
-    )
+    alt = "Budget charged per round and spent so far"
+    return {
+        "picture": HtmlPicture(draw.to_svg(figure), caption, alt=alt),
+        "table": HtmlTable(("round", "step", "event", "rho"), rows),
+    }
 
 
 def _event(value: object) -> str:
@@ -247,32 +237,28 @@ def _event(value: object) -> str:
     return ", ".join((str(event.get("kind", "event")), *details))
 
 
-def _opened(report: Mapping[str, object]) -> str:
+def _opened(report: Mapping[str, object]) -> Values:
     """Returns the opened values, counted by kind and then one by one."""
     opened = tables(report["opened"])
     times = Counter((str(item["step"]), str(item["what"])) for item in opened)
     shares = "Nothing else left the secret shares."
-    nothing_else = shares if report.get("flaim") is None else "Choices, and sums with noise."
     detail = [(item["round"], item["step"], item["what"], item["count"]) for item in opened]
-    return fold(
-        f"What was opened: {len(opened)} openings",
-        f"<p>{html_parts.html_text(nothing_else)}</p>\n"
-        + html_parts.html_table(
-            ("step", "what", "times"), [(*kind, count) for kind, count in times.items()]
-        )
-        + "<p>One by one, with how many values each had: cells of noisy counts, or choices.</p>\n"
-        + html_parts.html_table(("round", "step", "what", "values"), detail),
-    )
+    kinds = [(*kind, count) for kind, count in times.items()]
+    return {
+        "text": shares if report.get("flaim") is None else "Choices, and sums with noise.",
+        "kinds": HtmlTable(("step", "what", "times"), kinds),
+        "detail": HtmlTable(("round", "step", "what", "values"), detail),
+    }
 
 
-def _bytes(report: Mapping[str, object]) -> str:
+def _bytes(report: Mapping[str, object]) -> Values | None:
     communication = section(report, "communication")
     by_step = {
         str(step): [int(number(value)) for value in items(sent)]
         for step, sent in section(communication, "server_sent_bytes_by_step").items()
     }
     if not any(map(sum, by_step.values())):
-        return ""
+        return None
     mean = number(communication["client_throughput_mb_mean"])
     formula = number(communication["paper_formula_mb"])
     caption = f"A data owner sent and received {mean:.3g} MB on average; the paper's formula gives {formula:.3g} MB."
@@ -285,21 +271,17 @@ def _bytes(report: Mapping[str, object]) -> str:
     else:
         heads = ("step", "P0", "P1", "P2", "all")
         rows = [(step, *sent, sum(sent)) for step, sent in by_step.items()]
-    return fold(
-        "Bytes per step",
-        picture(
-            draw.to_svg(draw.draw_bytes(by_step)),
-            caption,
-            alt="Bytes sent by the servers in each step",
-        )
-        + html_parts.html_table(heads, rows),
-    )
+    alt = "Bytes sent by the servers in each step"
+    return {
+        "picture": HtmlPicture(draw.to_svg(draw.draw_bytes(by_step)), caption, alt=alt),
+        "table": HtmlTable(heads, rows),
+    }
 
 
-def _flaim(report: Mapping[str, object]) -> list[str]:
+def _flaim(report: Mapping[str, object]) -> list[tuple[str, HtmlTable]]:
     """Returns the parts that only FLAIM has, one for each group of facts."""
     return [
-        fold(f"FLAIM: {str(title).replace('_', ' ')}", pairs(group))
+        (str(title).replace("_", " "), pairs_table(group))
         for title, group in optional(report, "flaim").items()
         if isinstance(group, Mapping) and group
     ]

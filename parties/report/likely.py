@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 
 from mechanisms.intervals import LARGEST
-from parties.report.html_parts import number, optional, tables
+from parties.report.document import number, optional, tables
 
 
 def likely_error_text(quality: Mapping[str, object]) -> str:

@@ -323,7 +323,7 @@ def test_command_prints_every_check_and_writes_the_page(
     html = (run / "audit.html").read_text()
     assert "default-src 'none'" in html
     assert "<script" not in html
-    assert all(sentence[:40].replace("'", "&#x27;") in html for sentence in LIMITS)
+    assert all(sentence[:40].replace("'", "&#39;") in html for sentence in LIMITS)
     for step in ("select.scores", "measure.open", "estimate"):
         assert step in html
     opened = [record["what"] for record in read_lines(run, 0) if record["kind"] == "opened"]

@@ -49,7 +49,7 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     expected = ROW if sizes == "estimated" else DECLARED
     assert guarantee["unit"] == expected
     for text in (page, lines["guarantee"], said, trust):
-        assert expected in text.replace("&#x27;", "'")
+        assert expected in text.replace("&#39;", "'")
         assert ("declared number" in text) == (sizes == "public")
     events = [LedgerEntry.from_dict(entry).event for entry in report["privacy"]["ledger"]]
     replaced = ReplacementCost.of(FlaimSection(sizes=sizes), events, delta=config.run.delta)

@@ -12,6 +12,7 @@ import jinja2
 from parties.identity.join_documents import fingerprint_words
 from parties.observability.clocks import offset_text
 from parties.observability.status import ParticipantState, Phase
+from parties.report.render import page_templates
 from parties.service.console.upstream import DisplayedStudy
 
 _FOLDER = Path(__file__).resolve().parent
@@ -221,13 +222,7 @@ def _summary_sentence(status: Mapping[str, Any]) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates(__file__)
     environment.filters |= {
         "bytes": bytes_in_words,
         "clock": lambda clock: offset_text(clock["offset_s"], clock["within_s"]),
