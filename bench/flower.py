@@ -43,7 +43,7 @@ from parties.local.jobs import CONCURRENT_OWNERS
 from parties.local.partition import iid
 from parties.methods.flaim.client import BriefCache, run_client
 from parties.methods.flaim.server import run_flaim_server
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.report.from_result import read_result
 from parties.session.owner import Table
 
@@ -138,7 +138,7 @@ async def measure_own(own: Study) -> Run:
     started = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(
-            run_flaim_server(own.config, directory, progress=NullProgress(), closed=asyncio.Event())
+            run_flaim_server(own.config, directory, progress=Progress(), closed=asyncio.Event())
         )
         for number, name in enumerate(own.names):
             group.create_task(
@@ -147,7 +147,7 @@ async def measure_own(own: Study) -> Run:
                     own.tables[number],
                     own.files[name],
                     own.folder / name / "own",
-                    progress=NullProgress(),
+                    progress=Progress(),
                     workload=workload,
                     briefs=BriefCache(workload),
                     joining=joining,

@@ -28,7 +28,7 @@ from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import AIM, DISTAIM, TrialRequest, load_linked_trial
 from parties.local.sources import LocatedTable
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 
 SOURCES, KEY = ("left", "right"), "number"
 METHODS = (DISTAIM, AIM)
@@ -109,7 +109,7 @@ async def measure(
         with tempfile.TemporaryDirectory(prefix="syncret-bench-") as place:
             folder = open_method_folder(trial, Path(place) / "run")
             began = time.perf_counter()
-            report = await run_method(trial, folder, NullProgress())
+            report = await run_method(trial, folder, Progress())
             seconds = time.perf_counter() - began
             document = finish_trial(trial, folder, report)
         sent = document["communication"]["server_sent_bytes"]  # type: ignore[index]

@@ -31,7 +31,7 @@ from parties.mpc.records import StoredSubmission
 from parties.mpc.replay.effects import Effects
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import RING_BITS, Submission
-from parties.observability.events import FieldValue
+from parties.observability.events import Event, Progress
 from parties.session.result_digests import ResultDigests
 from parties.session.study import Study
 from protocols.context import Context, Costs
@@ -92,13 +92,14 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _StoppedAfter:
-    """Progress without output that stops a server after ``round``; None never stops it."""
+    """Sink that stops a server after ``round``; None never stops it."""
 
     round: int | None
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``parties.observability.events.Progress``."""
-        if name == "round-done" and self.round is not None and fields.get("done") == self.round:
+    def take(self, event: Event) -> None:
+        """Raises ``_Stopped`` at the end of the round."""
+        ended = event.name == "round-done" and self.round is not None
+        if ended and event.fields.get("done") == self.round:
             raise _Stopped
 
 
@@ -221,7 +222,7 @@ async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | 
             security_bits=bits,
             store=store,
             transcript=transcript,
-            progress=_StoppedAfter(stop_after),
+            progress=Progress(_StoppedAfter(stop_after)),
             closed=asyncio.Event(),
             effects=circumstances,
             authority=_authority()[0],

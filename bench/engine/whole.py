@@ -25,7 +25,7 @@ from parties.local.folder import REGISTRY_FILE, RunFolder
 from parties.local.methods import open_method_folder, run_method
 from parties.local.processes import Child
 from parties.local.request import DISTAIM, TrialRequest, load_trial
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.storage.files import write_atomic
 
 DATASET, OWNERS, ROUNDS = "adult", 10, 10
@@ -72,7 +72,7 @@ def measure_run(
     ):
         folder = open_method_folder(trial, Path(place) / "run")
         children = _children(folder, NETWORKS[network], relays)
-        report = asyncio.run(run_method(trial, folder, NullProgress(), children=children))
+        report = asyncio.run(run_method(trial, folder, Progress(), children=children))
         document = finish_trial(trial, folder, report)
     taken: Mapping[str, float] = document["time"]  # type: ignore[assignment]
     sent = [count / 1e6 for count in document["communication"]["server_sent_bytes"]]  # type: ignore[index]

@@ -24,7 +24,7 @@ from parties.local.launcher import launch
 from parties.local.partition import iid
 from parties.local.request import Trial, TrialRequest
 from parties.mpc.outputs import read_attempts
-from parties.observability.events import FieldValue
+from parties.observability.events import Event, Progress
 from parties.report.from_result import read_result
 from protocols.upload import ROWS, SEEDED
 
@@ -132,7 +132,7 @@ def _trial(
 async def _launched(trial: Trial, folder: RunFolder, watch: "_Watch") -> None:
     looking = asyncio.create_task(watch.look())
     try:
-        await launch(trial, folder, progress=watch)
+        await launch(trial, folder, progress=Progress(watch))
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
@@ -148,10 +148,10 @@ class _Watch:
     cpu: list[float] = field(default_factory=lambda: [0.0] * 3)
     peak: list[int] = field(default_factory=lambda: [0] * 3)
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+    def take(self, event: Event) -> None:
         """Handles an event of the launcher."""
-        if name == "servers":
-            self.pids = [int(pid) for pid in str(fields["pids"]).split()]
+        if event.name == "servers":
+            self.pids = [int(pid) for pid in str(event.fields["pids"]).split()]
 
     async def look(self) -> None:
         """Samples until cancelled."""

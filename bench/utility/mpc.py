@@ -19,7 +19,7 @@ from parties.local.folder import RunFolder
 from parties.local.launcher import launch
 from parties.local.request import Trial, TrialRequest
 from parties.methods.distaim import run_report
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.session.study import Study
 
 
@@ -29,7 +29,7 @@ async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="syncret-bench-") as place:
         folder = RunFolder(Path(place) / "run")
         folder.open(trial.fingerprint)
-        launched = await launch(trial, folder, progress=NullProgress())
+        launched = await launch(trial, folder, progress=Progress())
         collect(folder)
         report = run_report(
             Study(launched.config, posed.workload),

@@ -37,7 +37,7 @@ from parties.local.folder import RunFolder
 from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
 from parties.local.request import METHODS, Trial, TrialRequest
-from parties.observability.events import FieldValue, NullProgress, Progress
+from parties.observability.events import Event, Progress
 from parties.report.model import RunReport
 from parties.session.model_files import load_model
 from parties.session.owner import Table, table_name
@@ -93,18 +93,18 @@ _START_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProgressCallback:
-    """Progress that passes each event's sentence to ``hear``, in another thread than the waiting one."""
+    """Sink that passes each event's sentence to ``hear``, in another thread than the waiting one."""
 
     hear: Callable[[str], object]
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+    def take(self, event: Event) -> None:
         """Passes on the sentence."""
-        self.hear(text)
+        self.hear(event.text)
 
 
 def progress_to(on_text: Callable[[str], object] | None) -> Progress:
     """Returns a progress for a function that takes sentences, such as ``print``; a silent one for None."""
-    return NullProgress() if on_text is None else ProgressCallback(on_text)
+    return Progress() if on_text is None else Progress(ProgressCallback(on_text))
 
 
 def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:

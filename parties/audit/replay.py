@@ -47,7 +47,7 @@ from parties.mpc.replay.log import REPLAY_FOLDER, SERVER_FILE, Recording, read_r
 from parties.mpc.replay.recorder import RecordedSubmissions, with_recorded_state
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import TOTAL
-from parties.observability.events import FieldValue
+from parties.observability.events import Progress
 from parties.session.result_digests import ResultDigests
 from parties.session.study import Study
 from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
@@ -236,13 +236,6 @@ class _NoEstimator:
         return Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
 
 
-class _NoProgress:
-    """Progress without output."""
-
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        return
-
-
 def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
     """Verifies the recordings in replay/ of a server's folder.
 
@@ -361,7 +354,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
                 security_bits=bits,
                 store=store,
                 transcript=writer,
-                progress=_NoProgress(),
+                progress=Progress(),
                 closed=closed,
                 effects=played,
             )

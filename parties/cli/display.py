@@ -13,7 +13,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from parties.observability.events import FieldValue, TextLines
+from parties.observability.events import Event, FieldValue, TextLines
 
 
 class Display:
@@ -51,12 +51,12 @@ class Display:
         if self._bars is not None:
             self._bars.stop()
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+    def take(self, event: Event) -> None:
         """Shows the event; ``uploads`` and ``rounds`` with a number in ``done`` move the bars."""
-        done = fields.get("done")
+        name, text, done = event.name, event.text, event.fields.get("done")
         if self._bars is None:
             if name != "uploads" or self._is_mark(done):
-                self._lines.event(name, text, **fields)
+                self._lines.take(event)
             return
         if name in self._tasks and isinstance(done, int):
             self._bars.update(self._tasks[name], completed=done, text=text)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from parties.cli.options import check_only, only_option, owner_options
-from parties.cli.runtime import common_options, make_private, run_supervised
+from parties.cli.runtime import command_progress, common_options, make_private, run_supervised
 from parties.cli.submit import participate
 from parties.config import Config
 from parties.config.provenance import check_confirmed
@@ -17,7 +17,6 @@ from parties.local.processes import Supervision
 from parties.methods.flaim.client import ClientReport, run_client
 from parties.methods.flaim.settings import neighbours_text
 from parties.methods.registry import plan_of
-from parties.observability.events import TextLines
 from parties.session.owner import DataOwner
 
 _DISTAIM, _FLAIM, _SILOS = "distaim", "flaim", "silos"
@@ -153,7 +152,7 @@ def _join_flaim(owner: DataOwner, directory: Path | None, *, as_json: bool) -> N
     check_confirmed(config)
     ledger_folder = directory or owner.beside("flaim")
     codes = owner.table.codes(config.domain)
-    account, progress = owner.account(flaim_release(config)), TextLines()
+    account, progress = owner.account(flaim_release(config)), command_progress()
 
     async def take_part(supervision: Supervision) -> ClientReport:
         return await run_client(
@@ -206,7 +205,7 @@ def _join_silos(
     folder = directory or owner.beside("silos")
     make_private(folder)
     spend = None if release is None else owner.account(release).spend
-    progress = TextLines()
+    progress = command_progress()
 
     async def take_part(supervision: Supervision) -> SiloReport:
         return await run_silo(

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from parties.cli.runtime import Command, common_options, register_option
+from parties.cli.runtime import Command, command_progress, common_options, register_option
 from parties.config import load_config
 from parties.crypto.encrypted_file import KeyWrapper, PassphraseWrapper, PublicKeyWrapper
 from parties.crypto.hpke import SealKey, SealTo
@@ -24,7 +24,6 @@ from parties.foundation.exit_codes import Status
 from parties.foundation.process import disable_core_dumps
 from parties.local.folder import RunFolder
 from parties.mpc.outputs import forget_run
-from parties.observability.events import JsonLines, Progress, TextLines
 from parties.service.admin_listener import SOCKET_NAME
 from parties.service.backup import Manifest, back_up, manifest_of
 from parties.service.backup import restore as restore_folder
@@ -243,7 +242,7 @@ def forget(
         return
     if config is None or pid is None or transcripts or results or dry:
         raise click.UsageError("--transcripts, --results and --dry-run go with --older-than")
-    progress: Progress = JsonLines() if as_json else TextLines(f"party {pid}")
+    progress = command_progress(f"party {pid}", as_json=as_json)
     forget_run(load_config(config), pid, directory, progress=progress, register=register)
 
 

@@ -36,6 +36,7 @@ from parties.local.flaim import flaim_request, open_flaim_folder, run_flaim
 from parties.local.folder import RunFolder
 from parties.local.methods import trial_from_tables
 from parties.local.processes import Supervision
+from parties.observability.events import Progress
 from parties.session.owner import Table
 
 
@@ -153,8 +154,9 @@ def _run_silos_trial(
     async def work(supervision: Supervision) -> Mapping[str, Any]:
         with display:
             beginning = "going on with the run in" if folder.resumed else "run folder"
-            display.event("folder", f"{beginning} {folder.path}")
-            return await run_silos_trial(trial, folder, display, processes=processes)
+            progress = Progress(display)
+            progress.event("folder", f"{beginning} {folder.path}")
+            return await run_silos_trial(trial, folder, progress, processes=processes)
 
     again = f"the same command with --out {folder.path} goes on after the last sum"
     return folder, run_supervised(work, watch_stdin=False, events=None, again=again)

@@ -40,8 +40,9 @@ def run_in_folder(
     async def work(supervision: Supervision) -> Mapping[str, object]:
         with display:
             beginning = "going on with the run in" if folder.resumed else "run folder"
-            display.event("folder", f"{beginning} {folder.path}")
-            return finish_trial(trial, folder, await method(display))
+            progress = Progress(display)
+            progress.event("folder", f"{beginning} {folder.path}")
+            return finish_trial(trial, folder, await method(progress))
 
     then = "goes on after the last finished round" if goes_on else "begins anew"
     again = f"the same command with --out {folder.path} {then}"

@@ -23,9 +23,10 @@ from parties.foundation.exit_codes import Status, describe
 from parties.local.processes import HELD_OPTION, Supervision, await_begin
 from parties.observability.events import (
     CLEAR_LINE,
+    Event,
+    EventSink,
     JsonLines,
     Progress,
-    ProgressFanOut,
     TextLines,
     ignoring_full_disk,
 )
@@ -47,7 +48,7 @@ class CommandState:
 
     def __init__(self) -> None:
         self.debug = False
-        self.log: Progress | None = None
+        self.log: EventSink | None = None
         """Log for the failure, instead of standard error."""
 
 
@@ -80,7 +81,7 @@ register_option = click.option(
 )
 
 
-def _log(ctx: click.Context, parameter: click.Parameter, value: str) -> Progress | None:
+def _log(ctx: click.Context, parameter: click.Parameter, value: str) -> EventSink | None:
     if value == TEXT_FORMAT:
         return None
     # Local import: only servers need it, and they import it anyway.
@@ -119,12 +120,17 @@ held_option = click.option(
 )
 
 
-def server_progress(prefix: str, log: Progress | None, *, as_json: bool) -> Progress:
-    """Returns the sink of a server's events: the supervisor, and JSON, its ``log``, or else lines with a prefix."""
-    sinks: list[Progress] = [JsonLines()] if as_json else []
+def command_progress(prefix: str = "", *, as_json: bool = False) -> Progress:
+    """Returns the bus of a command's events, which go to JSON lines, or else to lines with a prefix."""
+    return Progress(JsonLines() if as_json else TextLines(prefix))
+
+
+def server_progress(prefix: str, log: EventSink | None, *, as_json: bool) -> Progress:
+    """Returns the bus of a server's events: JSON and its ``log``, or else lines with a prefix; and the supervisor."""
+    sinks: list[EventSink] = [JsonLines()] if as_json else []
     if log is not None:
         sinks.append(log)
-    return SystemdSink(ProgressFanOut(*(sinks or [TextLines(prefix)])))
+    return Progress(*(sinks or [TextLines(prefix)]), SystemdSink())
 
 
 def make_private(directory: Path) -> None:
@@ -266,7 +272,7 @@ def _failed(error: BaseException, state: CommandState) -> int:
     failure = describe(error)
     if state.log is not None:
         name = "failed" if failure.status else "stopped"
-        state.log.event(name, failure.message, status=int(failure.status))
+        state.log.take(Event(name, failure.message, {"status": int(failure.status)}))
     elif failure.status is Status.DONE:
         with ignoring_full_disk():
             click.echo(f"syncret: {failure.message}", err=True)

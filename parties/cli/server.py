@@ -33,7 +33,7 @@ from parties.methods.flaim.server import run_flaim_server
 from parties.methods.registry import plan_of
 from parties.mpc.estimation import LEAD
 from parties.mpc.server import run_mpc_server, server_files
-from parties.observability.events import Progress
+from parties.observability.events import Progress, StepTracer, no_tracing
 from parties.observability.logs import JsonLog, logged_status
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.exposed_run import command_handlers, with_admin_api
@@ -155,12 +155,13 @@ def _serve_mpc(
         keep_freed_memory()
         raise_file_limit()
         board, asked = logged_status(RunInfo.of_server(loaded, pid), log), OperatorCommands()
-        async with with_admin_api(board, own_folder, command_handlers(supervision.cancel, asked)):
+        commands = command_handlers(supervision.cancel, asked)
+        async with with_admin_api(board, own_folder, commands) as tracer:
             await run_mpc_server(
                 loaded,
                 pid,
                 own_folder,
-                progress=progress,
+                progress=progress.also(tracer=tracer),
                 closed=supervision.go,
                 register=register,
                 status=board,
@@ -231,11 +232,12 @@ def _serve_federation(
         server_certificate_files(loaded)  # Checked before anything is written.
         make_private(folder)
         board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
-        async with _with_admin_api(board, folder, supervision, asked, alone=not watch_stdin):
+        alone = not watch_stdin
+        async with _with_admin_api(board, folder, supervision, asked, alone=alone) as tracer:
             await served.run(
                 loaded,
                 folder,
-                progress=progress,
+                progress=progress.also(tracer=tracer),
                 closed=supervision.go,
                 register=register,
                 board=board,
@@ -259,15 +261,15 @@ async def _with_admin_api(
     asked: OperatorCommands,
     *,
     alone: bool,
-) -> AsyncIterator[None]:
+) -> AsyncIterator[StepTracer]:
     """Serves the server's admin socket; a trial's server has none, which saves it the import of a web server."""
     if not alone:
-        yield
+        yield no_tracing
         return
     from parties.service.exposed_run import command_handlers, with_admin_api
 
-    async with with_admin_api(board, folder, command_handlers(supervision.cancel, asked)):
-        yield
+    async with with_admin_api(board, folder, command_handlers(supervision.cancel, asked)) as tracer:
+        yield tracer
 
 
 _FLAIM_RESUME_TEXT = (

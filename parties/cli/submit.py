@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from mechanisms.summary import ColumnSummary
-from parties.cli.runtime import run_supervised
+from parties.cli.runtime import command_progress, run_supervised
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import SubmitError
 from parties.foundation.exit_codes import Status, Stopped
@@ -39,7 +39,6 @@ from parties.mpc.submission.status import (
 )
 from parties.mpc.submission.submit import Submitted, previous_submission, refresh_receipts
 from parties.mpc.submission.withdrawal_client import WithdrawalProgress
-from parties.observability.events import TextLines
 from parties.session.owner import DataOwner
 from parties.storage.owner_budget import BudgetQuote, OwnerBudget
 
@@ -411,7 +410,7 @@ def _preview(
 
 
 def _send(owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
-    config, progress = owner.config, TextLines()
+    config, progress = owner.config, command_progress()
     codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
     # A submission that was confirmed before is only sent again.
@@ -429,7 +428,7 @@ def _send(owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, as_
 def _replace(
     owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, as_json: bool
 ) -> None:
-    config, progress = owner.config, TextLines()
+    config, progress = owner.config, command_progress()
     codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
     if asks:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from parties.cli.runtime import (
+    command_progress,
     common_options,
     held_option,
     log_option,
@@ -24,7 +25,6 @@ from parties.foundation.process_limits import raise_file_limit
 from parties.local.participants import run_flaim_clients, run_owners, run_silo_clients
 from parties.local.processes import Supervision
 from parties.network.port_sharing import SharedPorts
-from parties.observability.events import JsonLines, Progress, TextLines
 from parties.observability.logs import JsonLog
 from parties.service.exposed_run import command_handlers
 from parties.service.workers import run_study
@@ -95,7 +95,7 @@ def worker(
 def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
     """Play all data owners of a trial; `syncret run` starts this, and says go once the servers listen."""
     disable_core_dumps()
-    progress: Progress = JsonLines() if as_json else TextLines()
+    progress = command_progress(as_json=as_json)
 
     async def play(supervision: Supervision) -> None:
         if watch_stdin:
@@ -113,7 +113,7 @@ def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
 def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
     """Play a share of a trial's clients; `syncret run --method flaim` starts this."""
     disable_core_dumps()
-    progress: Progress = JsonLines() if as_json else TextLines()
+    progress = command_progress(as_json=as_json)
     index, _, count = share.partition("/")
 
     async def play(supervision: Supervision) -> None:
@@ -130,7 +130,7 @@ def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> No
 def silos_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
     """Play a share of a trial's silos; a command such as `syncret run --method tda` starts this."""
     disable_core_dumps()
-    progress: Progress = JsonLines() if as_json else TextLines()
+    progress = command_progress(as_json=as_json)
     index, _, count = share.partition("/")
 
     async def play(supervision: Supervision) -> None:

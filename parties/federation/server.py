@@ -34,7 +34,7 @@ from parties.federation.transcript import FederationTranscript
 from parties.foundation.version import version
 from parties.observability.events import Progress
 from parties.observability.heartbeat import Heartbeat
-from parties.observability.status import RunInfo, RunStatus, StatusSink
+from parties.observability.status import RunInfo, RunStatus
 from parties.session.operator_commands import OperatorCommands
 from parties.storage.files import write_atomic
 from parties.storage.privacy_ledger import DurableLedger
@@ -69,7 +69,7 @@ async def run_federated_server(
     board = board or RunStatus(RunInfo.of_federation(config))
     # The run status counts sums as rounds.
     board.about = replace(board.about, rounds=plan.sums, at_most=True)
-    progress = StatusSink(progress, board)
+    progress = progress.also(board)
     with open_session(
         config,
         directory,
@@ -131,7 +131,7 @@ class _SiloServerRun:
         await attendance.gather()
         session.begin_computing(started)
         heartbeat = Heartbeat(session.progress, rounds=self.plan.sums, activity=self._activity)
-        session.progress = heartbeat
+        session.progress = heartbeat.progress
         silos = NetworkSilos(
             self.config,
             members,

@@ -51,7 +51,6 @@ def watch_run(board: RunStatus, ledger: DurableLedger, record: FederationTranscr
         return BudgetUse(ledger.budget, sum(charges), len(charges))
 
     board.sources.spent = spent
-    record.tracing = board.tracing
     board.sources.steps = lambda: _steps(record)
     board.sources.now = lambda: record.at[1] if record.at else None
 
@@ -185,6 +184,7 @@ class ServerSession:
         """
         watch_orders(self.board, self.orders, self.config.require_federation().server)
         watch_run(self.board, ledger, record)
+        record.tracing = self.progress.step
         try:
             with disk_errors(self.directory):
                 document = await self._run_with_clients(work, record, digest, known)

@@ -29,7 +29,7 @@ from parties.federation.secagg_steps import SECAGG_SESSION, SECAGG_SUM, secagg_s
 from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS, flaim_step_of
 from parties.foundation.version import version
 from parties.identity.tls import load_identity, signer
-from parties.observability.status import StepTracer, no_tracing
+from parties.observability.events import StepTracer, no_tracing
 from parties.report.model import ReportedOpening
 from parties.storage.files import disk_errors
 from protocols import fields

@@ -120,7 +120,7 @@ async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) ->
             max_rows=config.max_rows,
             rule=rule_of(config),
             history=history,
-            on_round=lambda record: heartbeat.event(
+            on_round=lambda record: heartbeat.progress.event(
                 "rounds", f"{round_text(record.round, plan)} done", done=record.round
             ),
         )

@@ -67,7 +67,7 @@ async def run_simulation(trial: Trial, folder: RunFolder, *, progress: Progress)
     heartbeat = Heartbeat(progress, rounds=rounds)
 
     def on_round(done: FlaimRound) -> None:
-        heartbeat.event("rounds", f"round {done.round} done", done=done.round)
+        heartbeat.progress.event("rounds", f"round {done.round} done", done=done.round)
 
     async with heartbeat.running():
         with heartbeat.activity("estimating the model"):

@@ -156,11 +156,11 @@ def observe_store(status: RunStatus, server: ComputeServer) -> None:
     server.orders.on_change = status.touch
 
 
-def observe_mesh(status: RunStatus, runtime: PartyRuntime) -> None:
-    """Makes ``status`` show the costs of steps and the round-trip times between servers from now on."""
+def observe_mesh(status: RunStatus, runtime: PartyRuntime, progress: Progress) -> None:
+    """Makes ``status`` show costs of steps and round-trip times, and the bus follow the steps, from now on."""
     status.sources.steps = lambda: step_totals(list(runtime.costs.steps))
     status.sources.round_trip_s = runtime.round_trip_s
-    runtime.costs.watch = lambda step: status.tracing(step.step, step.round, lambda: _counted(step))
+    runtime.costs.watch = lambda step: progress.step(step.step, step.round, lambda: _counted(step))
 
 
 def observe_admission(status: RunStatus, server: ComputeServer, admission: Admission) -> None:

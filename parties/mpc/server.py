@@ -61,7 +61,7 @@ from parties.mpc.transcript_schema import PROTOCOL
 from parties.network.port_sharing import SharedPorts, study_sni_name
 from parties.observability.events import OnRejection, Progress, Rejection
 from parties.observability.heartbeat import Heartbeat
-from parties.observability.status import RunInfo, RunStatus, StatusSink
+from parties.observability.status import RunInfo, RunStatus
 from parties.session.operator_commands import OperatorCommands
 from parties.session.result_digests import TABLE_FILE, ResultDigests, result_digests
 from parties.session.study import Study
@@ -116,7 +116,7 @@ async def run_mpc_server(
     configuration), TooFewClients, ProtocolError, MechanismError.
     """
     status = status or RunStatus(RunInfo.of_server(config, pid))
-    progress = StatusSink(progress, status)
+    progress = progress.also(status)
     files = server_files(config, pid, directory)
     study = Study.of(config)
     workload, plan = study.workload, validate_run(study)
@@ -300,7 +300,7 @@ async def _serve(
             seconds = time.perf_counter() - started
             if ingest is not None:
                 ingest.retry_forwarding()
-            observe_mesh(status, runtime)
+            observe_mesh(status, runtime, server.progress)
             server.progress.event("connected", "connected to the two other servers")
             costs = CostsFile(server.directory / "costs.json", runtime.costs)
             costs.seconds["connect"] = seconds
@@ -329,7 +329,7 @@ async def _compute(
     leads, plan = server.pid == LEAD, server.plan
     at = partial(activity_text, costs.costs, plan, lead=leads)
     heartbeat = Heartbeat(server.progress, rounds=plan.rounds, activity=at)
-    server = replace(server, progress=heartbeat)
+    server = replace(server, progress=heartbeat.progress)
     lead = _lead(server, heartbeat) if leads else None
     async with heartbeat.running():
         await compute(server, context, identity, costs=costs, lead=lead)

@@ -1,8 +1,14 @@
-"""Events of a running command for its user, as plain lines or JSON lines, and rejections of input from outside.
+"""Events of a running command: one bus, ``Progress``, and its sinks. And rejections of input from outside.
 
-An event has a name, a sentence for people and fields for programs; all of it is public. Standard output is for results
-(and for JSON events on request); sentences go to standard error. ``WORKING`` events are transient: on a terminal one
-replaces the other, elsewhere they are written at growing intervals.
+An ``Event`` is one value: a name, a sentence for people and fields for programs; all of it is public. Whoever has news
+calls ``Progress.event``; every sink of that bus takes it. Sinks: ``TextLines`` (terminal) and ``JsonLines`` here,
+`logs.JsonLog`, `status.RunStatus` (metrics, admin API and console show its document), `systemd.SystemdSink`,
+`heartbeat.Heartbeat`, and a trial's display in `parties.cli`. Steps have a begin and an end, and go through
+``Progress.step`` to a tracer (`traces`). A bus never changes: ``Progress.also`` returns another one with more sinks,
+such as that of one run.
+
+Standard output is for results (and for JSON events on request); sentences go to standard error. ``WORKING`` events are
+transient: on a terminal one replaces the other, elsewhere they are written at growing intervals.
 
 A rejection has a ``Rejection`` reason from a short list, for counting, and a sentence, for logs. Neither contains the
 rejected input.
@@ -14,7 +20,9 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol, TextIO
 
@@ -39,11 +47,55 @@ def ignoring_full_disk() -> Iterator[None]:
         pass
 
 
-class Progress(Protocol):
-    """Sink of events."""
+@dataclass(frozen=True, slots=True)
+class Event:
+    """News of a running command."""
+
+    name: str
+    text: str
+    fields: Mapping[str, FieldValue] = field(default_factory=dict)
+
+
+class EventSink(Protocol):
+    """Receiver of events, in any thread."""
+
+    def take(self, event: Event) -> None:
+        """Takes an event."""
+
+
+class StepTracer(Protocol):
+    """Tracer of steps: a context manager around each step, which reads its costs at the end."""
+
+    def __call__(
+        self, step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
+    ) -> AbstractContextManager[object]:
+        """Opens the context of a step; ``costs`` returns sizes and numbers, at the step's end."""
+
+
+def no_tracing(
+    step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
+) -> AbstractContextManager[object]:
+    """Does not trace. See ``StepTracer``."""
+    return contextlib.nullcontext()
+
+
+class Progress:
+    """Bus of events: passes each to all ``sinks``, in order, and steps to the ``tracer``; silent without sinks."""
+
+    def __init__(self, *sinks: EventSink, tracer: StepTracer = no_tracing) -> None:
+        self._sinks = sinks
+        self.step = tracer
+        """Follows a step; see ``StepTracer``."""
+
+    def also(self, *sinks: EventSink, tracer: StepTracer | None = None) -> "Progress":
+        """Returns the bus of these sinks, before the present ones, and of this tracer, if one is given."""
+        return Progress(*sinks, *self._sinks, tracer=tracer or self.step)
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Takes an event: its name, a sentence, and details for programs."""
+        """Passes an event to the sinks: its name, a sentence, and details for programs."""
+        event = Event(name, text, fields)
+        for sink in self._sinks:
+            sink.take(event)
 
 
 def round_text(number: int, plan: Schedule) -> str:
@@ -61,11 +113,11 @@ class TextLines:
         self._wrote = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+    def take(self, event: Event) -> None:
         """Writes the sentence as a line; a transient one replaces the last one, or appears at growing intervals."""
         stream = self._stream or sys.stderr
-        line = f"{time.strftime('%H:%M:%S')} {self._prefix}{text}"
-        if name != WORKING:
+        line = f"{time.strftime('%H:%M:%S')} {self._prefix}{event.text}"
+        if event.name != WORKING:
             self._pause_s = _FIRST_PAUSE_S
             self._write(stream, line + "\n", passing=False)
         elif stream.isatty():
@@ -88,30 +140,11 @@ class JsonLines:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+    def take(self, event: Event) -> None:
         """Writes the event as a JSON line."""
         stream = self._stream or sys.stdout
-        stream.write(json.dumps({"event": name, "text": text, **fields}) + "\n")
+        stream.write(json.dumps({"event": event.name, "text": event.text, **event.fields}) + "\n")
         stream.flush()
-
-
-class ProgressFanOut:
-    """Passes events to all ``sinks`` in order."""
-
-    def __init__(self, *sinks: Progress) -> None:
-        self._sinks = sinks
-
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Passes the event on."""
-        for sink in self._sinks:
-            sink.event(name, text, **fields)
-
-
-class NullProgress:
-    """Sink that drops events."""
-
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Drops the event."""
 
 
 class Rejection(enum.StrEnum):

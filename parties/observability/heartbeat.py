@@ -1,6 +1,6 @@
 """Heartbeats of a slow run (activity and remaining time, in the absence of other events), and throttled notices.
 
-``Heartbeat`` is a ``Progress`` in front of another one. It adds ``WORKING`` events (`parties.observability.events`),
+``Heartbeat`` is a sink of the events that it waits for. It emits ``WORKING`` events (`parties.observability.events`),
 which are transient: the next one replaces them on a terminal. Remaining times are extrapolated from the iterations of
 the current fit and from earlier rounds; they are estimates, and called so. All values here are public: rounds, steps
 and times.
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-from parties.observability.events import WORKING, FieldValue, Progress
+from parties.observability.events import WORKING, Event, FieldValue, Progress
 
 HEARTBEAT_AFTER_S = 3.0
 """Time without an event after which the activity is reported, in seconds."""
@@ -53,10 +53,10 @@ class _FitProgress:
 
 
 class Heartbeat:
-    """Passes events on to ``inner``, and reports the activity in their absence, while ``running``.
+    """Reports the activity on ``bus``, while ``running``, in the absence of events on ``progress``.
 
     Args:
-        inner: Progress behind it.
+        bus: Bus that receives the reports; ``progress`` is the bus of its sinks and of this one.
         rounds: Maximum number of rounds.
         activity: Returns the current activity, None if there is nothing to report, such as during a wait for others.
             The method ``activity`` takes precedence while its block runs.
@@ -65,13 +65,14 @@ class Heartbeat:
 
     def __init__(
         self,
-        inner: Progress,
+        bus: Progress,
         *,
         rounds: int,
         activity: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._inner = inner
+        self._bus = bus
+        self.progress = bus.also(self)
         self._rounds = rounds
         self._activity = activity
         self._clock = clock
@@ -80,13 +81,12 @@ class Heartbeat:
         self._round_ends: deque[tuple[int, float]] = deque(maxlen=_ROUNDS_KEPT + 1)
         self._fit: _FitProgress | None = None
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``Progress``."""
-        done = fields.get("done")
-        if name in _ROUND_END_EVENTS and isinstance(done, int):
+    def take(self, event: Event) -> None:
+        """Records the time of an event, and of a round's end."""
+        done = event.fields.get("done")
+        if event.name in _ROUND_END_EVENTS and isinstance(done, int):
             self._round_ends.append((done, self._clock()))
         self._last_event_at = self._clock()
-        self._inner.event(name, text, **fields)
 
     def iteration(self, done: int, of: int) -> None:
         """Records the progress of a fit, from any thread (``mechanisms.pgm.OnIteration``)."""
@@ -136,7 +136,7 @@ class Heartbeat:
             text += f"; about {duration_text(rounds_s)} for the {rounds} rounds left, at this pace"
             left_s = max(rounds_s, left_s or 0.0)
         fields["left_s"] = left_s
-        self._inner.event(WORKING, text, **fields)
+        self._bus.event(WORKING, text, **fields)
 
     def _rounds_left_s(self, now: float) -> float | None:
         """Returns the seconds to the end of the last round, at the latest pace; None before two rounds were timed."""

@@ -1,6 +1,6 @@
 """Logs as JSON lines on standard error, one object a line, from events and from `logging`.
 
-``JsonLog`` is a `parties.observability.events.Progress` that also takes the process's log records while it is
+``JsonLog`` is a sink of events (`parties.observability.events`) that also takes the process's log records while it is
 ``installed``. Every line has ``time`` (ISO 8601, UTC, milliseconds), ``level``, ``party``, ``study`` (null until
 known), ``event`` and ``text``; events add their own fields, log records ``logger`` and, for an exception, ``error``
 (its class and location). The text of a library's exception is left out, since it may quote input from outside. Events
@@ -14,11 +14,11 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TextIO
 
-from parties.observability.events import FieldValue, ignoring_full_disk
+from parties.observability.events import Event, FieldValue, ignoring_full_disk
 from parties.observability.status import RunInfo, RunStatus
 
 _LEVELS = {
@@ -49,9 +49,9 @@ class JsonLog:
         """Sets the server of later lines; a record may have its study as attribute ``study``."""
         self._origin = {"party": party, "study": None}
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``Progress``."""
-        self._write(_LEVELS.get(name, "info"), name, text, fields)
+    def take(self, event: Event) -> None:
+        """Writes the event as a line."""
+        self._write(_LEVELS.get(event.name, "info"), event.name, event.text, event.fields)
 
     def record(self, record: logging.LogRecord) -> None:
         """Writes a log record."""
@@ -83,7 +83,7 @@ class JsonLog:
         level: str,
         name: str,
         text: str,
-        fields: dict[str, FieldValue],
+        fields: Mapping[str, FieldValue],
         *,
         study: str | None = None,
     ) -> None:

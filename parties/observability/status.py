@@ -1,9 +1,10 @@
 """Run status of a server: phase, rounds, owners, budget, peers, errors.
 
-A process has one ``RunStatus`` for its study. The computation feeds it by ``Progress`` events and by ``enter``,
-``rejected`` and ``peer``, and sets ``StatusSources``, which are queried on demand; ``status`` returns the document as
-JSON values (fields: parties/README.md, Status). It has no socket and no file: `parties.service` publishes it. All
-methods are thread-safe. All values here are public, as events are: it holds no row, count or key.
+A process has one ``RunStatus`` for its study. The computation feeds it by events, of which it is a sink
+(`parties.observability.events`), and by ``enter``, ``rejected`` and ``peer``, and sets ``StatusSources``, which are
+queried on demand; ``status`` returns the document as JSON values (fields: parties/README.md, Status). It has no socket
+and no file: `parties.service` publishes it. All methods are thread-safe. All values here are public, as events are: it
+holds no row, count or key.
 """
 
 import contextlib
@@ -14,14 +15,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
 
 from parties.config import Config
 from parties.foundation.errors import StoreError
 from parties.foundation.version import INGEST_VERSION, STORE_VERSION, WIRE_VERSION, version
-from parties.observability.events import WORKING, FieldValue, Progress
+from parties.observability.events import WORKING, Event, EventSink, FieldValue
 
 FORMAT = 1
 """Version of the status document; raised when a field changes its meaning or is removed."""
@@ -116,22 +115,6 @@ class StepTotals:
     sent_bytes: int = 0
     received_bytes: int = 0
     messages: int = 0
-
-
-class StepTracer(Protocol):
-    """Tracer of steps: a context manager around each step, which reads its costs at the end."""
-
-    def __call__(
-        self, step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
-    ) -> AbstractContextManager[object]:
-        """Opens the context of a step; ``costs`` returns sizes and numbers, at the step's end."""
-
-
-def no_tracing(
-    step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
-) -> AbstractContextManager[object]:
-    """Does not trace. See ``StepTracer``."""
-    return contextlib.nullcontext()
 
 
 @dataclass(slots=True)
@@ -243,7 +226,7 @@ class _PeerStatus:
 
 
 class RunStatus:
-    """Run status of one server, a `parties.observability.events.Progress`.
+    """Run status of one server, a sink of its run's events.
 
     ``clock`` and ``began`` are in seconds since the epoch. A ``log`` gets a line for every rejection; the status counts
     them and keeps the latest.
@@ -255,12 +238,10 @@ class RunStatus:
         *,
         clock: Callable[[], float] = time.time,
         began: float | None = None,
-        log: Progress | None = None,
+        log: EventSink | None = None,
     ) -> None:
         self.about = about
         self.sources = StatusSources()
-        self.tracing: StepTracer = no_tracing
-        """Tracer of the computation's steps; to be set before the computation begins."""
         self._clock = clock
         self._log = log
         self._lock = threading.RLock()
@@ -281,11 +262,11 @@ class RunStatus:
 
     # Input.
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``Progress``."""
-        now = self._clock()
+    def take(self, event: Event) -> None:
+        """Records an event, and what it says of phase, rounds and remaining time."""
+        now, name, fields = self._clock(), event.name, event.fields
         with self._lock:
-            said = _RecordedEvent(now, name, text)
+            said = _RecordedEvent(now, name, event.text)
             if name in _ERROR_EVENTS or fields.get("lost") is True:
                 self._errors.append(said)
             if name == WORKING:
@@ -293,7 +274,7 @@ class RunStatus:
                 self._time_left = (float(left), now) if isinstance(left, int | float) else None
             else:
                 self._events.append(said)
-            self._activity = text
+            self._activity = event.text
             self._count_rounds(name, fields)
             if (phase := _PHASES.get(name)) is not None:
                 self._enter_phase(phase)
@@ -329,7 +310,7 @@ class RunStatus:
     def rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
         """Records a rejection of input from outside; see ``parties.observability.events.OnRejection``."""
         if self._log is not None:
-            self._log.event("rejected", text, reason=reason, **fields)
+            self._log.take(Event("rejected", text, {"reason": reason, **fields}))
         with self._lock:
             self._rejections[reason] += 1
             self._refused.append(_RecordedEvent(self._clock(), reason, text))
@@ -459,19 +440,6 @@ class RunStatus:
             return None
         left, said_at = self._time_left
         return round(max(0.0, left - (now - said_at)), 1)
-
-
-class StatusSink:
-    """Passes events to ``inner``, after ``status`` has them. A `parties.observability.events.Progress`."""
-
-    def __init__(self, inner: Progress, status: RunStatus) -> None:
-        self._inner = inner
-        self._status = status
-
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``Progress``."""
-        self._status.event(name, text, **fields)
-        self._inner.event(name, text, **fields)
 
 
 def component_versions() -> dict[str, object]:

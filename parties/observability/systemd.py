@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 
-from parties.observability.events import FieldValue, Progress
+from parties.observability.events import Event
 
 SOCKET_VARIABLE, SUPERVISED_VARIABLE = "NOTIFY_SOCKET", "SYNCRET_SUPERVISED"
 _READY = ("listening", "finished")
@@ -50,16 +50,12 @@ def without_supervisor(environment: dict[str, str]) -> dict[str, str]:
 
 
 class SystemdSink:
-    """Passes events on to ``inner``, and notifies systemd: each sentence as status, and READY when it is reached."""
+    """Sink of events that notifies systemd: each sentence as status, and READY when it is reached."""
 
-    def __init__(self, inner: Progress) -> None:
-        self._inner = inner
-
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``Progress.event``."""
-        self._inner.event(name, text, **fields)
-        status = "STATUS=" + " ".join(text.split())[:_MAX_STATUS]
-        notify(*(("READY=1", status) if name in _READY else (status,)))
+    def take(self, event: Event) -> None:
+        """Sends the sentence."""
+        status = "STATUS=" + " ".join(event.text.split())[:_MAX_STATUS]
+        notify(*(("READY=1", status) if event.name in _READY else (status,)))
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 
 from parties.foundation.errors import ExtraMissing
 from parties.foundation.version import version
+from parties.observability.events import StepTracer, no_tracing
 from parties.observability.status import RunInfo, RunStatus
 
 EXTRA = "traces"
@@ -23,16 +24,16 @@ _MAX_WAITING = 1 << 14
 _PREFIX = "syncret."
 
 
-def trace_steps(board: RunStatus, endpoint: str | None) -> AbstractContextManager[None]:
-    """Traces the steps of the run at ``endpoint`` while the block runs; does nothing for None.
+def trace_steps(board: RunStatus, endpoint: str | None) -> AbstractContextManager[StepTracer]:
+    """Yields the tracer of the run's steps, which sends them to ``endpoint``; one that does nothing for None.
 
     Raises ExtraMissing if OpenTelemetry is not installed.
     """
-    return contextlib.nullcontext() if endpoint is None else _tracing(board, endpoint)
+    return contextlib.nullcontext(no_tracing) if endpoint is None else _tracing(board, endpoint)
 
 
 @contextlib.contextmanager
-def _tracing(board: RunStatus, endpoint: str) -> Iterator[None]:
+def _tracing(board: RunStatus, endpoint: str) -> Iterator[StepTracer]:
     try:
         # Local import: an extra, and slow to import.
         from opentelemetry import trace
@@ -74,9 +75,8 @@ def _tracing(board: RunStatus, endpoint: str) -> Iterator[None]:
             finally:
                 span.set_attributes({_PREFIX + key: value for key, value in costs().items()})
 
-    board.tracing = follow
     try:
-        yield
+        yield follow
     finally:
         run.set_attribute(f"{_PREFIX}phase", board.phase.value)
         run.end()

@@ -12,6 +12,7 @@ from pathlib import Path
 from aiohttp import web
 
 from parties.foundation.exit_codes import describe
+from parties.observability.events import Event, StepTracer
 from parties.observability.status import Phase, RunStatus
 from parties.observability.traces import trace_steps
 from parties.service import admin_listener
@@ -36,8 +37,10 @@ def command_handlers(cancel: Callable[[], object], asked: Asking) -> CommandHand
 @contextlib.asynccontextmanager
 async def with_admin_api(
     board: RunStatus, folder: Path, orders: CommandHandlers
-) -> AsyncIterator[None]:
+) -> AsyncIterator[StepTracer]:
     """Serves the admin API of ``folder`` while the block runs: at the admin socket and, by its settings, over HTTPS.
+
+    Yields the tracer of the run's steps, which is for the bus of its events.
 
     Raises StoreError if another process answers there, or the folder is not writable; ConfigError, CertificateError,
     ExtraMissing if the settings cannot be used.
@@ -48,11 +51,11 @@ async def with_admin_api(
         listening = [_admin_socket(folder / SOCKET_NAME, stack)]
         listening += admin_listener.admin_listeners(folder, settings.admin, board.rejected)
         stack.enter_context(admin_thread(made, listening))
-        stack.enter_context(trace_steps(board, settings.traces.endpoint))
+        tracer = stack.enter_context(trace_steps(board, settings.traces.endpoint))
         beating = asyncio.create_task(_heartbeat(board))
         stack.callback(beating.cancel)
         with _recording_end(board):
-            yield
+            yield tracer
 
 
 @contextlib.contextmanager
@@ -64,7 +67,7 @@ def _recording_end(board: RunStatus) -> Iterator[None]:
         board.enter(Phase.STOPPED)
         raise
     except Exception as error:
-        board.event("failed", describe(error).message)
+        board.take(Event("failed", describe(error).message))
         raise
 
 

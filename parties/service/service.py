@@ -28,7 +28,7 @@ from parties.mpc.submission.sealed_upload import ReceiptSigner, void_answer
 from parties.network.port_sharing import study_sni_name
 from parties.network.sni_router import SniRouter
 from parties.observability.clocks import Clocks
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.observability.failure_causes import Obstacle, cause_of
 from parties.service.closed_studies import ClosedStudyResponder
 from parties.service.identity import ServiceIdentity
@@ -636,7 +636,7 @@ class Service:
                 load_config(study_folder.config),
                 self.identity.pid,
                 study_folder.work,
-                progress=NullProgress(),
+                progress=Progress(),
                 register=self._register,
             )
         delete_sealing_key(study_folder)

@@ -235,7 +235,8 @@ async def run_study(
     """
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
     board = logged_status(about, log)
-    async with with_admin_api(board, directory, orders):
+    async with with_admin_api(board, directory, orders) as tracer:
+        progress = progress.also(tracer=tracer)
         if pid is None:
             await run_flaim_server(
                 config,

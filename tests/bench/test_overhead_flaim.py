@@ -26,6 +26,7 @@ from parties.identity.tls import make_certificates
 from parties.local.flaim_simulation import simulate
 from parties.methods.flaim.client import ClientReport, run_client
 from parties.methods.flaim.server import run_flaim_server
+from parties.observability.events import Event
 from secagg import ThreatModel
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
 
@@ -40,9 +41,9 @@ class Started(Events):
         super().__init__()
         self.listening = asyncio.Event()
 
-    def event(self, name: str, text: str, **fields: object) -> None:
-        super().event(name, text, **fields)
-        if name == "listening":
+    def take(self, event: Event) -> None:
+        super().take(event)
+        if event.name == "listening":
             self.listening.set()
 
 

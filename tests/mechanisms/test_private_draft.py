@@ -22,7 +22,7 @@ from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import TrialRequest, load_trial
 from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
-from parties.observability.events import TextLines
+from parties.observability.events import Progress, TextLines
 
 ROWS = 3000
 
@@ -138,7 +138,7 @@ async def test_a_run_finds_bounds_and_heaps_by_noisy_counts_alone(tmp_path: Path
     trial = load_trial(config, read_table(path), request, source=str(path))
     folder = open_method_folder(trial, tmp_path / "run")
     document = finish_trial(
-        trial, folder, await run_method(trial, folder, TextLines(stream=io.StringIO()))
+        trial, folder, await run_method(trial, folder, Progress(TextLines(stream=io.StringIO())))
     )
     assert document["about"]["provenance"]["private"] == 7  # type: ignore[index]
     drawn = pd.read_csv(folder.path / "synthetic.csv", dtype=str, keep_default_na=False)

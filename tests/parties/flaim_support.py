@@ -21,6 +21,7 @@ from parties.local.children import free_ports
 from parties.methods.flaim.client import ClientReport, FlaimClientSession, run_client
 from parties.methods.flaim.server import run_flaim_server
 from parties.network.frames import close_writer, read_frame, write_frame
+from parties.observability.events import Event, Progress
 from parties.observability.status import RunStatus
 from parties.session.operator_commands import OperatorCommands
 from parties.storage.database import Database
@@ -75,15 +76,18 @@ def codes_of(index: int) -> NDArray[np.int32]:
 
 
 @dataclass
-class Events:
-    """Progress that is kept."""
+class Events(Progress):
+    """Progress that is kept: a bus with itself as sink."""
 
     seen: list[tuple[str, str]] = field(default_factory=list)
     on_event: Callable[[str, Mapping[str, object]], object] = lambda name, fields: None
 
-    def event(self, name: str, text: str, **fields: object) -> None:
-        self.seen.append((name, text))
-        self.on_event(name, fields)
+    def __post_init__(self) -> None:
+        super().__init__(self)
+
+    def take(self, event: Event) -> None:
+        self.seen.append((event.name, event.text))
+        self.on_event(event.name, event.fields)
 
     def texts(self, name: str) -> list[str]:
         return [text for event, text in self.seen if event == name]

@@ -16,7 +16,7 @@ from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.submit import submit
-from parties.observability.events import FieldValue
+from parties.observability.events import Event, FieldValue, Progress
 from parties.session.study import Study
 from tests.parties.support import OWNERS, PARTIES, make_codes
 
@@ -50,17 +50,20 @@ def make_uniform(study: Study, plan: Schedule) -> UniformEstimator:
 
 
 @dataclass
-class Recording:
-    """A party's events; `on_event` may act on them, for instance to stop a party."""
+class Recording(Progress):
+    """A party's events, on a bus with itself as sink; `on_event` may act on them, for instance to stop a party."""
 
     on_event: Callable[[str, Mapping[str, FieldValue]], None] = lambda name, fields: None
     events: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        self.events.append(name)
-        self.texts.append(text)
-        self.on_event(name, fields)
+    def __post_init__(self) -> None:
+        super().__init__(self)
+
+    def take(self, event: Event) -> None:
+        self.events.append(event.name)
+        self.texts.append(event.text)
+        self.on_event(event.name, event.fields)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from parties.foundation.errors import StoreError
 from parties.mpc.aim_backend import MpcBackend, server_ledger
 from parties.mpc.openings import Openings
 from parties.mpc.storage.store import Store
+from parties.observability.events import Progress
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import NoiseKeys
 from protocols.measure import DISCRETE, noise_of
@@ -33,7 +34,7 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
             ledger=server_ledger(store, transcript, plan.rho),
             store=store,
             transcript=transcript,
-            progress=SimpleNamespace(event=lambda *a, **k: None),
+            progress=Progress(),
             max_rows=100,
             selections={0: 2},
             noise=noise_of(DISCRETE),

@@ -8,7 +8,7 @@ from parties.foundation.errors import StoreError
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.progress_text import participant_statuses
 from parties.mpc.records import ParticipantRecord
-from parties.observability.events import WORKING
+from parties.observability.events import WORKING, Progress
 from parties.observability.status import (
     FORMAT,
     BudgetUse,
@@ -17,7 +17,6 @@ from parties.observability.status import (
     Phase,
     RunInfo,
     RunStatus,
-    StatusSink,
     StepTotals,
 )
 from tests.parties.mesh import Recording
@@ -79,7 +78,7 @@ def test_events_lead_through_the_phases(board: RunStatus) -> None:
         ("writing", {}),
         ("finished", {}),
     ):
-        board.event(name, name, **fields)
+        Progress(board).event(name, name, **fields)
         rounds = board.status()["rounds"]
         assert isinstance(rounds, dict)
         seen.append((board.phase.value, rounds["done"], rounds["now"]))
@@ -96,15 +95,15 @@ def test_events_lead_through_the_phases(board: RunStatus) -> None:
 
 
 def test_peers_are_connected_when_the_mesh_is(board: RunStatus) -> None:
-    board.event("listening", "")
+    Progress(board).event("listening", "")
     board.peer(2, connected=False, problem="nothing listens there")
     assert peers(board)[1]["problem"] == "nothing listens there"
-    board.event("connected", "")
+    Progress(board).event("connected", "")
     assert [(peer["connected"], peer["problem"]) for peer in peers(board)] == [(True, "")] * 2
 
 
 def test_time_to_go_passes_as_it_was_said(board: RunStatus, clock: Clock) -> None:
-    board.event(WORKING, "round 2 of 4", left_s=30.0)
+    Progress(board).event(WORKING, "round 2 of 4", left_s=30.0)
     clock.now += 10
     time = board.status()["time"]
     assert time == {"started": "2027-01-15T08:00:00Z", "elapsed_s": 10.0, "left_s": 20.0}
@@ -114,7 +113,7 @@ def test_time_to_go_passes_as_it_was_said(board: RunStatus, clock: Clock) -> Non
         "elapsed_s": 70.0,
         "left_s": 0.0,
     }
-    board.event("finished", "")
+    Progress(board).event("finished", "")
     time = board.status()["time"]
     assert isinstance(time, dict)
     assert time["left_s"] is None
@@ -136,7 +135,7 @@ def test_owners_are_counted_by_state(board: RunStatus) -> None:
 
 
 def test_errors_and_rejections_keep_the_latest_and_count_all(board: RunStatus) -> None:
-    board.event("lost", "round 3 is lost")
+    Progress(board).event("lost", "round 3 is lost")
     for number in range(100):
         board.rejected("tls", f"stranger {number}")
     status = board.status()
@@ -147,8 +146,8 @@ def test_errors_and_rejections_keep_the_latest_and_count_all(board: RunStatus) -
 
 
 def test_a_round_that_is_lost_is_an_error_and_one_that_is_done_is_none(board: RunStatus) -> None:
-    board.event("round-done", "round 1 of 4 done", done=1, lost=False)
-    board.event("round-done", "round 2 is lost", done=2, lost=True)
+    Progress(board).event("round-done", "round 1 of 4 done", done=1, lost=False)
+    Progress(board).event("round-done", "round 2 is lost", done=2, lost=True)
     assert [one["text"] for one in listed(board.status()["errors"])] == ["round 2 is lost"]
 
 
@@ -200,12 +199,12 @@ def test_status_asks_again_where_the_store_was_closed_meanwhile(board: RunStatus
 def test_listeners_hear_every_change_until_they_end(board: RunStatus) -> None:
     heard: list[int] = []
     end = board.listen(lambda: heard.append(1))
-    board.event("listening", "")
+    Progress(board).event("listening", "")
     board.rejected("tls", "a stranger")
     board.enter(Phase.FAILED)
     assert len(heard) == 3
     end()
-    board.event("finished", "")
+    Progress(board).event("finished", "")
     assert len(heard) == 3
 
 
@@ -222,7 +221,7 @@ def test_status_can_be_asked_from_many_threads_while_it_changes(board: RunStatus
     for thread in threads:
         thread.start()
     for number in range(300):
-        board.event("round", "", round=number)
+        Progress(board).event("round", "", round=number)
         board.rejected(f"reason {number % 7}", "")
         board.peer(0, connected=bool(number % 2))
     over.set()
@@ -233,7 +232,7 @@ def test_status_can_be_asked_from_many_threads_while_it_changes(board: RunStatus
 
 def test_watched_passes_events_on(board: RunStatus) -> None:
     recording = Recording()
-    StatusSink(recording, board).event("listening", "at 127.0.0.1:1", port=1)
+    recording.also(board).event("listening", "at 127.0.0.1:1", port=1)
     assert (recording.events, board.phase) == (["listening"], Phase.CONNECTING)
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
+from parties.observability.events import Progress
 from parties.observability.status import (
     BudgetUse,
     ParticipantState,
@@ -344,10 +345,10 @@ def test_page_shows_what_happens_as_it_happens(browser: playwright.Browser, serv
         page = looked.page
         assert page.url.endswith(HERE)
         page.get_by_text("Configuration and versions").click()
-        server.board.event("waiting", "2 of 3 data owners are here")
+        Progress(server.board).event("waiting", "2 of 3 data owners are here")
         server.board.sources.owners = lambda: [ParticipantStatus("north", ParticipantState.HERE)]
         server.board.sources.spent = lambda: BudgetUse(0.5, 0.125, 2)
-        server.board.event("round-done", "round 1 of 2 done", round=1, done=1)
+        Progress(server.board).event("round-done", "round 1 of 2 done", round=1, done=1)
         page.get_by_text("round 1 of 2 done").first.wait_for()
         assert page.get_by_role("progressbar", name="Budget spent").get_attribute("value") == "0.25"
         assert page.get_by_role("row", name="north here").is_visible()
@@ -402,7 +403,7 @@ def test_page_shows_markup_as_text_wherever_it_comes_from(
     with served(tmp_path, board) as server, looking(browser, server) as looked:
         page = looked.page
         for name in ("failed", "waiting"):
-            board.event(name, f"{EVIL} {name}")
+            Progress(board).event(name, f"{EVIL} {name}")
         board.enter(Phase.WAITING)
         board.rejected(EVIL, EVIL)
         page.get_by_text(f"{EVIL} waiting").first.wait_for()

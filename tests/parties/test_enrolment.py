@@ -11,7 +11,7 @@ from parties.foundation.errors import ConfigError, NotEnrolled, PartialSubmissio
 from parties.foundation.exit_codes import Status, describe
 from parties.mpc.submission.participation import submit_rows
 from parties.mpc.submission.submit import submit
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.session.enrollment import (
     Enrollment,
     EnrollmentRefusalReason,
@@ -186,9 +186,7 @@ async def test_owner_that_no_server_would_take_is_not_charged(
         for store in stores.values():
             close_enrollment(store)
         with pytest.raises(SubmissionRefused, match=words):
-            await submit_rows(
-                owner, make_codes(20), capacity=None, state=None, progress=NullProgress()
-            )
+            await submit_rows(owner, make_codes(20), capacity=None, state=None, progress=Progress())
     assert not budget.exists()
 
 
@@ -203,7 +201,7 @@ async def test_owner_is_charged_and_sends_where_servers_take_it(
     owner = DataOwner.of(config, table, budget=budget, dataset="stays", **named)
     async with running_servers(config, tmp_path, certificates):
         sent = await submit_rows(
-            owner, make_codes(20), capacity=None, state=None, progress=NullProgress()
+            owner, make_codes(20), capacity=None, state=None, progress=Progress()
         )
     assert sent.complete
     assert budget.exists()

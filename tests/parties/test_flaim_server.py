@@ -29,6 +29,7 @@ from parties.identity.tls import client_context, make_certificates
 from parties.methods.flaim.client import ClientReport, run_client
 from parties.methods.flaim.server import run_flaim_server
 from parties.network.frames import read_frame, write_frame
+from parties.observability.events import Event
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.offline_status import offline_status
 from parties.storage.database import Database
@@ -470,9 +471,9 @@ class Arrivals(Events):
         super().__init__()
         self.came = asyncio.Event()
 
-    def event(self, name: str, text: str, **fields: object) -> None:
-        super().event(name, text, **fields)
-        if name == "clients":
+    def take(self, event: Event) -> None:
+        super().take(event)
+        if event.name == "clients":
             self.came.set()
 
 

@@ -22,7 +22,7 @@ from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import Trial, TrialRequest, load_linked_trial
 from parties.local.sources import LocatedTable
-from parties.observability.events import TextLines
+from parties.observability.events import Progress, TextLines
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
 
@@ -199,7 +199,7 @@ async def test_central_aim_is_of_the_join_and_its_report_names_the_sources(
     tables = {"clinics": clinics(range(60)), "registry": registry(range(20, 90))}
     trial = trial_of(config, tables, method="aim")
     folder = open_method_folder(trial, tmp_path / "out")
-    report = await run_method(trial, folder, TextLines(stream=io.StringIO()))
+    report = await run_method(trial, folder, Progress(TextLines(stream=io.StringIO())))
     document = json.loads(json.dumps(finish_trial(trial, folder, report)))
     assert document["workload"]["sources"][0] == {
         "name": "clinics", "columns": ["age", "sex"], "owners": 2,

@@ -19,7 +19,7 @@ from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status
 from parties.identity.tls import client_context, pinned_key_in
 from parties.mpc.server import run_mpc_server
-from parties.observability.events import WORKING
+from parties.observability.events import WORKING, Progress
 from parties.observability.logs import JsonLog, logged_status
 from parties.observability.status import RunInfo
 from protocols.runtime import PartyRuntime
@@ -40,10 +40,10 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_events_have_time_level_party_study_and_their_fields(stream: io.StringIO) -> None:
     log = JsonLog(stream)
-    log.event("starting", "before anything is known")
+    Progress(log).event("starting", "before anything is known")
     logged_status(RunInfo.of_server(make_config(), 2), log)
-    log.event("round-done", "round 3 of 4 done", done=3)
-    log.event("failed", "out of disk", status=7, time="never", text_="x")
+    Progress(log).event("round-done", "round 3 of 4 done", done=3)
+    Progress(log).event("failed", "out of disk", status=7, time="never", text_="x")
     first, second, third = lines(stream)
     assert (first["party"], first["study"]) == (None, None)
     assert list(second) == ["time", "level", "party", "study", "event", "text", "done"]
@@ -54,7 +54,7 @@ def test_events_have_time_level_party_study_and_their_fields(stream: io.StringIO
 
 
 def test_text_of_others_stays_in_its_line(stream: io.StringIO) -> None:
-    JsonLog(stream).event("rejected", 'x"}\n{"event": "forged"\x1b[2J', client="a\nb")
+    Progress(JsonLog(stream)).event("rejected", 'x"}\n{"event": "forged"\x1b[2J', client="a\nb")
     (line,) = lines(stream)
     assert line["event"] == "rejected"
     assert "\x1b" not in stream.getvalue()
@@ -90,7 +90,7 @@ def test_lines_of_many_threads_stay_whole(stream: io.StringIO) -> None:
 
     def work(number: int) -> None:
         for i in range(100):
-            log.event(WORKING, "x" * 200, number=number, i=i)
+            Progress(log).event(WORKING, "x" * 200, number=number, i=i)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -189,7 +189,7 @@ async def test_a_run_with_refused_uploads_logs_them_and_no_secret(
                 tasks.append(
                     asyncio.create_task(
                         run_mpc_server(
-                            config, pid, cluster.directory(pid), progress=log, closed=closed,
+                            config, pid, cluster.directory(pid), progress=Progress(log), closed=closed,
                             register=register, status=board,
                         )
                     )

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from parties.observability.events import Progress
 from parties.observability.status import (
     BudgetUse,
     ParticipantState,
@@ -36,11 +37,11 @@ AT_ANY_TIME = "5m"
 def full_board(study: str = "trial", pid: int = 0) -> RunStatus:
     """Of a server of which everything is known."""
     board = RunStatus(RunInfo.of_server(make_config({"run.id": study}), pid))
-    board.event("listening", "")
-    board.event("connected", "")
-    board.event("round", "", round=2)
-    board.event("round-done", "", done=2)
-    board.event("working", "", left_s=12.5)
+    Progress(board).event("listening", "")
+    Progress(board).event("connected", "")
+    Progress(board).event("round", "", round=2)
+    Progress(board).event("round-done", "", done=2)
+    Progress(board).event("working", "", left_s=12.5)
     board.rejected("tls", "a stranger")
     board.rejected("tls", "a stranger")
     board.sources.owners = lambda: [

@@ -20,7 +20,7 @@ from parties.identity.tls import Authority
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import TrialRequest, load_trial
-from parties.observability.events import TextLines
+from parties.observability.events import Progress, TextLines
 from parties.session.draft_config import draft_text
 from tests.parties.commands import ROOT, snapshot
 
@@ -105,7 +105,7 @@ async def test_a_trial_of_a_draft_says_how_many_values_no_epsilon_covers(tmp_pat
     trial = load_trial(config, read_table(table), request, source=str(table))
     folder = open_method_folder(trial, tmp_path / "run")
     document = finish_trial(
-        trial, folder, await run_method(trial, folder, TextLines(stream=io.StringIO()))
+        trial, folder, await run_method(trial, folder, Progress(TextLines(stream=io.StringIO())))
     )
     counts = document["about"]["provenance"]  # type: ignore[index]
     assert set(counts) == {"table"}

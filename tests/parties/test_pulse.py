@@ -12,7 +12,7 @@ import parties.observability.heartbeat
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.progress_text import activity_text
 from parties.mpc.steps import CLIENTS_AGREE, ESTIMATE, STEPS
-from parties.observability.events import WORKING, FieldValue, TextLines
+from parties.observability.events import WORKING, Event, FieldValue, Progress, TextLines
 from parties.observability.heartbeat import HEARTBEAT_AFTER_S, Heartbeat, duration_text
 from parties.session.study import Study
 from protocols.context import Costs, StepCost
@@ -25,8 +25,8 @@ class Heard:
 
     events: list[tuple[str, str, dict[str, FieldValue]]] = field(default_factory=list)
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        self.events.append((name, text, fields))
+    def take(self, event: Event) -> None:
+        self.events.append((event.name, event.text, dict(event.fields)))
 
     @property
     def working(self) -> list[str]:
@@ -43,7 +43,11 @@ class Clock:
 
 def make_pulse(rounds: int = 10) -> tuple[Heartbeat, Heard, Clock]:
     heard, clock = Heard(), Clock()
-    return Heartbeat(heard, rounds=rounds, activity=lambda: "at work", clock=clock), heard, clock
+    return (
+        Heartbeat(Progress(heard), rounds=rounds, activity=lambda: "at work", clock=clock),
+        heard,
+        clock,
+    )
 
 
 def test_look_says_nothing_until_it_was_quiet_for_a_while() -> None:
@@ -54,14 +58,14 @@ def test_look_says_nothing_until_it_was_quiet_for_a_while() -> None:
     clock.now += 0.2
     pulse.look()
     assert heard.working == ["at work"]
-    pulse.event("selected", "a query")
+    pulse.progress.event("selected", "a query")
     pulse.look()
     assert heard.events[1:] == [("selected", "a query", {})]
 
 
 def test_look_says_nothing_where_others_are_waited_for() -> None:
     heard, clock = Heard(), Clock()
-    pulse = Heartbeat(heard, rounds=3, clock=clock)
+    pulse = Heartbeat(Progress(heard), rounds=3, clock=clock)
     clock.now += 60
     pulse.look()
     assert heard.events == []
@@ -99,7 +103,7 @@ def test_look_tells_how_long_the_rounds_left_take_at_the_pace_of_the_latest() ->
     pulse, heard, clock = make_pulse(rounds=40)
     for number in range(1, 11):
         clock.now += 10.0 if number < 5 else 60.0
-        pulse.event("round-done", f"round {number}", done=number)
+        pulse.progress.event("round-done", f"round {number}", done=number)
     clock.now += 20
     pulse.look()
     # Five rounds of 60 s each, of which 20 s of the 11th are over.
@@ -111,7 +115,7 @@ def test_look_makes_no_guess_without_two_rounds_or_with_none_left() -> None:
     pulse, heard, clock = make_pulse(rounds=2)
     for number in (1, 2):
         clock.now += 10
-        pulse.event("round-done", "", done=number)
+        pulse.progress.event("round-done", "", done=number)
         clock.now += 10
         pulse.look()
     assert heard.working == ["at work", "at work"]
@@ -123,7 +127,7 @@ async def test_beating_looks_at_intervals_and_leaves_no_task(
     monkeypatch.setattr(parties.observability.heartbeat, "HEARTBEAT_INTERVAL_S", 0.01)
     monkeypatch.setattr(parties.observability.heartbeat, "HEARTBEAT_AFTER_S", 0.0)
     heard = Heard()
-    pulse = Heartbeat(heard, rounds=3, activity=lambda: "at work")
+    pulse = Heartbeat(Progress(heard), rounds=3, activity=lambda: "at work")
     async with pulse.running(), asyncio.timeout(10):
         while len(heard.working) < 2:  # noqa: ASYNC110 -- a list that another task fills
             await asyncio.sleep(0.005)
@@ -147,7 +151,7 @@ class Terminal(io.StringIO):
 
 def test_lines_on_a_terminal_take_the_place_of_one_another() -> None:
     stream = Terminal()
-    lines = TextLines("party 0", stream)
+    lines = Progress(TextLines("party 0", stream))
     lines.event("round", "round 1")
     lines.event(WORKING, "a")
     lines.event(WORKING, "b" * 500)
@@ -162,7 +166,7 @@ def test_lines_on_a_terminal_take_the_place_of_one_another() -> None:
 def test_lines_elsewhere_come_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(), io.StringIO()
     monkeypatch.setattr(parties.observability.events.time, "monotonic", clock)
-    lines = TextLines("", stream)
+    lines = Progress(TextLines("", stream))
     written: list[float] = []
     for _ in range(200):
         clock.now += 1

@@ -12,7 +12,7 @@ import pytest
 from parties.cli.runtime import deferred_signals, make_private
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import Status
-from parties.observability.events import Progress, TextLines
+from parties.observability.events import EventSink, Progress, TextLines
 from parties.observability.logs import JsonLog
 from tests.parties.commands import ROOT
 
@@ -87,9 +87,9 @@ class Refusing(io.StringIO):
 
 
 @pytest.mark.parametrize("log", [TextLines, JsonLog])
-def test_a_log_on_a_full_disk_ends_nothing(log: Callable[..., Progress]) -> None:
+def test_a_log_on_a_full_disk_ends_nothing(log: Callable[..., EventSink]) -> None:
     for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-        log(stream=Refusing(number)).event("done", "it is done")
+        Progress(log(stream=Refusing(number))).event("done", "it is done")
     # The reader of a pipe that has gone wants no more of it.
     with pytest.raises(BrokenPipeError):
-        log(stream=Refusing(errno.EPIPE)).event("done", "it is done")
+        Progress(log(stream=Refusing(errno.EPIPE))).event("done", "it is done")

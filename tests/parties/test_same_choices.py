@@ -23,6 +23,7 @@ from parties.mpc.openings import Openings
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
+from parties.observability.events import Progress
 from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
@@ -126,7 +127,7 @@ def test_distaim_chooses_what_central_aim_chooses(
                 ledger=server_ledger(store, transcript, plan.rho),
                 store=store,
                 transcript=transcript,
-                progress=SimpleNamespace(event=lambda *a, **k: None),
+                progress=Progress(),
                 max_rows=MAX_ROWS,
                 selections={},
                 noise=noise_of(DISCRETE),

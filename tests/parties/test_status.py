@@ -21,6 +21,7 @@ from parties.config import CertificateFiles
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import Status
 from parties.mpc.server import run_mpc_server
+from parties.observability.events import Progress
 from parties.observability.status import (
     ParticipantState,
     ParticipantStatus,
@@ -200,7 +201,7 @@ def test_healthz_and_readyz_say_whether_it_turns_and_takes_owners(
     with at(tmp_path, board):
         assert get_document(tmp_path, "/healthz")["healthy"]
         assert not get_document(tmp_path, "/readyz")["ready"]
-        board.event("listening", "")
+        Progress(board).event("listening", "")
         assert get_document(tmp_path, "/readyz") == {"ready": True, "phase": "connecting"}
         board.enter(Phase.FINISHED)
         assert not get_document(tmp_path, "/readyz")["ready"]
@@ -284,10 +285,10 @@ def test_events_come_as_things_change_and_end_with_the_server(
         first = next(stream)
         assert first["phase"] == "starting"
         assert "list" not in first["owners"]
-        board.event("listening", "")
+        Progress(board).event("listening", "")
         assert next(stream)["phase"] == "connecting"
         for number in range(50):
-            board.event("round", "", round=number)
+            Progress(board).event("round", "", round=number)
         board.enter(Phase.FINISHED)
         rest = list(stream)
         assert rest[-1]["phase"] == "finished"
@@ -414,7 +415,7 @@ def test_status_of_a_trial_that_is_over_says_so(tmp_path: Path) -> None:
 
 def test_status_watches_until_the_end(tmp_path: Path, board: RunStatus) -> None:
     with at(tmp_path, board):
-        threading.Timer(0.3, board.event, ("finished", "finished")).start()
+        threading.Timer(0.3, Progress(board).event, ("finished", "finished")).start()
         found = status(tmp_path, "--watch", "--json")
     phases = [json.loads(line)["phase"] for line in found.output.splitlines()]
     assert (phases[0], phases[-1], found.exit_code) == ("starting", "finished", 0)

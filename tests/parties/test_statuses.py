@@ -27,7 +27,7 @@ from parties.foundation.exit_codes import (
     TooFewClients,
     describe,
 )
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.session.enrollment import Enrollment
 from parties.session.operator_commands import OperatorCommands
 from protocols.errors import CheckFailed, ConfigurationError, PeerClosed, ProtocolViolation
@@ -104,7 +104,7 @@ def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
         orders = OperatorCommands()
         enrolment = Enrollment(config.owners, config.clients, orders)
         attendance = Attendance(
-            config, connections, enrolment, orders, NullProgress(), no_more, least=3
+            config, connections, enrolment, orders, Progress(), no_more, least=3
         )
         with pytest.raises(TooFewClients) as caught:
             await attendance.gather()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.observability.systemd import (
     SOCKET_VARIABLE,
     SUPERVISED_VARIABLE,
@@ -84,7 +84,7 @@ def test_supervised_goes_by_two_variables(
 def test_told_says_each_sentence_in_one_line_and_is_ready_once_it_listens(
     systemd: socket.socket,
 ) -> None:
-    told = SystemdSink(NullProgress())
+    told = Progress(SystemdSink())
     told.event("waiting", "two lines\nREADY=1")
     told.event("listening", "taking submissions")
     assert systemd.recv(100) == b"STATUS=two lines READY=1"

@@ -17,11 +17,12 @@ from parties.config import CertificateFiles
 from parties.foundation.errors import ExtraMissing
 from parties.local.children import free_ports
 from parties.mpc.server import run_mpc_server
+from parties.observability.events import Progress, no_tracing
 from parties.observability.status import RunInfo, RunStatus
 from parties.observability.traces import trace_steps
 from parties.service.exposed_run import with_admin_api
 from parties.service.run_api import CommandHandlers
-from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
+from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
 
 
@@ -79,13 +80,13 @@ def attributes(span: Span) -> dict[str, object]:
 def test_steps_are_spans_within_one_another_with_their_costs(
     collector: Collector, board: RunStatus
 ) -> None:
-    with trace_steps(board, collector.endpoint):
+    with trace_steps(board, collector.endpoint) as tracer:
         with (
-            board.tracing("select", 2, lambda: {"sent_bytes": 30}),
-            board.tracing("select.choose", 2, lambda: {"sent_bytes": 7}),
+            tracer("select", 2, lambda: {"sent_bytes": 30}),
+            tracer("select.choose", 2, lambda: {"sent_bytes": 7}),
         ):
             time.sleep(0.02)
-        with board.tracing("finish", None, dict):
+        with tracer("finish", None, dict):
             pass
     by_name = {span.name: span for span in collector.spans}
     run, select, choose = (by_name[name] for name in ("run trial", "select", "select.choose"))
@@ -106,12 +107,12 @@ async def test_steps_side_by_side_keep_their_own_parents(
     collector: Collector, board: RunStatus
 ) -> None:
     async def one(name: str) -> None:
-        with board.tracing(name, 1, dict):
+        with tracer(name, 1, dict):
             await asyncio.sleep(0.01)
-            with board.tracing(f"{name}.inner", 1, dict):
+            with tracer(f"{name}.inner", 1, dict):
                 await asyncio.sleep(0.01)
 
-    with trace_steps(board, collector.endpoint):
+    with trace_steps(board, collector.endpoint) as tracer:
         await asyncio.gather(one("a"), one("b"))
     by_name = {span.name: span for span in collector.spans}
     for name in "ab":
@@ -123,8 +124,8 @@ def test_a_step_that_fails_says_its_errors_class_and_no_more(
 ) -> None:
     with (
         contextlib.suppress(ValueError),
-        trace_steps(board, collector.endpoint),
-        board.tracing("select", 2, dict),
+        trace_steps(board, collector.endpoint) as tracer,
+        tracer("select", 2, dict),
     ):
         raise ValueError("a secret")
     (select,) = [span for span in collector.spans if span.name == "select"]
@@ -139,17 +140,16 @@ def test_a_collector_that_is_away_costs_little(
     monkeypatch.setattr("parties.observability.traces._TIMEOUT_S", 0.3)
     began = time.monotonic()
     with (
-        trace_steps(board, f"http://127.0.0.1:{free_ports(1)[0]}/v1/traces"),
-        board.tracing("select", 1, dict),
+        trace_steps(board, f"http://127.0.0.1:{free_ports(1)[0]}/v1/traces") as tracer,
+        tracer("select", 1, dict),
     ):
         pass
     assert time.monotonic() - began < 3
 
 
 def test_nothing_is_traced_without_an_endpoint(board: RunStatus) -> None:
-    before = board.tracing
-    with trace_steps(board, None):
-        assert board.tracing is before
+    with trace_steps(board, None) as tracer:
+        assert tracer is no_tracing
 
 
 def test_without_opentelemetry_it_is_said_what_to_install(
@@ -183,9 +183,9 @@ async def test_a_run_is_traced_step_by_step_and_sends_what_it_sent(
         if pid == 1:
             (folder / "settings.toml").write_text(f'[traces]\nendpoint = "{collector.endpoint}"')
         register = cluster.register(pid)
-        async with with_admin_api(boards[pid], folder, CommandHandlers()):
+        async with with_admin_api(boards[pid], folder, CommandHandlers()) as tracer:
             await run_mpc_server(
-                configs[pid], pid, folder, progress=Recording(), closed=asyncio.Event(),
+                configs[pid], pid, folder, progress=Progress(tracer=tracer), closed=asyncio.Event(),
                 register=register, status=boards[pid],
             )  # fmt: skip
 

@@ -17,7 +17,7 @@ from parties.local.launcher import prepare
 from parties.local.methods import open_method_folder, run_method
 from parties.local.participants import trial_capacity
 from parties.local.request import Trial, TrialRequest, load_trial
-from parties.observability.events import TextLines
+from parties.observability.events import Progress, TextLines
 from parties.session.model_files import write_samples
 from tests.parties.small import write_small
 from tests.parties.support import file_size_limit
@@ -116,7 +116,7 @@ async def test_central_aim_measures_private_bins_and_its_report_is_of_them(tmp_p
     request = TrialRequest("aim", "small", None, "iid", None, 0)
     trial = load_trial(config, read_table(data), request, source=str(data))
     folder = open_method_folder(trial, tmp_path / "out")
-    report = await run_method(trial, folder, TextLines(stream=io.StringIO()))
+    report = await run_method(trial, folder, Progress(TextLines(stream=io.StringIO())))
     assert [entry.round for entry in report.privacy.ledger[:3]] == [0, 0, 0]
     assert sum(entry.rho for entry in report.privacy.ledger) <= report.privacy.rho_total
     assert [opened.count for opened in report.opened if opened.round == 0] == [10, 2, 3]

@@ -34,7 +34,7 @@ from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
-from parties.observability.events import FieldValue
+from parties.observability.events import Event, Progress
 from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolError
@@ -163,13 +163,13 @@ class Held:
 
 @dataclass(slots=True)
 class _Said:
-    """Progress that collects a server's messages."""
+    """Sink that collects a server's messages."""
 
     texts: list[str] = field(default_factory=list)
 
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """See ``parties.observability.events.Progress``."""
-        self.texts.append(text)
+    def take(self, event: Event) -> None:
+        """Keeps the text."""
+        self.texts.append(event.text)
 
 
 @dataclass
@@ -254,7 +254,7 @@ class AttackedStudy:
                     self._own_config(server),
                     server,
                     self.directory(server),
-                    progress=said[server],
+                    progress=Progress(said[server]),
                     closed=asyncio.Event(),
                     register=self.folder / f"register-{server}.sqlite",
                 )

@@ -33,7 +33,7 @@ from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.http_api import run_path, submission_path, withdrawal_path
 from parties.mpc.submission.submit import submit
 from parties.network.frames import SIZE_BYTES
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
 from parties.service.run_api import CommandHandlers, run_application
@@ -238,7 +238,7 @@ async def _distaim(corpus: Corpus) -> AsyncIterator[Scene]:
             config.override({"tls": paths}),
             pid,
             own,
-            progress=NullProgress(),
+            progress=Progress(),
             closed=closed,
             register=folder / f"register-{pid}.sqlite",
         )
@@ -311,7 +311,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
         run_flaim_server(
             config,
             folder / "server",
-            progress=NullProgress(),
+            progress=Progress(),
             closed=asyncio.Event(),
             register=folder / "register.sqlite",
         )
@@ -332,7 +332,7 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
                     codes_of(number),
                     corpus.certificates[name],
                     folder / name,
-                    progress=NullProgress(),
+                    progress=Progress(),
                 )
                 for number, name in enumerate(OWNERS)
             )

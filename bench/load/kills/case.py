@@ -31,7 +31,7 @@ from parties.foundation.exit_codes import Status, describe
 from parties.local.children import free_ports
 from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.submit import submit
-from parties.observability.events import NullProgress
+from parties.observability.events import Progress
 
 LIMIT_S = 60.0
 _RECEIVE_S = 4.0
@@ -120,7 +120,7 @@ def _serve(run: Run, pid: int, case: Case | None) -> None:
                 run.configs[pid],
                 pid,
                 run.directory(pid),
-                progress=NullProgress(),
+                progress=Progress(),
                 closed=asyncio.Event(),
                 register=run.folder / f"register-{pid}.sqlite",
             )

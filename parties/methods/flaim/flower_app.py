@@ -33,7 +33,7 @@ from parties.methods.flaim.client import BriefCache
 from parties.methods.flaim.flower_node import FlowerNode
 from parties.methods.flaim.report import write_server_report
 from parties.methods.flaim.server import run_flaim_server
-from parties.observability.events import TextLines
+from parties.observability.events import Progress, TextLines
 from parties.observability.status import RunInfo, RunStatus
 from parties.session.owner import DataOwner, Table
 
@@ -90,7 +90,7 @@ def serve(grid: Grid, context: Context) -> None:
         run_flaim_server(
             config,
             folder,
-            progress=TextLines("server"),
+            progress=Progress(TextLines("server")),
             closed=asyncio.Event(),
             meet=functools.partial(FlowerClients, transport=_GridTransport(grid)),
             board=RunStatus(RunInfo.of_federation(config)),

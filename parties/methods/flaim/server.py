@@ -58,7 +58,7 @@ from parties.methods.flaim.settings import check_flaim
 from parties.mpc.outputs import write_synthetic
 from parties.observability.events import Progress
 from parties.observability.heartbeat import Heartbeat
-from parties.observability.status import Phase, RunInfo, RunStatus, StatusSink
+from parties.observability.status import Phase, RunInfo, RunStatus
 from parties.session.operator_commands import OperatorCommands
 from parties.session.result_digests import NOTE, ResultDigests
 from parties.session.study import Study
@@ -101,7 +101,7 @@ async def run_flaim_server(
             "--method flaim --simulate)",
         )
     board = board or RunStatus(RunInfo.of_federation(config))
-    progress = StatusSink(progress, board)
+    progress = progress.also(board)
     workload = config.build_workload()
     settings = check_flaim(Study(config, workload))
     with open_session(
@@ -236,7 +236,7 @@ class _FlaimServerRun:
             max_model_mb=self.settings.max_model_mb,
         )
         heartbeat = Heartbeat(session.progress, rounds=schedule.rounds, activity=self._activity)
-        session.progress, inner.on_iteration = heartbeat, heartbeat.iteration
+        session.progress, inner.on_iteration = heartbeat.progress, heartbeat.iteration
         async with heartbeat.running():
             result = await run_flaim(
                 self.workload,
