@@ -52,7 +52,6 @@ def without_gc() -> Iterator[None]:
 
 
 SERVER_PACKAGES = (
-    "alembic",
     "matplotlib",
     "mpyc",
     "numba",

@@ -2,27 +2,40 @@
 
 ``database_url`` resolves the URL, and ``open_service_database`` opens an engine. A database of a newer program, or of
 another server, is refused with an error. Secret: a password in the URL, which is never shown, and not taken from the
-command line, where every user of the host would see it. Source: SQLAlchemy 2 (Core), Alembic. Known limit: one service
-at a time uses a database; its folder's lock ensures that.
+command line, where every user of the host would see it. Source: SQLAlchemy 2 (Core). Known limit: one service at a
+time uses a database; its folder's lock ensures that.
 """
 
 import contextlib
-import importlib.resources
 import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config as AlembicConfig
-from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    delete,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+)
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from parties.foundation.errors import ConfigError, StoreError
-from parties.service.tables import SERVICE
+from parties.foundation.errors import ConfigError, StoreError, StoreIncompatible
+from parties.service.tables import (
+    METADATA,
+    SERVICE,
+    SERVICE_MIGRATIONS,
+    SERVICE_VERSION,
+    VERSIONS,
+)
 from parties.storage.files import create, disk_errors
+from parties.storage.migrations import migrate
 
 VARIABLE = "SYNCRET_DATABASE"
 FILE = "service.sqlite"
@@ -39,7 +52,6 @@ _POOL = 2
 """Number of connections kept from the start; connections beyond it are closed after use."""
 _SECRETS = frozenset({"password", "sslpassword"})
 """Secret parameters of PostgreSQL's URLs."""
-_MIGRATIONS = "parties.service.migrations"
 _OTHER_WAYS = (
     f"expected it in {VARIABLE} or in a file (--database-file), or the password in ~/.pgpass"
 )
@@ -161,19 +173,26 @@ def _fill_pool(engine: Engine) -> None:
 
 
 def _migrate(connection: Connection, shown: Path) -> None:
-    with importlib.resources.as_file(importlib.resources.files(_MIGRATIONS)) as folder:
-        settings = AlembicConfig()
-        settings.set_main_option("script_location", str(folder).replace("%", "%%"))
-        settings.set_main_option("path_separator", "os")
-        settings.attributes["connection"] = connection
-        try:
-            command.upgrade(settings, "head")
-        except CommandError as error:
-            raise StoreError(
-                shown,
-                "is of a newer version of Syncret than this one, or of another program; expected that version here, or "
-                "a copy from before it",
-            ) from error
+    """Brings the database to ``SERVICE_VERSION`` and makes its missing tables. Raises StoreIncompatible."""
+    new = not inspect(connection).has_table(VERSIONS.name)
+    found = SERVICE_VERSION if new else _found_version(connection, shown)
+    migrate(connection, shown, found=found, version=SERVICE_VERSION, steps=SERVICE_MIGRATIONS)
+    # Another program's tables of the same names are not taken for this one's.
+    METADATA.create_all(connection, checkfirst=not new)
+    if new or found != SERVICE_VERSION:
+        connection.execute(delete(VERSIONS))
+        connection.execute(insert(VERSIONS).values(version_num=f"{SERVICE_VERSION:04}"))
+
+
+def _found_version(connection: Connection, shown: Path) -> int:
+    text = connection.scalar(select(VERSIONS.c.version_num))
+    if text is None or not text.isdecimal():
+        raise StoreIncompatible(
+            shown,
+            "is of a newer version of Syncret than this one, or of another program; expected that version here, or a "
+            "copy from before it",
+        )
+    return int(text)
 
 
 def _check_owner(connection: Connection, shown: Path, server: str) -> None:

@@ -6,7 +6,6 @@ and the store, which it reads without changes. All values it shows are public.
 
 import contextlib
 import math
-import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from parties.observability.status import (
 from parties.service.retention import TRANSCRIPT, TRANSCRIPTS, removed_at
 from parties.storage.database import FILE, Row
 from parties.storage.files import disk_errors
+from parties.storage.sqlite import connect_existing
 from protocols.transcript import END
 
 _TAIL_BYTES = 1 << 16
@@ -155,7 +155,7 @@ def _rows(path: Path) -> Iterator[Rows]:
     if not path.exists():
         raise StoreError(path, "is missing; expected the store of the server that ran here")
     with disk_errors(path, "read"):
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        database = connect_existing(path, writable=False)
 
     def rows(query: str) -> Sequence[Row]:
         with disk_errors(path, "read"):

@@ -13,7 +13,6 @@ import hashlib
 import json
 import logging
 import shutil
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ from parties.service.settings import KeepSection, load_settings
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.database import FILE
 from parties.storage.files import disk_errors, write_json
+from parties.storage.sqlite import connect_existing
 from protocols.durable import sync
 
 logger = logging.getLogger("syncret.retention")
@@ -154,10 +154,8 @@ def _ended(run: Path) -> float | None:
 
 @contextlib.contextmanager
 def _meta(path: Path) -> Iterator[Mapping[str, str]]:
-    with disk_errors(path, "read"):
-        uri = f"{path.absolute().as_uri()}?mode=rw"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30.0)) as db:
-            yield dict(db.execute("SELECT key, value FROM meta").fetchall())
+    with disk_errors(path, "read"), contextlib.closing(connect_existing(path)) as db:
+        yield dict(db.execute("SELECT key, value FROM meta").fetchall())
 
 
 def _sha256(path: Path) -> str:

@@ -20,6 +20,7 @@ from parties.foundation.errors import StoreError
 from parties.mpc.outputs import STORE_FOLDER
 from parties.storage.database import FILE
 from parties.storage.files import disk_errors
+from parties.storage.sqlite import connect_existing
 
 _SQLITE = b"SQLite format 3\0"
 _DATABASE_SUFFIXES = ("-wal", "-shm", "-journal")
@@ -145,10 +146,8 @@ def _is_database(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _connection(path: Path) -> Iterator[sqlite3.Connection]:
-    with disk_errors(path, "read"):
-        uri = f"{path.absolute().as_uri()}?mode=rw"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30.0)) as db:
-            yield db
+    with disk_errors(path, "read"), contextlib.closing(connect_existing(path)) as db:
+        yield db
 
 
 def _data_version(path: Path, db: sqlite3.Connection) -> int:

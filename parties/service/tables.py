@@ -1,27 +1,37 @@
-"""Tables of a service's database, in SQLAlchemy Core; `parties.service.migrations` migrates a database to them.
+"""Tables of a service's database, in SQLAlchemy Core, and the migrations of an older database.
+
+A change of an existing table raises the version and adds the migration from the one before, with a test that begins
+with the older tables; a new table needs neither.
 
 All values are public or belong to this server's administration: proposed studies, approvals, events. Shares, keys and
 counts are not in the database; they stay in a study's own folder. Times are UTC.
 """
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
     Column,
+    Connection,
     DateTime,
     Dialect,
     ForeignKey,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     Text,
     TypeDecorator,
 )
 
-REVISION = "0001"
-"""Newest migration, which this program requires."""
+from parties.storage.migrations import Step
+
+SERVICE_VERSION = 1
+"""Version of a service's database, which this program requires."""
+SERVICE_MIGRATIONS: Mapping[int, Step[Connection]] = {}
+"""Migrations of older databases to ``SERVICE_VERSION``, by their version."""
 
 METADATA = MetaData(
     naming_convention={
@@ -49,6 +59,14 @@ class Utc(TypeDecorator[datetime.datetime]):
         naive = value.tzinfo is None
         return value.replace(tzinfo=datetime.UTC) if naive else value.astimezone(datetime.UTC)
 
+
+VERSIONS = Table(
+    "alembic_version",
+    METADATA,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""The database's version, in four digits: a table of Alembic's form, by which earlier programs know it, too."""
 
 SERVICE = Table(
     "service",

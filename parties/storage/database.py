@@ -1,14 +1,10 @@
-"""SQLite database in a folder, which one process at a time may open, and migrations of database versions.
+"""SQLite database in a folder, which one process at a time may open.
 
-Users of ``Database`` (`parties.storage.privacy_ledger`, `parties.mpc.storage.store`) define its tables. A transaction
-is durable at its end, all or nothing (WAL, synchronous=FULL). The folder has mode 0700; the database, and all files
-that SQLite makes beside it, have 0600. Source: https://www.sqlite.org/atomiccommit.html. Known limit: a folder belongs
-to one configuration, and refuses another run by it alone.
-
-``migrate``, also used by `parties.storage.shared_database`, brings a database of an older version of this program
-forward. The version is in SQLite's ``user_version``; databases from before there were versions have 0. A step leads
-from version n to n + 1. All steps are one transaction of the caller. A database of a newer program is refused, since
-this one cannot preserve its content. `parties.foundation.version` lists the formats with a version.
+Users of ``Database`` (`parties.storage.privacy_ledger`, `parties.mpc.storage.store`) define its tables, and the
+migrations of older ones (`parties.storage.migrations`). A transaction is durable at its end, all or nothing (WAL,
+synchronous=FULL). The folder has mode 0700; the database, and all files that SQLite makes beside it, have 0600. Source:
+https://www.sqlite.org/atomiccommit.html. Known limit: a folder belongs to one configuration, and refuses another run by
+it alone.
 """
 
 import contextlib
@@ -16,56 +12,16 @@ import fcntl
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from parties.foundation.errors import StoreError, StoreIncompatible
-from parties.foundation.version import version as program
 from parties.storage.files import database_errors, disk_errors, open_private
+from parties.storage.migrations import Step
+from parties.storage.sqlite import bring_forward, immediate_transaction
 from protocols.durable import sync_content
-
-Step: TypeAlias = Callable[[sqlite3.Connection], str | None]
-"""Migration by one version; returns the reason if it is impossible, otherwise None."""
-
-
-def migrate(
-    db: sqlite3.Connection, path: Path, *, version: int, steps: Mapping[int, Step], new: bool
-) -> None:
-    """Migrates the database at ``path`` to ``version``, within a transaction; a ``new`` one gets that version at once.
-
-    A version without a step becomes the next one unchanged. Raises StoreIncompatible: newer, or too old.
-    """
-    found = version if new else schema_version(db)
-    if found > version:
-        raise StoreIncompatible(
-            path,
-            f"was made by a newer syncret: its version is {found}; expected at most {version}, that of syncret "
-            f"{program()}, or a newer syncret here",
-        )
-    for number in range(found, version):
-        reason = steps[number](db) if number in steps else None
-        if reason is not None:
-            raise StoreIncompatible(
-                path,
-                f"was made by an older syncret (its version is {number or 'none'}) and cannot be brought to version "
-                f"{version}: {reason}; expected a new folder, or the syncret that made it",
-            )
-    # A pragma takes no parameters.
-    db.execute(f"PRAGMA user_version={int(version)}")
-
-
-def schema_version(db: sqlite3.Connection) -> int:
-    """Returns the version of a database, 0 for one without a version."""
-    return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
-def lacks_columns(db: sqlite3.Connection, table: str, *columns: str) -> bool:
-    """Returns true if ``table`` exists and lacks one of these columns."""
-    there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    return bool(there) and not there.issuperset(columns)
-
 
 FILE = "store.sqlite"
 _WAL_FILE = f"{FILE}-wal"
@@ -85,7 +41,7 @@ class Database:
         schema: Sequence[str],
         *,
         version: int = 1,
-        steps: Mapping[int, Step] = {},
+        steps: Mapping[int, Step[sqlite3.Connection]] = {},
     ) -> None:
         """Opens or makes ``directory`` with the tables of ``schema`` (idempotent statements).
 
@@ -128,7 +84,11 @@ class Database:
         return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
 
     def _prepare(
-        self, config_digest: str, schema: Sequence[str], version: int, steps: Mapping[int, Step]
+        self,
+        config_digest: str,
+        schema: Sequence[str],
+        version: int,
+        steps: Mapping[int, Step[sqlite3.Connection]],
     ) -> None:
         with database_errors(self._path, "opened"):
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -137,9 +97,14 @@ class Database:
             self._db.execute("PRAGMA secure_delete=ON")
             with self.transaction():
                 new = self.row("SELECT name FROM sqlite_schema WHERE name = 'meta'") is None
-                migrate(self._db, self.directory, version=version, steps=steps, new=new)
-                for statement in (_META, *schema):
-                    self._db.execute(statement)
+                bring_forward(
+                    self._db,
+                    self.directory,
+                    (_META, *schema),
+                    version=version,
+                    steps=steps,
+                    new=new,
+                )
                 known = self.meta(_DIGEST)
                 if known is None:
                     self.set_meta(_DIGEST, config_digest)
@@ -205,14 +170,8 @@ class Database:
             if self._db.in_transaction:
                 yield
                 return
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with immediate_transaction(self._db):
                 yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
 
     @contextlib.contextmanager
     def relaxed_durability(self) -> Iterator[None]:

@@ -46,18 +46,19 @@ _SCHEMA = (
     run TEXT NOT NULL, method TEXT NOT NULL, rho REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
     distance REAL NOT NULL, unit TEXT NOT NULL, charged_at REAL NOT NULL,
     UNIQUE (dataset, config, submission)) STRICT""",
+    """CREATE TABLE IF NOT EXISTS returned (
+    entry INTEGER PRIMARY KEY, how TEXT NOT NULL, proof TEXT NOT NULL, returned_at REAL NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS charged_as (
+    entry INTEGER PRIMARY KEY, accountant TEXT NOT NULL) STRICT""",
 )
+"""``returned`` has refunded releases, which will not take place and are not spent; ``charged_as`` those with rho of
+another accountant than zCDP's, each of which implies zCDP. Older files have neither, and get both when they are opened.
+"""
 _PATH, _CONTENT = "path", "content"
 ROW = "row"
 """Default privacy unit: presence of a row in the table."""
 ROW_OF_KNOWN = "row of a table whose size is known"
 """Privacy unit of FLAIM with declared sizes: content of a row, in a table with a public number of rows."""
-_RETURNED = """CREATE TABLE IF NOT EXISTS returned (
-    entry INTEGER PRIMARY KEY, how TEXT NOT NULL, proof TEXT NOT NULL, returned_at REAL NOT NULL) STRICT"""
-"""Refunded releases, which will not take place and are not spent. Older files have no such table."""
-_CHARGED_AS = """CREATE TABLE IF NOT EXISTS charged_as (
-    entry INTEGER PRIMARY KEY, accountant TEXT NOT NULL) STRICT"""
-"""Releases with rho of another accountant than zCDP's, each of which implies zCDP. Older files have no such table."""
 WITHDRAWN, REPLACED = "withdrawn", "replaced"
 """Reasons for a refund: nothing was counted, or another submission of the same run replaces it."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
@@ -234,13 +235,6 @@ class OwnerBudget:
         """Opens or makes the file. Raises StoreError: unwritable, damaged."""
         self.path = path
         self._shared = SharedDatabase(path, _KIND, _SCHEMA)
-        with self._shared.reading() as db:
-            query = "SELECT count(*) FROM sqlite_master WHERE name IN ('returned', 'charged_as')"
-            (there,) = db.execute(query).fetchone()
-        if there < len(later := (_RETURNED, _CHARGED_AS)):
-            with self._shared.transaction() as db:
-                for table in later:
-                    db.execute(table)
 
     def charge(
         self,

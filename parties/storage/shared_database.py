@@ -17,11 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from parties.foundation.errors import StoreError
-from parties.storage.database import Step, migrate, schema_version
 from parties.storage.files import create, disk_errors
+from parties.storage.migrations import Step
+from parties.storage.sqlite import (
+    bring_forward,
+    connect_existing,
+    immediate_transaction,
+    is_current,
+)
 from protocols.durable import sync
-
-_BUSY_TIMEOUT_S = 30.0
 
 
 class SharedDatabase:
@@ -34,12 +38,13 @@ class SharedDatabase:
         schema: Sequence[str],
         *,
         version: int = 1,
-        steps: Mapping[int, Step] = {},
+        steps: Mapping[int, Step[sqlite3.Connection]] = {},
     ) -> None:
         """Opens or makes the database with the tables of ``schema``; ``kind`` (4 bytes) identifies its purpose.
 
-        ``steps`` migrate an older ``version`` (`parties.storage.database`). Raises StoreError: unwritable, damaged, of
-        another kind, newer, or too old.
+        A statement with IF NOT EXISTS is of a table that older files lack, and get now; any other table that is missing
+        stays so, since an empty one would hide the damage. ``steps`` migrate an older ``version``
+        (`parties.storage.migrations`). Raises StoreError: unwritable, damaged, of another kind, newer, or too old.
         """
         self.path = path
         # Threads of one process wait for this lock, instead of polling SQLite's.
@@ -47,7 +52,13 @@ class SharedDatabase:
         self._kind = int.from_bytes(kind, "big")
         if not path.exists():
             self._make(schema, version)
-        self._check(version, steps)
+        self._check()
+        later = [statement for statement in schema if "IF NOT EXISTS" in statement]
+        with self._connected() as db:
+            current = is_current(db, later, version)
+        if not current:
+            with self.transaction() as db:
+                bring_forward(db, path, later, version=version, steps=steps, new=False)
 
     def _make(self, schema: Sequence[str], version: int) -> None:
         """Makes the file beside its path, and renames it unless another process was faster."""
@@ -59,9 +70,7 @@ class SharedDatabase:
                 os.close(create(beside, secret=True))
                 with contextlib.closing(sqlite3.connect(beside, isolation_level=None)) as made:
                     made.execute(f"PRAGMA application_id={self._kind}")
-                    made.execute(f"PRAGMA user_version={int(version)}")
-                    for statement in schema:
-                        made.execute(statement)
+                    bring_forward(made, self.path, schema, version=version, steps={}, new=True)
                 sync(beside)
                 with _exclusive(folder):
                     if not self.path.exists():
@@ -70,17 +79,14 @@ class SharedDatabase:
             finally:
                 beside.unlink(missing_ok=True)
 
-    def _check(self, version: int, steps: Mapping[int, Step]) -> None:
+    def _check(self) -> None:
+        """Raises StoreError for a file that is damaged, or of another kind."""
         with self._connected() as db:
             kind = db.execute("PRAGMA application_id").fetchone()[0]
-            found = schema_version(db)
             damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if kind != self._kind or damage != "ok":
             why = "it is none of this program's" if damage == "ok" else str(damage).splitlines()[-1]
             raise self._damaged(why)
-        if found != version:
-            with self.transaction() as db:
-                migrate(db, self.path, version=version, steps=steps, new=False)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -91,26 +97,15 @@ class SharedDatabase:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection within a transaction, which excludes all others; durable at the end, or rolled back."""
-        with self._turn, self._connected() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
+        with self._turn, self._connected() as db, immediate_transaction(db):
+            yield db
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         with disk_errors(self.path):
             try:
                 # A file deleted meanwhile is not created anew.
-                uri = f"{self.path.absolute().as_uri()}?mode=rw"
-                connection = sqlite3.connect(
-                    uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
-                )
-                with contextlib.closing(connection) as db:
+                with contextlib.closing(connect_existing(self.path)) as db:
                     # The end of the journal commits a transaction: EXTRA makes that durable as well.
                     db.execute("PRAGMA synchronous=EXTRA")
                     yield db

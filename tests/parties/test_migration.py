@@ -13,9 +13,10 @@ from parties.foundation.version import STORE_VERSION, version
 from parties.mpc.storage import incoming
 from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
-from parties.storage.database import FILE, Database, lacks_columns
+from parties.storage.database import FILE, Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from parties.storage.shared_database import SharedDatabase
+from parties.storage.sqlite import lacks_columns
 from tests.parties.support import make_submission
 from tests.parties.test_store import put
 
@@ -160,6 +161,28 @@ def test_a_shared_database_is_brought_forward_by_whoever_opens_it_first(tmp_path
             assert db.execute("SELECT since FROM owner").fetchall() == [("long ago",)] * 2
     with pytest.raises(StoreError, match="newer syncret: its version is 2; expected at most 1"):
         SharedDatabase(path, KIND, OLD)
+
+
+def test_a_shared_database_gets_a_table_that_is_new_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "shared.sqlite"
+    SharedDatabase(path, KIND, OLD)
+    more = "CREATE TABLE IF NOT EXISTS returned (name TEXT PRIMARY KEY) STRICT"
+    shared = SharedDatabase(path, KIND, (more,))
+    with shared.transaction() as db:
+        db.execute("INSERT INTO returned VALUES ('north')")
+    assert version_at(path) == 1
+    SharedDatabase(path, KIND, OLD)
+
+
+def test_a_shared_database_gets_no_empty_table_for_one_that_it_has_lost(tmp_path: Path) -> None:
+    path = tmp_path / "shared.sqlite"
+    SharedDatabase(path, KIND, OLD)
+    set_version(path, 1, "DROP TABLE owner")
+    with (
+        SharedDatabase(path, KIND, OLD).reading() as db,
+        pytest.raises(sqlite3.OperationalError, match="no such table: owner"),
+    ):
+        db.execute("SELECT * FROM owner")
 
 
 def test_lacks_is_of_a_table_that_is_there() -> None:

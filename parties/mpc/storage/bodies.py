@@ -4,12 +4,12 @@
 """
 
 import contextlib
-import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
 from parties.storage.database import FILE, Database
 from parties.storage.files import disk_errors
+from parties.storage.sqlite import connect_existing
 
 SUBMISSIONS, OUTBOX = "submissions", "outbox"
 """Names of folders: opened bodies of this server, and whole uploads that wait for others."""
@@ -29,7 +29,10 @@ def read_body(database: Database, name: str) -> bytes:
 def stored_bytes(directory: Path) -> Mapping[str, int]:
     """Bytes of all bodies of the store in ``directory``, by ``SUBMISSIONS`` and ``OUTBOX``. Raises StoreError."""
     found: dict[str, int] = {}
-    with disk_errors(directory, "read"), contextlib.closing(_opened(directory)) as db:
+    with (
+        disk_errors(directory, "read"),
+        contextlib.closing(connect_existing(directory / FILE)) as db,
+    ):
         for folder in (SUBMISSIONS, OUTBOX):
             query = "SELECT total(length(content)) FROM body WHERE path LIKE ?"
             (small,) = db.execute(query, (f"{folder}/%",)).fetchone()
@@ -42,10 +45,9 @@ def holds_shares(directory: Path) -> bool:
     """True if ``directory`` is the folder of a store, and not of another database. Raises StoreError."""
     if not (directory / FILE).exists():
         return False
-    with disk_errors(directory, "read"), contextlib.closing(_opened(directory)) as db:
+    with (
+        disk_errors(directory, "read"),
+        contextlib.closing(connect_existing(directory / FILE)) as db,
+    ):
         query = "SELECT 1 FROM sqlite_schema WHERE name = 'submission'"
         return db.execute(query).fetchone() is not None
-
-
-def _opened(directory: Path) -> sqlite3.Connection:
-    return sqlite3.connect(directory / FILE)

@@ -11,8 +11,8 @@ from parties.mpc.participants.finalized import TABLES as SETTLED_TABLES
 from parties.mpc.participants.registry import TABLES as ROLL_TABLES
 from parties.mpc.storage.bodies import TABLE as BODY_TABLE
 from parties.mpc.storage.outbox import TABLES as OUTBOX_TABLES
-from parties.storage.database import lacks_columns
 from parties.storage.privacy_ledger import LEDGER
+from parties.storage.sqlite import lacks_columns
 
 STORE_SCHEMA = (
     """CREATE TABLE IF NOT EXISTS submission (

@@ -1,1 +1,0 @@
-"""Migrations of a service's database by Alembic: one module of `versions` for each step."""

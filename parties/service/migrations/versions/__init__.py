@@ -1,1 +1,0 @@
-"""Migration steps. A new step is a new module; a released step never changes."""
