@@ -9,7 +9,7 @@ WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl docs pictures setup clean
+.PHONY: help demo test test-slow test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl robustness docs pictures setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -22,7 +22,8 @@ help:
 	@echo "make pictures   the pictures in the guides, from runs of this machine (wants chromium)"
 	@echo "make bench      measure the engine; writes bench/results (an hour and a half)"
 	@echo "make bench-link  measure joining two sources on shares; writes bench/results/link.* (minutes)"
-	@echo "make bench-load  10,000 owners at once, studies for an hour, long runs, a million damaged inputs, a thousand faults; adds to bench/results/load.* (hours)"
+	@echo "make bench-load  10,000 owners at once, studies for an hour, long runs; adds to bench/results/load.* (hours)"
+	@echo "make robustness  all attacks, a million damaged inputs, a thousand faults of runs and of services; adds to bench/results/robustness.* (many hours)"
 	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (a night; goes on where it was; DASK=ADDRESS: on a cluster)"
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
 	@echo "make bench-secagg   measure SecAgg beside Flower's; writes bench/results/secagg.* (up to an hour)"
@@ -93,9 +94,10 @@ bench-load: $(STAMP)
 	$(BIN)/syncret bench load long rows --output bench/results
 	$(BIN)/syncret bench load long clients --minutes 120 --output bench/results
 	$(BIN)/syncret bench load soak --minutes 60 --output bench/results
-	for seed in 301 302 303 304; do $(BIN)/syncret bench load fuzz --frames 250000 --seed $$seed --finds build/finds --output bench/results || exit 1; done
-	mkdir -p build && $(BIN)/syncret bench load kills --cases 1000 --jobs 2 --results build/kills.jsonl --output bench/results
-	$(BIN)/syncret bench load kills --of services --cases 1000 --jobs 2 --results build/kills.jsonl --output bench/results
+
+robustness: $(STAMP)
+	mkdir -p build
+	$(BIN)/python -m tests.robustness full --finds build/finds --results build/kills.jsonl --output bench/results
 
 # DASK=tcp://HOST:PORT runs on the workers of that scheduler. Tables 3 and 7 have bytes, which bench-overhead measures.
 bench-utility: WHERE = $(if $(DASK),--dask $(DASK),--jobs 2)

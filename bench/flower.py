@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.datasets import DATA_VARIABLE
-from bench.engine.report import commit, machine, made_by
-from bench.markdown import markdown_table, size, spread
+from bench.experiment.circumstances import commit, machine, made_by
+from bench.experiment.markdown import markdown_table, size, spread
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.source import TableSource
@@ -260,7 +260,7 @@ def _run(own: Study, directory: Path, transport: str, seconds: float) -> Run:
 
 
 def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
-    """Returns the results in Markdown; ``record`` describes the run (`bench.engine.report.made_by`)."""
+    """Returns the results in Markdown; ``record`` describes the run (`bench.experiment.circumstances.made_by`)."""
     rows = []
     for transport, security in dict.fromkeys((run.transport, run.security) for run in runs):
         some = [r for r in runs if (r.transport, r.security) == (transport, security)]

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from bench.engine.measure import Result, measure
-from bench.engine.report import commit, machine
 from bench.engine.tasks import COLUMN_BITS, KEY_BITS, SECURITIES
-from bench.markdown import markdown_table, mb
+from bench.experiment.circumstances import commit, listed_machine, machine
+from bench.experiment.markdown import markdown_table, mb
 from bench.networks import NETWORKS, opened
 from parties.foundation.version import version
 from parties.storage.files import write_atomic
@@ -208,13 +208,11 @@ def _table(results: Sequence[Joined]) -> str:
 
 
 def _page(record: dict[str, object], results: Sequence[Joined]) -> str:
-    here = record["machine"]
-    circumstances = ", ".join(f"{k} {v}" for k, v in here.items()) if isinstance(here, dict) else ""
     at_goal = [r for r in results if r.rows == GOAL_ROWS and r.network == "loopback"]
     lines = [
         "# What joining sources on shares costs",
         "",
-        f"`syncret bench link`, commit {record['commit']}. {circumstances}.",
+        f"`syncret bench link`, commit {record['commit']}. {listed_machine(record)}.",
         "",
         f"Two sources of as many rows, keys of {KEY_BITS} bits, columns of {COLUMN_BITS} bits each. Three party",
         "processes on one machine, mutual TLS 1.3, every message hashed into a signed transcript. Seconds are medians",

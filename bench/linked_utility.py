@@ -18,8 +18,8 @@ import click
 import numpy as np
 
 from bench.datasets import Dataset, load
+from bench.experiment.markdown import markdown_table, spread
 from bench.fetch import DatasetError
-from bench.markdown import markdown_table, spread
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode
 from mechanisms.text_table import TextTable

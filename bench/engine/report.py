@@ -3,16 +3,9 @@
 No output names the host, its user or its paths.
 """
 
-import datetime
-import importlib.metadata
 import json
-import os
-import platform
-import ssl
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -31,15 +24,14 @@ from bench.engine.tasks import (
     selection,
 )
 from bench.engine.whole import Run, runs_markdown
-from bench.markdown import markdown_table
-from bench.networks import LOOPBACK, NETWORKS, ROOT
+from bench.experiment.circumstances import commit, listed_machine, machine, today
+from bench.experiment.markdown import markdown_table
+from bench.networks import LOOPBACK, NETWORKS
 from parties.foundation.version import version
 from parties.storage.files import write_atomic
 from protocols import costs
 from protocols.select_spec import bounds
 
-_FLAGS = {"aes": "AES", "sha_ni": "SHA", "avx2": "AVX2", "avx512f": "AVX-512"}
-_PACKAGES = ("numpy", "cryptography", "blake3", "mpyc")
 _COLUMNS = (
     "task | network | size | seconds | fastest to slowest | per second | bytes each | on the wire"
     " | rounds | peak bytes each | processor s | floor s | peer s (at size) | peer / own, each"
@@ -59,7 +51,7 @@ def document(results: Sequence[Result], repeat: int, runs: Sequence[Run] = ()) -
     return {
         "commit": commit(),
         "version": version(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": today(),
         "machine": machine(),
         "parameters": {
             "parties": 3,
@@ -76,51 +68,6 @@ def document(results: Sequence[Result], repeat: int, runs: Sequence[Run] = ()) -
         "results": [result.to_json() for result in results],
         "runs": [run.to_json() for run in runs],
     }
-
-
-def commit(measured: Sequence[str] = ("protocols", "parties", "bench/*.py")) -> str:
-    """Returns the measured commit, with "+" where ``measured`` files differ from it; "unknown" outside a repository."""
-    try:
-        head = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--untracked-files=no", "--", *measured)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return head + ("+" if changed else "")
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def machine() -> dict[str, object]:
-    """Returns facts about the machine: cores, instruction sets, memory, versions."""
-    packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "cpu": f"{platform.machine()} with {', '.join(_instruction_sets()) or 'no known extensions'}",
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "openssl": ssl.OPENSSL_VERSION.split(" ")[1],
-        **packages,
-    }
-
-
-def made_by(record: Mapping[str, Any]) -> str:
-    """Returns the line above a record's figures: its ``command``, ``commit``, ``date`` and ``machine``."""
-    where = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
-    return f"`{record['command']}`, commit {record['commit']}, {record['date']}; {where}."
-
-
-def _instruction_sets() -> list[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return []
-    words = set(text.split())
-    return [name for flag, name in _FLAGS.items() if flag in words]
 
 
 def _row(r: Result) -> tuple[str, ...]:
@@ -161,12 +108,10 @@ def markdown(
     record: Mapping[str, object], results: Sequence[Result], runs: Sequence[Run] = ()
 ) -> str:
     """Returns the table and its circumstances in Markdown."""
-    here = record["machine"]
-    circumstances = ", ".join(f"{k} {v}" for k, v in here.items()) if isinstance(here, dict) else ""
     lines = [
         "# The engine's speed",
         "",
-        f"Commit {record['commit']}, {record['date']}. {circumstances}.",
+        f"Commit {record['commit']}, {record['date']}. {listed_machine(record)}.",
         "",
         "Three party processes on one machine, mutual TLS 1.3, every message hashed into a signed transcript.",
         "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",

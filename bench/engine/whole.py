@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.datasets import Dataset, load
-from bench.markdown import markdown_table
+from bench.experiment.markdown import markdown_table
 from bench.networks import NETWORKS, Address, Shape, relayed
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from bench.experiment.markdown import markdown_table
 from bench.extra import need
 from bench.fetch import DatasetError
 from bench.gan.outcomes import CENTRAL, FEDERATED, REFERENCES, RESULTS, read_outcomes
-from bench.markdown import markdown_table
 from parties.foundation.errors import StoreError
 from parties.storage.files import write_atomic
 

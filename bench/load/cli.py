@@ -2,15 +2,21 @@
 
 import click
 
+from bench.groups import FormerNames
 from bench.load.commands import long, owners, soak
-from bench.load.fuzzing.cli import fuzz
-from bench.load.kills.cli import kills
 
 
-@click.group(epilog="Each command's --help has an example.")
+@click.group(
+    cls=FormerNames,
+    former={
+        "fuzz": "python -m tests.robustness fuzz",
+        "kills": "python -m tests.robustness kills",
+    },
+    epilog="Each command's --help has an example.",
+)
 def load() -> None:
-    """Measure what Syncret bears: load, garbage, faults, long runs."""
+    """Measure the limits of servers: load, garbage, long runs."""
 
 
-for command in (owners, soak, long, fuzz, kills):
+for command in (owners, soak, long):
     load.add_command(command)

@@ -4,19 +4,17 @@ A record is one command; the same command again replaces it, others stay. No out
 paths.
 """
 
-import datetime
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.engine.report import commit, machine, made_by
+from bench.experiment.circumstances import circumstances
+from bench.experiment.documents import Document, Row, sections
+from bench.experiment.markdown import listed, markdown_table, mb
 from bench.load.services import SERVICES
 from bench.load.soak import Grown
-from bench.markdown import listed, markdown_table, mb
-from parties.storage.files import write_atomic
 
-OWNERS, SOAK, LONG, FUZZ, KILLS = "owners", "soak", "long", "fuzz", "kills"
+OWNERS, SOAK, LONG = "owners", "soak", "long"
 _MEASURED = ("parties", "protocols", "mechanisms", "secagg", "bench/load")
 _HEAD = """# Load, measured
 
@@ -47,62 +45,17 @@ _LONG = """
 all processes together, and the largest one. Of many rounds or clients the model is fitted by 5 iterations a round, not
 100: it is those that are measured.
 """
-_FUZZ = """
-## Damaged inputs
-
-Messages and files of a run, damaged; each reader takes or refuses them, each server goes on serving honest peers. Read:
-those that were taken for real. A find would be a crash, a hang, growing memory, or words that nobody can read.
-"""
-_KILLS = """
-## Faults at every point
-
-Three servers and three owners; at one point of one server's work a fault. Went on: all three ended well the first
-time. Finished: by the same commands, given again; ledgers and audit are then as they should be. Servers are `syncret
-serve study` in a run of two rounds; with `--of services` `syncret serve`, which take such a study from its proposal to
-its end, or until it is cancelled, and leave no process, port, key or share of it behind.
-"""
 
 
-def sources() -> str:
-    """Returns the measured commit, as `bench.engine.report.commit` does."""
-    return commit(_MEASURED)
-
-
-def add(folder: Path, kind: str, command: str, result: Mapping[str, Any]) -> None:
+def add(folder: Path, kind: str, command: str, result: Row) -> None:
     """Adds the ``result`` of ``command`` to the files in ``folder``, which is created if missing. Raises StoreError."""
-    path = folder / "load.json"
-    records = json.loads(path.read_text(encoding="utf-8"))["records"] if path.exists() else []
-    record = {
-        "kind": kind,
-        "command": command,
-        "commit": sources(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(),
-        "result": result,
-    }
-    records = [other for other in records if other["command"] != command] + [record]
-    records.sort(key=lambda item: (item["kind"], item["command"]))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps({"records": records}, indent=1) + "\n")
-    write_atomic(folder / "load.md", markdown(records))
+    record = {"kind": kind, "command": command, **circumstances(_MEASURED), "result": result}
+    DOCUMENT.add(folder, [record])
 
 
-def markdown(records: Sequence[Mapping[str, Any]]) -> str:
+def markdown(records: Sequence[Row]) -> str:
     """Returns the page of all ``records``."""
-    parts = [_HEAD]
-    for kind, head, section in (
-        (OWNERS, _OWNERS, _owners),
-        (SOAK, _SOAK, _soak),
-        (LONG, _LONG, _long),
-        (KILLS, _KILLS, _kills),
-    ):
-        if mine := [record for record in records if record["kind"] == kind]:
-            parts.append(head)
-            parts += [f"{made_by(record)}\n\n{section(record['result'])}\n" for record in mine]
-    if mine := [record for record in records if record["kind"] == FUZZ]:
-        sources = "\n\n".join(map(made_by, mine))
-        parts += [_FUZZ, f"{sources}\n\n{_fuzz([record['result'] for record in mine])}\n"]
-    return "\n".join(parts)
+    return "\n".join([_HEAD, *sections(records, _SECTIONS)])
 
 
 def _owners(result: Mapping[str, Any]) -> str:
@@ -194,30 +147,5 @@ def _long(result: Mapping[str, Any]) -> str:
     return markdown_table(heads, [row], right=range(11))
 
 
-def _fuzz(results: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a table with a row for each seed, and one of all."""
-    rows = [(result["seed"], *_damage(result["targets"])) for result in results]
-    rows.append(("all", *_damage([one for result in results for one in result["targets"]])))
-    heads = (
-        "seed | inputs | readers, servers | read | seconds | slowest s | most growth, MB | finds"
-    )
-    return markdown_table(heads, rows, right=range(5))
-
-
-def _damage(targets: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Returns the totals of inputs, over all targets."""
-    slowest = max(targets, key=lambda one: float(one["slowest_s"]))
-    grown = max(targets, key=lambda one: int(one["grown_bytes"]))
-    return (
-        f"{sum(one['inputs'] for one in targets):,}",
-        f"{len({one['target'] for one in targets})}",
-        f"{sum(one['taken'] for one in targets):,}",
-        f"{sum(one['seconds'] for one in targets):,.0f}",
-        f"{slowest['slowest_s']:.1f} ({slowest['target']})",
-        f"{mb(grown['grown_bytes'] / 1e6)} ({grown['target']})",
-        f"{sum(len(one['finds']) for one in targets)}",
-    )
-
-
-def _kills(result: Mapping[str, Any]) -> str:
-    return markdown_table(result["heads"], result["rows"])
+_SECTIONS = {OWNERS: (_OWNERS, _owners), SOAK: (_SOAK, _soak), LONG: (_LONG, _long)}
+DOCUMENT = Document("load.json", "load.md", markdown)

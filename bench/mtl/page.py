@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 
-from bench.markdown import markdown_table, spread
+from bench.experiment.markdown import markdown_table, spread
 from bench.mtl.school import CHOSEN, FEDAVG, LOCAL, MR_MTL, Result
 
 DATA, PAGE = "mtl-school.json", "mtl.md"

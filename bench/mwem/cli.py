@@ -9,8 +9,8 @@ from statistics import fmean
 
 import click
 
+from bench.experiment.markdown import markdown_table, mb, spread
 from bench.fetch import DatasetError
-from bench.markdown import markdown_table, mb, spread
 from bench.mwem.runs import COLUMNS, DELTA, METHODS, Outcome, run, small_table
 from mechanisms.errors import MechanismError
 from parties.foundation.errors import StoreError

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from bench.datasets import NAMES
-from bench.engine.report import commit, machine
+from bench.experiment.circumstances import commit, machine
 from bench.fetch import DatasetError
 from bench.overhead.client import PAPER_ROUNDS, Population
 from bench.overhead.growth import AXES

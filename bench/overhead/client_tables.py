@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.markdown import listed, markdown_table, mb, times
+from bench.experiment.markdown import listed, markdown_table, mb, times
 from bench.overhead.client import GROUPINGS, PAPER_ROUNDS
 from bench.overhead.flaim import MEMBER_ROUNDS
 from bench.overhead.jobs import Record

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from bench.markdown import markdown_table, mb, size
+from bench.experiment.markdown import markdown_table, mb, size
 from bench.overhead.client_tables import Document, client_sections, papers
 from bench.overhead.growth import CELL_COLUMNS, CODES
 from bench.overhead.jobs import CLIENT, FORMULA, GROWTH, SERVERS, UPLOAD, Record, Records

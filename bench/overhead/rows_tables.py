@@ -7,7 +7,7 @@ formulas.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.markdown import listed, markdown_table, mb
+from bench.experiment.markdown import listed, markdown_table, mb
 from bench.overhead.client import GROUPINGS, PAPER_ROUNDS
 from bench.overhead.client_tables import (
     Document,

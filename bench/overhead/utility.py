@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.markdown import listed, markdown_table, mb
+from bench.experiment.markdown import listed, markdown_table, mb
 from bench.overhead.client_tables import (
     RATIO_HEADS,
     Document,

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 
-from bench.markdown import markdown_table
+from bench.experiment.markdown import markdown_table
 from bench.pandemic.task import FITTED, RANDOM, Result, Trial
 
 DATA, PAGE = "pandemic.json", "pandemic.md"

@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 
-from bench.markdown import markdown_table
+from bench.experiment.markdown import markdown_table
 from bench.quality.methods import METHODS, NOT_PRIVATE, OURS, PERMUTED, REAL
 from bench.quality.runs import Record
 from bench.quality.store import Entry

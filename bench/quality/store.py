@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.engine.report import commit
+from bench.experiment.circumstances import commit
 from bench.fetch import DatasetError
 from bench.quality.methods import Budget
 from bench.quality.runs import Job, Record

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.engine.report import commit, machine
-from bench.markdown import markdown_table
+from bench.experiment.circumstances import commit, machine
+from bench.experiment.markdown import markdown_table
 from bench.process_memory import memory
 from bench.secagg.rounds import MAX_COUNT
 from bench.secagg.security import FLOWER, recommended, shown

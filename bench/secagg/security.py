@@ -8,7 +8,7 @@ judged, as if its graph were drawn as ours is.
 from dataclasses import replace
 from math import isinf
 
-from bench.markdown import markdown_table
+from bench.experiment.markdown import markdown_table
 from secagg.errors import ParameterError
 from secagg.graph import Adversary, ThreatModel, choose, strength
 

@@ -19,9 +19,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from bench.experiment.markdown import spread
+from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
-from bench.markdown import spread
-from bench.sweeps import settings_of
 from bench.tda.grid import PAGE, SWEEPS
 from bench.tda.settings import (
     FEDAVG,

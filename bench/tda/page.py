@@ -9,8 +9,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.experiment.markdown import markdown_table, mb, spread
 from bench.fetch import DatasetError
-from bench.markdown import markdown_table, mb, spread
 from bench.tda import grid, paper
 from bench.tda.grid import PAGE, PAPER_BETA, run_of
 from bench.tda.settings import (

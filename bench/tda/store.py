@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bench.lines import Lines
+from bench.experiment.lines import Lines
 from bench.tda.settings import Settings
 
 

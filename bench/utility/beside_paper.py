@@ -12,8 +12,8 @@ from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from bench.experiment.markdown import filled, markdown_table, spread
 from bench.gan.outcomes import CENTRAL, FEDERATED, REFERENCES, Outcome
-from bench.markdown import filled, markdown_table, spread
 from bench.overhead.client import PAPER_ROUNDS
 from bench.overhead.client_tables import (
     PAPER_DISTAIM_MB,

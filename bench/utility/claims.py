@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from bench.markdown import listed
+from bench.experiment.markdown import listed
 from bench.utility.plots import Plot
 
 ALIKE = 0.1

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench.datasets import NAMES, SYNTHFS, load
+from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
 from bench.splits import NATURAL
-from bench.sweeps import settings_of
 from bench.utility.grid import CREDIT, SWEEPS
 from bench.utility.portraits import draw_portraits
 from bench.utility.report import write_report

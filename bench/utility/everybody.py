@@ -8,7 +8,7 @@ report; without them the cells are empty.
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.markdown import markdown_table, spread
+from bench.experiment.markdown import markdown_table, spread
 from bench.overhead.client_tables import Document, is_papers_population, results_of
 from bench.overhead.jobs import FORMULA, Records
 from bench.utility import grid

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.markdown import markdown_table, spread
+from bench.experiment.markdown import markdown_table, spread
 from bench.utility.store import Entry
 
 LABELS = {"workload_error": "workload error", "nll": "NLL", "auc": "AUC"}

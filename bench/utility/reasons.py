@@ -7,7 +7,7 @@ cell without a reason is marked as unexplained.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bench.markdown import filled
+from bench.experiment.markdown import filled
 from bench.utility.verdicts import DECIDED, Compared, Kind
 
 _FLAIM = ("naive", "oracle", "private")

@@ -9,9 +9,9 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+from bench.experiment.markdown import markdown_table, spread
 from bench.fetch import DatasetError
 from bench.gan.outcomes import read_outcomes
-from bench.markdown import markdown_table, spread
 from bench.mwem.cli import mwem_section
 from bench.overhead.jobs import Records
 from bench.utility import grid

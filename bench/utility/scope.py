@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bench.markdown import filled, listed, markdown_table
-from bench.sweeps import settings_of
+from bench.experiment.markdown import filled, listed, markdown_table
+from bench.experiment.sweeps import settings_of
 from bench.utility import grid
 from bench.utility.paper import GRIDS
 from bench.utility.settings import Settings

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bench.markdown import filled, markdown_table
+from bench.experiment.markdown import filled, markdown_table
 from bench.utility.store import Store
 
 _ENOUGH = 3

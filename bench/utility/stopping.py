@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from bench.markdown import filled, markdown_table, spread
+from bench.experiment.markdown import filled, markdown_table, spread
 from bench.utility import grid
 from bench.utility.settings import STOPPING
 from bench.utility.store import Entry, Store

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.lines import Lines
+from bench.experiment.lines import Lines
 from bench.utility.runs import Result
 from bench.utility.settings import Settings
 

@@ -6,7 +6,7 @@ All counts are made from the runs; reasons are those of `bench.utility.reasons`.
 from collections.abc import Sequence
 from itertools import groupby
 
-from bench.markdown import filled, markdown_table
+from bench.experiment.markdown import filled, markdown_table
 from bench.utility.figures import PICTURES
 from bench.utility.reasons import differences_section, differs
 from bench.utility.store import Store

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
 from bench.gan.outcomes import Outcome
-from bench.sweeps import settings_of
 from bench.utility import claims, sizes
 from bench.utility.beside_paper import Sources, beside_paper
 from bench.utility.figures import COLOURS

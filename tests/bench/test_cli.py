@@ -20,12 +20,24 @@ from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
 from parties.foundation.exit_codes import Status
 from tests.parties.commands import LIMIT_S, Run
+from tests.robustness.cli import robustness
 from tests.until import until
 
 
 def test_bench_has_help_with_an_example() -> None:
     shown = CliRunner().invoke(cli, ["bench", "--help"])
     assert "Example: syncret bench engine --task" in " ".join(shown.output.split())
+
+
+@pytest.mark.parametrize("words", [["attacks", "--all"], ["load", "fuzz"], ["load", "kills"]])
+def test_former_names_lead_to_the_tests_of_robustness(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run_command_line(cli, ["bench", *words]) == Status.USAGE
+    name = next(word for word in words if word != "load")
+    said = capsys.readouterr().err
+    assert f"is called python -m tests.robustness {name} now, in a checkout of the source" in said
+    assert name in robustness.commands
 
 
 @pytest.fixture

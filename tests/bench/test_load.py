@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli import bench
-from bench.load import page
 from bench.load.fleet import Played
 from bench.load.garbage import KINDS
 from bench.load.owners import OwnersLoad, judged, measure_owners
@@ -183,30 +182,3 @@ def test_load_long_measures_a_whole_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "size"), [("rounds", 30), ("columns", 60), ("clients", 60)])
 def test_load_long_runs_of_all_kinds_end(kind: str, size: int) -> None:
     assert run("long", kind, "--size", str(size))["seconds"] > 0
-
-
-# The page
-
-
-def test_the_published_page_is_that_of_its_records() -> None:
-    folder = Path(__file__).parents[2] / "bench" / "results"
-    records = json.loads((folder / "load.json").read_text())["records"]
-    assert (folder / "load.md").read_text() == page.markdown(records)
-
-
-def test_damaged_inputs_of_several_seeds_are_in_one_table() -> None:
-    one = {"target": "a", "inputs": 7, "taken": 2, "seconds": 1.5, "slowest_s": 0.5, "finds": []}
-    records = [
-        {
-            "kind": page.FUZZ,
-            "command": f"syncret bench load fuzz --seed {seed}",
-            "commit": "abc",
-            "date": "2000-01-01",
-            "machine": {},
-            "result": {"seed": seed, "targets": [one | {"grown_bytes": 10**seed}]},
-        }
-        for seed in (6, 7)
-    ]
-    lines = page.markdown(records).splitlines()
-    assert "| 6 | 7 | 1 | 2 | 2 | 0.5 (a) | 1 (a) | 0 |" in lines
-    assert "| all | 14 | 1 | 4 | 3 | 0.5 (a) | 10.0 (a) | 0 |" in lines

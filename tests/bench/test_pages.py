@@ -26,6 +26,7 @@ from bench.tda.page import write_page as write_tda
 from bench.tda.store import Store as TdaStore
 from bench.utility.report import write_report as write_utility
 from bench.utility.store import Store as UtilityStore
+from tests.robustness import page as robustness_page
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
@@ -79,6 +80,7 @@ def pandemic() -> str:
         ("mtl.md", lambda: mtl_page.markdown(mtl_page.read_results(RESULTS))),
         ("pandemic.md", pandemic),
         ("quality.md", lambda: quality_page.markdown(read_entries(RESULTS))),
+        ("robustness.md", lambda: robustness_page.markdown(kept("robustness.json")["records"])),
         ("secagg.md", lambda: secagg_page.markdown(kept("secagg.json")["runs"])),
     ],
 )

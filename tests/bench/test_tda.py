@@ -16,10 +16,10 @@ from hypothesis.extra import numpy as arrays
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 
+from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
 from bench.gan import networks, training
 from bench.gan.training import Averaged, Federated
-from bench.sweeps import settings_of
 from bench.tda.classifier import Objective, _logits, _loss, initial, parameters, probabilities
 from bench.tda.cli import tda
 from bench.tda.costs import mixed_mb, model_mb, sum_mb

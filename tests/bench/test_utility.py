@@ -17,13 +17,13 @@ from click.testing import CliRunner
 
 from bench import metrics, splits
 from bench.datasets import Dataset
+from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
 from bench.metrics import auc_on_held_out, closure_error
 from bench.overhead.client import Subject
 from bench.overhead.formula import upload_payload, upload_wire
 from bench.overhead.jobs import ClientJob, Record, Records
 from bench.splits import owners_of
-from bench.sweeps import settings_of
 from bench.utility import portraits
 from bench.utility.beside_paper import Sources, beside_paper
 from bench.utility.cli import utility

@@ -1,0 +1,1 @@
+"""The kit of an experiment: settings, sweeps, records, circumstances and pages."""
