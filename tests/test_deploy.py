@@ -80,6 +80,17 @@ def test_images_are_made_of_the_packages_that_the_project_installs() -> None:
     assert packages <= set(allowed)
 
 
+def test_images_have_neither_code_nor_packages_that_repeat_papers() -> None:
+    """The ignore file's last word on `bench/papers` is that it stays out."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert lines.index("bench/papers") > lines.index("!bench")
+    assert (ROOT / "bench" / "papers" / "__init__.py").exists()
+    for path in IMAGES:
+        extras = re.findall(r"'\.\[([\w,]+)\]'", path.read_text())
+        assert len(extras) == 1
+        assert set(extras[0].split(",")) & {"bench", "papers", "dev"} == set()
+
+
 # systemd
 
 

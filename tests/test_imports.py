@@ -198,6 +198,23 @@ def test_parties_names_a_module_of_bench_in_one_place_only() -> None:
     assert {(item.path, item.imported) for item in found} == OUTSIDE_COMMANDS
 
 
+def test_code_that_repeats_papers_is_named_by_itself_and_the_list_of_commands_only() -> None:
+    """So that an installation may leave `bench/papers` out, as images do."""
+    papers = "bench.papers"
+    found = [
+        item
+        for package in PACKAGES
+        for item in imports_below(ROOT, package)
+        if f"{item.imported}.".startswith(f"{papers}.")
+        and not item.path.startswith("bench/papers/")
+    ]
+    assert {item.path for item in found} == {"bench/cli.py"}
+    assert {item.package for item in imports_below(ROOT, "tests/robustness")} & PACKAGES
+    assert not any(
+        item.imported.startswith(papers) for item in imports_below(ROOT, "tests/robustness")
+    )
+
+
 def test_packages_do_not_know_what_programs_import() -> None:
     """`syncret` is over all others, and names what it passes on."""
     for package in PACKAGES:

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 
 from bench.datasets import Dataset
+from bench.methods.problem import Problem
+from bench.methods.run import run_method
+from bench.methods.settings import ESTIMATED, Settings
 from bench.quality.environment import COPULA, SMARTNOISE, ask
 from bench.quality.pairs import permuted
 from bench.quality.peers import given, peer_columns, written_back
 from bench.quality.tables import RealTable
-from bench.utility.methods import run_method
-from bench.utility.problem import Problem
-from bench.utility.settings import ESTIMATED, Settings
 from mechanisms.domain import Domain
 from mechanisms.resolving import stand_in
 from mechanisms.scores import AIM, REMAINING_ERROR

@@ -20,7 +20,7 @@ from bench.quality.runs import Job, Record
 from parties.storage.files import write_atomic
 
 FILE = "quality.json"
-_MEASURED = ("mechanisms", "parties", "bench/quality", "bench/utility", "bench/*.py", "examples")
+_MEASURED = ("mechanisms", "parties", "bench/quality", "bench/methods", "bench/*.py", "examples")
 
 
 @dataclass(frozen=True, slots=True)

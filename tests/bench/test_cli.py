@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 
 from bench.cli import bench
 from bench.engine.measure import run_three
-from bench.networks import opened
+from bench.networks import ROOT, opened
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
 from parties.foundation.exit_codes import Status
@@ -38,6 +39,29 @@ def test_former_names_lead_to_the_tests_of_robustness(
     said = capsys.readouterr().err
     assert f"is called python -m tests.robustness {name} now, in a checkout of the source" in said
     assert name in robustness.commands
+
+
+def test_papers_are_not_listed_and_refused_where_an_installation_leaves_them_out(
+    tmp_path: Path,
+) -> None:
+    def said(*words: str, path: Path) -> tuple[int, str]:
+        environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
+        command = [sys.executable, "-P", "-m", "parties", "bench", *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    shutil.copytree(ROOT / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("papers"))
+    for path, here in ((tmp_path, False), (ROOT, True)):
+        status, listed = said("--help", path=path)
+        assert status == Status.DONE
+        assert [f"  {name} " in listed for name in ("engine", "tda", "mtl")] == [True, here, here]
+    assert said("tda", "--help", path=ROOT)[0] == Status.DONE
+    status, refused = said("tda", "--help", path=tmp_path)
+    assert status == Status.USAGE
+    assert "syncret bench tda: repeats a paper" in refused
+    assert "pip install -c constraints.txt -e '.[papers]'" in refused
 
 
 @pytest.fixture

@@ -15,17 +15,17 @@ from bench.engine import whole as engine_whole
 from bench.engine.measure import Peer, Result
 from bench.engine.tasks import TASKS
 from bench.load import page as load_page
-from bench.mtl import page as mtl_page
 from bench.overhead.jobs import Records
 from bench.overhead.page import write_page as write_overhead
-from bench.pandemic import page as pandemic_page
+from bench.papers.mtl import page as mtl_page
+from bench.papers.pandemic import page as pandemic_page
+from bench.papers.tda.page import write_page as write_tda
+from bench.papers.tda.store import Store as TdaStore
+from bench.papers.utility.report import write_report as write_utility
+from bench.papers.utility.store import Store as UtilityStore
 from bench.quality import report as quality_page
 from bench.quality.store import read_entries
 from bench.secagg import report as secagg_page
-from bench.tda.page import write_page as write_tda
-from bench.tda.store import Store as TdaStore
-from bench.utility.report import write_report as write_utility
-from bench.utility.store import Store as UtilityStore
 from tests.robustness import page as robustness_page
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"

@@ -1,0 +1,1 @@
+"""Papers' experiments, repeated, and the mechanisms that they alone use; the extra `papers`, which no image has."""

@@ -1,0 +1,185 @@
+"""`syncret bench mtl`: errors of personalised private models, over lambda and epsilon."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from bench.fetch import DatasetError
+from bench.papers.mtl.page import rows_of, write_results
+from bench.papers.mtl.school import (
+    CHOSEN,
+    FEDAVG,
+    LOCAL,
+    MR_MTL,
+    ROUNDS,
+    SCALINGS,
+    Result,
+    load_school,
+    measure,
+)
+from bench.papers.pandemic.cli import run_task
+
+_EXAMPLE = (
+    "Example: syncret bench mtl --task school --lambda 0.3,1,3 --epsilon 1,6 --splits 5 --json"
+)
+METHODS = {"fedavg": FEDAVG, "local": LOCAL, "mr-mtl": MR_MTL, "chosen": CHOSEN}
+HELD_OUT = 0.1
+
+
+@click.command("mtl", epilog=_EXAMPLE)
+@click.option(
+    "--task", type=click.Choice(["school", "pandemic"]), default="school", show_default=True
+)
+@click.option(
+    "--method",
+    "methods",
+    default="fedavg,local,mr-mtl",
+    show_default=True,
+    help=f"By commas: {', '.join(METHODS)} (the silos vote for one of --lambda, local and FedAvg).",
+)
+@click.option(
+    "--lambda", "lambdas", help="Of mr-mtl, by commas; 1 by default, 0.0003 for pandemic."
+)
+@click.option("--epsilon", "epsilons", default="6", show_default=True, help="By commas.")
+@click.option("--splits", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--first-split", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--scaling",
+    type=click.Choice(SCALINGS),
+    default="silo",
+    show_default=True,
+    help="Features by each silo's own mean and deviation, not charged, as the paper; or by public bounds.",
+)
+@click.option("--rounds", type=click.IntRange(2), help=f"{ROUNDS} by default, 2 for pandemic.")
+@click.option("--tuning-rounds", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@click.option("--persons", type=click.IntRange(300), default=100_000, show_default=True)
+@click.option("--silos", type=click.IntRange(1, 10), default=3, show_default=True)
+@click.option(
+    "--neighbours", default="20", show_default=True, help="K, by commas; the first is varied with."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=0.2, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help='{"results": [...]} on standard output.')
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the page and of all runs, which are added to those there.",
+)
+def mtl(
+    task: str,
+    methods: str,
+    lambdas: str | None,
+    epsilons: str,
+    splits: int,
+    first_split: int,
+    scaling: str,
+    rounds: int | None,
+    tuning_rounds: int,
+    jobs: int,
+    persons: int,
+    silos: int,
+    neighbours: str,
+    rate: float,
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Errors of models that silos train together, each with its own privacy: FedAvg, local, MR-MTL.
+
+    A run of School takes about half a minute. --persons, --silos, --neighbours and --rate are for the task pandemic, a
+    made-up state each split; --method, --scaling, --tuning-rounds and --jobs are for School.
+    """
+    if task == "pandemic":
+        run_task(
+            persons=persons,
+            silos=silos,
+            neighbours=_whole_numbers("--neighbours", neighbours),
+            lambdas=_numbers("--lambda", lambdas or "0.0003"),
+            epsilons=_numbers("--epsilon", epsilons),
+            rate=rate,
+            rounds=rounds or 2,
+            states=splits,
+            seed=first_split,
+            as_json=as_json,
+            output=output,
+        )
+        return
+    rounds = rounds or ROUNDS
+    named = [name.strip() for name in methods.split(",")]
+    if unknown := [name for name in named if name not in METHODS]:
+        raise click.UsageError(f"--method: {unknown[0]!r}; expected some of {', '.join(METHODS)}")
+    if output and rounds != ROUNDS:
+        raise click.UsageError(f"--output: the page is about {ROUNDS} rounds")
+    pulls = tuple(sorted(_numbers("--lambda", lambdas or "1")))
+    try:
+        school = load_school()
+    except DatasetError as error:
+        raise click.ClickException(str(error)) from error
+    # Of the bench extra, so imported only here.
+    from joblib import Parallel, delayed
+
+    wanted: dict[str, list[tuple[float, ...]]] = {
+        "fedavg": [(math.inf,)],
+        "local": [(0.0,)],
+        "mr-mtl": [(pull,) for pull in pulls],
+        "chosen": [(0.0, *pulls, math.inf)],
+    }
+    calls = [
+        delayed(measure)(
+            school,
+            candidates,
+            epsilon,
+            split,
+            scaling=scaling,
+            rounds=rounds,
+            tuning_rounds=tuning_rounds if len(candidates) > 1 else 0,
+            held_out=HELD_OUT if len(candidates) > 1 else 0.0,
+        )
+        for split in range(first_split, first_split + splits)
+        for epsilon in _numbers("--epsilon", epsilons)
+        for name in named
+        for candidates in wanted[name]
+    ]
+    results: list[Result] = []
+    made: Iterator[Result] = Parallel(n_jobs=jobs, return_as="generator")(calls)
+    for result in made:
+        results.append(result)
+        click.echo(
+            f"{len(results)} of {len(calls)}: {result.method}, lambda {result.lambda_:g}, "
+            f"epsilon {result.epsilon:g}, split {result.split}: {result.mse:.5f}",
+            err=True,
+        )
+        if output:
+            write_results(output, results)
+    rows = rows_of(results)
+    if as_json:
+        click.echo(json.dumps({"results": rows}, indent=1))
+    else:
+        for row in rows:
+            click.echo(
+                f"{row['method']:<24} lambda {row['lambda'] or 0!s:>5} epsilon {row['epsilon']:g}: "
+                f"{row['mse']:.5f} ± {row['std']:.5f}"
+            )
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    """Parses positive numbers separated by commas. Raises UsageError."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = [-1.0]
+    if not all(0 < number < math.inf for number in found):
+        raise click.UsageError(f"{option}: {text!r}; expected positive numbers by commas")
+    return found
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    """Parses whole numbers from 1 to 100 separated by commas. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= 100 for part in parts):
+        raise click.UsageError(
+            f"{option}: {text!r}; expected whole numbers from 1 to 100 by commas"
+        )
+    return [int(part) for part in parts]

@@ -1,0 +1,155 @@
+"""The page of the pandemic task, and the rows that `syncret bench mtl --task pandemic --json` prints."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean, stdev
+
+from bench.experiment.markdown import markdown_table
+from bench.papers.pandemic.task import FITTED, RANDOM, Result, Trial
+
+DATA, PAGE = "pandemic.json", "pandemic.md"
+
+_HEADS = (
+    "persons, silos | K | method | loss | lambda | epsilon a person | by the published bound | noise"
+    " | AUPRC % | recall % | of the 1 % called % | MB | s"
+)
+_INTRODUCTION = """# The pandemic task
+
+A made-up state (`bench/papers/pandemic/`): who, well for three weeks, is infected in the next one? Each silo has a
+region, its persons and the contacts within it, and trains logistic regression from zero on them: clipping at 15,
+batches of 512. AUPRC is average precision; that of random scores is the share of those infected. Recall is at
+probability 1/2, and of the 1 % with the highest scores. Epsilon is each silo's for a person's data (delta = 1 / persons
+of the silo; infinite: no noise), by the account that counts the secrecy of batches; beside it what the published bound,
+its gaps closed, says of the same noise. MB: peak of neighbourhoods and training. Fitted: one ridge logistic regression,
+all silos' examples in one place and nothing protected. What it shows is in
+[bench/README.md](../README.md#the-pandemic-task).
+
+"""
+
+
+def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
+    """Returns a row for each trial and size, for JSON: means over states, deviation of AUPRC (0 for one state)."""
+    rows = []
+    groups: dict[tuple[object, ...], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.persons, result.silos, result.trial), []).append(result)
+    for (persons, silos, _), part in groups.items():
+        trial = part[0].trial
+        values = [result.auprc for result in part]
+        rows.append(
+            {
+                "method": trial.method,
+                "lambda": number(trial.lam),
+                "epsilon": number(trial.epsilon),
+                "neighbours": trial.neighbours,
+                "loss": trial.loss,
+                "rate": trial.rate,
+                "rounds": trial.rounds,
+                "persons": persons,
+                "silos": silos,
+                "states": len(part),
+                "infected": fmean(result.infected for result in part),
+                "auprc": fmean(values),
+                "std": stdev(values) if len(values) > 1 else 0.0,
+                "recall": fmean(result.recall for result in part),
+                "recall_called": fmean(result.recall_called for result in part),
+                "noise": fmean(result.noise for result in part),
+                "epsilon_published": number(max(result.published for result in part)),
+                "memory_mb": fmean(result.memory_mb for result in part),
+                "seconds": fmean(result.seconds for result in part),
+            }
+        )
+    return rows
+
+
+def number(value: float) -> float | str:
+    """Returns a number as JSON has it: one without bound is "inf"."""
+    return "inf" if math.isinf(value) else value
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Reads the results in a folder; none without the file."""
+    path = folder / DATA
+    if not path.exists():
+        return []
+    results = []
+    for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+        trial = run.pop("trial")
+        trial |= {"lam": float(trial["lam"]), "epsilon": float(trial["epsilon"])}
+        run["published"] = float(run["published"])
+        results.append(Result(trial=Trial(**trial), **run))
+    return results
+
+
+def write_results(folder: Path, results: Sequence[Result]) -> None:
+    """Writes ``results`` with the folder's results of other trials and states, and the page of all. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {(r.persons, r.silos, r.seed, r.trial): r for r in (*read_results(folder), *results)}
+    runs = sorted(kept.values(), key=_order)
+    document = {"runs": [_to_dict(result) for result in runs]}
+    (folder / DATA).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (folder / PAGE).write_text(_INTRODUCTION + _tables(rows_of(runs)), encoding="utf-8")
+
+
+def _order(result: Result) -> tuple[object, ...]:
+    trial = result.trial
+    order = (trial.rate, trial.rounds, result.persons, result.silos)
+    kind = (trial.loss != RANDOM, -trial.epsilon, trial.neighbours, trial.loss, trial.lam)
+    return (*order, *kind, result.seed)
+
+
+def _to_dict(result: Result) -> dict[str, object]:
+    document = asdict(result) | {"published": number(result.published)}
+    document["trial"] |= {
+        "lam": number(result.trial.lam),
+        "epsilon": number(result.trial.epsilon),
+    }
+    return document
+
+
+def _tables(rows: Sequence[dict[str, object]]) -> str:
+    """Returns one table for each rate and number of rounds."""
+    parts = []
+    for rate, rounds in dict.fromkeys((row["rate"], row["rounds"]) for row in rows):
+        lines = [_line(row) for row in rows if (row["rate"], row["rounds"]) == (rate, rounds)]
+        table = markdown_table(_HEADS, lines, right=range(4, 13))
+        parts.append(f"## Rate {rate}, {rounds} rounds of one epoch\n\n{table}\n")
+    return "\n".join(parts)
+
+
+def _line(row: dict[str, object]) -> list[str]:
+    """Returns a row of the table."""
+
+    def shown(name: str, form: str, factor: float = 1.0) -> str:
+        value = float(str(row[name]))
+        return "∞" if math.isinf(value) else format(value * factor, form)
+
+    around = f" ± {shown('std', '.3f', 100)}" if row["states"] != 1 else ""
+    trained = [
+        str(row["neighbours"]),
+        str(row["method"]),
+        str(row["loss"]),
+        shown("lambda", "g"),
+        shown("epsilon", "g"),
+        shown("epsilon_published", ".3g"),
+        shown("noise", ".3g"),
+    ]
+    method = row["method"]
+    if method == FITTED:
+        trained = [str(row["neighbours"]), FITTED, *[""] * 5]
+    if method == RANDOM:
+        trained = ["", RANDOM, *[""] * 5]
+    resources = [shown("memory_mb", ",.0f"), shown("seconds", ".0f")]
+    return [
+        f"{row['persons']:,}, {row['silos']}",
+        *trained,
+        shown("auprc", ".3f", 100) + around,
+        shown("recall", ".2f", 100),
+        shown("recall_called", ".2f", 100),
+        *(["", ""] if method == RANDOM else resources),
+    ]

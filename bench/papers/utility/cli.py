@@ -1,0 +1,426 @@
+"""`syncret bench utility`: utility of each method's tables."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench.datasets import NAMES, SYNTHFS, load
+from bench.experiment.sweeps import settings_of
+from bench.fetch import DatasetError
+from bench.methods.settings import (
+    ANY,
+    CLIENTS,
+    ESTIMATED,
+    ESTIMATORS,
+    FLAIM_METHODS,
+    FRESH,
+    KEPT,
+    METHODS,
+    OURS,
+    PUBLIC,
+    SERVER,
+    SUM,
+    Settings,
+)
+from bench.methods.splits import NATURAL
+from bench.papers.utility.grid import CREDIT, SWEEPS
+from bench.papers.utility.portraits import draw_portraits
+from bench.papers.utility.report import write_report
+from bench.papers.utility.runs import Result
+from bench.papers.utility.sizes import SIZES_FILE, measure_sizes
+from bench.papers.utility.splits import SPLITS_FILE, measure_splits
+from bench.papers.utility.store import Entry, Store
+from bench.papers.utility.sweep import Job, run_all
+from mechanisms.errors import MechanismError
+from mechanisms.scores import AIM, RULES
+
+_EXAMPLE = (
+    "Example: syncret bench utility --dataset adult --method aim,distaim,naive,private --partition clustering"
+    " --repeats 3 --json"
+)
+_DEFAULT_STORE = Path("runs") / "utility.jsonl"
+
+
+class _Names(click.ParamType[tuple[str, ...]]):
+    """Names separated by commas."""
+
+    name = "NAME,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Returns the names; the settings check them."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(part.strip() for part in str(value).split(",") if part.strip())
+        if not names:
+            self.fail("is empty; expected at least one name", param, ctx)
+        return names
+
+
+class _Numbers(click.ParamType[tuple[float, ...]]):
+    """Numbers separated by commas."""
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self._kind = kind
+        self.name = "N,..." if kind is int else "X,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Returns the numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(self._kind(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of {self._kind.__name__} numbers", param, ctx)
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option(
+    "--dataset",
+    "datasets",
+    type=_Names(),
+    default=None,
+    help=f"One or more of {', '.join(NAMES)}; by default adult, of a sweep all that it has.",
+)
+@click.option(
+    "--method",
+    "methods",
+    type=_Names(),
+    default="aim,distaim,naive,oracle,private",
+    show_default=True,
+    help=f"Of {', '.join(METHODS)}.",
+)
+@click.option(
+    "--partition",
+    type=str,
+    default=None,
+    help="iid, clustering or label-skew; by default clustering (synthfs: natural, its own).",
+)
+@click.option(
+    "--beta", type=_Numbers(float), default="0.1", show_default=True, help="Of label-skew."
+)
+@click.option("--skew", type=_Numbers(float), default="3", show_default=True, help="Of synthfs.")
+@click.option("--epsilon", type=_Numbers(float), default="1", show_default=True)
+@click.option("--delta", type=float, default=1e-5, show_default=True)
+@click.option("--rounds", type=_Numbers(int), default="10", show_default=True, help="T.")
+@click.option("--annealed", is_flag=True, help="Annealing in place of a fixed T.")
+@click.option(
+    "--rule",
+    type=click.Choice(RULES),
+    default=AIM,
+    show_default=True,
+    help="aim and distaim: what error a measurement is taken to leave; aim is the papers'.",
+)
+@click.option("--degree", type=int, default=3, show_default=True, help="Columns of a query.")
+@click.option(
+    "--queries",
+    type=int,
+    default=64,
+    show_default=True,
+    help="How many are drawn; all where there are no more.",
+)
+@click.option("--clients", type=int, default=100, show_default=True, help="K.")
+@click.option("--participation", type=_Numbers(float), default="0.1", show_default=True, help="p.")
+@click.option(
+    "--local-rounds", type=_Numbers(int), default="1", show_default=True, help="s; FLAIM only."
+)
+@click.option(
+    "--tau",
+    type=click.Choice(["none", "oracle", "proxy"]),
+    default=None,
+    help="Ablation: what FLAIM's score takes off for heterogeneity.",
+)
+@click.option(
+    "--combine/--no-combine",
+    default=None,
+    help="Ablation: FLAIM's filter-and-combine of one-way marginals.",
+)
+@click.option(
+    "--sizes",
+    type=click.Choice([PUBLIC, ESTIMATED]),
+    default=PUBLIC,
+    show_default=True,
+    help="FLAIM: clients declare their rows, as in the paper, or they are estimated.",
+)
+@click.option(
+    "--estimator",
+    type=click.Choice(ESTIMATORS),
+    default=OURS,
+    show_default=True,
+    help="How models are fitted: as everywhere, as in the authors' code, or until the loss is that of noise.",
+)
+@click.option(
+    "--settles",
+    type=click.Choice([SUM, ANY]),
+    default=SUM,
+    show_default=True,
+    help="FLAIM annealed: finer rounds once the chosen queries have settled in sum, or any of them.",
+)
+@click.option(
+    "--drawn",
+    type=click.Choice([CLIENTS, SERVER]),
+    default=CLIENTS,
+    show_default=True,
+    help="random: each client draws its query, or the server one for all clients of a round.",
+)
+@click.option(
+    "--first",
+    type=click.Choice([KEPT, FRESH]),
+    default=KEPT,
+    show_default=True,
+    help="distaim: its one-way marginals are of those who come to round 1, or each of its own draw of clients.",
+)
+@click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
+@click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
+@click.option("--final-iterations", type=int, default=1000, show_default=True, help="At the end.")
+@click.option(
+    "--max-model-mb", type=float, default=80.0, show_default=True, help="Bound on a model's tables."
+)
+@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--results",
+    "store_path",
+    type=click.Path(path_type=Path),
+    default=_DEFAULT_STORE,
+    show_default=True,
+    help="JSON lines; what is there already is not run again.",
+)
+@click.option("--jobs", type=int, default=1, show_default=True, help="Processes at a time.")
+@click.option(
+    "--dask", default=None, metavar="ADDRESS", help="Run on this Dask scheduler's workers."
+)
+@click.option(
+    "--sweep",
+    "sweeps",
+    type=_Names(),
+    default=None,
+    help=f"In place of the options above, the published runs of {', '.join(SWEEPS)}, or all.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder for utility.md and its pictures, made of all that --results has.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
+)
+def utility(
+    datasets: tuple[str, ...] | None,
+    methods: tuple[str, ...],
+    partition: str | None,
+    beta: tuple[float, ...],
+    skew: tuple[float, ...],
+    epsilon: tuple[float, ...],
+    delta: float,
+    rounds: tuple[int, ...],
+    annealed: bool,
+    rule: str,
+    degree: int,
+    queries: int,
+    clients: int,
+    participation: tuple[float, ...],
+    local_rounds: tuple[int, ...],
+    tau: str | None,
+    combine: bool | None,
+    sizes: str,
+    estimator: str,
+    settles: str,
+    drawn: str,
+    first: str,
+    mpc: bool,
+    iterations: int,
+    final_iterations: int,
+    max_model_mb: float,
+    repeats: int,
+    store_path: Path,
+    jobs: int,
+    dask: str | None,
+    sweeps: tuple[str, ...] | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Utility: workload error, likelihood and AUC of AIM, DistAIM, FLAIM's variants and baselines.
+
+    Options that take several values with commas are combined with one another. A run of Adult takes 4 to 10 seconds of
+    a processor, of Magic 3, of Covtype or Census a minute. --sweep all with three repeats, and with ten of Adult, is
+    3,000 runs: by the seconds of their records some 17 hours of one processor, a night on two. Of the paper's grids it
+    has four or five values of each axis, and of Figures 6 to 11 two tables: utility.md says what is thinned out, and
+    counts runs and hours. What --results has is not run again, so that Ctrl-C costs the runs under way and no more.
+    """
+    try:
+        if sweeps is not None:
+            chosen = _only(datasets, settings_of(SWEEPS, sweeps))
+            if datasets is None:
+                chosen = _at_hand(chosen)
+        else:
+            base = {
+                "delta": delta,
+                "annealed": annealed,
+                "rule": rule,
+                "degree": degree,
+                "queries": queries,
+                "clients": clients,
+                "mpc": mpc,
+                "iterations": iterations,
+                "final_iterations": final_iterations,
+                "max_model_mb": max_model_mb,
+                "tau": tau,
+                "combine": combine,
+                "sizes": sizes,
+                "estimator": estimator,
+                "settles": settles,
+                "drawn": drawn,
+                "first": first,
+            }
+            axes = {
+                "dataset": datasets or ("adult",),
+                "method": methods,
+                "beta": beta,
+                "skew": skew,
+                "epsilon": epsilon,
+                "rounds": rounds,
+                "participation": participation,
+                "local_rounds": local_rounds,
+            }
+            chosen = _combined(axes, base, partition)
+        store = Store(store_path)
+        entries, failures = _run(chosen, repeats, store, jobs=jobs, dask=dask)
+        if output is not None and sweeps is not None and {"table5", "all"} & set(sweeps):
+            measure_splits(output / SPLITS_FILE, progress=lambda line: click.echo(line, err=True))
+        if output is not None and sweeps is not None and {"table4", "all"} & set(sweeps):
+            measure_sizes(output / SIZES_FILE, progress=lambda line: click.echo(line, err=True))
+        if output is not None and sweeps is not None and {"fig4", "fig5", "all"} & set(sweeps):
+            draw_portraits(output, progress=lambda line: click.echo(line, err=True))
+        if output is not None:
+            write_report(store, output)
+        if failures:
+            more = f" ({len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise click.ClickException(f"{failures[0]}{more}; what succeeded is in {store.path}")
+    except (DatasetError, MechanismError, ImportError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"results": [entry.to_json() for entry in entries]}))
+    elif sweeps is None:
+        Console().print(_table(entries))
+
+
+def _only(datasets: tuple[str, ...] | None, chosen: list[Settings]) -> list[Settings]:
+    if datasets is None:
+        return chosen
+    if unknown := [name for name in datasets if name not in NAMES]:
+        raise DatasetError(f"unknown dataset {unknown[0]!r}; expected one of {', '.join(NAMES)}")
+    return [settings for settings in chosen if settings.dataset in datasets]
+
+
+def _at_hand(chosen: list[Settings]) -> list[Settings]:
+    """Leaves out the runs on a table that few have, if it is not available."""
+    if any(settings.dataset == CREDIT for settings in chosen):
+        try:
+            load(CREDIT)
+        except DatasetError as error:
+            click.echo(f"{CREDIT} is left out: {error}", err=True)
+            return [settings for settings in chosen if settings.dataset != CREDIT]
+    return chosen
+
+
+def _combined(
+    axes: Mapping[str, tuple[object, ...]], base: Mapping[str, object], partition: str | None
+) -> list[Settings]:
+    chosen = []
+    for values in product(*axes.values()):
+        given = dict(zip(axes, values, strict=True)) | dict(base)
+        if partition is None:
+            given["partition"] = NATURAL if given["dataset"] == SYNTHFS else "clustering"
+        else:
+            given["partition"] = partition
+        if given["method"] not in FLAIM_METHODS:
+            # So that one command can have ablations beside methods without them.
+            given |= {"tau": None, "combine": None, "local_rounds": 1, "sizes": PUBLIC}
+            given["settles"] = SUM
+        if given["method"] != "random":
+            given["drawn"] = CLIENTS
+        if given["method"] != "distaim":
+            given |= {"mpc": False, "first": KEPT}
+        chosen.append(Settings(**given))  # type: ignore[arg-type]  # checked there
+    return list(dict.fromkeys(chosen))
+
+
+def _run(
+    chosen: Sequence[Settings], repeats: int, store: Store, *, jobs: int, dask: str | None
+) -> tuple[list[Entry], list[str]]:
+    """Returns the entries, in the order of `chosen`, and the messages of failed runs."""
+    work = [(settings, repeat) for repeat in range(repeats) for settings in chosen]
+    console = Console(stderr=True)
+    live = console.is_terminal
+    what, news = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), news)
+    missing = len({(s.digest(), r) for s, r in work if store.find(s, r) is None})
+    with Progress(*columns, console=console, disable=not live, transient=True) as bars:
+        task = bars.add_task("runs", total=missing, text="")
+
+        def say(line: str) -> None:
+            if live:
+                bars.update(task, text=line)
+            else:
+                click.echo(line, err=True)
+
+        done = 0
+
+        def on_done(job: Job, result: Result | str) -> None:
+            nonlocal done
+            done += 1
+            settings, repeat = job
+            run = f"{settings.dataset} {settings.partition} {settings.method} repeat {repeat}"
+            end = result if isinstance(result, str) else f"error {result.workload_error:.3f}"
+            bars.update(task, advance=1)
+            say(f"{done} of {missing}: {run}: {end}")
+
+        failures = run_all(work, store, n_jobs=jobs, dask=dask, progress=say, on_done=on_done)
+    entries = [entry for s, r in work if (entry := store.find(s, r)) is not None]
+    entries.sort(key=lambda entry: chosen.index(entry.settings))
+    return entries, failures
+
+
+def _table(entries: Sequence[Entry]) -> Table:
+    heads = "dataset partition method eps T repeats error ± closure NLL AUC s"
+    table = Table(*heads.split(), title="Means over repeats; ± is the deviation between repeats")
+    if any(entry.settings.flaim and entry.settings.sizes == PUBLIC for entry in entries):
+        table.caption = "FLAIM with public sizes: eps is for tables of the same declared sizes"
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.settings.digest(), []).append(entry)
+    for group in groups.values():
+        table.add_row(*_row(group))
+    return table
+
+
+def _row(group: Sequence[Entry]) -> tuple[str, ...]:
+    """Returns the means of all repeats of one setting."""
+    s = group[0].settings
+    errors = [entry.result.workload_error for entry in group]
+    aucs = [entry.result.auc for entry in group if entry.result.auc is not None]
+    return (
+        s.dataset,
+        "-" if s.method == "aim" else s.partition,
+        s.method,
+        f"{s.epsilon:g}",
+        "annealed" if s.annealed else str(s.rounds),
+        str(len(group)),
+        f"{fmean(errors):.3f}",
+        f"{stdev(errors):.3f}" if len(group) > 1 else "-",
+        f"{fmean(entry.result.closure_error for entry in group):.3f}",
+        f"{fmean(entry.result.nll for entry in group):.2f}",
+        f"{fmean(aucs):.3f}" if aucs else "-",
+        f"{fmean(entry.result.seconds for entry in group):.1f}",
+    )
