@@ -10,7 +10,6 @@ seconds.
 import asyncio
 import contextlib
 import csv
-import datetime
 import json
 import os
 import signal
@@ -29,7 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.datasets import DATA_VARIABLE
-from bench.experiment.circumstances import commit, machine, made_by
+from bench.experiment.circumstances import circumstances, made_by
+from bench.experiment.commands import output_option
+from bench.experiment.documents import publish, write_json
 from bench.experiment.markdown import markdown_table, size, spread
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
@@ -298,12 +299,7 @@ def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
 @click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
 @click.option("--repeats", type=click.IntRange(1, 100), default=2, show_default=True)
 @click.option("--malicious", is_flag=True, help="Signed sums as well.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Where the page and the runs go.",
-)
+@output_option("Where the page and the runs go.")
 def flower(clients: int, rounds: int, repeats: int, malicious: bool, output: Path | None) -> None:
     """Run FLAIM on Adult over our own connections and on Flower's simulation engine: errors, seconds and bytes.
 
@@ -330,16 +326,10 @@ def flower(clients: int, rounds: int, repeats: int, malicious: bool, output: Pat
                 click.echo(f"{run.transport}, {security}, {repeat + 1}: {asdict(run)}", err=True)
     command = f"syncret bench flower --clients {clients} --rounds {rounds} --repeats {repeats}"
     command += " --malicious" * malicious
-    record = {
-        "command": command,
-        "commit": commit(("parties/methods/flaim", "secagg", "bench/*.py")),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(),
-    }
+    measured = ("parties/methods/flaim", "secagg", "bench/*.py")
+    record = {"command": command, **circumstances(measured)}
     text = page(record, runs, clients)
     click.echo(text)
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "flower.md").write_text(text)
-        document = {**record, "runs": [asdict(run) for run in runs]}
-        (output / "flower.json").write_text(json.dumps(document, indent=1) + "\n")
+        publish(output, {"flower.md": text})
+        write_json(output / "flower.json", {**record, "runs": [asdict(run) for run in runs]})

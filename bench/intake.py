@@ -20,6 +20,7 @@ import click
 import numpy as np
 
 from bench.children import run_child
+from bench.experiment.commands import json_object_option
 from bench.overhead.upload import PARTIES, Relay, dialled_config, run_config, servers, store_folder
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
@@ -123,7 +124,7 @@ async def _owners(path: Path, names: Sequence[str]) -> float:
     help="Columns of 8 codes; an owner's counts are of three-way queries of them.",
 )
 @click.option("--form", type=click.Choice(FORMS), default=SEEDED, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_object_option
 def intake(owners: int, columns: int, form: str, as_json: bool) -> None:
     """Measure how servers take submissions in: seconds, bytes on the wire and connections of an owner."""
     with tempfile.TemporaryDirectory(prefix="syncret-intake-") as folder:

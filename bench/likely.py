@@ -19,6 +19,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.experiment.commands import failures, json_object_option, repeats_option
 from bench.fetch import DatasetError
 from bench.quality.tables import NAMES, SHAPED, load_table
 from mechanisms.accounting import Ledger
@@ -223,7 +224,7 @@ def _of_parents(rng: np.random.Generator, sizes: Sequence[int]) -> NDArray[np.in
     show_default=True,
     help="May be given several times.",
 )
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+@repeats_option
 @click.option(
     "--rows",
     type=click.IntRange(100),
@@ -234,7 +235,7 @@ def _of_parents(rng: np.random.Generator, sizes: Sequence[int]) -> NDArray[np.in
 @click.option(
     "--rounds", type=click.IntRange(1), help="So many alike [until the model has settled]."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_object_option
 def likely(
     datasets: tuple[str, ...],
     epsilons: tuple[float, ...],
@@ -244,15 +245,13 @@ def likely(
     as_json: bool,
 ) -> None:
     """Measure how many marginals are off by no more than is likely of them, and how many by no more than is proven."""
-    try:
+    with failures(DatasetError, MechanismError):
         found = []
         for dataset in datasets or (*NAMES, GENERATED):
             of_table = measure(dataset, epsilons, rows, repeats, rounds=rounds)
             found += of_table
             if not as_json:
                 click.echo("\n".join(map(_line, of_table)))
-    except (DatasetError, MechanismError) as error:
-        raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps({"tables": [asdict(one) for one in found]}))
 

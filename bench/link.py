@@ -20,10 +20,11 @@ import pandas as pd
 from bench.engine.measure import Result, measure
 from bench.engine.tasks import COLUMN_BITS, KEY_BITS, SECURITIES
 from bench.experiment.circumstances import commit, listed_machine, machine
+from bench.experiment.commands import failures, json_object_option, output_option, whole_numbers
+from bench.experiment.documents import publish, write_json
 from bench.experiment.markdown import markdown_table, mb
 from bench.networks import NETWORKS, opened
 from parties.foundation.version import version
-from parties.storage.files import write_atomic
 
 GOAL_ROWS, GOAL_SECONDS = 50_000, 60.0
 _MERGES = 5
@@ -92,23 +93,13 @@ def merge_seconds(rows: int) -> float:
     return statistics.median(seconds)
 
 
-def _sizes(_: click.Context, __: click.Parameter, given: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(part) for part in given.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{given!r} is no list of numbers such as 1000,10000") from None
-    if not all(1 <= size <= 10**7 for size in sizes):
-        raise click.BadParameter("a source has 1 to 10,000,000 rows here")
-    return sizes
-
-
 @click.command(epilog="Example: syncret bench link --rows 1000,10000 --security semi-honest --json")
 @click.option(
     "--rows",
     "sizes",
     default="1000,10000,50000,100000",
     show_default=True,
-    callback=_sizes,
+    type=whole_numbers(10**7, "1000,10000"),
     help="Rows of each of the two sources, with commas between.",
 )
 @click.option(
@@ -133,12 +124,8 @@ def _sizes(_: click.Context, __: click.Parameter, given: str) -> tuple[int, ...]
     type=click.IntRange(1, 1000),
     help="Repetitions; the median counts.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write link.json and link.md to this folder.",
-)
+@json_object_option
+@output_option("Write link.json and link.md to this folder.")
 def link(
     sizes: tuple[int, ...],
     securities: tuple[str, ...],
@@ -149,21 +136,17 @@ def link(
 ) -> None:
     """Measure joins of two sources on shares, beside pandas' join in the clear."""
     results = []
-    try:
-        with opened(network) as where:
-            for rows in dict.fromkeys(sizes):
-                clear = merge_seconds(rows)
-                for security in dict.fromkeys(securities):
-                    click.echo(f"joining {rows:,} with {rows:,} rows, {security}", err=True)
-                    found = measure("join", rows, repeat=repeat, network=where, security=security)
-                    results.append(Joined.of(found, clear))
-    except RuntimeError as error:
-        raise click.ClickException(str(error)) from error
+    with failures(RuntimeError), opened(network) as where:
+        for rows in sizes:
+            clear = merge_seconds(rows)
+            for security in dict.fromkeys(securities):
+                click.echo(f"joining {rows:,} with {rows:,} rows, {security}", err=True)
+                found = measure("join", rows, repeat=repeat, network=where, security=security)
+                results.append(Joined.of(found, clear))
     record = _document(results)
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        write_atomic(output / "link.json", json.dumps(record, indent=1) + "\n")
-        write_atomic(output / "link.md", _page(record, results))
+        write_json(output / "link.json", record)
+        publish(output, {"link.md": _page(record, results)})
     click.echo(json.dumps(record) if as_json else _table(results))
 
 

@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from bench.datasets import Dataset, load
+from bench.experiment.commands import NAME_LIST, Listed, failures, repeats_option
 from bench.experiment.markdown import markdown_table, spread
 from bench.fetch import DatasetError
 from mechanisms.sampling import public_generator
@@ -157,19 +158,35 @@ def page(results: list[Result]) -> str:
     "link-utility",
     epilog="Example: syncret bench link-utility --dataset adult,covtype --rows 20000 --repeats 3 --json",
 )
-@click.option("--dataset", "datasets", default="adult", show_default=True, help="Names, by commas.")
-@click.option("--overlap", "overlaps", default="1,0.8,0.5", show_default=True, help="By commas.")
+@click.option(
+    "--dataset",
+    "datasets",
+    type=NAME_LIST,
+    default="adult",
+    show_default=True,
+    help="Names, by commas.",
+)
+@click.option(
+    "--overlap",
+    "overlaps",
+    type=Listed(
+        float, "X,...", "numbers above 0 and at most 1", holds=lambda share: 0 < share <= 1
+    ),
+    default="1,0.8,0.5",
+    show_default=True,
+    help="By commas.",
+)
 @click.option("--rows", type=click.IntRange(10), default=10_000, show_default=True)
 @click.option("--clients", type=click.IntRange(1), default=3, show_default=True, help="A source.")
 @click.option("--epsilon", type=float, default=1.0, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--degree", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--queries", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+@repeats_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run, on standard output.")
 def link_utility(
-    datasets: str,
-    overlaps: str,
+    datasets: tuple[str, ...],
+    overlaps: tuple[float, ...],
     rows: int,
     clients: int,
     epsilon: float,
@@ -181,15 +198,13 @@ def link_utility(
 ) -> None:
     """Compare tables made of two sources on shares with those of central AIM on the plaintext join."""
     results: list[Result] = []
-    for name in datasets.split(","):
-        try:
-            dataset = load(name.strip(), progress=lambda line: click.echo(line, err=True))
-        except DatasetError as error:
-            raise click.ClickException(str(error)) from error
+    for name in datasets:
+        with failures(DatasetError):
+            dataset = load(name, progress=lambda line: click.echo(line, err=True))
         config = config_of(
             dataset, rows=rows, epsilon=epsilon, rounds=rounds, degree=degree, queries=queries
         )
-        for overlap in _shares(overlaps):
+        for overlap in overlaps:
             for repeat in range(1, repeats + 1):
                 click.echo(f"{dataset.name}, overlap {overlap:.0%}, repeat {repeat}", err=True)
                 made = asyncio.run(
@@ -203,14 +218,3 @@ def link_utility(
                         click.echo(json.dumps(asdict(result)))
     if not as_json:
         click.echo(page(results))
-
-
-def _shares(text: str) -> list[float]:
-    """Parses the overlaps. Raises UsageError."""
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        found = [-1.0]
-    if not all(0 < share <= 1 for share in found):
-        raise click.UsageError(f"--overlap: {text!r}; expected numbers above 0 and at most 1")
-    return found

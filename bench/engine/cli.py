@@ -1,18 +1,18 @@
 """`syncret bench engine`: tasks, sizes and networks to measure, and output of the results."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bench.engine.measure import Peers, Result, measure
 from bench.engine.report import document, table, write
 from bench.engine.tasks import MALICIOUS, SECURITIES, SEMI_HONEST, TASKS
 from bench.engine.whole import measure_run
+from bench.experiment.commands import failures, json_option, output_option
+from bench.experiment.progress import progress_bar
 from bench.fetch import DatasetError
 from bench.networks import LOOPBACK, NETWORKS, Network, opened
 from parties.config import COUNTS_INPUT, ROWS_INPUT
@@ -70,14 +70,8 @@ _EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repe
     multiple=True,
     help="Also whole runs of DistAIM on Adult by counts or rows, on each network in each mode.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-)
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write engine.json, engine.md and engine.png to this folder.",
-)
+@json_option
+@output_option("Write engine.json, engine.md and engine.png to this folder.")
 def engine(
     tasks: tuple[str, ...],
     sizes: tuple[int, ...],
@@ -108,7 +102,7 @@ def engine(
         for security in dict.fromkeys(securities)
         if _is_measured(task, size, security, asked=bool(sizes))
     ]
-    try:
+    with failures(RuntimeError, DatasetError, PartyError):
         results = _measured(jobs, repeat, peer=peer)
         runs = [
             measure_run(network, security, form)
@@ -116,8 +110,6 @@ def engine(
             for network in dict.fromkeys(networks)
             for security in dict.fromkeys(securities)
         ]
-    except (RuntimeError, DatasetError, PartyError) as error:
-        raise click.ClickException(str(error)) from error
     record = document(results, repeat, runs)
     if output is not None:
         write(record, results, output, runs)
@@ -141,18 +133,15 @@ def _sizes(task: str, *, sweep: bool) -> Sequence[int]:
 
 def _measured(jobs: list[tuple[str, str, int, str]], repeat: int, *, peer: bool) -> list[Result]:
     results = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console, terminal = Console(stderr=True), sys.stderr.isatty()
-    with Progress(*columns, console=console, disable=not terminal) as progress:
-        shown = progress.add_task("measuring", total=len(jobs))
+    with progress_bar(len(jobs), "measuring") as bar:
         for name in dict.fromkeys(network for network, *_ in jobs):
             with opened(name) as network:
                 peers = Peers(network) if peer else None
                 for job in jobs:
                     if job[0] == name:
-                        progress.update(shown, description=f"{job[1]} {job[2]:,} {name}")
+                        bar.show(f"{job[1]} {job[2]:,} {name}")
                         results.append(_one(job, repeat, network, peers))
-                        progress.advance(shown)
+                        bar.done()
     return results
 
 

@@ -3,7 +3,6 @@
 No output names the host, its user or its paths.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,10 +24,11 @@ from bench.engine.tasks import (
 )
 from bench.engine.whole import Run, runs_markdown
 from bench.experiment.circumstances import commit, listed_machine, machine, today
+from bench.experiment.documents import publish, write_json
 from bench.experiment.markdown import markdown_table
+from bench.experiment.pictures import panels
 from bench.networks import LOOPBACK, NETWORKS
 from parties.foundation.version import version
-from parties.storage.files import write_atomic
 from protocols import costs
 from protocols.select_spec import bounds
 
@@ -206,48 +206,47 @@ def _short(figure: float) -> str:
 
 def plot(results: Sequence[Result], path: Path) -> None:
     """Plots seconds against size for each task, with the floor and the peer."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     tasks = [task for task in TASKS if any(r.task == task for r in results)]
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
-    size = (4.2 * columns, 3.4 * rows)
-    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    for axis in axes.flat[len(tasks) :]:
-        axis.remove()
-    for axis, task in zip(axes.flat, tasks, strict=False):
-        of_task = sorted((r for r in results if r.task == task), key=lambda r: r.size)
-        for network, marker in zip(NETWORKS, "osD", strict=True):
-            mine = [r for r in of_task if r.network == network and r.security == SEMI_HONEST]
-            if mine:
-                label = f"Syncret, {network}"
-                axis.plot(
-                    [r.size for r in mine], [r.seconds for r in mine], marker, ls="-", label=label
-                )
-            proved = [r for r in of_task if r.network == network and r.security != SEMI_HONEST]
-            if proved:
-                label = f"Syncret, {network}, malicious"
-                axis.plot(
-                    [r.size for r in proved],
-                    [r.seconds for r in proved],
-                    marker,
-                    ls=":",
-                    label=label,
-                )
-            if mine and network == LOOPBACK:
-                floor = [r.floor["seconds"] for r in mine]
-                axis.plot([r.size for r in mine], floor, "k--", lw=1, label="floor, loopback")
-                peers = {(r.peer.size, r.peer.seconds) for r in mine if r.peer is not None}
-                if peers:
-                    axis.plot(*zip(*sorted(peers), strict=True), "rx", label="MPyC, loopback")
-        axis.set(title=task, xscale="log", yscale="log", xlabel=TASKS[task].unit, ylabel="seconds")
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=7)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+    with panels(path, rows, columns, (4.2 * columns, 3.4 * rows)) as (_, places):
+        every = [axis for row in places for axis in row]
+        for axis in every[len(tasks) :]:
+            axis.remove()
+        for axis, task in zip(every, tasks, strict=False):
+            of_task = sorted((r for r in results if r.task == task), key=lambda r: r.size)
+            for network, marker in zip(NETWORKS, "osD", strict=True):
+                mine = [r for r in of_task if r.network == network and r.security == SEMI_HONEST]
+                if mine:
+                    label = f"Syncret, {network}"
+                    axis.plot(
+                        [r.size for r in mine],
+                        [r.seconds for r in mine],
+                        marker,
+                        ls="-",
+                        label=label,
+                    )
+                proved = [r for r in of_task if r.network == network and r.security != SEMI_HONEST]
+                if proved:
+                    label = f"Syncret, {network}, malicious"
+                    axis.plot(
+                        [r.size for r in proved],
+                        [r.seconds for r in proved],
+                        marker,
+                        ls=":",
+                        label=label,
+                    )
+                if mine and network == LOOPBACK:
+                    floor = [r.floor["seconds"] for r in mine]
+                    axis.plot([r.size for r in mine], floor, "k--", lw=1, label="floor, loopback")
+                    peers = {(r.peer.size, r.peer.seconds) for r in mine if r.peer is not None}
+                    if peers:
+                        axis.plot(*zip(*sorted(peers), strict=True), "rx", label="MPyC, loopback")
+            axis.set(
+                title=task, xscale="log", yscale="log", xlabel=TASKS[task].unit, ylabel="seconds"
+            )
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=7)
 
 
 def write(
@@ -257,7 +256,6 @@ def write(
     runs: Sequence[Run] = (),
 ) -> None:
     """Writes engine.json, engine.md and engine.png to ``folder``, which is created if missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "engine.json", json.dumps(record, indent=1) + "\n")
-    write_atomic(folder / "engine.md", markdown(record, results, runs))
+    write_json(folder / "engine.json", record)
+    publish(folder, {"engine.md": markdown(record, results, runs)})
     plot(results, folder / "engine.png")

@@ -20,7 +20,7 @@ _PACKAGES = ("numpy", "cryptography", "blake3", "mpyc")
 _MEASURED = ("protocols", "parties", "bench/*.py", "bench/experiment")
 
 
-def circumstances(measured: Sequence[str] = _MEASURED) -> dict[str, object]:
+def circumstances(measured: Sequence[str] = _MEASURED) -> dict[str, Any]:
     """Returns commit, date and machine, for a record."""
     return {"commit": commit(measured), "date": today(), "machine": machine()}
 

@@ -15,6 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from bench.experiment.commands import failures, json_option, output_option
+from bench.fetch import DatasetError
 from bench.load import page
 from bench.load.long import KINDS, measure_long
 from bench.load.owners import measure_owners
@@ -33,16 +35,7 @@ class Measured(Protocol):
 _M = TypeVar("_M", bound=Measured)
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --output and --json to a command."""
-    command = click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-    )(command)
-    return click.option(
-        "--output",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Also put the result into load.json and load.md in this folder.",
-    )(command)
+_into_page = output_option("Also put the result into load.json and load.md in this folder.")
 
 
 @click.command(epilog="Example: syncret bench load owners --owners 1000 --garbage 0.1 --json")
@@ -68,7 +61,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="That play the owners.",
 )
-@_options
+@_into_page
+@json_option
 def owners(
     owners: int,
     garbage: float,
@@ -106,7 +100,8 @@ def owners(
 @click.command(epilog="Example: syncret bench load soak --minutes 60")
 @click.option("--minutes", type=click.FloatRange(0, 10_000), default=60, show_default=True)
 @click.option("--studies", type=click.IntRange(1), help="At most so many.")
-@_options
+@_into_page
+@json_option
 def soak(minutes: float, studies: int | None, output: Path | None, as_json: bool) -> None:
     """Studies one after the other on three services: memory, files, threads, processes and ports.
 
@@ -136,7 +131,8 @@ def soak(minutes: float, studies: int | None, output: Path | None, as_json: bool
     help=f"How many; by default {', '.join(f'{kind.whole} {kind.size}' for kind in KINDS.values())}.",
 )
 @click.option("--minutes", type=click.FloatRange(0), default=60, show_default=True, help="At most.")
-@_options
+@_into_page
+@json_option
 def long(kind: str, size: int | None, minutes: float, output: Path | None, as_json: bool) -> None:
     """A run of many rounds, clients, rows or columns: seconds, and memory of all its processes."""
     wanted = size or KINDS[kind].whole
@@ -188,7 +184,8 @@ def _show(
     result: Mapping[str, object] = found.to_json()
     if output is not None:
         command = shlex.join(["syncret", "bench", "load", *map(str, arguments)])
-        page.add(output, kind, command, result)
+        with failures(DatasetError):
+            page.add(output, kind, command, result)
     click.echo(json.dumps(result) if as_json else text)
 
 

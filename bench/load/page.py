@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment.circumstances import circumstances
-from bench.experiment.documents import Document, Row, sections
+from bench.experiment.documents import Row, by_kind, command_records, sections
 from bench.experiment.markdown import listed, markdown_table, mb
 from bench.load.services import SERVICES
 from bench.load.soak import Grown
@@ -48,7 +48,7 @@ all processes together, and the largest one. Of many rounds or clients the model
 
 
 def add(folder: Path, kind: str, command: str, result: Row) -> None:
-    """Adds the ``result`` of ``command`` to the files in ``folder``, which is created if missing. Raises StoreError."""
+    """Adds the ``result`` of ``command`` to the files in ``folder``, which is created if missing."""
     record = {"kind": kind, "command": command, **circumstances(_MEASURED), "result": result}
     DOCUMENT.add(folder, [record])
 
@@ -148,4 +148,4 @@ def _long(result: Mapping[str, Any]) -> str:
 
 
 _SECTIONS = {OWNERS: (_OWNERS, _owners), SOAK: (_SOAK, _soak), LONG: (_LONG, _long)}
-DOCUMENT = Document("load.json", "load.md", markdown)
+DOCUMENT = command_records("load", "syncret bench load", markdown, order=by_kind)

@@ -170,10 +170,24 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name not in ignored}
 
     @classmethod
-    def of_relevant(cls, values: Mapping[str, Any]) -> "Settings":
-        """Makes settings from the result of `relevant`; the others are defaults. Raises as the constructor does."""
+    def of_line(cls, line: Mapping[str, Any]) -> "Settings":
+        """Makes settings of those that are relevant; the others are defaults. Raises as the constructor does."""
+        values: dict[str, Any] = dict(line["settings"])
         usual = NATURAL if values.get("dataset") == SYNTHFS else "clustering"
-        return cls(**({"partition": usual} | dict(values)))
+        return cls(**({"partition": usual} | values))
+
+    @staticmethod
+    def key_in(line: Mapping[str, Any]) -> str:
+        """Returns the digest that a line has."""
+        return str(line["key"])
+
+    def key(self) -> str:
+        """Returns the digest."""
+        return self.digest()
+
+    def to_line(self) -> dict[str, object]:
+        """Returns the digest and the relevant settings."""
+        return {"key": self.digest(), "settings": self.relevant()}
 
     def digest(self) -> str:
         """Returns the hex digest of the relevant settings: results with the same one may be averaged."""

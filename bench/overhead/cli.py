@@ -1,19 +1,18 @@
 """`syncret bench overhead`: traffic of data owners and servers, by the paper's formula and counted."""
 
-import datetime
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from bench.datasets import NAMES
-from bench.experiment.circumstances import commit, machine
+from bench.experiment.circumstances import circumstances
+from bench.experiment.commands import failures, json_option, output_option, whole_numbers
+from bench.experiment.progress import progress_bar
 from bench.fetch import DatasetError
 from bench.overhead.client import PAPER_ROUNDS, Population
 from bench.overhead.growth import AXES
@@ -33,32 +32,13 @@ from protocols.upload import SEEDED
 from protocols.upload import WHOLE as UPLOADS
 
 _EXAMPLE = "Example: syncret bench overhead --dataset adult --rounds 4,32,96 --json"
-_MAX_ROUNDS = 10_000
-
-
-class Rounds(click.ParamType[tuple[int, ...]]):
-    """Numbers of rounds, as 4,32,96."""
-
-    name = "T,T,..."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Returns the numbers, each once."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            rounds = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
-        except ValueError:
-            self.fail(f"{value!r}; expected whole numbers with commas, as 4,32,96", param, ctx)
-        if not all(1 <= number <= _MAX_ROUNDS for number in rounds):
-            self.fail(f"{value!r}; expected rounds from 1 to {_MAX_ROUNDS}", param, ctx)
-        return rounds
 
 
 @click.command(epilog=_EXAMPLE)
 @click.option("--dataset", type=click.Choice(NAMES), help="The table.")
-@click.option("--rounds", type=Rounds(), default=PAPER_ROUNDS, help="T [4,32,96].")
+@click.option(
+    "--rounds", type=whole_numbers(10_000, "4,32,96"), default=PAPER_ROUNDS, help="T [4,32,96]."
+)
 @click.option(
     "--clients", type=click.IntRange(3, 100_000), default=Population().clients, show_default=True
 )
@@ -92,14 +72,8 @@ class Rounds(click.ParamType[tuple[int, ...]]):
     is_flag=True,
     help="All that overhead.md shows; what --output has already is kept.",
 )
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for overhead.json, overhead.md and its pictures, for --sweep.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-)
+@output_option("Folder for overhead.json, overhead.md and its pictures, for --sweep.")
+@json_option
 def overhead(
     dataset: str | None,
     rounds: tuple[int, ...],
@@ -131,7 +105,7 @@ def overhead(
         raise click.UsageError("--formula-only has every form; expected no --upload")
     if formula_only and generated:
         raise click.UsageError("--formula-only needs no rows; expected no --generated")
-    try:
+    with failures(DatasetError, PartyError, ValueError, RuntimeError):
         if output is not None:
             _sweep(output)
             return
@@ -146,8 +120,6 @@ def overhead(
             population = Population(clients, participation)
             job = ClientJob(str(dataset), rounds, population, formula_only, generated, upload)
         document = job.run()
-    except (DatasetError, PartyError, ValueError, RuntimeError) as error:
-        raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps(document))
     elif job.kind not in (SERVERS, GROWTH):
@@ -163,16 +135,11 @@ def _sweep(output: Path) -> None:
 
     records = Records(output / "overhead.json")
     jobs = [job for job in sweep() if job.command not in records]
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("", total=len(jobs))
+    with progress_bar(len(jobs)) as bar:
         for job in jobs:
-            bar.update(task, description=job.command)
-            if not sys.stderr.isatty():
-                click.echo(job.command, err=True)
-            today = datetime.datetime.now(datetime.UTC).date().isoformat()
-            records.add(Record(job.command, job.kind, job.run(), commit(), today, machine()))
-            bar.advance(task)
+            bar.say(job.command)
+            records.add(Record(job.command, job.kind, job.run(), **circumstances()))
+            bar.done()
     write_page(records, output)
 
 

@@ -4,13 +4,12 @@ A job's ``run`` returns the document for --json; ``sweep`` lists the jobs of `ma
 written whole after every job, so that an interrupted sweep continues without measuring again.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from bench.fetch import DatasetError
+from bench.experiment.documents import Document
 from bench.overhead.client import (
     PAPER_ROUNDS,
     Population,
@@ -23,8 +22,6 @@ from bench.overhead.client import (
 from bench.overhead.formula import owner_rows, passed_on_payload
 from bench.overhead.growth import AXES, measure_growth
 from bench.overhead.servers import measure_servers
-from parties.foundation.errors import StoreError
-from parties.storage.files import disk_errors, write_atomic
 from protocols.upload import ROWS, SEEDED
 
 CLIENT, FORMULA, UPLOAD, SERVERS, GROWTH = "client", "formula", "upload", "servers", "growth"
@@ -214,15 +211,14 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._records: dict[str, Record] = {}
-        if path.exists():
-            try:
-                items = json.loads(path.read_text(encoding="utf-8"))["records"]
-                self._records = {item["command"]: Record(**item) for item in items}
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise DatasetError(
-                    f"{path}: is not a result of `syncret bench overhead`: {error}; expected another folder"
-                ) from error
+        self._document = Document(
+            path.name,
+            _COMMAND,
+            parse=lambda row: Record(**row),
+            to_row=asdict,
+            key=lambda record: record.command,
+        )
+        self._records = {record.command: record for record in self._document.read(path.parent)}
 
     def __contains__(self, command: str) -> bool:
         return command in self._records
@@ -235,12 +231,6 @@ class Records:
         return [record for record in self if record.kind == kind]
 
     def add(self, record: Record) -> None:
-        """Keeps a record in place of an older one of its command. Raises DatasetError if it cannot be written."""
+        """Keeps a record in place of an older one of its command. Raises StoreError if it cannot be written."""
+        self._document.add(self.path.parent, [record])
         self._records[record.command] = record
-        text = json.dumps({"records": [asdict(item) for item in self]}, indent=1) + "\n"
-        try:
-            with disk_errors(self.path):
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.path, text)
-        except StoreError as error:
-            raise DatasetError(str(error)) from error

@@ -7,9 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
-
 from bench.experiment.markdown import markdown_table, mb, size
+from bench.experiment.pictures import mark, panel_of_each, panels
 from bench.overhead.client_tables import Document, client_sections, papers
 from bench.overhead.growth import CELL_COLUMNS, CODES
 from bench.overhead.jobs import CLIENT, FORMULA, GROWTH, SERVERS, UPLOAD, Record, Records
@@ -224,105 +223,69 @@ _COLOURS = {
 
 def plot_growth(records: Sequence[Record], path: Path) -> None:
     """Plots one panel for each axis: our formula as lines, measured points as marks, both axes logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(
-        2, 2, figsize=(10, 7.5), squeeze=False, sharey=True, layout="constrained"
-    )
     by_axis = {str(record.document["axis"]): record for record in records}
-    for panel, (axis, label) in zip(axes.flat, _LABELS.items(), strict=True):
-        points = _points(by_axis[axis]) if axis in by_axis else []
-        for (method, variant), colour in _COLOURS.items():
-            mine = sorted(
-                (p for p in points if (p["method"], p["variant"]) == (method, variant)),
-                key=lambda point: point["x"],
-            )
-            lines = [(p["x"], p["predicted_mb"]) for p in mine]
-            marks = [(p["x"], p["measured_mb"]) for p in mine]
-            if mine:
-                # A line over another line is dashed, and its marks are hollow.
-                over = variant == "query"
-                panel.plot(
-                    *zip(*lines, strict=True),
-                    "--" if over else "-",
-                    color=colour,
-                    lw=1.2,
-                    label=f"{_NAMES[method]} {variant}",
+    with panels(path, 2, 2, (10, 7.5), share_y=True) as (figure, places):
+        every = [panel for row in places for panel in row]
+        for panel, (axis, label) in zip(every, _LABELS.items(), strict=True):
+            points = _points(by_axis[axis]) if axis in by_axis else []
+            for (method, variant), colour in _COLOURS.items():
+                mine = sorted(
+                    (p for p in points if (p["method"], p["variant"]) == (method, variant)),
+                    key=lambda point: point["x"],
                 )
-                inside = "none" if over else colour
-                panel.plot(*zip(*marks, strict=True), "o", color=colour, mfc=inside, ms=5 + over)
-        panel.set(xscale="log", yscale="log", xlabel=label, ylabel="MB of one client")
-        _ticks(panel, {p["x"] for p in points})
-        panel.grid(alpha=0.3, which="both", lw=0.4)
-    if records:
-        axes[0, 0].legend(fontsize=8)
-    figure.suptitle("Messages of one participating client: lines by formula, marks measured")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+                lines = [(p["x"], p["predicted_mb"]) for p in mine]
+                marks = [(p["x"], p["measured_mb"]) for p in mine]
+                if mine:
+                    # A line over another line is dashed, and its marks are hollow.
+                    over = variant == "query"
+                    panel.plot(
+                        *zip(*lines, strict=True),
+                        "--" if over else "-",
+                        color=colour,
+                        lw=1.2,
+                        label=f"{_NAMES[method]} {variant}",
+                    )
+                    inside = "none" if over else colour
+                    panel.plot(
+                        *zip(*marks, strict=True), "o", color=colour, mfc=inside, ms=5 + over
+                    )
+            panel.set(xscale="log", yscale="log", xlabel=label, ylabel="MB of one client")
+            mark(panel, {p["x"] for p in points})
+            panel.grid(alpha=0.3, which="both", lw=0.4)
+        if records:
+            every[0].legend(fontsize=8)
+        figure.suptitle("Messages of one participating client: lines by formula, marks measured")
 
 
 def plot_tables(tables: Sequence[Document], path: Path) -> None:
     """Plots Table 7: for each table, bytes on the wire by T, with the paper's formula dashed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    # One panel is left over for the legend.
-    columns = 4
-    rows = len(tables) // columns + 1
-    figure, axes = pyplot.subplots(
-        rows,
-        columns,
-        figsize=(10, 3 * rows + 0.5),
-        squeeze=False,
-        sharey=True,
-        layout="constrained",
-    )
-    for panel in axes.flat[len(tables) :]:
-        panel.set_axis_off()
-    for panel, table in zip(axes.flat, tables, strict=False):
-        results: Sequence[Document] = table["results"]
-        for (method, variant), colour in _COLOURS.items():
-            mine = [
-                r
-                for r in results
-                if r["method"] == method and r.get("upload", r.get("grouping")) == variant
-            ]
-            measured = [(r["rounds"], r["wire_mb"]) for r in mine if r["wire_mb"] is not None]
-            if measured:
-                panel.plot(
-                    *zip(*measured, strict=True),
-                    "o-",
-                    color=colour,
-                    ms=4,
-                    label=f"{_NAMES[method]} {variant}",
-                )
-            if variant in ("plain", "union") and mine:
-                formula = [(r["rounds"], r["formula_mb"]) for r in mine]
-                panel.plot(
-                    *zip(*formula, strict=True),
-                    "--",
-                    color=colour,
-                    lw=1,
-                    label=f"{_NAMES[method]}, paper's formula",
-                )
-        panel.set(xscale="log", yscale="log", xlabel="T", title=str(table["dataset"]))
-        panel.grid(alpha=0.3, which="both", lw=0.4)
-        _ticks(panel, {r["rounds"] for r in results})
-    for panel in axes[:, 0]:
-        panel.set_ylabel("MB of one client on the wire")
-    if tables:
-        axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
-
-
-def _ticks(panel: Axes, values: set[int]) -> None:
-    """Marks the measured values on the logarithmic axis, and nothing between them."""
-    ticks = sorted(values)
-    panel.set_xticks(ticks, [f"{x:,}" for x in ticks], fontsize=8)
-    panel.set_xticks([], minor=True)
+    names = [str(table["dataset"]) for table in tables]
+    with panel_of_each(path, names, "MB of one client on the wire") as every:
+        for panel, table in zip(every, tables, strict=True):
+            results: Sequence[Document] = table["results"]
+            for (method, variant), colour in _COLOURS.items():
+                mine = [
+                    r
+                    for r in results
+                    if r["method"] == method and r.get("upload", r.get("grouping")) == variant
+                ]
+                measured = [(r["rounds"], r["wire_mb"]) for r in mine if r["wire_mb"] is not None]
+                if measured:
+                    panel.plot(
+                        *zip(*measured, strict=True),
+                        "o-",
+                        color=colour,
+                        ms=4,
+                        label=f"{_NAMES[method]} {variant}",
+                    )
+                if variant in ("plain", "union") and mine:
+                    formula = [(r["rounds"], r["formula_mb"]) for r in mine]
+                    panel.plot(
+                        *zip(*formula, strict=True),
+                        "--",
+                        color=colour,
+                        lw=1,
+                        label=f"{_NAMES[method]}, paper's formula",
+                    )
+            panel.set(xlabel="T")
+            mark(panel, {r["rounds"] for r in results})

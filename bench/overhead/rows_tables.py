@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.experiment.markdown import listed, markdown_table, mb
+from bench.experiment.pictures import mark, panel_of_each
 from bench.overhead.client import GROUPINGS, PAPER_ROUNDS
 from bench.overhead.client_tables import (
     Document,
@@ -295,40 +296,15 @@ def _kb(value: float | None) -> str:
 
 def plot_rows(formulas: Sequence[Record], path: Path) -> None:
     """Plots a panel for each table: KB of a client by the number of owners, rows beside FLAIM at each T, by formula."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     names = list(dict.fromkeys(str(record.document["dataset"]) for record in formulas))
-    columns = 4
-    figure, axes = pyplot.subplots(
-        len(names) // columns + 1,
-        columns,
-        figsize=(10, 3 * (len(names) // columns + 1) + 0.5),
-        squeeze=False,
-        sharey=True,
-        layout="constrained",
-    )
-    for panel in axes.flat[len(names) :]:
-        panel.set_axis_off()
-    for panel, name in zip(axes.flat, names, strict=False):
-        tables = [r.document for r in formulas if r.document["dataset"] == name]
-        owners = [int(str(table["clients"])) for table in tables]
-        for label, style, line in _lines(tables):
-            panel.plot(owners, line, style, ms=4, lw=1.4, label=label)
-        panel.set(
-            xscale="log", yscale="log", xlabel="owners (5, 20: all in every round)", title=name
-        )
-        panel.set_xticks(owners, [f"{count:,}" for count in owners], fontsize=8)
-        panel.set_xticks([], minor=True)
-        panel.grid(alpha=0.3, which="both", lw=0.4)
-    for panel in axes[:, 0]:
-        panel.set_ylabel("KB of one client on the wire")
-    if names:
-        axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+    with panel_of_each(path, names, "KB of one client on the wire") as every:
+        for panel, name in zip(every, names, strict=True):
+            tables = [r.document for r in formulas if r.document["dataset"] == name]
+            owners = [int(str(table["clients"])) for table in tables]
+            for label, style, line in _lines(tables):
+                panel.plot(owners, line, style, ms=4, lw=1.4, label=label)
+            panel.set(xlabel="owners (5, 20: all in every round)")
+            mark(panel, owners)
 
 
 def _lines(tables: Sequence[Document]) -> Iterable[tuple[str, str, list[float]]]:

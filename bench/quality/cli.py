@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from bench.experiment.commands import failures, json_object_option, output_option, repeats_option
 from bench.fetch import DatasetError
 from bench.quality.environment import ThirdPartyError, python_of
 from bench.quality.methods import METHODS, OURS, REAL, Budget
-from bench.quality.report import write_page
+from bench.quality.report import RUNS
 from bench.quality.runs import Job, columns_of, measure
-from bench.quality.store import Entry, alone, entry_of, read_entries, write_entries
+from bench.quality.store import Entry, entry_of
 from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
 from mechanisms.errors import MechanismError
 
@@ -39,7 +40,7 @@ _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeat
     type=click.Choice((UNIFORM, SHAPED, PRIVATE)),
     help="Equal bins, atoms and scales as `syncret data draft` drafts them, or (aim) private bins [all].",
 )
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+@repeats_option
 @click.option(
     "--rows",
     type=click.IntRange(100),
@@ -64,12 +65,10 @@ _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeat
     show_default=True,
     help="Seconds of processor time for a third party's synthesizer.",
 )
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Add to quality.json and quality.md in this folder; what is there already is not run again.",
+@output_option(
+    "Add to quality.json and quality.md in this folder; what is there already is not run again."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_object_option
 def quality(
     datasets: tuple[str, ...],
     methods: tuple[str, ...],
@@ -89,7 +88,7 @@ def quality(
     Third parties' packages are asked in an environment of their own, which `make bench-quality` makes.
     """
     budget = Budget(epsilon, delta, clients, mpc, limit)
-    try:
+    with failures(DatasetError, MechanismError, ThirdPartyError):
         python_of()
         jobs = [
             Job(dataset, method, description, rows, repeat, budget)
@@ -103,8 +102,6 @@ def quality(
         if not jobs:
             raise click.UsageError(_nothing(methods, columns))
         entries = [_done(job, output) for job in jobs]
-    except (DatasetError, MechanismError, ThirdPartyError) as error:
-        raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps({"runs": [entry.to_dict() for entry in entries]}))
 
@@ -119,17 +116,13 @@ def _nothing(methods: tuple[str, ...], columns: tuple[str, ...]) -> str:
 
 def _done(job: Job, output: Path | None) -> Entry:
     """Returns the job's entry, from the folder or by a new run."""
-    for entry in read_entries(output) if output else ():
+    for entry in RUNS.read(output) if output else ():
         if entry.job.key == job.key:
             return entry
     entry = entry_of(job, measure(job))
     click.echo(_line(entry), file=sys.stderr)
     if output:
-        # Read again: another command may have added its own entries meanwhile.
-        with alone(output):
-            entries = [*read_entries(output), entry]
-            write_entries(output, entries)
-            write_page(output, entries)
+        RUNS.add(output, [entry])
     return entry
 
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from pathlib import Path
 from statistics import fmean, stdev
 
+from bench.experiment.documents import Document, record_a_line
 from bench.experiment.markdown import markdown_table
 from bench.quality.methods import METHODS, NOT_PRIVATE, OURS, PERMUTED, REAL
 from bench.quality.runs import Record
 from bench.quality.store import Entry
 from bench.quality.survival import CHECKS
 from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
-from parties.storage.files import write_atomic
 
 _HEAD = """# Quality by a third party's score
 
@@ -64,11 +63,6 @@ _MEASURES: Sequence[tuple[str, str, Callable[[Record], float | None], str]] = (
     ("Seconds", "Of the clock, on a machine with other work.", lambda r: r.seconds, ".1f"),
 )
 _ATOMS_SHOWN = 6
-
-
-def write_page(folder: Path, entries: Sequence[Entry]) -> None:
-    """Writes quality.md."""
-    write_atomic(folder / "quality.md", markdown(entries))
 
 
 def markdown(entries: Sequence[Entry]) -> str:
@@ -241,3 +235,17 @@ def _failures(entries: Sequence[Entry]) -> list[str]:
     failed = [entry for entry in entries if entry.record.failed is not None]
     lines = [f"- `{entry.job.command}`: {entry.record.failed}" for entry in failed]
     return ["### Without a table\n", *lines, ""] if lines else []
+
+
+RUNS = Document(
+    "quality.json",
+    "syncret bench quality",
+    parse=Entry.of_line,
+    to_row=Entry.to_dict,
+    key=lambda entry: entry.job.key,
+    order=lambda entry: entry.job.key,
+    page=("quality.md", markdown),
+    field="runs",
+    form=record_a_line,
+)
+"""The runs and their page: the files are replaced whole after every run, so that a stopped sweep continues."""

@@ -1,15 +1,16 @@
 """`syncret bench secagg`: rounds to measure, with Flower's on request."""
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
+from bench.experiment.commands import failures, json_option, output_option
+from bench.experiment.progress import progress_bar
+from bench.fetch import DatasetError
 from bench.secagg import report as secagg_report
 from bench.secagg import rounds
 from bench.secagg.security import SIGNED, bits_of, shown
@@ -66,14 +67,8 @@ _EXAMPLE = (
     type=click.Choice(["flower"]),
     help="Another implementation in the same run; needs the extra of that name.",
 )
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Also add the rounds to secagg.json and secagg.md in this folder.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-)
+@output_option("Also add the rounds to secagg.json and secagg.md in this folder.")
+@json_option
 def secagg(
     clients: tuple[int, ...],
     neighbours: tuple[int, ...],
@@ -104,11 +99,9 @@ def secagg(
     results = [_median(measured[kind::kinds]) for kind in range(kinds)]
     if output is not None:
         options = {"--threshold": threshold, "--repeats": repeats if repeats > 1 else None}
-        secagg_report.write(
-            output,
-            _arguments(clients, neighbours, lengths, dropouts, options, signed, beside),
-            [result.to_json() for result in results],
-        )
+        arguments = _arguments(clients, neighbours, lengths, dropouts, options, signed, beside)
+        with failures(DatasetError):
+            secagg_report.write(output, arguments, [result.to_json() for result in results])
     if as_json:
         click.echo(json.dumps({"results": [result.to_json() for result in results]}))
     else:
@@ -123,17 +116,18 @@ def _measured(
     beside: str | None,
 ) -> list[rounds.Result]:
     """Measures the rounds of ``jobs`` in their order, each with the other implementation's after it."""
-    console = Console(stderr=True)
     results = []
-    for job in track(jobs, "measuring", console=console, disable=not sys.stderr.isatty()):
-        try:
-            results.append(rounds.measure(*job, threshold=threshold, signed=signed))
-        except ParameterError as error:
-            raise click.UsageError(str(error)) from error
-        if beside:
-            from bench.secagg import flower as secagg_flower
+    with progress_bar(len(jobs), "measuring") as bar:
+        for job in jobs:
+            try:
+                results.append(rounds.measure(*job, threshold=threshold, signed=signed))
+            except ParameterError as error:
+                raise click.UsageError(str(error)) from error
+            if beside:
+                from bench.secagg import flower as secagg_flower
 
-            results.append(secagg_flower.measure(*job))
+                results.append(secagg_flower.measure(*job))
+            bar.done()
     return results
 
 

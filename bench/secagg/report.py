@@ -4,23 +4,19 @@ A run is one command; running the same command again replaces it, other runs sta
 its paths.
 """
 
-import datetime
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.experiment.circumstances import commit, machine
+from bench.experiment.circumstances import circumstances
+from bench.experiment.documents import Row, command_records
 from bench.experiment.markdown import markdown_table
 from bench.process_memory import memory
 from bench.secagg.rounds import MAX_COUNT
 from bench.secagg.security import FLOWER, recommended, shown
-from parties.storage.files import write_atomic
 from secagg.masks import packed_bytes
 
-Row = Mapping[str, object]
-
-_MEASURED = ("secagg", "bench/secagg*.py")
+_MEASURED = ("secagg", "bench/secagg")
 _COLUMNS = (
     " | n | k | t | private | lying | sum | cells | drop | client s | server s | wall s | times"
     " | KB up | of bound | KB down | exact"
@@ -51,24 +47,16 @@ its graph were drawn as ours is; that a client keeps a share of its own secrets 
 def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> None:
     """Adds the ``results`` of ``syncret bench secagg`` with ``arguments`` to the files in ``folder``."""
     command = shlex.join(["syncret", "bench", "secagg", *arguments])
-    path = folder / "secagg.json"
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
     run = {
         "command": command,
-        "commit": commit(_MEASURED),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(),
+        **circumstances(_MEASURED),
         "peak_memory_mb": _peak_mb(),
         "results": list(results),
     }
-    runs = [other for other in runs if other["command"] != command] + [run]
-    runs.sort(key=lambda run: max(row["clients"] for row in run["results"]))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps({"runs": runs}, indent=1) + "\n")
-    write_atomic(folder / "secagg.md", markdown(runs))
+    DOCUMENT.add(folder, [run])
 
 
-def markdown(runs: Sequence[Mapping[str, object]]) -> str:
+def markdown(runs: Sequence[Row]) -> str:
     """Returns the page of all ``runs``."""
     return "\n".join([_HEAD + recommended() + "\n", *(_section(run) for run in runs)])
 
@@ -80,8 +68,8 @@ def _peak_mb() -> float | None:
         return None
 
 
-def _section(run: Mapping[str, object]) -> str:
-    rows: list[dict[str, object]] = run["results"]  # type: ignore[assignment]
+def _section(run: Row) -> str:
+    rows: Sequence[Row] = run["results"]
     own = {_job(row): row for row in rows if row["implementation"] != FLOWER}
     lines = [
         f"## `{run['command']}`\n",
@@ -143,3 +131,12 @@ def _number(row: Row, name: str) -> float:
     if not isinstance(value, (int, float)):
         raise TypeError(f"{name} of a round is {value!r}; expected a number")
     return float(value)
+
+
+DOCUMENT = command_records(
+    "secagg",
+    "syncret bench secagg",
+    markdown,
+    order=lambda run: max(row["clients"] for row in run["results"]),
+    field="runs",
+)

@@ -20,11 +20,10 @@ from bench.overhead.page import write_page as write_overhead
 from bench.papers.mtl import page as mtl_page
 from bench.papers.pandemic import page as pandemic_page
 from bench.papers.tda.page import write_page as write_tda
-from bench.papers.tda.store import Store as TdaStore
+from bench.papers.tda.store import open_store as tda_runs
 from bench.papers.utility.report import write_report as write_utility
-from bench.papers.utility.store import Store as UtilityStore
+from bench.papers.utility.store import open_store as utility_runs
 from bench.quality import report as quality_page
-from bench.quality.store import read_entries
 from bench.secagg import report as secagg_page
 from tests.robustness import page as robustness_page
 
@@ -65,11 +64,6 @@ def flower_page() -> str:
     return flower.page(record, [flower.Run(**run) for run in record["runs"]], 100)
 
 
-def pandemic() -> str:
-    rows = pandemic_page.rows_of(pandemic_page.read_results(RESULTS))
-    return pandemic_page._INTRODUCTION + pandemic_page._tables(rows)
-
-
 @pytest.mark.parametrize(
     ("name", "markdown"),
     [
@@ -77,9 +71,9 @@ def pandemic() -> str:
         ("flower.md", flower_page),
         ("link.md", link_page),
         ("load.md", lambda: load_page.markdown(kept("load.json")["records"])),
-        ("mtl.md", lambda: mtl_page.markdown(mtl_page.read_results(RESULTS))),
-        ("pandemic.md", pandemic),
-        ("quality.md", lambda: quality_page.markdown(read_entries(RESULTS))),
+        ("mtl.md", lambda: mtl_page.markdown(mtl_page.RUNS.read(RESULTS))),
+        ("pandemic.md", lambda: pandemic_page.markdown(pandemic_page.RUNS.read(RESULTS))),
+        ("quality.md", lambda: quality_page.markdown(quality_page.RUNS.read(RESULTS))),
         ("robustness.md", lambda: robustness_page.markdown(kept("robustness.json")["records"])),
         ("secagg.md", lambda: secagg_page.markdown(kept("secagg.json")["runs"])),
     ],
@@ -92,8 +86,8 @@ def test_a_published_page_is_that_of_its_records(name: str, markdown: Callable[[
     ("name", "write"),
     [
         ("overhead.md", lambda there: write_overhead(Records(there / "overhead.json"), there)),
-        ("tda.md", lambda there: write_tda(TdaStore(there / "tda.jsonl"), there)),
-        ("utility.md", lambda there: write_utility(UtilityStore(there / "utility.jsonl"), there)),
+        ("tda.md", lambda there: write_tda(tda_runs(there / "tda.jsonl"), there)),
+        ("utility.md", lambda there: write_utility(utility_runs(there / "utility.jsonl"), there)),
     ],
 )
 def test_a_published_page_with_pictures_is_that_of_its_records(

@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli import bench
+from bench.experiment.documents import alone
 from bench.networks import ROOT
 from bench.quality.environment import SCORE, VARIABLE, NotWithinError, ask
 from bench.quality.methods import Budget
 from bench.quality.peers import peer_columns
-from bench.quality.report import markdown
+from bench.quality.report import RUNS
 from bench.quality.runs import Job, atom_shares, columns_of, workload_error_of
-from bench.quality.store import alone, read_entries
 from bench.quality.tables import PRIVATE, SHAPED, UNIFORM, features, load_table, private, uniform
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.table import encode
@@ -116,7 +116,7 @@ def test_quality_records_a_third_partys_failure_with_its_last_word(
 ) -> None:
     result = quality("--method", "smartnoise-aim", "--limit", "60", "--output", str(tmp_path))
     assert result.exit_code == 0, result.output
-    (entry,) = read_entries(tmp_path)
+    (entry,) = RUNS.read(tmp_path)
     assert entry.record.failed == "smartnoise.py failed: MemoryError: no room"
     assert entry.job.budget.limit_s == 60
     ((script, request),) = asked()
@@ -163,7 +163,7 @@ def test_page_says_where_a_synthesizer_needed_more_than_it_was_given(
     program.chmod(0o700)
     monkeypatch.setenv(VARIABLE, str(program))
     assert quality("--method", "smartnoise-mst", "--limit", "1", *folder).exit_code == 0
-    assert [entry.record.late for entry in read_entries(tmp_path / "out")] == [True, None]
+    assert [entry.record.late for entry in RUNS.read(tmp_path / "out")] == [True, None]
     page = (tmp_path / "out" / "quality.md").read_text()
     assert "| table | real | smartnoise-mst |" in page
     assert "| heart_failure | 1.000 | not within 1 s |" in page
@@ -295,11 +295,6 @@ def test_score_asks_sdmetrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert shuffled["shapes"] == 1.0
     assert float(str(shuffled["pairs"])) < 0.95
     assert str(same["scorer"]).startswith("sdmetrics ")
-
-
-def test_published_page_is_that_of_its_records() -> None:
-    folder = ROOT / "bench" / "results"
-    assert markdown(read_entries(folder)) == (folder / "quality.md").read_text()
 
 
 def test_alone_keeps_another_command_waiting(tmp_path: Path) -> None:

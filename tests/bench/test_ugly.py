@@ -18,9 +18,9 @@ from bench.quality.forms import FORMS, number_of, plain
 from bench.quality.methods import Budget
 from bench.quality.pairs import pair_distance, permuted
 from bench.quality.peers import given, peer_columns, written_back
-from bench.quality.report import markdown
+from bench.quality.report import RUNS, markdown
 from bench.quality.runs import Job, Record
-from bench.quality.store import Entry, read_entries, write_entries
+from bench.quality.store import Entry
 from bench.quality.survival import CHECKS, survival
 from bench.quality.tables import SHAPED, UNIFORM, load_table
 from bench.quality.ugly import CLINIC, MARKS, NAMES, SHOP, ugly_table
@@ -216,8 +216,8 @@ def test_page_and_file_say_what_was_lost(tmp_path: Path) -> None:
         entry("standard", 0, survived=1.0),
         entry("standard", 1, "price: .99", survived=0.9),
     ]
-    write_entries(tmp_path, entries)
-    assert sorted(map(repr, read_entries(tmp_path))) == sorted(map(repr, entries))
+    RUNS.add(tmp_path, entries)
+    assert sorted(map(repr, RUNS.read(tmp_path))) == sorted(map(repr, entries))
     page = markdown(entries)
     assert "### What survives" in page
     assert "| ugly-shop | 100% | 95% ± 7% | 50% |" in page

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment.circumstances import circumstances, commit, made_by
-from bench.experiment.documents import Document, Row, sections
+from bench.experiment.documents import Row, by_kind, command_records, sections
 from bench.experiment.markdown import markdown_table, mb
 
 FUZZ, KILLS = "fuzz", "kills"
@@ -42,7 +42,7 @@ def sources() -> str:
 
 
 def add(folder: Path, kind: str, command: str, result: Row) -> None:
-    """Adds the ``result`` of ``command`` to the files in ``folder``, which is created if missing. Raises StoreError."""
+    """Adds the ``result`` of ``command`` to the files in ``folder``, which is created if missing."""
     record = {"kind": kind, "command": command, **circumstances(_MEASURED), "result": result}
     DOCUMENT.add(folder, [record])
 
@@ -85,4 +85,4 @@ def _kills(result: Mapping[str, Any]) -> str:
     return markdown_table(result["heads"], result["rows"])
 
 
-DOCUMENT = Document("robustness.json", "robustness.md", markdown)
+DOCUMENT = command_records("robustness", "python -m tests.robustness", markdown, order=by_kind)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from bench.experiment.commands import failures, json_option, output_option, repeats_option
+from bench.experiment.documents import write_json
 from bench.experiment.markdown import markdown_table
 from bench.extra import need
 from bench.fetch import DatasetError
 from bench.papers.gan.outcomes import CENTRAL, FEDERATED, REFERENCES, RESULTS, read_outcomes
 from parties.foundation.errors import StoreError
-from parties.storage.files import write_atomic
 
 _METHODS = (CENTRAL, FEDERATED, *REFERENCES)
 
@@ -26,22 +27,17 @@ _METHODS = (CENTRAL, FEDERATED, *REFERENCES)
     help="By default all; the last three train nothing.",
 )
 @click.option("--epsilon", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True)
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+@repeats_option
 @click.option(
     "--partition",
     default="clustering",
     show_default=True,
     help="Of the federated one; clustering wants UMAP, once.",
 )
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=None,
-    help="Folder for utility-gan.json, to which runs are added, and which `syncret bench utility --output` reads.",
+@output_option(
+    "Folder for utility-gan.json, to which runs are added, and which `syncret bench utility --output` reads."
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-)
+@json_option
 def gan(
     dataset: str,
     method: tuple[str, ...],
@@ -64,7 +60,7 @@ def gan(
     def say(line: str) -> None:
         click.echo(line, err=True)
 
-    try:
+    with failures(DatasetError, StoreError, OSError, ValueError):
         outcomes = read_outcomes(output) if output else []
         for repeat in range(repeats):
             for name in method or _METHODS:
@@ -77,11 +73,7 @@ def gan(
                     made = partial(run, dataset, name, partition=partition, progress=say)
                 outcomes.append(made(epsilon=epsilon, repeat=repeat))
                 if output:
-                    output.mkdir(parents=True, exist_ok=True)
-                    rows = [asdict(outcome) for outcome in outcomes]
-                    write_atomic(output / RESULTS, json.dumps(rows, indent=1) + "\n")
-    except (DatasetError, StoreError, OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
+                    write_json(output / RESULTS, [asdict(outcome) for outcome in outcomes])
     rows = [asdict(outcome) for outcome in outcomes]
     if as_json:
         click.echo(json.dumps({"results": rows}))

@@ -3,12 +3,10 @@
 `REFERENCES` names rows without training, against which likelihoods can be judged.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.fetch import DatasetError
+from bench.experiment.documents import read_records
 
 RESULTS = "utility-gan.json"
 CENTRAL, FEDERATED = "central", "federated"
@@ -44,10 +42,4 @@ class Outcome:
 
 def read_outcomes(folder: Path) -> list[Outcome]:
     """Reads the outcomes that `syncret bench gan` wrote; empty without a file. Raises DatasetError for another file."""
-    try:
-        rows: list[dict[str, Any]] = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-        return [Outcome(**row) for row in rows]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError) as error:
-        raise DatasetError(f"{folder / RESULTS}: cannot be used: {error}") from error
+    return read_records(folder / RESULTS, "syncret bench gan", lambda row: Outcome(**row))

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import click
 
+from bench.experiment.commands import (
+    POSITIVE,
+    Listed,
+    failures,
+    output_option,
+    whole_numbers,
+)
 from bench.fetch import DatasetError
-from bench.papers.mtl.page import rows_of, write_results
+from bench.papers.mtl.page import RUNS, rows_of
 from bench.papers.mtl.school import (
     CHOSEN,
     FEDAVG,
@@ -36,14 +43,22 @@ HELD_OUT = 0.1
 @click.option(
     "--method",
     "methods",
+    type=Listed(
+        str, "NAME,...", f"some of {', '.join(METHODS)}", holds=lambda name: name in METHODS
+    ),
     default="fedavg,local,mr-mtl",
     show_default=True,
     help=f"By commas: {', '.join(METHODS)} (the silos vote for one of --lambda, local and FedAvg).",
 )
 @click.option(
-    "--lambda", "lambdas", help="Of mr-mtl, by commas; 1 by default, 0.0003 for pandemic."
+    "--lambda",
+    "lambdas",
+    type=POSITIVE,
+    help="Of mr-mtl, by commas; 1 by default, 0.0003 for pandemic.",
 )
-@click.option("--epsilon", "epsilons", default="6", show_default=True, help="By commas.")
+@click.option(
+    "--epsilon", "epsilons", type=POSITIVE, default="6", show_default=True, help="By commas."
+)
 @click.option("--splits", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--first-split", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
@@ -59,20 +74,20 @@ HELD_OUT = 0.1
 @click.option("--persons", type=click.IntRange(300), default=100_000, show_default=True)
 @click.option("--silos", type=click.IntRange(1, 10), default=3, show_default=True)
 @click.option(
-    "--neighbours", default="20", show_default=True, help="K, by commas; the first is varied with."
+    "--neighbours",
+    type=whole_numbers(100, "20,5"),
+    default="20",
+    show_default=True,
+    help="K, by commas; the first is varied with.",
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=0.2, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help='{"results": [...]} on standard output.')
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the page and of all runs, which are added to those there.",
-)
+@output_option("Folder of the page and of all runs, which are added to those there.")
 def mtl(
     task: str,
-    methods: str,
-    lambdas: str | None,
-    epsilons: str,
+    methods: tuple[str, ...],
+    lambdas: tuple[float, ...] | None,
+    epsilons: tuple[float, ...],
     splits: int,
     first_split: int,
     scaling: str,
@@ -81,7 +96,7 @@ def mtl(
     jobs: int,
     persons: int,
     silos: int,
-    neighbours: str,
+    neighbours: tuple[int, ...],
     rate: float,
     as_json: bool,
     output: Path | None,
@@ -95,9 +110,9 @@ def mtl(
         run_task(
             persons=persons,
             silos=silos,
-            neighbours=_whole_numbers("--neighbours", neighbours),
-            lambdas=_numbers("--lambda", lambdas or "0.0003"),
-            epsilons=_numbers("--epsilon", epsilons),
+            neighbours=neighbours,
+            lambdas=lambdas or (0.0003,),
+            epsilons=epsilons,
             rate=rate,
             rounds=rounds or 2,
             states=splits,
@@ -107,17 +122,12 @@ def mtl(
         )
         return
     rounds = rounds or ROUNDS
-    named = [name.strip() for name in methods.split(",")]
-    if unknown := [name for name in named if name not in METHODS]:
-        raise click.UsageError(f"--method: {unknown[0]!r}; expected some of {', '.join(METHODS)}")
     if output and rounds != ROUNDS:
         raise click.UsageError(f"--output: the page is about {ROUNDS} rounds")
-    pulls = tuple(sorted(_numbers("--lambda", lambdas or "1")))
-    try:
+    pulls = tuple(sorted(lambdas or (1.0,)))
+    with failures(DatasetError):
         school = load_school()
-    except DatasetError as error:
-        raise click.ClickException(str(error)) from error
-    # Of the bench extra, so imported only here.
+    # Of the extra papers, so imported only here.
     from joblib import Parallel, delayed
 
     wanted: dict[str, list[tuple[float, ...]]] = {
@@ -138,8 +148,8 @@ def mtl(
             held_out=HELD_OUT if len(candidates) > 1 else 0.0,
         )
         for split in range(first_split, first_split + splits)
-        for epsilon in _numbers("--epsilon", epsilons)
-        for name in named
+        for epsilon in epsilons
+        for name in methods
         for candidates in wanted[name]
     ]
     results: list[Result] = []
@@ -152,7 +162,8 @@ def mtl(
             err=True,
         )
         if output:
-            write_results(output, results)
+            with failures(DatasetError):
+                RUNS.add(output, [result])
     rows = rows_of(results)
     if as_json:
         click.echo(json.dumps({"results": rows}, indent=1))
@@ -162,24 +173,3 @@ def mtl(
                 f"{row['method']:<24} lambda {row['lambda'] or 0!s:>5} epsilon {row['epsilon']:g}: "
                 f"{row['mse']:.5f} ± {row['std']:.5f}"
             )
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    """Parses positive numbers separated by commas. Raises UsageError."""
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        found = [-1.0]
-    if not all(0 < number < math.inf for number in found):
-        raise click.UsageError(f"{option}: {text!r}; expected positive numbers by commas")
-    return found
-
-
-def _whole_numbers(option: str, text: str) -> list[int]:
-    """Parses whole numbers from 1 to 100 separated by commas. Raises UsageError."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= 100 for part in parts):
-        raise click.UsageError(
-            f"{option}: {text!r}; expected whole numbers from 1 to 100 by commas"
-        )
-    return [int(part) for part in parts]

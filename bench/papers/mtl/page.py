@@ -1,12 +1,12 @@
 """The page of School's runs, and the rows that `syncret bench mtl --json` prints."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
+from bench.experiment.documents import Document, Row
 from bench.experiment.markdown import markdown_table, spread
 from bench.papers.mtl.school import CHOSEN, FEDAVG, LOCAL, MR_MTL, Result
 
@@ -47,25 +47,6 @@ def _groups(results: Sequence[Result]) -> dict[tuple[str, str, float], list[Resu
     return {key: [r for r in results if (r.scaling, r.method, r.epsilon) == key] for key in keys}
 
 
-def read_results(folder: Path) -> list[Result]:
-    """Reads the results in a folder; none without the file."""
-    path = folder / DATA
-    if not path.exists():
-        return []
-    kept = json.loads(path.read_text(encoding="utf-8"))["runs"]
-    return [Result(**{**run, "lambda_": float(run["lambda_"])}) for run in kept]
-
-
-def write_results(folder: Path, results: Sequence[Result]) -> None:
-    """Writes ``results`` with the folder's results of other runs, and the page of all. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = {_key(run): run for run in (*read_results(folder), *results)}
-    runs = [kept[key] for key in sorted(kept)]
-    document = {"runs": [asdict(run) | {"lambda_": number(run.lambda_)} for run in runs]}
-    (folder / DATA).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    (folder / PAGE).write_text(markdown(runs), encoding="utf-8")
-
-
 def _key(run: Result) -> tuple[str, str, float, float, int]:
     # The key has no voted lambda: a vote may come out otherwise the next time, in the same run.
     return (
@@ -75,6 +56,14 @@ def _key(run: Result) -> tuple[str, str, float, float, int]:
         run.lambda_ if run.method != CHOSEN else 0,
         run.split,
     )
+
+
+def _of_row(row: Any) -> Result:
+    return Result(**{**row, "lambda_": float(row["lambda_"])})
+
+
+def _to_row(run: Result) -> Row:
+    return asdict(run) | {"lambda_": number(run.lambda_)}
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -138,3 +127,15 @@ words, and what was found: [bench/README.md](../README.md#personalised-models) a
 
 _SILO = """The means and deviations are exact figures of a silo's pupils and used without any charge, so that ε covers
 the training alone. Public bounds, above, have no such gap."""
+
+RUNS = Document(
+    DATA,
+    "syncret bench mtl",
+    parse=_of_row,
+    to_row=_to_row,
+    key=_key,
+    order=_key,
+    page=(PAGE, markdown),
+    field="runs",
+)
+"""The runs of School and their page."""

@@ -9,12 +9,13 @@ from statistics import fmean
 
 import click
 
+from bench.experiment.commands import NAME_LIST, failures, json_option, output_option
+from bench.experiment.documents import write_json
 from bench.experiment.markdown import markdown_table, mb, spread
 from bench.fetch import DatasetError
 from bench.papers.mwem.runs import COLUMNS, DELTA, METHODS, Outcome, run, small_table
 from mechanisms.errors import MechanismError
 from parties.foundation.errors import StoreError
-from parties.storage.files import write_atomic
 
 RESULTS = "utility-mwem.json"
 
@@ -22,27 +23,27 @@ RESULTS = "utility-mwem.json"
 @click.command(epilog="Example: syncret bench mwem --rounds 10 --repeats 3 --output report")
 @click.option(
     "--columns",
+    type=NAME_LIST,
     default=",".join(COLUMNS),
     show_default=True,
     help="Of the coded Adult; the product of their sizes is the domain that MWEM keeps.",
 )
-@click.option("--method", "methods", default=",".join(METHODS), show_default=True)
+@click.option(
+    "--method",
+    "methods",
+    type=NAME_LIST,
+    default=",".join(METHODS),
+    show_default=True,
+)
 @click.option("--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="T.")
 @click.option("--owners", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=None,
-    help=f"Folder for {RESULTS}, which `syncret bench utility --output` has on its page.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-)
+@output_option(f"Folder for {RESULTS}, which `syncret bench utility --output` has on its page.")
+@json_option
 def mwem(
-    columns: str,
-    methods: str,
+    columns: tuple[str, ...],
+    methods: tuple[str, ...],
     epsilon: float,
     rounds: int,
     owners: int,
@@ -55,14 +56,13 @@ def mwem(
     Takes some ten seconds a repeat. All owners are there from the start, so that AIM here is what DistAIM with
     everybody does, too.
     """
-    names = [name.strip() for name in methods.split(",")]
-    if unknown := [name for name in names if name not in METHODS]:
+    if unknown := [name for name in methods if name not in METHODS]:
         raise click.ClickException(f"no method {unknown[0]!r}; expected {', '.join(METHODS)}")
-    try:
-        small = small_table([name.strip() for name in columns.split(",")])
+    with failures(DatasetError, MechanismError, RuntimeError, StoreError, OSError, ValueError):
+        small = small_table(columns)
         outcomes = []
         for repeat in range(repeats):
-            for name in names:
+            for name in methods:
                 found = run(
                     name, small, epsilon=epsilon, rounds=rounds, owners=owners, repeat=repeat
                 )
@@ -83,10 +83,7 @@ def mwem(
             "results": [asdict(outcome) for outcome in outcomes],
         }
         if output is not None:
-            output.mkdir(parents=True, exist_ok=True)
-            write_atomic(output / RESULTS, json.dumps(document, indent=1) + "\n")
-    except (DatasetError, MechanismError, RuntimeError, StoreError, OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
+            write_json(output / RESULTS, document)
     click.echo(json.dumps(document) if as_json else table_of(outcomes))
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import click
 
-from bench.papers.pandemic.page import rows_of, write_results
+from bench.experiment.commands import failures
+from bench.fetch import DatasetError
+from bench.papers.pandemic.page import RUNS, rows_of
 from bench.papers.pandemic.task import Result, measure, trials
 
 
@@ -42,7 +44,8 @@ def run_task(
                 results.append(result)
                 click.echo(_line(result), err=as_json)
                 if output:
-                    write_results(output, results)
+                    with failures(DatasetError):
+                        RUNS.add(output, [result])
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if as_json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
+from bench.experiment.documents import Document
 from bench.experiment.markdown import markdown_table
 from bench.papers.pandemic.task import FITTED, RANDOM, Result, Trial
 
@@ -72,28 +72,20 @@ def number(value: float) -> float | str:
     return "inf" if math.isinf(value) else value
 
 
-def read_results(folder: Path) -> list[Result]:
-    """Reads the results in a folder; none without the file."""
-    path = folder / DATA
-    if not path.exists():
-        return []
-    results = []
-    for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
-        trial = run.pop("trial")
-        trial |= {"lam": float(trial["lam"]), "epsilon": float(trial["epsilon"])}
-        run["published"] = float(run["published"])
-        results.append(Result(trial=Trial(**trial), **run))
-    return results
+def markdown(results: Sequence[Result]) -> str:
+    """Returns the page."""
+    return _INTRODUCTION + _tables(rows_of(results))
 
 
-def write_results(folder: Path, results: Sequence[Result]) -> None:
-    """Writes ``results`` with the folder's results of other trials and states, and the page of all. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = {(r.persons, r.silos, r.seed, r.trial): r for r in (*read_results(folder), *results)}
-    runs = sorted(kept.values(), key=_order)
-    document = {"runs": [_to_dict(result) for result in runs]}
-    (folder / DATA).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    (folder / PAGE).write_text(_INTRODUCTION + _tables(rows_of(runs)), encoding="utf-8")
+def _of_row(row: Any) -> Result:
+    trial = {**row["trial"]}
+    trial |= {"lam": float(trial["lam"]), "epsilon": float(trial["epsilon"])}
+    rest = {name: value for name, value in row.items() if name != "trial"}
+    return Result(trial=Trial(**trial), **{**rest, "published": float(row["published"])})
+
+
+def _key(result: Result) -> tuple[object, ...]:
+    return result.persons, result.silos, result.seed, result.trial
 
 
 def _order(result: Result) -> tuple[object, ...]:
@@ -153,3 +145,16 @@ def _line(row: dict[str, object]) -> list[str]:
         shown("recall_called", ".2f", 100),
         *(["", ""] if method == RANDOM else resources),
     ]
+
+
+RUNS = Document(
+    DATA,
+    "syncret bench mtl --task pandemic",
+    parse=_of_row,
+    to_row=_to_dict,
+    key=_key,
+    order=_order,
+    page=(PAGE, markdown),
+    field="runs",
+)
+"""The runs of the task and their page."""

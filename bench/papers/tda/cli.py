@@ -2,24 +2,23 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
+from bench.experiment.commands import (
+    failures,
+    json_option,
+    output_option,
+    repeats_option,
+    results_option,
+)
 from bench.experiment.markdown import spread
+from bench.experiment.progress import progress_bar
 from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
 from bench.papers.tda.grid import PAGE, SWEEPS
@@ -33,12 +32,11 @@ from bench.papers.tda.settings import (
     TDA,
     Settings,
 )
-from bench.papers.tda.store import Entry, Store
+from bench.papers.tda.store import Entry, Store, open_store, to_json
 from bench.papers.tda.tables import NAMES
 from mechanisms.errors import MechanismError
 
 _EXAMPLE = "Example: syncret bench tda --dataset body --beta 0.05 --train-rows 2000 --rounds 10 --repeats 3 --json"
-_DEFAULT_STORE = Path("runs") / "tda.jsonl"
 NONE = "none"
 _DEFAULT = (FEDAVG, FEDPROX, FEDMIX, f"{TDA}+{FEDAVG}", f"{TDA}+{FEDPROX}")
 
@@ -110,15 +108,8 @@ class _Epsilon(click.ParamType[float | None]):
 @click.option(
     "--synthetic-rows", type=int, default=1_000, show_default=True, help="That each silo gets."
 )
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
-@click.option(
-    "--results",
-    "store_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=_DEFAULT_STORE,
-    show_default=True,
-    help="JSON lines; what is there already is not run again.",
-)
+@repeats_option
+@results_option(Path("runs") / "tda.jsonl")
 @click.option(
     "--sweep",
     "sweeps",
@@ -126,15 +117,8 @@ class _Epsilon(click.ParamType[float | None]):
     type=click.Choice([*SWEEPS, "all"]),
     help="In place of the options above, the page's runs of this name; may be given several times.",
 )
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=None,
-    help=f"Folder for {PAGE} and its picture, made of all that --results has.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-)
+@output_option(f"Folder for {PAGE} and its picture, made of all that --results has.")
+@json_option
 def tda(
     datasets: tuple[str, ...],
     methods: tuple[str, ...],
@@ -156,7 +140,7 @@ def tda(
     Options that may be given several times are combined with one another. At the paper's 100 rounds the larger tables
     take many minutes a run.
     """
-    try:
+    with failures(DatasetError, MechanismError, ImportError, ValueError):
         chosen = settings_of(SWEEPS, sweeps) or [
             Settings(
                 dataset=dataset,
@@ -173,16 +157,14 @@ def tda(
                 datasets, betas, epsilons, clients, epochs, methods
             )
         ]
-        store = Store(store_path)
+        store = open_store(store_path)
         entries = run_all(chosen, repeats, store)
         if output is not None:
             from bench.papers.tda.page import write_page
 
             write_page(store, output)
-    except (DatasetError, MechanismError, ImportError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps({"results": [entry.to_json() for entry in entries]}))
+        click.echo(json.dumps({"results": [to_json(entry) for entry in entries]}))
     else:
         Console().print(_table(entries))
 
@@ -194,28 +176,13 @@ def run_all(chosen: Sequence[Settings], repeats: int, store: Store) -> list[Entr
     unique = dict.fromkeys(settings.relevant() for settings in chosen)
     work = [(settings, repeat) for repeat in range(repeats) for settings in unique]
     todo = [job for job in work if store.find(*job) is None]
-    console = Console(stderr=True)
-    live = console.is_terminal
-    what, news = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), news)
-    with Progress(*columns, console=console, disable=not live, transient=True) as bars:
-        task = bars.add_task("runs", total=len(todo), text="")
-        for number, (settings, repeat) in enumerate(todo, start=1):
+    with progress_bar(len(todo)) as bar:
+        for settings, repeat in todo:
             name = f"{settings.dataset} {settings.method} repeat {repeat}"
-            say = partial(_say, bars, task, name)
-            result = measure(settings, repeat, progress=say)
-            store.add(Entry(settings, repeat, result))
-            bars.update(task, advance=1)
-            if not live:
-                said = (
-                    f"{number} of {len(todo)}: {name}: {result.score:.3f}, {result.seconds:.0f} s"
-                )
-                click.echo(said, err=True)
+            result = measure(settings, repeat, progress=bar.beside(name))
+            store.add([Entry(settings, repeat, result)])
+            bar.done(f"{name}: {result.score:.3f}, {result.seconds:.0f} s")
     return [entry for job in work if (entry := store.find(*job)) is not None]
-
-
-def _say(bars: Progress, task: TaskID, name: str, line: str) -> None:
-    bars.update(task, text=f"{name}: {line}")
 
 
 def _table(entries: Sequence[Entry]) -> Table:

@@ -56,7 +56,10 @@ def write_page(store: Store, folder: Path) -> None:
 def _head(store: Store) -> str:
     rows = []
     for name in NAMES:
-        how, runs = grid.THINNED[name], [e for e in store.entries() if e.settings.dataset == name]
+        how, runs = (
+            grid.THINNED[name],
+            [e for e in store.everything() if e.settings.dataset == name],
+        )
         known = {e.result.rows for e in runs if e.settings.train_rows == how.get("train_rows")}
         repeats = {e.repeat for e in runs}
         rows.append(

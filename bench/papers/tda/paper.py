@@ -7,8 +7,8 @@ Tuberculosis, its fifth table, is not available.
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from bench.experiment.verdicts import judged
 from bench.papers.tda.settings import DP_FED_GAN, FED_GAN
-from bench.papers.utility.verdicts import judged
 
 _COLUMNS = ("fedavg", "fedprox", "fedmix", "DP-FedAvg-GAN", "Fed-TGAN", "tda+fedavg", "tda+fedprox")
 GANS: Mapping[str, str] = {"DP-FedAvg-GAN": DP_FED_GAN, "Fed-TGAN": FED_GAN}
@@ -117,7 +117,7 @@ EPSILONS: Mapping[str, tuple[float, float]] = {
 
 
 def verdict(printed: float, values: Sequence[float]) -> str:
-    """Returns the verdict on `values` beside `printed`, by the rule of `utility.verdicts`; more is better."""
+    """Returns the verdict on `values` beside `printed`, by the rule of `bench.experiment.verdicts`; more is better."""
     return judged(printed, values).word(lower="worse", higher="better")
 
 

@@ -112,6 +112,20 @@ class Settings:
             neutral["delta"] = DELTA
         return replace(self, **neutral)
 
-    def to_dict(self) -> dict[str, object]:
-        """Returns the fields for a line of the records."""
-        return asdict(self)
+    def key(self) -> "Settings":
+        """Returns the relevant settings."""
+        return self.relevant()
+
+    def to_line(self) -> dict[str, object]:
+        """Returns the relevant settings, for a line of a file."""
+        return {"settings": asdict(self.relevant())}
+
+    @staticmethod
+    def key_in(line: Mapping[str, Any]) -> "Settings":
+        """Returns the settings of a line, which has relevant ones alone."""
+        return Settings.of_line(line)
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> "Settings":
+        """Returns the settings of a line. Raises as the constructor does."""
+        return cls(**line["settings"])

@@ -1,7 +1,7 @@
 """The report's sections that compare our runs with the FLAIM paper's Tables 1 to 7, cell by cell.
 
 Each cell has the paper's figure, ours with its deviation between runs and their number, and a verdict
-(`bench.papers.utility.verdicts`); a cell without comparison has a reason. Likelihoods are without smoothing
+(`bench.experiment.verdicts`); a cell without comparison has a reason. Likelihoods are without smoothing
 (`nll_raw`), as in the paper, where runs recorded that.
 """
 
@@ -12,7 +12,17 @@ from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from bench.experiment.documents import Row
 from bench.experiment.markdown import filled, markdown_table, spread
+from bench.experiment.verdicts import (
+    Compared,
+    Kind,
+    Verdict,
+    compared,
+    counted,
+    judged,
+    smoothed,
+)
 from bench.methods.settings import Settings
 from bench.overhead.client import PAPER_ROUNDS
 from bench.overhead.client_tables import (
@@ -37,17 +47,8 @@ from bench.papers.utility.paper import (
 )
 from bench.papers.utility.sizes import TableSize
 from bench.papers.utility.smoothing import Gaps
-from bench.papers.utility.splits import ALL, Row
+from bench.papers.utility.splits import ALL
 from bench.papers.utility.store import Entry, Store
-from bench.papers.utility.verdicts import (
-    Compared,
-    Kind,
-    Verdict,
-    compared,
-    counted,
-    judged,
-    smoothed,
-)
 
 OURS, THEIRS = "ours", "as theirs"
 COLUMNS = (OURS, THEIRS)

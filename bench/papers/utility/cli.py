@@ -8,10 +8,19 @@ from statistics import fmean, stdev
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from bench.datasets import NAMES, SYNTHFS, load
+from bench.experiment.commands import (
+    NAME_LIST,
+    Listed,
+    failures,
+    json_option,
+    output_option,
+    repeats_option,
+    results_option,
+)
+from bench.experiment.progress import progress_bar
 from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
 from bench.methods.settings import (
@@ -36,7 +45,7 @@ from bench.papers.utility.report import write_report
 from bench.papers.utility.runs import Result
 from bench.papers.utility.sizes import SIZES_FILE, measure_sizes
 from bench.papers.utility.splits import SPLITS_FILE, measure_splits
-from bench.papers.utility.store import Entry, Store
+from bench.papers.utility.store import Entry, Store, open_store
 from bench.papers.utility.sweep import Job, run_all
 from mechanisms.errors import MechanismError
 from mechanisms.scores import AIM, RULES
@@ -45,57 +54,21 @@ _EXAMPLE = (
     "Example: syncret bench utility --dataset adult --method aim,distaim,naive,private --partition clustering"
     " --repeats 3 --json"
 )
-_DEFAULT_STORE = Path("runs") / "utility.jsonl"
-
-
-class _Names(click.ParamType[tuple[str, ...]]):
-    """Names separated by commas."""
-
-    name = "NAME,..."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Returns the names; the settings check them."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(part.strip() for part in str(value).split(",") if part.strip())
-        if not names:
-            self.fail("is empty; expected at least one name", param, ctx)
-        return names
-
-
-class _Numbers(click.ParamType[tuple[float, ...]]):
-    """Numbers separated by commas."""
-
-    def __init__(self, kind: type[int] | type[float]) -> None:
-        self._kind = kind
-        self.name = "N,..." if kind is int else "X,..."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Returns the numbers."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(self._kind(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of {self._kind.__name__} numbers", param, ctx)
+_INTEGERS, _NUMBERS = Listed(int, "N,...", "whole numbers"), Listed(float, "X,...", "numbers")
 
 
 @click.command(epilog=_EXAMPLE)
 @click.option(
     "--dataset",
     "datasets",
-    type=_Names(),
+    type=NAME_LIST,
     default=None,
     help=f"One or more of {', '.join(NAMES)}; by default adult, of a sweep all that it has.",
 )
 @click.option(
     "--method",
     "methods",
-    type=_Names(),
+    type=NAME_LIST,
     default="aim,distaim,naive,oracle,private",
     show_default=True,
     help=f"Of {', '.join(METHODS)}.",
@@ -106,13 +79,11 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
     default=None,
     help="iid, clustering or label-skew; by default clustering (synthfs: natural, its own).",
 )
-@click.option(
-    "--beta", type=_Numbers(float), default="0.1", show_default=True, help="Of label-skew."
-)
-@click.option("--skew", type=_Numbers(float), default="3", show_default=True, help="Of synthfs.")
-@click.option("--epsilon", type=_Numbers(float), default="1", show_default=True)
+@click.option("--beta", type=_NUMBERS, default="0.1", show_default=True, help="Of label-skew.")
+@click.option("--skew", type=_NUMBERS, default="3", show_default=True, help="Of synthfs.")
+@click.option("--epsilon", type=_NUMBERS, default="1", show_default=True)
 @click.option("--delta", type=float, default=1e-5, show_default=True)
-@click.option("--rounds", type=_Numbers(int), default="10", show_default=True, help="T.")
+@click.option("--rounds", type=_INTEGERS, default="10", show_default=True, help="T.")
 @click.option("--annealed", is_flag=True, help="Annealing in place of a fixed T.")
 @click.option(
     "--rule",
@@ -130,9 +101,9 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
     help="How many are drawn; all where there are no more.",
 )
 @click.option("--clients", type=int, default=100, show_default=True, help="K.")
-@click.option("--participation", type=_Numbers(float), default="0.1", show_default=True, help="p.")
+@click.option("--participation", type=_NUMBERS, default="0.1", show_default=True, help="p.")
 @click.option(
-    "--local-rounds", type=_Numbers(int), default="1", show_default=True, help="s; FLAIM only."
+    "--local-rounds", type=_INTEGERS, default="1", show_default=True, help="s; FLAIM only."
 )
 @click.option(
     "--tau",
@@ -186,15 +157,8 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
 @click.option(
     "--max-model-mb", type=float, default=80.0, show_default=True, help="Bound on a model's tables."
 )
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
-@click.option(
-    "--results",
-    "store_path",
-    type=click.Path(path_type=Path),
-    default=_DEFAULT_STORE,
-    show_default=True,
-    help="JSON lines; what is there already is not run again.",
-)
+@repeats_option
+@results_option(Path("runs") / "utility.jsonl")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes at a time.")
 @click.option(
     "--dask", default=None, metavar="ADDRESS", help="Run on this Dask scheduler's workers."
@@ -202,19 +166,12 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
 @click.option(
     "--sweep",
     "sweeps",
-    type=_Names(),
+    type=NAME_LIST,
     default=None,
     help=f"In place of the options above, the published runs of {', '.join(SWEEPS)}, or all.",
 )
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Folder for utility.md and its pictures, made of all that --results has.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
-)
+@output_option("Folder for utility.md and its pictures, made of all that --results has.")
+@json_option
 def utility(
     datasets: tuple[str, ...] | None,
     methods: tuple[str, ...],
@@ -258,7 +215,7 @@ def utility(
     has four or five values of each axis, and of Figures 6 to 11 two tables: utility.md says what is thinned out, and
     counts runs and hours. What --results has is not run again, so that Ctrl-C costs the runs under way and no more.
     """
-    try:
+    with failures(DatasetError, MechanismError, ImportError, ValueError):
         if sweeps is not None:
             chosen = _only(datasets, settings_of(SWEEPS, sweeps))
             if datasets is None:
@@ -294,8 +251,8 @@ def utility(
                 "local_rounds": local_rounds,
             }
             chosen = _combined(axes, base, partition)
-        store = Store(store_path)
-        entries, failures = _run(chosen, repeats, store, jobs=jobs, dask=dask)
+        store = open_store(store_path)
+        entries, failed = _run(chosen, repeats, store, jobs=jobs, dask=dask)
         if output is not None and sweeps is not None and {"table5", "all"} & set(sweeps):
             measure_splits(output / SPLITS_FILE, progress=lambda line: click.echo(line, err=True))
         if output is not None and sweeps is not None and {"table4", "all"} & set(sweeps):
@@ -304,11 +261,9 @@ def utility(
             draw_portraits(output, progress=lambda line: click.echo(line, err=True))
         if output is not None:
             write_report(store, output)
-        if failures:
-            more = f" ({len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise click.ClickException(f"{failures[0]}{more}; what succeeded is in {store.path}")
-    except (DatasetError, MechanismError, ImportError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
+        if failed:
+            more = f" ({len(failed) - 1} more)" if len(failed) > 1 else ""
+            raise click.ClickException(f"{failed[0]}{more}; what succeeded is in {store.path}")
     if as_json:
         click.echo(json.dumps({"results": [entry.to_json() for entry in entries]}))
     elif sweeps is None:
@@ -361,35 +316,19 @@ def _run(
 ) -> tuple[list[Entry], list[str]]:
     """Returns the entries, in the order of `chosen`, and the messages of failed runs."""
     work = [(settings, repeat) for repeat in range(repeats) for settings in chosen]
-    console = Console(stderr=True)
-    live = console.is_terminal
-    what, news = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), news)
     missing = len({(s.digest(), r) for s, r in work if store.find(s, r) is None})
-    with Progress(*columns, console=console, disable=not live, transient=True) as bars:
-        task = bars.add_task("runs", total=missing, text="")
-
-        def say(line: str) -> None:
-            if live:
-                bars.update(task, text=line)
-            else:
-                click.echo(line, err=True)
-
-        done = 0
+    with progress_bar(missing) as bar:
 
         def on_done(job: Job, result: Result | str) -> None:
-            nonlocal done
-            done += 1
             settings, repeat = job
             run = f"{settings.dataset} {settings.partition} {settings.method} repeat {repeat}"
             end = result if isinstance(result, str) else f"error {result.workload_error:.3f}"
-            bars.update(task, advance=1)
-            say(f"{done} of {missing}: {run}: {end}")
+            bar.done(f"{run}: {end}")
 
-        failures = run_all(work, store, n_jobs=jobs, dask=dask, progress=say, on_done=on_done)
+        failed = run_all(work, store, n_jobs=jobs, dask=dask, progress=bar.say, on_done=on_done)
     entries = [entry for s, r in work if (entry := store.find(s, r)) is not None]
     entries.sort(key=lambda entry: chosen.index(entry.settings))
-    return entries, failures
+    return entries, failed
 
 
 def _table(entries: Sequence[Entry]) -> Table:

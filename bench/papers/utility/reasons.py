@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bench.experiment.markdown import filled
-from bench.papers.utility.verdicts import DECIDED, Compared, Kind
+from bench.experiment.verdicts import DECIDED, Compared, Kind
 
 _FLAIM = ("naive", "oracle", "private")
 Cells = Sequence[Compared]

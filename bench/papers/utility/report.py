@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.experiment.markdown import markdown_table, spread
+from bench.experiment.verdicts import Kind, tally
 from bench.fetch import DatasetError
 from bench.methods.flaim import flaim_settings
 from bench.methods.settings import METHODS, Settings
@@ -28,7 +29,6 @@ from bench.papers.utility.splits import QUERIES, SPLITS_FILE, read_splits
 from bench.papers.utility.stopping import stopping_section
 from bench.papers.utility.store import Entry, Store
 from bench.papers.utility.summary import summary
-from bench.papers.utility.verdicts import Kind, tally
 from mechanisms.accounting import epsilon_from_rho
 from mechanisms.replacement import rho_of_replacing
 from parties.foundation.errors import StoreError

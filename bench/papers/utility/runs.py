@@ -13,8 +13,8 @@ of weight 1e-6 (`mechanisms.metrics.nll`), `nll_raw` without that mixture, as th
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -44,12 +44,6 @@ class Result:
     model_mb: float
     single_choosers: int | None = None
     nll_raw: float | None = None
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, object]) -> "Result":
-        """Makes a result from the result of `asdict`; unknown names are ignored. Raises TypeError if one is missing."""
-        names = {item.name for item in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in names})  # type: ignore[arg-type]
 
 
 def measure(

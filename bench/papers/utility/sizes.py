@@ -1,14 +1,13 @@
 """Table 4 of the FLAIM paper: sizes of the benchmark tables, as they are coded here."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.datasets import load
+from bench.experiment.documents import read_records, write_json
 from bench.fetch import DatasetError
 from bench.papers.utility.paper import TABLE4
-from parties.storage.files import write_atomic
 
 SIZES_FILE = "utility-tables.json"
 
@@ -26,12 +25,7 @@ class TableSize:
 
 def read_sizes(path: Path) -> list[TableSize]:
     """Reads the file of `measure_sizes`; empty without a file. Raises DatasetError for another file."""
-    try:
-        return [TableSize(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError) as error:
-        raise DatasetError(f"{path}: cannot be used: {error}") from error
+    return read_records(path, "syncret bench utility", lambda row: TableSize(**row))
 
 
 def measure_sizes(path: Path, *, progress: Callable[[str], None] = lambda line: None) -> None:
@@ -50,6 +44,4 @@ def measure_sizes(path: Path, *, progress: Callable[[str], None] = lambda line: 
         classes = None if table.label is None else shape[table.label]
         rows = len(table.train) + len(table.test)
         sizes.append(TableSize(dataset, rows, len(table.train), len(shape), classes))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows_of = [asdict(size) for size in sizes]
-    write_atomic(path, json.dumps(rows_of, indent=1) + "\n")
+    write_json(path, [asdict(size) for size in sizes])

@@ -4,20 +4,18 @@ A record is over `QUERIES` or `ALL`. 100 clients; over the 64 queries of the uti
 tables over all marginals of one to three columns, as in the paper.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.fetch import DatasetError
+from bench.experiment.documents import Row, read_records, write_json
 from bench.methods.problem import problem
 from bench.methods.settings import Settings
 from bench.papers.utility.grid import TABLES
 from bench.papers.utility.heterogeneity import all_marginals, heterogeneity
 from bench.papers.utility.paper import TABLE5
-from parties.storage.files import write_atomic
 
 SPLITS: tuple[tuple[str, dict[str, float]], ...] = (
     ("iid", {}),
@@ -32,19 +30,11 @@ DRAWS = 5
 SPLITS_FILE = "utility-splits.json"
 _DEGREE = 3
 
-Row = Mapping[str, Any]
-
 
 def read_splits(path: Path) -> list[Row]:
     """Reads the file of `measure_splits`; empty without a file. Raises DatasetError for another file."""
-    try:
-        rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))
-        # The first records were over the queries, and did not say so.
-        return [{"over": QUERIES, **row} for row in rows]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError) as error:
-        raise DatasetError(f"{path}: cannot be used: {error}") from error
+    # The first records were over the queries, and did not say so.
+    return read_records(path, "syncret bench utility", lambda row: {"over": QUERIES, **row})
 
 
 def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line: None) -> None:
@@ -68,8 +58,7 @@ def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line:
                 for seed in range(1, DRAWS)
             ]
             row["draws"] = [row["mean"], *(other["mean"] for other in again)]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(rows, indent=1) + "\n")
+        write_json(path, rows)
         progress(f"{dataset}, {name}, {over}: {row['mean']:.3f}")
 
 

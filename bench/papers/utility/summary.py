@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from bench.experiment.markdown import filled, markdown_table
+from bench.experiment.verdicts import DECIDED, NEAR, PAPERS_RUNS, Compared, Kind, tally
 from bench.papers.utility.figures import PICTURES
 from bench.papers.utility.reasons import differences_section, differs
 from bench.papers.utility.store import Store
-from bench.papers.utility.verdicts import DECIDED, NEAR, PAPERS_RUNS, Compared, Kind, tally
 
 _TITLES = {
     "1": "1: NLL, epsilon = 5",

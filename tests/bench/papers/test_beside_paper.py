@@ -8,6 +8,15 @@ import numpy as np
 import pytest
 
 from bench.experiment.sweeps import settings_of
+from bench.experiment.verdicts import (
+    Compared,
+    Kind,
+    Verdict,
+    compared,
+    counted,
+    judged,
+    smoothed,
+)
 from bench.fetch import DatasetError
 from bench.methods.settings import Settings
 from bench.papers.gan.outcomes import Outcome
@@ -23,16 +32,7 @@ from bench.papers.utility.scope import ADULT_REPEATS, REPEATS, whole_grid
 from bench.papers.utility.sizes import TableSize, measure_sizes, read_sizes
 from bench.papers.utility.smoothing import Gaps, smoothing_section
 from bench.papers.utility.stopping import stopping_section
-from bench.papers.utility.store import Entry, Store
-from bench.papers.utility.verdicts import (
-    Compared,
-    Kind,
-    Verdict,
-    compared,
-    counted,
-    judged,
-    smoothed,
-)
+from bench.papers.utility.store import Entry, open_store
 from tests.bench.papers.test_utility import Dataset, small
 
 __all__ = ["small"]
@@ -94,7 +94,7 @@ def test_smoothed_likelihoods_are_judged_only_as_far_as_they_can_be() -> None:
 
 
 def test_gaps_are_by_table_and_method_or_of_the_method_elsewhere(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     for dataset, method, repeat, raw in (
         ("magic", "naive", 0, 26.5),
         ("magic", "naive", 1, 20.25),
@@ -124,15 +124,15 @@ def test_everything_in_a_store_comes_back_with_its_settings(tmp_path: Path) -> N
         Settings(dataset="adult", method="distaim", first="fresh", estimator="paper"),
         with_annealing("magic", "private", 2.0),
     ]
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     store.add(Entry(settings, 1, RESULT) for settings in chosen)
-    found = list(Store(tmp_path / "results.jsonl").everything())
+    found = list(open_store(tmp_path / "results.jsonl").everything())
     assert [entry.settings.digest() for entry in found] == [s.digest() for s in chosen]
     assert {entry.repeat for entry in found} == {1}
 
 
 def test_likelihoods_are_raw_where_some_runs_have_them_so(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     ours, theirs = default("magic", "naive"), as_theirs("magic", "naive", 1.0)
     store.add(
         Entry(ours, repeat, replace(RESULT, workload_error=1.6, nll=40.0, nll_raw=raw))
@@ -160,7 +160,7 @@ def test_likelihoods_are_raw_where_some_runs_have_them_so(tmp_path: Path) -> Non
 def test_gains_in_likelihood_are_raw_or_not_compared(
     tmp_path: Path, raws: tuple[float | None, float | None], says: str
 ) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     for rounds, error in ((4, 0.6), (32, 0.4)):
         for repeat, raw in enumerate(raws):
             best = replace(RESULT, workload_error=error / 2, nll=15.0, nll_raw=raw)
@@ -178,7 +178,7 @@ def test_gains_in_likelihood_are_raw_or_not_compared(
 
 
 def test_every_cell_is_counted_once_and_the_summary_adds_up(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     cells = beside_paper(store, Sources()).cells
     by_table = {where: sum(cell.where == where for cell in cells) for where in "1234567"}
     # Both ways of 15 methods and 6 GANs; of 35 rows errors and likelihoods; seven tables' four figures, and so on.
@@ -211,7 +211,7 @@ def test_a_gan_with_narrow_columns_cannot_be_compared(
         Outcome("adult", "federated", 5.0, number, 0.4, nll, 0.7, 60.0, columns, nll, None)
         for number, (nll, columns) in enumerate(((31.5, 0), (31.6, narrow)))
     ]
-    found = beside_paper(Store(tmp_path / "results.jsonl"), Sources(gans=runs))
+    found = beside_paper(open_store(tmp_path / "results.jsonl"), Sources(gans=runs))
     assert f"| adult | federated DP-CTGAN | 37.1 | 31.55 ± 0.07 (2) | {says} |" in found.text
 
 
@@ -319,7 +319,7 @@ def test_claims_are_looked_for_where_lines_were_run() -> None:
 def test_the_whole_grid_takes_what_its_runs_did_and_for_others_what_their_kind_did(
     tmp_path: Path,
 ) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     grid = {s.digest(): s for s in settings_of(SWEEPS, ["all"])}.values()
     # Few have Credit: none of its runs is wanted unless some are there.
     credit = sum(REPEATS for s in grid if s.dataset == CREDIT)
@@ -342,7 +342,7 @@ def test_the_whole_grid_takes_what_its_runs_did_and_for_others_what_their_kind_d
 
 
 def test_credit_is_compared_where_it_was_run(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     near = replace(RESULT, workload_error=0.07, nll=15.6, nll_raw=15.6)
     store.add(Entry(default(CREDIT, "aim"), repeat, near) for repeat in range(3))
     text = beside_paper(store, Sources()).text
@@ -358,7 +358,7 @@ def test_ratios_of_t_agree_within_a_factor(
     tmp_path: Path, rounds: tuple[int, int], verdict: str
 ) -> None:
     """The paper has twice as many rounds on Adult."""
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     for method, best in zip(("distaim", "private"), rounds, strict=True):
         for number, error in ((best, 0.2), (100, 0.3)):
             chosen = Settings(dataset="adult", method=method, rounds=number)
@@ -369,7 +369,7 @@ def test_ratios_of_t_agree_within_a_factor(
 
 
 def test_fitting_to_the_end_and_to_the_noise_are_beside_each_other(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     assert "Not run." in stopping_section(store)
     chosen = default("magic", "private")
     for settings, error in ((chosen, 0.5), (replace(chosen, estimator="stopping"), 0.4)):
@@ -396,7 +396,7 @@ def test_sizes_are_measured_once_and_stand_beside_table_4(
     assert len(said) == 7
     (size,) = read_sizes(path)
     assert size == TableSize("magic", len(small.train) + len(small.test), len(small.train), 4, 2)
-    page = beside_paper(Store(tmp_path / "none.jsonl"), Sources(sizes=[size])).text
+    page = beside_paper(open_store(tmp_path / "none.jsonl"), Sources(sizes=[size])).text
     assert f"| magic | 17,118 | 11 | 2 | {size.rows} | {size.train} | 4 | 2 | fewer, " in page
     assert "| credit | 284,807 | 30 | 2 |  |  |  |  | cannot be compared: no table |" in page
     path.write_text(json.dumps([{"a": 1}]), encoding="utf-8")

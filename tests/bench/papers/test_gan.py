@@ -22,7 +22,7 @@ from bench.papers.gan.outcomes import RESULTS, Outcome, read_outcomes
 from bench.papers.gan.runs import kde_nll
 from bench.papers.gan.training import Averaged, Central, Federated, train
 from bench.papers.utility.beside_paper import Sources, beside_paper
-from bench.papers.utility.store import Store
+from bench.papers.utility.store import open_store
 from mechanisms.accounting import rho_from_epsilon_delta
 from tests.bench.papers.test_utility import Dataset, small, small_table
 
@@ -351,7 +351,7 @@ def test_command_adds_to_its_file_and_runs_nothing_twice(
     assert CliRunner().invoke(gan, options.split()).exit_code == 0
     assert len(read_outcomes(tmp_path)) == 1
     outcome = Outcome("adult", "central", 5.0, 0, 1.0, 27.9, 0.5, 9.0, 2, 25.5, 25.0)
-    page = beside_paper(Store(tmp_path / "none.jsonl"), Sources(gans=[outcome])).text
+    page = beside_paper(open_store(tmp_path / "none.jsonl"), Sources(gans=[outcome])).text
     assert (
         "| adult | central DP-CTGAN | 28.6 | 27.90 (1) | cannot be compared: narrow kernel |  |  |"
         in page

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from bench.datasets import DATA_VARIABLE
 from bench.papers.mtl.cli import mtl
-from bench.papers.mtl.page import DATA, PAGE, read_results, write_results
+from bench.papers.mtl.page import DATA, PAGE, RUNS
 from bench.papers.mtl.school import CHOSEN, FEDAVG, LOCAL, MR_MTL, Result, load_school, silos_of
 
 
@@ -67,9 +67,9 @@ def test_page_keeps_runs_and_replaces_those_that_come_again(tmp_path: Path) -> N
         Result(LOCAL, 0.0, 6.0, 1, 0.026, "silo"),
         Result(CHOSEN, 1.0, 6.0, 1, 0.024, "silo"),
     ]
-    write_results(tmp_path, runs)
-    write_results(tmp_path, [Result(CHOSEN, 3.0, 6.0, 1, 0.023, "silo")])
-    assert {run.mse for run in read_results(tmp_path)} == {0.025, 0.026, 0.023}
+    RUNS.add(tmp_path, runs)
+    RUNS.add(tmp_path, [Result(CHOSEN, 3.0, 6.0, 1, 0.023, "silo")])
+    assert {run.mse for run in RUNS.read(tmp_path)} == {0.025, 0.026, 0.023}
     assert '"lambda_": "inf"' in (tmp_path / DATA).read_text()
     page = (tmp_path / PAGE).read_text()
     assert "| fedavg | ∞ | 250.0 | 256.4 |" in page

@@ -25,7 +25,7 @@ from bench.papers.pandemic.focal import cross_entropy, focal
 from bench.papers.pandemic.graph import HOME, State, arcs_of, make_state
 from bench.papers.pandemic.neighbourhoods import ABSENT, cut, take_offers
 from bench.papers.pandemic.node_accounting import node_cost
-from bench.papers.pandemic.page import read_results, rows_of, write_results
+from bench.papers.pandemic.page import RUNS, rows_of
 from bench.papers.pandemic.task import Trial, trials
 from bench.papers.pandemic.train import (
     TRAINED,
@@ -301,10 +301,10 @@ def test_bench_mtl_prints_the_pandemic_task_as_json_and_keeps_it(tmp_path: Path)
         assert 0 <= row["auprc"] <= 1
         assert row["memory_mb"] >= 0
         assert (row["epsilon"] == "inf") == (row["noise"] == 0)
-    kept = read_results(tmp_path)
+    kept = RUNS.read(tmp_path)
     assert sorted(map(str, rows_of(kept))) == sorted(map(str, found))
-    write_results(tmp_path, kept[:1])
-    assert read_results(tmp_path) == kept
+    RUNS.add(tmp_path, kept[:1])
+    assert RUNS.read(tmp_path) == kept
     assert "| 3,000, 2 | 3 | fedavg | focal | ∞ | 20 |" in (tmp_path / "pandemic.md").read_text()
 
 

@@ -36,7 +36,7 @@ from bench.papers.tda.page import write_page
 from bench.papers.tda.paper import SCORES, verdict
 from bench.papers.tda.settings import Settings
 from bench.papers.tda.similarity import distance, divergence, similarity
-from bench.papers.tda.store import Entry, Result, Store
+from bench.papers.tda.store import Entry, Result, open_store
 from bench.papers.tda.synthesis import Synthetic, synthesise
 from bench.papers.tda.tables import load
 
@@ -305,7 +305,7 @@ def test_sweeps_are_settings_by_name_and_the_page_says_what_is_missing(tmp_path:
     assert set(every) >= set(settings_of(SWEEPS, ["main"])) | set(settings_of(SWEEPS, ["figures"]))
     with pytest.raises(DatasetError, match="unknown sweep 'best'; expected one of main"):
         settings_of(SWEEPS, ["best"])
-    store = Store(tmp_path / "tda.jsonl")
+    store = open_store(tmp_path / "tda.jsonl")
     write_page(store, tmp_path)
     assert "| clinical | 0.05 | fedavg | 0.605 | - | not run | - |" in (
         tmp_path / "tda.md"
@@ -313,7 +313,7 @@ def test_sweeps_are_settings_by_name_and_the_page_says_what_is_missing(tmp_path:
     assert not (tmp_path / "tda.png").exists()
     for repeat, run in product(range(2), every):
         score = Result(0.6 + repeat / 50, 0.6, 8.0, 7.0, 8.0, 1.5, 209, 0.01, 0.1, 0.02)
-        store.add(Entry(run, repeat, score))
+        store.add([Entry(run, repeat, score)])
     write_page(store, tmp_path)
     page = (tmp_path / "tda.md").read_text(encoding="utf-8")
     assert "not run" not in page
@@ -357,18 +357,18 @@ def test_settings_say_what_is_wrong_and_what_has_no_bearing() -> None:
 
 def test_store_keeps_runs_and_passes_over_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "tda.jsonl"
-    store, run = Store(path), Settings(dataset="clinical", method="iid", beta=0.1)
+    store, run = open_store(path), Settings(dataset="clinical", method="iid", beta=0.1)
     assert store.find(run, 0) is None
-    store.add(Entry(run, 0, RESULT))
+    store.add([Entry(run, 0, RESULT)])
     path.write_bytes(path.read_bytes() + b'{"settings": {"da')
-    again = Store(path)
+    again = open_store(path)
     other = Settings(dataset="clinical", method="iid", beta=0.5)
     assert again.find(other, 0) == Entry(other, 0, RESULT)
-    again.add(Entry(run, 1, RESULT))
-    assert [entry.repeat for entry in Store(path).all_of(run)] == [0, 1]
+    again.add([Entry(run, 1, RESULT)])
+    assert [entry.repeat for entry in open_store(path).all_of(run)] == [0, 1]
     path.write_text('{"results": []}\n')
     with pytest.raises(DatasetError, match="line 1: is not a result of `syncret bench tda`"):
-        Store(path)
+        open_store(path)
 
 
 def test_verdict_is_of_a_measure_where_more_is_better() -> None:

@@ -41,7 +41,7 @@ from bench.papers.utility.portraits import portraits_section
 from bench.papers.utility.report import write_report
 from bench.papers.utility.runs import Result, measure
 from bench.papers.utility.splits import DRAWS, measure_splits, read_splits
-from bench.papers.utility.store import Entry, Store
+from bench.papers.utility.store import Entry, open_store
 from bench.papers.utility.sweep import run_all
 from mechanisms.accounting import Ledger, fixed_rounds_plan, rho, rho_from_epsilon_delta
 from mechanisms.aim import Measurement
@@ -137,7 +137,7 @@ def test_digest_depends_on_what_matters_only() -> None:
 
 def test_digest_stays_what_published_results_have() -> None:
     assert Settings(dataset="adult", method="aim").digest() == "08aed2f717815613fcbb35d3"
-    published = Store(Path("bench/results/utility.jsonl"))
+    published = open_store(Path("bench/results/utility.jsonl"))
     for method in METHODS:
         assert published.all_of(default("adult", method))
 
@@ -471,8 +471,8 @@ def test_owners_of_fits_on_a_part_of_a_large_table(
 
 def test_store_keeps_what_was_added_and_finds_it_again(tmp_path: Path) -> None:
     path = tmp_path / "new" / "results.jsonl"
-    Store(path).add([Entry(settings(), 0, RESULT), Entry(settings(), 2, RESULT)])
-    store = Store(path)
+    open_store(path).add([Entry(settings(), 0, RESULT), Entry(settings(), 2, RESULT)])
+    store = open_store(path)
     assert store.find(settings(partition="label-skew"), 0) == Entry(
         settings(partition="label-skew"), 0, RESULT
     )
@@ -483,23 +483,23 @@ def test_store_keeps_what_was_added_and_finds_it_again(tmp_path: Path) -> None:
 
 def test_store_passes_over_a_torn_line_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    Store(path).add([Entry(settings(), 0, RESULT), Entry(settings(), 1, RESULT)])
+    open_store(path).add([Entry(settings(), 0, RESULT), Entry(settings(), 1, RESULT)])
     path.write_bytes(path.read_bytes()[:-20])
-    store = Store(path)
+    store = open_store(path)
     assert [entry.repeat for entry in store.all_of(settings())] == [0]
     store.add([Entry(settings(), 1, RESULT)])
-    assert [entry.repeat for entry in Store(path).all_of(settings())] == [0, 1]
+    assert [entry.repeat for entry in open_store(path).all_of(settings())] == [0, 1]
 
 
 def test_store_refuses_a_file_of_something_else(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text('{"a": 1}\n{"b": 2}\n', encoding="utf-8")
     with pytest.raises(DatasetError, match="line 1: is not a result"):
-        Store(path)
+        open_store(path)
 
 
 def test_report_has_errors_by_the_number_of_rounds(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     for rounds, error in ((4, 0.5), (96, 0.25)):
         chosen = Settings(dataset="census", method="distaim", rounds=rounds)
         store.add([Entry(chosen, 0, replace(RESULT, workload_error=error, nll=31.0))])
@@ -511,7 +511,7 @@ def test_report_has_errors_by_the_number_of_rounds(tmp_path: Path) -> None:
 
 
 def test_report_puts_everybody_by_rows_beside_a_tenth_with_flaim(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     write_report(store, tmp_path)
     section = "## Rows: everybody takes part"
     assert f"{section}\n\nNot run." in (tmp_path / "utility.md").read_text(encoding="utf-8")
@@ -558,7 +558,7 @@ def test_run_all_runs_what_is_missing_and_goes_on_after_a_failure(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.papers.utility.sweep.measure", fake_measure)
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     jobs = [
         (settings(method), repeat) for repeat in (0, 1) for method in ("random", "naive", "aim")
     ]
@@ -578,7 +578,7 @@ def test_run_all_runs_equal_settings_once(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.papers.utility.sweep.measure", fake_measure)
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     jobs = [(settings(participation=p), 0) for p in (0.1, 0.5)]
     done = []
     run_all(jobs, store, on_done=lambda job, result: done.append(job))
@@ -593,7 +593,7 @@ def test_run_all_looks_at_the_tables_before_it_runs_anything(
     monkeypatch.setenv("SYNCRET_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "magic.csv").write_text("a\n1\n", encoding="utf-8")
     with pytest.raises(DatasetError, match="has no column"):
-        run_all([(settings(), 0)], Store(tmp_path / "results.jsonl"))
+        run_all([(settings(), 0)], open_store(tmp_path / "results.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -621,11 +621,11 @@ def test_run_all_says_what_to_install_before_it_runs_anything(
     extra = "papers" if n_jobs == 2 or dask else "bench"
     job = (settings("distaim", partition=partition), 0)
     with pytest.raises(ImportError, match=rf"needs {module}, .* -e '\.\[{extra}\]'"):
-        run_all([job], Store(tmp_path / "r.jsonl"), n_jobs=n_jobs, dask=dask)
+        run_all([job], open_store(tmp_path / "r.jsonl"), n_jobs=n_jobs, dask=dask)
 
 
 def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     write_report(store, tmp_path / "empty")
     assert "Not run." in (tmp_path / "empty" / "utility.md").read_text(encoding="utf-8")
     entries = [
@@ -654,7 +654,7 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
 
 
 def test_figures_say_what_the_runs_show(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     errors = {
         "naive": (0.9, 0.8),
         "oracle": (0.6, 0.5),
@@ -699,7 +699,7 @@ def test_portraits_are_on_the_page_once_they_are_drawn(
 
 
 def test_ranks_are_of_tables_and_repeats_that_all_methods_were_run_on(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.jsonl")
+    store = open_store(tmp_path / "results.jsonl")
     errors = {"naive": 0.9, "oracle": 0.6, "private": 0.4, "distaim": 0.4, "aim": 0.2}
     store.add(
         Entry(
@@ -759,7 +759,7 @@ def test_splits_are_measured_once_each_and_stand_beside_the_papers_figures(
     measure_splits(path, progress=said.append)
     assert len(said) == 5
     assert read_splits(path) == rows
-    page = beside_paper(Store(tmp_path / "none.jsonl"), Sources(rows)).text
+    page = beside_paper(open_store(tmp_path / "none.jsonl"), Sources(rows)).text
     assert f"| magic | iid | 0.538 | {iid_all:.3f} ± " in page
     assert "| one run, lower, " in page
     assert "| magic | label-skew 0.8 | 0.603 | - |  |  | not measured |" in page
@@ -828,7 +828,7 @@ def test_command_prints_the_results_and_resumes(
         (["--method", "aim,gan"], "unknown method 'gan'"),
         (["--partition", "x"], "unknown partition 'x'"),
         (["--participation", "0"], "participation is 0.0"),
-        (["--epsilon", "one"], "'one' is not a list of float numbers"),
+        (["--epsilon", "one"], "'one'; expected by commas: numbers"),
         (["--sweep", "table9"], "unknown sweep"),
         (["--sweep", "fig1", "--dataset", "mnist"], "unknown dataset 'mnist'"),
         (["--method", "private", "--tau", "much"], "'much' is not one of"),
@@ -850,7 +850,7 @@ def test_command_reports_a_failed_run_and_keeps_the_others(
     result = CliRunner().invoke(utility, [*arguments.split(), str(path)])
     assert result.exit_code == 1
     assert "it cannot be done" in result.stderr
-    assert Store(path).count == 1
+    assert open_store(path).count == 1
     # The page has what succeeded all the same.
     again = CliRunner().invoke(utility, [*arguments.split(), str(path), "--output", str(tmp_path)])
     assert again.exit_code == 1
@@ -918,7 +918,7 @@ def test_run_all_in_two_processes_gives_what_one_does(
 ) -> None:
     monkeypatch.setenv("SYNCRET_CACHE_DIR", str(tmp_path / "cache"))
     jobs = [(_synthfs(method), 0) for method in ("aim", "distaim")]
-    stores = [Store(tmp_path / f"{n}.jsonl") for n in (1, 2)]
+    stores = [open_store(tmp_path / f"{n}.jsonl") for n in (1, 2)]
     for store, n_jobs in zip(stores, (1, 2), strict=True):
         assert run_all(jobs, store, n_jobs=n_jobs) == []
     for job in jobs:
@@ -935,7 +935,7 @@ def test_run_all_on_a_dask_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("SYNCRET_CACHE_DIR", str(tmp_path / "cache"))
     jobs = [(_synthfs("aim"), repeat) for repeat in (0, 1)]
-    store = Store(tmp_path / "r.jsonl")
+    store = open_store(tmp_path / "r.jsonl")
     size = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
     with LocalCluster(**size, dashboard_address=":0") as cluster:
         assert run_all(jobs, store, dask=cluster.scheduler_address) == []
@@ -948,7 +948,7 @@ def test_run_all_says_that_there_is_no_scheduler(
 ) -> None:
     monkeypatch.setenv("SYNCRET_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(DatasetError, match="no Dask scheduler at tcp://127"):
-        run_all([(_synthfs("aim"), 0)], Store(tmp_path / "r.jsonl"), dask="tcp://127.0.0.1:9")
+        run_all([(_synthfs("aim"), 0)], open_store(tmp_path / "r.jsonl"), dask="tcp://127.0.0.1:9")
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections import Counter
 
 import click
 
+from bench.experiment.commands import json_object_option
 from bench.experiment.markdown import markdown_table
 from tests.robustness.attacks.deviations import GENERIC, STRUCTURED
 from tests.robustness.attacks.goals.catalogue import GOALS
@@ -55,7 +56,7 @@ _EXAMPLE = "Example: python -m tests.robustness attacks --attack A-below --attac
     help="Of each step, for each kind of change: how many, by one party after the other.",
 )
 @click.option("--all", "everything", is_flag=True, help="Every message of every party: hours.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_object_option
 def attacks(
     attacks: tuple[str, ...],
     programs: tuple[str, ...],

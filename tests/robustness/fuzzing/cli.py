@@ -14,7 +14,9 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from bench.experiment.commands import failures, json_object_option, output_option
 from bench.experiment.markdown import markdown_table
+from bench.fetch import DatasetError
 from tests.robustness import page
 from tests.robustness.fuzzing.corpus import Corpus
 from tests.robustness.fuzzing.files import file_targets
@@ -101,12 +103,10 @@ def _names() -> tuple[str, ...]:
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for the inputs that came to another end than they should.",
 )
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Also put what became of them into robustness.json and robustness.md in this folder.",
+@output_option(
+    "Also put what became of them into robustness.json and robustness.md in this folder."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_object_option
 def fuzz(
     frames: int,
     seed: int,
@@ -136,7 +136,8 @@ def fuzz(
     if output is not None:
         command = f"python -m tests.robustness fuzz --frames {frames} --seed {seed}"
         command += "".join(f" --target {name}" for name in names)
-        page.add(output, page.FUZZ, command, document)
+        with failures(DatasetError):
+            page.add(output, page.FUZZ, command, document)
     if as_json:
         click.echo(json.dumps(document))
     else:

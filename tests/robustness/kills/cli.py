@@ -11,10 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 
+from bench.experiment.commands import failures, json_object_option, output_option
 from bench.experiment.markdown import markdown_table
+from bench.experiment.progress import progress_bar
+from bench.fetch import DatasetError
 from tests.robustness import page
 from tests.robustness.fuzzing.cli import corpus_folder
 from tests.robustness.fuzzing.corpus import Corpus
@@ -120,12 +121,8 @@ def _counts(of: str, corpus: Corpus, folder: Path) -> dict[str, list[int]]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keeps each outcome as a line of JSON; those of the same commit are not played again.",
 )
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Also put the table into robustness.json and robustness.md in this folder.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@output_option("Also put the table into robustness.json and robustness.md in this folder.")
+@json_object_option
 def kills(
     of: str,
     cases: int,
@@ -149,19 +146,19 @@ def kills(
         corpus = Corpus(Path(place) / "corpus")
         counts = _counts(of, corpus, Path(place))
         drawn = cases_of(counts, faults or tuple(FAULTS), seed)[:cases]
-        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
-            task = bars.add_task("cases", total=len(drawn))
+        with progress_bar(len(drawn), "cases") as bar:
             for outcome in outcomes_of(
                 drawn, corpus, Path(place), jobs=jobs, results=results, commit=page.sources()
             ):
                 outcomes.append(outcome)
-                bars.advance(task)
+                bar.done()
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     if output is not None:
         command = "python -m tests.robustness kills" + ("" if of == RUNS else f" --of {of}")
         command += f" --cases {cases} --seed {seed}"
         command += "".join(f" --fault {fault}" for fault in faults)
-        page.add(output, page.KILLS, command, {"heads": HEADS, "rows": table_rows(outcomes)})
+        with failures(DatasetError):
+            page.add(output, page.KILLS, command, {"heads": HEADS, "rows": table_rows(outcomes)})
     if as_json:
         document = {"ok": not wrong, "points": counts, "cases": [asdict(o) for o in outcomes]}
         click.echo(json.dumps(document))
