@@ -19,12 +19,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.credentials import credentials
 from bench.engine import floor
 from bench.engine.tasks import MALICIOUS, TASKS, Job
-from bench.process_memory import forget_peak, memory
-from parties.config import CertificateFiles
-from parties.identity.tls import signer
+from bench.processes import forget_peak, memory
+from bench.trial_servers import credentials
 from protocols import cells
 from protocols.context import Context
 from protocols.frames import HEADER
@@ -129,15 +127,14 @@ def main() -> None:
 
 async def _work(orders: Orders) -> Report:
     folder, name = Path(orders.folder), NAMES[orders.pid]
-    files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-    tls, seals = credentials(folder, orders.pid, NAMES)
+    tls, seals, sign = credentials(folder, orders.pid, NAMES)
     header: dict[str, Value] = {
         "run": "bench",
         "party": orders.pid,
         "task": orders.task,
         "size": orders.size,
     }
-    recorder = CountingTranscript(folder / f"{name}.jsonl", sign=signer(files), header=header)
+    recorder = CountingTranscript(folder / f"{name}.jsonl", sign=sign, header=header)
     runtime = PartyRuntime(
         orders.pid,
         orders.view,

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bench.fetch import DatasetError
 
@@ -19,7 +19,6 @@ class Lines:
     def __init__(self, path: Path, command: str) -> None:
         self.path = path
         self._command = command
-        self._torn = False
 
     def read(self, take: Callable[[Any], None]) -> None:
         """Passes every line to `take`. Raises DatasetError if the file cannot be read, or `take` cannot use a line."""
@@ -29,7 +28,6 @@ class Lines:
             return
         except OSError as error:
             raise DatasetError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        self._torn = bool(data) and not data.endswith(b"\n")
         for number, text in enumerate(data.split(b"\n"), start=1):
             if not text:
                 continue
@@ -50,13 +48,18 @@ class Lines:
         texts = [json.dumps(line, sort_keys=True, separators=(",", ":")) for line in lines]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
+            with self.path.open("a+b") as file:
                 # A newline ends the torn last line that a kill left, so that it does not swallow the next one.
-                file.write(b"\n" * self._torn + "".join(f"{text}\n" for text in texts).encode())
+                torn = file.tell() > 0 and _last_byte(file) != b"\n"
+                file.write(b"\n" * torn + "".join(f"{text}\n" for text in texts).encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise DatasetError(
                 f"{self.path}: cannot be written: {error.strerror or error}"
             ) from error
-        self._torn = False
+
+
+def _last_byte(file: BinaryIO) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.load.watch import figures
+from bench.processes import figures
 from mechanisms.domain import Domain, Integer
 from parties.config import Config, config_from_dict
 from parties.local.processes import Child

@@ -22,7 +22,8 @@ from bench.children import last_word, start_child
 from bench.load.fleet import DONE, PLAYED, READY, Job, Played
 from bench.load.garbage import KINDS
 from bench.load.study import Servers, Study
-from bench.load.watch import Figures, Watch
+from bench.load.watch import Watch
+from bench.processes import Figures
 
 _FLEET = "bench.load.fleet"
 _PER_OWNER_S = 1.0

@@ -27,7 +27,7 @@ from bench.load.services import (
     study_config,
     study_of,
 )
-from bench.load.watch import Figures, figures
+from bench.processes import Figures, figures
 from parties.config import Config, load_config
 from parties.local.processes import Child
 from parties.mpc.submission.submit import submit

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.trial_servers import server_sections
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import draw_workload
 from parties.config import ROWS_INPUT, Config, config_from_dict
-from parties.identity.tls import make_certificates, public_keys
-from parties.local.children import LOOPBACK, free_ports
+from parties.identity.tls import make_certificates
 from parties.local.folder import REGISTRY_FILE
 from parties.local.processes import Child
 from parties.report.from_result import read_result
@@ -132,7 +132,6 @@ class Servers:
 
 
 def _document(owners: int, certificates: Path, submit_s: float) -> dict[str, object]:
-    ports = free_ports(6)
     domain = Domain(tuple(Integer(f"c{i}", 0, CODES - 1, CODES) for i in range(COLUMNS)))
     workload = draw_workload(domain)
     return {
@@ -152,19 +151,6 @@ def _document(owners: int, certificates: Path, submit_s: float) -> dict[str, obj
             "wait_s": 86_400,
         },
         "timeouts": {"submit_s": submit_s},
-        "tls": {
-            "ca": str(certificates / "ca.crt"),
-            "cert": str(certificates / "party-{pid}.crt"),
-            "key": str(certificates / "party-{pid}.key"),
-        },
-        "party": [
-            {
-                "name": name,
-                "mesh": f"{LOOPBACK}:{ports[2 * pid]}",
-                "ingest": f"{LOOPBACK}:{ports[2 * pid + 1]}",
-                **public_keys(certificates / f"{name}.crt", certificates / f"{name}.seal"),
-            }
-            for pid, name in enumerate(SERVERS)
-        ],
+        **server_sections(certificates, SERVERS),
         **domain.to_dict(),
     }

@@ -1,36 +1,14 @@
-"""Resources of processes under load: memory, processor time, descriptors, threads (Linux, proc(5))."""
+"""Samples of processes under load (`bench.processes`)."""
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """A process at one moment: resident memory, user and system seconds, open files and sockets, threads."""
-
-    memory_bytes: int
-    cpu_s: float
-    descriptors: int
-    threads: int
-
-
-def figures(pid: int) -> Figures:
-    """Returns the figures of a process. Raises OSError if there is none."""
-    place = Path(f"/proc/{pid}")
-    after_name = (place / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-    cpu_s = (int(after_name[11]) + int(after_name[12])) * _TICKS_S
-    pages, descriptors = int(after_name[21]), len(os.listdir(place / "fd"))
-    return Figures(pages * _PAGE_BYTES, cpu_s, descriptors, int(after_name[17]))
+from bench.processes import Figures, figures
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from bench.overhead.replay import (
     payloads,
     private_settings,
 )
-from bench.process_memory import forget_peak, memory
+from bench.processes import forget_peak, memory
 from mechanisms.domain import Domain
 from mechanisms.flaim import FlaimRound
 from mechanisms.flaim_settings import FlaimSettings

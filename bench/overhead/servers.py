@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.processes import figures, memory
 from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MAX_ROWS, ROWS_INPUT, config_from_dict
 from parties.local.folder import RunFolder
@@ -29,7 +30,6 @@ from parties.report.from_result import read_result
 from protocols.upload import ROWS, SEEDED
 
 LOOK_S = 0.05
-_TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,25 +158,12 @@ class _Watch:
         while True:
             for party, pid in enumerate(self.pids):
                 with contextlib.suppress(OSError):
-                    self.cpu[party] = _cpu_s(pid)
-                    self.peak[party] = max(self.peak[party], _peak_bytes(pid))
+                    self.cpu[party] = figures(pid).cpu_s
+                    self.peak[party] = max(self.peak[party], memory("VmHWM", pid))
             for party in range(3):
                 stored = _tree_bytes(self.folder.party(party) / "store")
                 self.stored[party] = max(self.stored[party], stored)
             await asyncio.sleep(LOOK_S)
-
-
-def _cpu_s(pid: int) -> float:
-    """Returns user and system seconds of a process (proc(5), stat)."""
-    after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-    return (int(after_name[11]) + int(after_name[12])) * _TICKS_S
-
-
-def _peak_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"process {pid} has no memory")
 
 
 def _tree_bytes(folder: Path) -> int:

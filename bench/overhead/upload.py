@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.children import last_word, run_child, start_child
-from bench.process_memory import forget_peak, memory
+from bench.processes import forget_peak, memory
+from bench.trial_servers import server_sections
 from mechanisms.workload import Workload
 from parties.config import (
     COUNTS_INPUT,
@@ -32,8 +33,7 @@ from parties.config import (
     config_from_dict,
     load_config,
 )
-from parties.identity.tls import make_certificates, public_keys
-from parties.local.children import free_ports
+from parties.identity.tls import make_certificates
 from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.intake.listener import start_ingest
 from parties.mpc.storage.bodies import stored_bytes
@@ -289,7 +289,6 @@ def run_config(
     """Returns one run's config, written to ``folder``/config.toml; certificates are beside it. Raises ConfigError."""
     folder.mkdir(parents=True)
     certificates = folder.parent / "certificates"
-    ports = free_ports(6)
     document: dict[str, object] = {
         "run": {
             "id": f"overhead-{form}-{rounds}",
@@ -302,20 +301,7 @@ def run_config(
         "workload": {"queries": [list(query) for query in workload.queries]},
         "clients": {"expected": owners, "rows_per_client": max(1, rows)},
         "timeouts": {"submit_s": _DEADLINE_S},
-        "tls": {
-            "ca": str(certificates / "ca.crt"),
-            "cert": str(certificates / "party-{pid}.crt"),
-            "key": str(certificates / "party-{pid}.key"),
-        },
-        "party": [
-            {
-                "name": name,
-                "mesh": f"127.0.0.1:{ports[2 * pid]}",
-                "ingest": f"127.0.0.1:{ports[2 * pid + 1]}",
-                **public_keys(certificates / f"{name}.crt", certificates / f"{name}.seal"),
-            }
-            for pid, name in enumerate(PARTIES)
-        ],
+        **server_sections(certificates, PARTIES),
         **workload.domain.to_dict(),
     }
     config = config_from_dict(document, source="overhead", base=folder)

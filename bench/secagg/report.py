@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.experiment.circumstances import circumstances
 from bench.experiment.documents import Row, command_records
 from bench.experiment.markdown import markdown_table
-from bench.process_memory import memory
+from bench.processes import memory
 from bench.secagg.rounds import MAX_COUNT
 from bench.secagg.security import FLOWER, recommended, shown
 from secagg.masks import packed_bytes

@@ -16,7 +16,8 @@ from bench.load.fleet import Played
 from bench.load.garbage import KINDS
 from bench.load.owners import OwnersLoad, judged, measure_owners
 from bench.load.soak import Grown, Looked, _sockets
-from bench.load.watch import Figures, Watch, figures
+from bench.load.watch import Watch
+from bench.processes import Figures, figures
 
 
 def run(*arguments: str) -> dict[str, Any]:

@@ -208,20 +208,20 @@ def outcome(number: int, wrong: str = "") -> Outcome:
 
 def test_outcomes_of_the_same_sources_are_known(tmp_path: Path) -> None:
     path = tmp_path / "kills.jsonl"
-    bare = json.loads(outcome(9, "old").to_json(COMMIT))
+    bare = outcome(9, "old").to_row(COMMIT)
     del bare["commit"]
-    lines = [
-        outcome(7).to_json(COMMIT),
-        outcome(8, "of others").to_json(40 * "b"),
-        outcome(8, "modified").to_json(COMMIT + "+"),
-        json.dumps(bare),
+    rows = [
+        outcome(7).to_row(COMMIT),
+        outcome(8, "of others").to_row(40 * "b"),
+        outcome(8, "modified").to_row(COMMIT + "+"),
+        bare,
     ]
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + '{"commit": "torn')
     assert known(path, COMMIT) == {Case("kill", 1, 7): outcome(7)}
     assert known(path, COMMIT + "+") == known(path, "unknown") == {}
-    old = json.loads(outcome(7).to_json(COMMIT))
+    old = json.loads(json.dumps(outcome(7).to_row(COMMIT)))
     del old["case"]["of"]
-    assert Outcome.from_json(json.dumps(old)) == (COMMIT, outcome(7))
+    assert Outcome.of_row(old) == (COMMIT, outcome(7))
     assert known(tmp_path / "none", COMMIT) == known(None, COMMIT) == {}
     row = ("kill", "SIGKILL", 1, 1, 0, 0, 0, 1, "-9: 1, 6: 1", 0)
     assert table_rows([outcome(7)]) == [row]
@@ -242,7 +242,7 @@ def test_only_what_is_drawn_and_not_known_is_played_and_told(
 
     monkeypatch.setattr(cli, "play_all", playing)
     path = tmp_path / "kills.jsonl"
-    path.write_text(outcome(99, "not drawn").to_json(COMMIT) + "\n")
+    path.write_text(json.dumps(outcome(99, "not drawn").to_row(COMMIT)) + '\n{"torn')
     nowhere: Any = None
 
     def numbers(cases: Sequence[int], commit: str) -> list[int]:

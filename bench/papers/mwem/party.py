@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.credentials import credentials
 from bench.papers.mwem.loop import MwemPlan, run_mwem
+from bench.trial_servers import credentials
 from mechanisms.accounting import MEASURE, SELECT, DiscreteLaplaceEvent, Ledger
 from mechanisms.domain import Domain
 from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
-from parties.config import CertificateFiles
-from parties.identity.tls import signer
 from protocols.base import open_value
 from protocols.context import Context
 from protocols.errors import CheckFailed
@@ -152,8 +150,7 @@ def main() -> None:
 
 async def _work(orders: Orders) -> Report:
     folder, name = Path(orders.folder), NAMES[orders.pid]
-    files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-    tls, seals = credentials(folder, orders.pid, NAMES)
+    tls, seals, sign = credentials(folder, orders.pid, NAMES)
     workload = Workload(
         Domain.from_dict(orders.domain), tuple(tuple(query) for query in orders.queries)
     )
@@ -168,7 +165,7 @@ async def _work(orders: Orders) -> Report:
         for number in range(orders.owners)
     ]
     header: dict[str, str | int] = {"run": "bench-mwem", "party": orders.pid}
-    recorder = Transcript(folder / f"{name}.jsonl", sign=signer(files), header=header)
+    recorder = Transcript(folder / f"{name}.jsonl", sign=sign, header=header)
     runtime = PartyRuntime(
         orders.pid,
         orders.view,

@@ -34,7 +34,7 @@ from bench.papers.pandemic.train import (
     steps_of,
     train,
 )
-from bench.process_memory import forget_peak, memory
+from bench.processes import forget_peak, memory
 
 LOSSES: dict[str, Loss] = {"focal": focal, "bce": cross_entropy}
 RANDOM, FITTED = "random", "fitted"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench.process_memory import memory
+from bench.processes import memory
 from tests.robustness.fuzzing.mutate import Mutator
 from tests.robustness.fuzzing.target import Find, Target, bounded, judged, refused_seed
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from bench.process_memory import memory
+from bench.processes import memory
 from parties.foundation.errors import FrameTransportError
 from parties.identity import tls
 from parties.methods.flaim.client import run_client

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from bench.process_memory import memory
+from bench.processes import memory
 from mechanisms.errors import MechanismError
 from parties.foundation.errors import PartyError
 from parties.foundation.exit_codes import describe

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bench.experiment.commands import failures, json_object_option, output_option
+from bench.experiment.lines import Lines
 from bench.experiment.markdown import markdown_table
 from bench.experiment.progress import progress_bar
 from bench.fetch import DatasetError
@@ -24,7 +26,7 @@ from tests.robustness.kills.case import count_points, play
 from tests.robustness.kills.outcome import CANCELLED, FINISHED, RUNS, Case, Outcome
 from tests.robustness.kills.points import FAULTS, OF_SERVICES
 
-_SERVICES = "services"
+_COMMAND, _SERVICES = "python -m tests.robustness kills", "services"
 _EXAMPLE = "Example: python -m tests.robustness kills --cases 1000 --seed 1 --results kills.jsonl"
 
 
@@ -46,10 +48,17 @@ def cases_of(counts: Mapping[str, Sequence[int]], faults: Sequence[str], seed: i
 
 def known(results: Path | None, commit: str) -> dict[Case, Outcome]:
     """Reads a file's outcomes of this commit; none if the sources are modified or unknown, and so may have differed."""
-    if results is None or not results.exists() or not re.fullmatch("[0-9a-f]+", commit):
-        return {}
-    lines = [Outcome.from_json(line) for line in results.read_text().splitlines() if line]
-    return {outcome.case: outcome for of, outcome in lines if of == commit}
+    found: dict[Case, Outcome] = {}
+    if results is None or not re.fullmatch("[0-9a-f]+", commit):
+        return found
+
+    def take(row: Any) -> None:
+        of, outcome = Outcome.of_row(row)
+        if of == commit:
+            found[outcome.case] = outcome
+
+    Lines(results, _COMMAND).read(take)
+    return found
 
 
 def outcomes_of(
@@ -67,8 +76,7 @@ def outcomes_of(
     left = [case for case in cases if case not in there]
     for outcome in play_all(left, corpus, folder, jobs):
         if results is not None:
-            with results.open("a") as file:
-                file.write(outcome.to_json(commit) + "\n")
+            Lines(results, _COMMAND).append([outcome.to_row(commit)])
         yield outcome
 
 
@@ -154,7 +162,7 @@ def kills(
                 bar.done()
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     if output is not None:
-        command = "python -m tests.robustness kills" + ("" if of == RUNS else f" --of {of}")
+        command = _COMMAND + ("" if of == RUNS else f" --of {of}")
         command += f" --cases {cases} --seed {seed}"
         command += "".join(f" --fault {fault}" for fault in faults)
         with failures(DatasetError):

@@ -1,7 +1,8 @@
 """Cases of faults and their outcomes, whose form is a line of JSON."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 RUNS, FINISHED, CANCELLED = "runs", "finished", "cancelled"
 """Subjects of a case: three servers of one run, or three services whose study ends in this state."""
@@ -34,14 +35,14 @@ class Outcome:
     wrong: str = ""
     failed: bool = False
 
-    def to_json(self, commit: str) -> str:
-        """Returns a line for the file, with the commit of the sources."""
-        return json.dumps({"commit": commit, **asdict(self)})
+    def to_row(self, commit: str) -> dict[str, object]:
+        """Returns a line of the file, with the commit of the sources."""
+        return {"commit": commit, **asdict(self)}
 
     @classmethod
-    def from_json(cls, line: str) -> tuple[str | None, "Outcome"]:
-        """Parses a line; the commit is None if missing. Older lines are of runs, and lack ``of``."""
-        fields = json.loads(line)
+    def of_row(cls, row: Mapping[str, Any]) -> tuple[str | None, "Outcome"]:
+        """Reads a line; the commit is None if missing. Older lines are of runs, and lack ``of``."""
+        fields = dict(row)
         commit = fields.pop("commit", None)
         case, ended = Case(**fields.pop("case")), tuple(fields.pop("ended"))
         return commit, cls(case=case, ended=ended, **fields)
