@@ -26,7 +26,6 @@ from bench.engine.whole import Run, runs_markdown
 from bench.experiment.circumstances import commit, listed_machine, machine, today
 from bench.experiment.documents import publish, write_json
 from bench.experiment.markdown import markdown_table
-from bench.experiment.pictures import panels
 from bench.networks import LOOPBACK, NETWORKS
 from parties.foundation.version import version
 from protocols import costs
@@ -206,6 +205,9 @@ def _short(figure: float) -> str:
 
 def plot(results: Sequence[Result], path: Path) -> None:
     """Plots seconds against size for each task, with the floor and the peer."""
+    # Imported here, since drawing takes a second to import.
+    from bench.experiment.pictures import panels
+
     tasks = [task for task in TASKS if any(r.task == task for r in results)]
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)

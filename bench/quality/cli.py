@@ -12,7 +12,7 @@ from bench.quality.environment import ThirdPartyError, python_of
 from bench.quality.methods import METHODS, OURS, REAL, Budget
 from bench.quality.report import RUNS
 from bench.quality.runs import Job, columns_of, measure
-from bench.quality.store import Entry, entry_of
+from bench.quality.store import QualityEntry, entry_of
 from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
 from mechanisms.errors import MechanismError
 
@@ -114,7 +114,7 @@ def _nothing(methods: tuple[str, ...], columns: tuple[str, ...]) -> str:
     )
 
 
-def _done(job: Job, output: Path | None) -> Entry:
+def _done(job: Job, output: Path | None) -> QualityEntry:
     """Returns the job's entry, from the folder or by a new run."""
     for entry in RUNS.read(output) if output else ():
         if entry.job.key == job.key:
@@ -126,7 +126,7 @@ def _done(job: Job, output: Path | None) -> Entry:
     return entry
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: QualityEntry) -> str:
     job, record = entry.job, entry.record
     if record.failed is not None:
         return f"{job.dataset} {job.method} {job.columns}: {record.failed}"

@@ -8,7 +8,7 @@ from bench.experiment.documents import Document, record_a_line
 from bench.experiment.markdown import markdown_table
 from bench.quality.methods import METHODS, NOT_PRIVATE, OURS, PERMUTED, REAL
 from bench.quality.runs import Record
-from bench.quality.store import Entry
+from bench.quality.store import QualityEntry
 from bench.quality.survival import CHECKS
 from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
 
@@ -65,7 +65,7 @@ _MEASURES: Sequence[tuple[str, str, Callable[[Record], float | None], str]] = (
 _ATOMS_SHOWN = 6
 
 
-def markdown(entries: Sequence[Entry]) -> str:
+def markdown(entries: Sequence[QualityEntry]) -> str:
     """Returns the page of all entries: a section for each set of conditions, with the real tables in each."""
     kept = (REAL, PERMUTED, *NOT_PRIVATE)
     real = [entry for entry in entries if entry.job.method in kept]
@@ -78,7 +78,7 @@ def markdown(entries: Sequence[Entry]) -> str:
     return "\n".join([_HEAD, *sections])
 
 
-def _conditions(entry: Entry) -> str:
+def _conditions(entry: QualityEntry) -> str:
     """Returns the common conditions of one section's runs. Runs on servers have a section of their own."""
     budget = entry.job.budget
     servers = "; DistAIM's servers and owners as processes" if entry.job.mpc else ""
@@ -86,7 +86,7 @@ def _conditions(entry: Entry) -> str:
     return f"{spent}, at most {entry.job.rows:,} rows{servers}"
 
 
-def _section(title: str, entries: Sequence[Entry]) -> str:
+def _section(title: str, entries: Sequence[QualityEntry]) -> str:
     done = [entry for entry in entries if entry.record.failed is None or entry.record.late]
     shown = [
         (method, kinds)
@@ -114,7 +114,7 @@ def _section(title: str, entries: Sequence[Entry]) -> str:
     return "\n".join([*filter(None, parts), *_failures(entries)])
 
 
-def _of(entries: Sequence[Entry], dataset: str, method: str, columns: str) -> list[Record]:
+def _of(entries: Sequence[QualityEntry], dataset: str, method: str, columns: str) -> list[Record]:
     return [
         entry.record
         for entry in entries
@@ -123,7 +123,7 @@ def _of(entries: Sequence[Entry], dataset: str, method: str, columns: str) -> li
 
 
 def _cell(
-    entries: Sequence[Entry],
+    entries: Sequence[QualityEntry],
     dataset: str,
     method: str,
     kinds: Sequence[str],
@@ -140,7 +140,7 @@ def _cell(
     return f"{before} → {after}" if len(kinds) > 1 and after else before
 
 
-def _limits(entries: Sequence[Entry], dataset: str, method: str) -> list[float]:
+def _limits(entries: Sequence[QualityEntry], dataset: str, method: str) -> list[float]:
     """Returns the limits of the runs that did not end in time."""
     of = (entry for entry in entries if (entry.job.dataset, entry.job.method) == (dataset, method))
     return [entry.job.budget.limit_s for entry in of if entry.record.late]
@@ -154,7 +154,7 @@ def _figure(values: Sequence[float | None], form: str) -> str:
     return f"{fmean(known):{form}}{spread}"
 
 
-def _atoms(entries: Sequence[Entry], dataset: str) -> str:
+def _atoms(entries: Sequence[QualityEntry], dataset: str) -> str:
     """Returns the most frequent atoms of a table, by every run's description."""
     kinds = [
         (method, columns)
@@ -195,7 +195,7 @@ def _atoms(entries: Sequence[Entry], dataset: str) -> str:
     return f"### Atoms of {dataset}\n\nShares of the rows; the most frequent of {len(known[kinds[0]])}.\n\n{table}\n"
 
 
-def _lost(entries: Sequence[Entry], dataset: str) -> str:
+def _lost(entries: Sequence[QualityEntry], dataset: str) -> str:
     """Returns the checks of an ugly table that not every run passed, by method."""
     kinds = [
         (method, columns, runs)
@@ -231,7 +231,7 @@ def _synthetic(record: Record, column: str, value: float) -> float | None:
     return found[0] if found else None
 
 
-def _failures(entries: Sequence[Entry]) -> list[str]:
+def _failures(entries: Sequence[QualityEntry]) -> list[str]:
     failed = [entry for entry in entries if entry.record.failed is not None]
     lines = [f"- `{entry.job.command}`: {entry.record.failed}" for entry in failed]
     return ["### Without a table\n", *lines, ""] if lines else []
@@ -240,8 +240,8 @@ def _failures(entries: Sequence[Entry]) -> list[str]:
 RUNS = Document(
     "quality.json",
     "syncret bench quality",
-    parse=Entry.of_line,
-    to_row=Entry.to_dict,
+    parse=QualityEntry.of_line,
+    to_row=QualityEntry.to_dict,
     key=lambda entry: entry.job.key,
     order=lambda entry: entry.job.key,
     page=("quality.md", markdown),

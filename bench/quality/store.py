@@ -12,7 +12,7 @@ _MEASURED = ("mechanisms", "parties", "bench/quality", "bench/methods", "bench/*
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QualityEntry:
     """A job, its record, and the commit and date of the run."""
 
     job: Job
@@ -29,7 +29,7 @@ class Entry:
         return {"job": self.job.to_dict(), "record": record, **circumstances}
 
     @classmethod
-    def of_line(cls, line: Mapping[str, Any]) -> "Entry":
+    def of_line(cls, line: Mapping[str, Any]) -> "QualityEntry":
         """Returns the entry of a line of the file. Raises KeyError or TypeError for another one."""
         values = dict(line["job"])
         names = ("dataset", "method", "columns", "rows", "repeat")
@@ -38,6 +38,6 @@ class Entry:
         return cls(job, Record.from_dict(line["record"]), line["commit"], line["date"])
 
 
-def entry_of(job: Job, record: Record) -> Entry:
+def entry_of(job: Job, record: Record) -> QualityEntry:
     """Makes an entry with the current commit and date."""
-    return Entry(job, record, commit(_MEASURED), today())
+    return QualityEntry(job, record, commit(_MEASURED), today())

@@ -20,7 +20,7 @@ from bench.quality.pairs import pair_distance, permuted
 from bench.quality.peers import given, peer_columns, written_back
 from bench.quality.report import RUNS, markdown
 from bench.quality.runs import Job, Record
-from bench.quality.store import Entry
+from bench.quality.store import QualityEntry
 from bench.quality.survival import CHECKS, survival
 from bench.quality.tables import SHAPED, UNIFORM, load_table
 from bench.quality.ugly import CLINIC, MARKS, NAMES, SHOP, ugly_table
@@ -205,10 +205,10 @@ def test_peers_get_numbers_and_what_they_draw_is_written_as_it_was(name: str) ->
 
 
 def test_page_and_file_say_what_was_lost(tmp_path: Path) -> None:
-    def entry(method: str, repeat: int, *names: str, survived: float) -> Entry:
+    def entry(method: str, repeat: int, *names: str, survived: float) -> QualityEntry:
         job = Job(SHOP, method, UNIFORM, 1000, repeat, Budget())
         record = Record(shapes=1.0, survived=survived, lost=names, scorer="stand-in 1")
-        return Entry(job, record, "0" * 7, "2026-01-01")
+        return QualityEntry(job, record, "0" * 7, "2026-01-01")
 
     entries = [
         entry("real", 0, survived=1.0),
