@@ -32,6 +32,7 @@ from bench.experiment.circumstances import circumstances, made_by
 from bench.experiment.commands import output_option
 from bench.experiment.documents import publish, write_json
 from bench.experiment.markdown import markdown_table, size, spread
+from bench.experiment.means import grouped, known
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.source import TableSource
@@ -263,16 +264,17 @@ def _run(own: Study, directory: Path, transport: str, seconds: float) -> Run:
 def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
     """Returns the results in Markdown; ``record`` describes the run (`bench.experiment.circumstances.made_by`)."""
     rows = []
-    for transport, security in dict.fromkeys((run.transport, run.security) for run in runs):
-        some = [r for r in runs if (r.transport, r.security) == (transport, security)]
+    for (transport, security), some in grouped(
+        runs, lambda run: (run.transport, run.security)
+    ).items():
         rows.append(
             (
                 transport,
                 security,
-                spread([r.error for r in some], 3),
-                spread([r.seconds for r in some], 1),
-                size(fmean(r.sent_bytes for r in some)),
-                size(fmean(r.received_bytes for r in some)),
+                spread(known(some, "error"), 3),
+                spread(known(some, "seconds"), 1),
+                size(fmean(known(some, "sent_bytes"))),
+                size(fmean(known(some, "received_bytes"))),
                 len(some),
             )
         )

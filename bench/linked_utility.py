@@ -20,6 +20,7 @@ import numpy as np
 from bench.datasets import Dataset, load
 from bench.experiment.commands import NAME_LIST, Listed, failures, repeats_option
 from bench.experiment.markdown import markdown_table, spread
+from bench.experiment.means import grouped, known
 from bench.fetch import DatasetError
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode
@@ -134,17 +135,12 @@ async def measure(
 def page(results: list[Result]) -> str:
     """Returns the results as a table in Markdown: means and deviations over repeats."""
     rows = []
-    for dataset, overlap in dict.fromkeys((r.dataset, r.overlap) for r in results):
-        of_method = {
-            method: [
-                r for r in results if (r.dataset, r.overlap, r.method) == (dataset, overlap, method)
-            ]
-            for method in METHODS
-        }
+    for (dataset, overlap), runs in grouped(results, lambda r: (r.dataset, r.overlap)).items():
+        of_method = grouped(runs, lambda r: r.method)
         ours, central = of_method[DISTAIM], of_method[AIM]
-        errors = (spread([r.workload_error for r in part], 3) for part in (ours, central))
-        seconds = (spread([r.seconds for r in part], 1) for part in (ours, central))
-        sent = spread([r.sent_mb for r in ours], 0)
+        errors = (spread(known(part, "workload_error"), 3) for part in (ours, central))
+        seconds = (spread(known(part, "seconds"), 1) for part in (ours, central))
+        sent = spread(known(ours, "sent_mb"), 0)
         joined = f"{ours[0].joined:,} of {ours[0].rows:,}"
         rows.append([dataset, f"{overlap:.0%}", joined, *errors, *seconds, sent])
     heads = (

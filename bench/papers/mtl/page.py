@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.experiment.documents import Document, Row
 from bench.experiment.markdown import markdown_table, spread
+from bench.experiment.means import grouped
 from bench.papers.mtl.school import CHOSEN, FEDAVG, LOCAL, MR_MTL, Result
 
 DATA, PAGE = "mtl-school.json", "mtl.md"
@@ -23,7 +24,8 @@ def number(value: float) -> float | str:
 def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
     """Returns a row for each method, lambda and epsilon: mean and standard deviation over the splits (0 for one)."""
     rows: list[dict[str, object]] = []
-    for (scaling, method, epsilon), part in _groups(results).items():
+    groups = grouped(results, lambda r: (r.scaling, r.method, r.epsilon))
+    for (scaling, method, epsilon), part in groups.items():
         for lambda_ in [None] if method == CHOSEN else sorted({r.lambda_ for r in part}):
             errors = [r.mse for r in part if lambda_ in (None, r.lambda_)]
             rows.append(
@@ -40,11 +42,6 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
             if lambda_ is None:
                 rows[-1]["chosen"] = [number(r.lambda_) for r in part]
     return rows
-
-
-def _groups(results: Sequence[Result]) -> dict[tuple[str, str, float], list[Result]]:
-    keys = dict.fromkeys((r.scaling, r.method, r.epsilon) for r in results)
-    return {key: [r for r in results if (r.scaling, r.method, r.epsilon) == key] for key in keys}
 
 
 def _key(run: Result) -> tuple[str, str, float, float, int]:

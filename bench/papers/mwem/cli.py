@@ -12,6 +12,7 @@ import click
 from bench.experiment.commands import NAME_LIST, failures, json_option, output_option
 from bench.experiment.documents import write_json
 from bench.experiment.markdown import markdown_table, mb, spread
+from bench.experiment.means import grouped, known
 from bench.fetch import DatasetError
 from bench.papers.mwem.runs import COLUMNS, DELTA, METHODS, Outcome, run, small_table
 from mechanisms.errors import MechanismError
@@ -90,16 +91,15 @@ def mwem(
 def table_of(outcomes: Sequence[Outcome]) -> str:
     """Returns means over repeats, by method."""
     rows = []
-    for method in dict.fromkeys(outcome.method for outcome in outcomes):
-        of = [outcome for outcome in outcomes if outcome.method == method]
+    for method, of in grouped(outcomes, lambda outcome: outcome.method).items():
         sent, rounds, owner = of[0].bytes_per_server, of[0].rounds, of[0].owner_bytes
         rows.append(
             (
                 method,
                 len(of),
-                spread([outcome.workload_error for outcome in of], 3),
-                spread([outcome.nll for outcome in of], 2),
-                f"{fmean(outcome.seconds for outcome in of):.1f}",
+                spread(known(of, "workload_error"), 3),
+                spread(known(of, "nll"), 2),
+                f"{fmean(known(of, 'seconds')):.1f}",
                 "" if rounds is None else rounds,
                 mb(None if sent is None else sent / 1e6),
                 mb(None if owner is None else owner / 1e6),

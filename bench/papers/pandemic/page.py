@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.experiment.documents import Document
 from bench.experiment.markdown import markdown_table
+from bench.experiment.means import grouped, known
 from bench.papers.pandemic.task import FITTED, RANDOM, Result, Trial
 
 DATA, PAGE = "pandemic.json", "pandemic.md"
@@ -34,13 +35,10 @@ all silos' examples in one place and nothing protected. What it shows is in
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
     """Returns a row for each trial and size, for JSON: means over states, deviation of AUPRC (0 for one state)."""
-    rows = []
-    groups: dict[tuple[object, ...], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.persons, result.silos, result.trial), []).append(result)
-    for (persons, silos, _), part in groups.items():
-        trial = part[0].trial
-        values = [result.auprc for result in part]
+    rows: list[dict[str, object]] = []
+    groups = grouped(results, lambda result: (result.persons, result.silos, result.trial))
+    for (persons, silos, trial), part in groups.items():
+        values = known(part, "auprc")
         rows.append(
             {
                 "method": trial.method,
@@ -53,15 +51,15 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, object]]:
                 "persons": persons,
                 "silos": silos,
                 "states": len(part),
-                "infected": fmean(result.infected for result in part),
+                "infected": fmean(known(part, "infected")),
                 "auprc": fmean(values),
                 "std": stdev(values) if len(values) > 1 else 0.0,
-                "recall": fmean(result.recall for result in part),
-                "recall_called": fmean(result.recall_called for result in part),
-                "noise": fmean(result.noise for result in part),
+                "recall": fmean(known(part, "recall")),
+                "recall_called": fmean(known(part, "recall_called")),
+                "noise": fmean(known(part, "noise")),
                 "epsilon_published": number(max(result.published for result in part)),
-                "memory_mb": fmean(result.memory_mb for result in part),
-                "seconds": fmean(result.seconds for result in part),
+                "memory_mb": fmean(known(part, "memory_mb")),
+                "seconds": fmean(known(part, "seconds")),
             }
         )
     return rows

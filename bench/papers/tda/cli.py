@@ -18,6 +18,7 @@ from bench.experiment.commands import (
     results_option,
 )
 from bench.experiment.markdown import spread
+from bench.experiment.means import known, table_of_means
 from bench.experiment.progress import progress_bar
 from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
@@ -189,20 +190,14 @@ def _table(entries: Sequence[Entry]) -> Table:
     heads = (
         "dataset method beta eps K rounds repeats AUC|accuracy JSD Wasserstein sent-MB formula-MB s"
     )
-    table = Table(*heads.split(), title="Means over repeats; ± is the deviation between repeats")
-    groups: dict[Settings, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.settings, []).append(entry)
-    for settings, group in groups.items():
-        table.add_row(*_row(settings, group))
-    return table
+    return table_of_means(entries, heads, _row)
 
 
-def _row(settings: Settings, group: Sequence[Entry]) -> tuple[str, ...]:
-    results = [entry.result for entry in group]
+def _row(group: Sequence[Entry]) -> tuple[str, ...]:
+    settings, results = group[0].settings, [entry.result for entry in group]
     similar = [
-        f"{fmean(values):.3f}" if (values := [v for v in found if v is not None]) else "-"
-        for found in ([r.jsd for r in results], [r.wasserstein for r in results])
+        f"{fmean(values):.3f}" if (values := known(results, name)) else "-"
+        for name in ("jsd", "wasserstein")
     ]
     formula = results[0].formula_mb
     return (
@@ -213,9 +208,9 @@ def _row(settings: Settings, group: Sequence[Entry]) -> tuple[str, ...]:
         str(settings.clients),
         str(settings.rounds),
         str(len(group)),
-        spread([result.score for result in results], 3),
+        spread(known(results, "score"), 3),
         *similar,
-        f"{fmean(result.sent_mb for result in results):.4g}",
+        f"{fmean(known(results, 'sent_mb')):.4g}",
         "-" if formula is None else f"{formula:.4g}",
-        f"{fmean(result.seconds for result in results):.0f}",
+        f"{fmean(known(results, 'seconds')):.0f}",
     )

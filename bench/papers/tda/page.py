@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.experiment.markdown import markdown_table, mb, spread
+from bench.experiment.means import values_of
 from bench.fetch import DatasetError
 from bench.papers.tda import grid, paper
 from bench.papers.tda.grid import PAGE, PAPER_BETA, run_of
@@ -182,7 +183,7 @@ def _similarity(store: Store) -> str:
             found = store.all_of(run_of(dataset, method, epsilon=epsilon))
             shown = f"{printed[0]:g} / {printed[1]:g}" if method == _AS_PAPER else ""
             cells = [
-                spread([v for e in found if (v := getattr(e.result, name)) is not None], digits)
+                spread(values_of(found, name), digits)
                 for name, digits in (("jsd", 5), ("jsd_root", 3), ("wasserstein", 3))
             ]
             rows.append((dataset, method.partition("+")[0], _said(epsilon), shown, *cells))
@@ -382,4 +383,4 @@ def _said(epsilon: float | None) -> str:
 
 
 def _values(entries: Sequence[Entry]) -> list[float]:
-    return [entry.result.score for entry in entries]
+    return values_of(entries, "score")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from bench.experiment.documents import Row
 from bench.experiment.markdown import filled, markdown_table, spread
+from bench.experiment.means import known, values_of
 from bench.experiment.verdicts import (
     Compared,
     Kind,
@@ -122,7 +123,7 @@ def _table1(store: Store, gans: Sequence[Outcome], gaps: Gaps) -> Beside:
         cells += found
     for (dataset, method), printed in TABLE1_GANS.items():
         runs = [o for o in gans if _is(o, dataset, method) and o.nll is not None]
-        densities = _known(runs, "nll")
+        densities = known(runs, "nll")
         verdict = judged(printed, densities)
         if not densities:
             verdict = _not_run(dataset)
@@ -154,7 +155,7 @@ def _densities(gans: Sequence[Outcome]) -> str:
                 ("real_wide", 2),
             )
             rows.append(
-                (dataset, said, *(_mean(_known(runs, name), digits) for name, digits in measures))
+                (dataset, said, *(_mean(known(runs, name), digits) for name, digits in measures))
             )
     if not rows:
         return ""
@@ -163,11 +164,6 @@ def _densities(gans: Sequence[Outcome]) -> str:
         " | the training rows' without them"
     )
     return f"\n{markdown_table(heads, rows)}\n"
-
-
-def _known(outcomes: Sequence[Outcome], name: str) -> list[float]:
-    figures = (getattr(outcome, name) for outcome in outcomes)
-    return [float(value) for value in figures if value is not None]
 
 
 def _is(outcome: Outcome, dataset: str, method: str) -> bool:
@@ -180,7 +176,7 @@ def _table2(store: Store, gaps: Gaps) -> Beside:
     for (dataset, method), printed in TABLE2.items():
         shown: list[str] = []
         for column, runs in zip(COLUMNS, _runs(store, dataset, method, 1.0), strict=True):
-            errors = _values(runs, "workload_error")
+            errors = values_of(runs, "workload_error")
             verdict = judged(printed.error, errors) if errors else _not_run(dataset)
             shown += (_mean(errors, 3), verdict.text())
             cells.append(Compared("2", dataset, method, "error", column, verdict))
@@ -230,7 +226,7 @@ def _table3(store: Store, clients: Sequence[Record]) -> Beside:
         names = "workload_error", "nll_raw" if raw else "nll"
         verdicts = [of_rounds, of_bytes]
         for name, of in zip(names, (printed.error, printed.nll), strict=True):
-            gain, deviation = _gain(_values(distaim.runs, name), _values(private.runs, name))
+            gain, deviation = _gain(values_of(distaim.runs, name), values_of(private.runs, name))
             runs = min(len(distaim.runs), len(private.runs))
             verdict = compared(of, gain, deviation, runs, slack=_GAINS_NEAR)
             if name == "nll":
@@ -465,7 +461,7 @@ def _likelihoods(
     shown: list[str] = []
     cells = []
     for column, runs in zip(COLUMNS, _runs(store, dataset, method, epsilon), strict=True):
-        raw, all_runs = _values(runs, "nll_raw"), _values(runs, "nll")
+        raw, all_runs = values_of(runs, "nll_raw"), values_of(runs, "nll")
         if not runs:
             verdict = _not_run(dataset)
         elif raw:
@@ -500,7 +496,7 @@ def _best(store: Store, dataset: str, method: str) -> _Best | None:
     }
     if len(by_rounds) < 2:
         return None
-    best = min(by_rounds.items(), key=lambda item: fmean(_values(item[1], "workload_error")))
+    best = min(by_rounds.items(), key=lambda item: fmean(values_of(item[1], "workload_error")))
     return _Best(*best)
 
 
@@ -521,7 +517,7 @@ def _ranks(store: Store, epsilon: float) -> Mapping[str, tuple[list[float], list
     for runs in whole:
         results = [runs[method].result for method in TABLE6]
         by_error.append(_rank([result.workload_error for result in results]))
-        raw = [result.nll_raw for result in results if result.nll_raw is not None]
+        raw = known(results, "nll_raw")
         by_nll.append(_rank(raw if len(raw) == len(results) else [r.nll for r in results]))
     return {
         method: ([ranks[i] for ranks in by_error], [ranks[i] for ranks in by_nll])
@@ -532,8 +528,3 @@ def _ranks(store: Store, epsilon: float) -> Mapping[str, tuple[list[float], list
 def _rank(values: Sequence[float]) -> list[float]:
     """Returns ranks from 1 for the least; equal values have the mean of their ranks."""
     return [sum(v < x for v in values) + (1 + sum(v == x for v in values)) / 2 for x in values]
-
-
-def _values(entries: Sequence[Entry], name: str) -> list[float]:
-    figures = (getattr(entry.result, name) for entry in entries)
-    return [float(value) for value in figures if value is not None]

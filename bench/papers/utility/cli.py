@@ -20,6 +20,7 @@ from bench.experiment.commands import (
     repeats_option,
     results_option,
 )
+from bench.experiment.means import table_of_means, values_of
 from bench.experiment.progress import progress_bar
 from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
@@ -333,22 +334,16 @@ def _run(
 
 def _table(entries: Sequence[Entry]) -> Table:
     heads = "dataset partition method eps T repeats error ± closure NLL AUC s"
-    table = Table(*heads.split(), title="Means over repeats; ± is the deviation between repeats")
+    table = table_of_means(entries, heads, _row)
     if any(entry.settings.flaim and entry.settings.sizes == PUBLIC for entry in entries):
         table.caption = "FLAIM with public sizes: eps is for tables of the same declared sizes"
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.settings.digest(), []).append(entry)
-    for group in groups.values():
-        table.add_row(*_row(group))
     return table
 
 
 def _row(group: Sequence[Entry]) -> tuple[str, ...]:
     """Returns the means of all repeats of one setting."""
     s = group[0].settings
-    errors = [entry.result.workload_error for entry in group]
-    aucs = [entry.result.auc for entry in group if entry.result.auc is not None]
+    errors, aucs = values_of(group, "workload_error"), values_of(group, "auc")
     return (
         s.dataset,
         "-" if s.method == "aim" else s.partition,
@@ -358,8 +353,8 @@ def _row(group: Sequence[Entry]) -> tuple[str, ...]:
         str(len(group)),
         f"{fmean(errors):.3f}",
         f"{stdev(errors):.3f}" if len(group) > 1 else "-",
-        f"{fmean(entry.result.closure_error for entry in group):.3f}",
-        f"{fmean(entry.result.nll for entry in group):.2f}",
+        f"{fmean(values_of(group, 'closure_error')):.3f}",
+        f"{fmean(values_of(group, 'nll')):.2f}",
         f"{fmean(aucs):.3f}" if aucs else "-",
-        f"{fmean(entry.result.seconds for entry in group):.1f}",
+        f"{fmean(values_of(group, 'seconds')):.1f}",
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.experiment.markdown import markdown_table, spread
+from bench.experiment.means import values_of
 from bench.methods.settings import Settings
 from bench.overhead.client_tables import Document, is_papers_population, results_of
 from bench.overhead.jobs import FORMULA, Records
@@ -66,10 +67,10 @@ def _row(store: Store, dataset: str, documents: Sequence[Document]) -> tuple[str
 def _cells(entries: Sequence[Entry]) -> tuple[str, ...]:
     if not entries:
         return "not run", "", "", "0"
-    aucs = [entry.result.auc for entry in entries if entry.result.auc is not None]
+    aucs = values_of(entries, "auc")
     return (
-        spread([entry.result.workload_error for entry in entries], 3),
-        spread([entry.result.nll for entry in entries], 2),
+        spread(values_of(entries, "workload_error"), 3),
+        spread(values_of(entries, "nll"), 2),
         spread(aucs, 3) if aucs else "-",
         str(len(entries)),
     )

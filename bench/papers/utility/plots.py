@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.experiment.markdown import markdown_table, spread
+from bench.experiment.means import values_of
 from bench.papers.utility.store import Entry
 
 LABELS = {"workload_error": "workload error", "nll": "NLL", "auc": "AUC"}
@@ -117,9 +118,3 @@ def listed_plot(plot: Plot) -> str:
     head = f"{plot.title}: {LABELS[plot.measure]} at {plot.label}"
     heads = [head, *(f"{value:g}" for value in plot.values), *(["annealed"] if plot.levels else [])]
     return markdown_table(" | ".join([*heads, "runs"]), rows)
-
-
-def values_of(entries: Sequence[Entry], name: str) -> list[float]:
-    """Returns a measure of each run that has it."""
-    figures = (getattr(entry.result, name) for entry in entries)
-    return [float(value) for value in figures if value is not None]

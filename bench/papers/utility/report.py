@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.experiment.markdown import markdown_table, spread
+from bench.experiment.means import values_of
 from bench.experiment.verdicts import Kind, tally
 from bench.fetch import DatasetError
 from bench.methods.flaim import flaim_settings
@@ -217,14 +218,9 @@ def _splits(folder: Path) -> str:
     )
 
 
-def _values(entries: Sequence[Entry], name: str) -> list[float]:
-    figures = (getattr(entry.result, name) for entry in entries)
-    return [float(value) for value in figures if value is not None]
-
-
 def _mean(entries: Sequence[Entry], name: str) -> float:
-    return fmean(_values(entries, name))
+    return fmean(values_of(entries, name))
 
 
 def _spread(entries: Sequence[Entry], name: str, digits: int) -> str:
-    return spread(_values(entries, name), digits)
+    return spread(values_of(entries, name), digits)

@@ -11,6 +11,7 @@ from itertools import product
 from statistics import fmean
 
 from bench.experiment.markdown import filled, markdown_table, spread
+from bench.experiment.means import values_of
 from bench.methods.settings import STOPPING
 from bench.papers.utility import grid
 from bench.papers.utility.store import Entry, Store
@@ -31,7 +32,7 @@ def stopping_section(store: Store) -> str:
         seconds = (f"{fmean(entry.result.seconds for entry in entries):.0f}" for entries in runs)
         counts = ", ".join(str(len(entries)) for entries in runs)
         rows.append((dataset, method, *shown, *seconds, counts))
-        before, after = (fmean(_values(entries, "workload_error")) for entries in runs)
+        before, after = (fmean(values_of(entries, "workload_error")) for entries in runs)
         better, worse = better + (after < before), worse + (after > before)
     if not rows:
         return title + "Not run.\n"
@@ -47,11 +48,6 @@ def stopping_section(store: Store) -> str:
     return f"{title}{filled(said)}\n\n{markdown_table(heads, rows)}\n"
 
 
-def _values(entries: Sequence[Entry], name: str) -> list[float]:
-    figures = (getattr(entry.result, name) for entry in entries)
-    return [float(value) for value in figures if value is not None]
-
-
 def _spread(entries: Sequence[Entry], name: str, digits: int) -> str:
-    values = _values(entries, name)
+    values = values_of(entries, name)
     return spread(values, digits) if values else ""
