@@ -41,6 +41,22 @@ def test_former_names_lead_to_the_tests_of_robustness(
     assert name in robustness.commands
 
 
+def test_all_commands_together_import_nothing_of_the_extras() -> None:
+    script = (
+        "import sys, click\n"
+        "from bench.cli import bench\n"
+        "context = click.Context(bench)\n"
+        "assert all(bench.get_command(context, n) for n in bench.list_commands(context))\n"
+        "assert len(bench.list_commands(context)) == 15\n"
+        "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
+        "sys.exit(', '.join(found) or None)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_papers_are_not_listed_and_refused_where_an_installation_leaves_them_out(
     tmp_path: Path,
 ) -> None:
