@@ -39,12 +39,14 @@ from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
 from parties.cli.runtime import deferred_signals
 from parties.config import MALICIOUS, SEMI_HONEST, CertificateFiles, Config, load_config
+from parties.federation.client import run_participant
+from parties.federation.server import run_federated_server
 from parties.identity.tls import make_certificates, pinned_key_in
 from parties.local.children import LOOPBACK, free_ports
 from parties.local.jobs import CONCURRENT_OWNERS
 from parties.local.partition import iid
-from parties.methods.flaim.client import BriefCache, run_client
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.client import BriefCache, flaim_participation
+from parties.methods.flaim.server import flaim_plan
 from parties.observability.events import Progress
 from parties.report.from_result import read_result
 from parties.session.owner import Table
@@ -140,18 +142,24 @@ async def measure_own(own: Study) -> Run:
     started = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(
-            run_flaim_server(own.config, directory, progress=Progress(), closed=asyncio.Event())
+            run_federated_server(
+                own.config,
+                directory,
+                progress=Progress(),
+                closed=asyncio.Event(),
+                plan=flaim_plan(own.config),
+            )
         )
         for number, name in enumerate(own.names):
             group.create_task(
-                run_client(
+                run_participant(
                     own.config,
-                    own.tables[number],
+                    flaim_participation(
+                        own.config, own.tables[number], workload, BriefCache(workload)
+                    ),
                     own.files[name],
                     own.folder / name / "own",
                     progress=Progress(),
-                    workload=workload,
-                    briefs=BriefCache(workload),
                     joining=joining,
                 )
             )

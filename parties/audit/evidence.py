@@ -15,7 +15,7 @@ from mechanisms.events import Event, event_from_dict
 from parties.audit.findings import CheckFailure, require
 from parties.federation import sums_schema as silos
 from parties.federation import transcript as secagg
-from parties.federation import transcript_schema as flaim
+from parties.methods.flaim import transcript_schema as flaim
 from parties.mpc import transcript_schema as distaim
 from protocols.errors import CheckFailed
 from protocols.fields import Schema, decode

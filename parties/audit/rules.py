@@ -16,6 +16,7 @@ from parties.audit.evidence import Evidence, load_transcripts
 from parties.audit.findings import (
     CONTRADICTIONS,
     PASS,
+    SERVER_LIMITS,
     Check,
     CheckFailure,
     make_check,
@@ -112,3 +113,20 @@ def _is_met(need: Prerequisite, made: dict[str, Check], case: AuditCase[object])
         # A configuration allows checks even if it is not the agreed one.
         return made[Prerequisite.FORM.value].status == PASS and case.has_terms()
     return made[need.value].status == PASS
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAudit(Generic[Terms]):
+    """Audit of one server's transcript: the terms of its configuration, the rules, and the limits by the terms."""
+
+    terms_of: Callable[[Evidence], Terms]
+    rules: Sequence[Rule[Terms]]
+    limits_of: Callable[[Terms], tuple[str, ...]] = lambda terms: SERVER_LIMITS
+
+    def run(
+        self, directory: Path, names: Sequence[str], certificates: Path, *, agreed: Path | None
+    ) -> tuple[tuple[Check, ...], tuple[str, ...]]:
+        """Returns the checks on the transcript in ``directory``, and the limits of the audit."""
+        case = AuditCase(directory, names, certificates, self.terms_of, agreed=agreed)
+        checks = run_rules(case, self.rules)
+        return checks, self.limits_of(case.terms) if case.has_terms() else SERVER_LIMITS

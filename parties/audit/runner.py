@@ -5,10 +5,11 @@ certificates/ with ca.crt and the servers' certificates; config.toml and report.
 value here is secret. Known limits: `parties.audit.findings.LIMITS`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from parties.audit.checks import (
     charges,
@@ -39,10 +40,11 @@ from parties.audit.findings import (
     make_check,
 )
 from parties.audit.replay import recording_server, replay_folder
-from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule, run_rules
+from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule, ServerAudit, run_rules
 from parties.config import MALICIOUS
 from parties.federation import sums_schema, transcript
 from parties.foundation.errors import StoreError
+from parties.methods.flaim.transcript_schema import FLAIM_PROTOCOL
 from parties.mpc.agreement import run_identity
 from parties.mpc.planning.budget import security_bits
 from parties.session.study import Study
@@ -126,19 +128,9 @@ def audit_folder(
 
 def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Audit:
     names = (SERVER_FILE,)
-    case = AuditCase(directory, names, certificates, flaim.terms_of, agreed=agreed)
-    protocol = _protocol(case)
-    limits: tuple[str, ...] = SERVER_LIMITS
-    if protocol == transcript.SECAGG_PROTOCOL:
-        session = AuditCase(directory, names, certificates, secure_sum.parameters_of, agreed=agreed)
-        checks = run_rules(session, secure_sum.RULES)
-    elif protocol == sums_schema.SILOS_PROTOCOL:
-        sums = AuditCase(directory, names, certificates, federation.terms_of, agreed=agreed)
-        checks = run_rules(sums, federation.RULES)
-        if sums.has_terms():
-            limits = federation.limits_of(sums.terms)
-    else:
-        checks = run_rules(case, flaim.RULES)
+    case = AuditCase(directory, names, certificates, lambda evidence: None, agreed=agreed)
+    audit: ServerAudit[Any] = ONE_SERVER.get(_protocol(case), flaim.AUDIT)
+    checks, limits = audit.run(directory, names, certificates, agreed=agreed)
     return Audit(checks, case.evidence if _is_readable(checks) else None, None, 1, limits)
 
 
@@ -163,6 +155,14 @@ def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, 
         )
         for folder, pid in owners
     )
+
+
+ONE_SERVER: Mapping[str, ServerAudit[Any]] = {
+    FLAIM_PROTOCOL: flaim.AUDIT,
+    sums_schema.SILOS_PROTOCOL: federation.AUDIT,
+    transcript.SECAGG_PROTOCOL: secure_sum.AUDIT,
+}
+"""Audits of one server's transcript, by the protocol in its header."""
 
 
 def _configuration(case: AuditCase[RunTerms]) -> str:

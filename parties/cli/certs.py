@@ -73,9 +73,9 @@ def lines_of(config: Config) -> list[str]:
 def _servers(config: Config) -> list[tuple[str, str, str]]:
     """Returns role, name and key of each server."""
     servers = [(f"party {pid}", party.name, party.key) for pid, party in enumerate(config.parties)]
-    for name, section in (("flaim", config.flaim), ("silos", config.silos)):
-        if section is not None and section.key is not None:
-            servers.append((f"{name}.server", section.server, section.key))
+    section = config.federation
+    if section is not None and section.key is not None:
+        servers.append((f"{section.KEY}.server", section.server, section.key))
     return servers
 
 

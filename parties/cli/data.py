@@ -276,7 +276,7 @@ def _config_of(run: Path) -> Path:
 
 
 def _has_one_server(config: Config) -> bool:
-    return config.flaim is not None and not config.parties
+    return config.federation is not None and not config.parties
 
 
 def _report_of(run: Path) -> Mapping[str, object] | None:

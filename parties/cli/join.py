@@ -1,38 +1,37 @@
 """Command `join`: a data owner's participation in a run of any method, by the configuration."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mechanisms.accounting import Ledger
 from parties.cli.options import check_only, only_option, owner_options
 from parties.cli.runtime import command_progress, common_options, make_private, run_supervised
 from parties.cli.submit import participate
 from parties.config import Config
 from parties.config.provenance import check_confirmed
-from parties.federation.client import SiloReport, federated_release, run_silo
-from parties.federation.flaim_parameters import flaim_release, flaim_section
+from parties.federation.client import ParticipantReport, run_participant
+from parties.federation.method import ServedMethod
 from parties.local.processes import Supervision
-from parties.methods.flaim.client import ClientReport, run_client
-from parties.methods.flaim.settings import neighbours_text
-from parties.methods.registry import plan_of
+from parties.methods.registry import DISTAIM, method_of, served_method, served_methods
 from parties.session.owner import DataOwner
 
-_DISTAIM, _FLAIM, _SILOS = "distaim", "flaim", "silos"
-_TITLES = {_DISTAIM: "DistAIM", _FLAIM: "FLAIM", _SILOS: "methods between silos"}
 _OPTIONS = {
-    "capacity": ("--capacity", (_DISTAIM,)),
-    "state": ("--state", (_DISTAIM,)),
-    "checks": ("--check", (_DISTAIM,)),
-    "asks": ("--status", (_DISTAIM,)),
-    "replaces": ("--replace", (_DISTAIM,)),
-    "withdraws": ("--withdraw", (_DISTAIM,)),
-    "directory": ("--dir", (_FLAIM, _SILOS)),
-    "epsilon": ("--epsilon", (_SILOS,)),
-    "not_private": ("--not-private", (_SILOS,)),
+    "capacity": "--capacity",
+    "state": "--state",
+    "checks": "--check",
+    "asks": "--status",
+    "replaces": "--replace",
+    "withdraws": "--withdraw",
+    "directory": "--dir",
+    "epsilon": "--epsilon",
+    "not_private": "--not-private",
 }
-"""Options of some methods only: by parameter, the option and its methods."""
+"""Options of some methods only, by parameter."""
+_DISTAIM_OPTIONS = ("capacity", "state", "checks", "asks", "replaces", "withdraws")
 
 
 @click.command(epilog="Example: syncret join syncret.toml --data stays.csv")
@@ -110,22 +109,16 @@ def join(owner: DataOwner, yes: bool, only: str | None, as_json: bool, **given: 
 
     The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
     """
-    method = _method_of(owner.config, only)
+    method = method_of(owner.config, only)
     check_only(only, method, owner.config.source)
-    for name, (option, methods) in _OPTIONS.items():
-        if given[name] not in (None, False) and method not in methods:
-            titles = " and ".join(_TITLES[one] for one in methods)
-            raise click.UsageError(
-                f"{option} is for {titles}; {owner.config.source} is of {_TITLES[method]}"
-            )
-    if method == _DISTAIM:
-        served = {name: given[name] for name, (_, of) in _OPTIONS.items() if _DISTAIM in of}
+    _check_options(method, owner.config.source, given)
+    if method == DISTAIM:
+        served = {name: given[name] for name in _DISTAIM_OPTIONS}
         participate(owner, yes=yes, as_json=as_json, **served)
-    elif method == _FLAIM:
-        _join_flaim(owner, given["directory"], as_json=as_json)
     else:
-        _join_silos(
+        _join_federation(
             owner,
+            served_method(method),
             given["directory"],
             epsilon=given["epsilon"],
             not_private=given["not_private"],
@@ -133,103 +126,71 @@ def join(owner: DataOwner, yes: bool, only: str | None, as_json: bool, **given: 
         )
 
 
-def _method_of(config: Config, only: str | None) -> str:
-    """Returns the method that a configuration is for; one with compute servers is of DistAIM.
-
-    A configuration with [flaim] beside them is of FLAIM where ``only`` says so.
-    """
-    if only == _FLAIM and config.flaim is not None:
-        return _FLAIM
-    if config.parties:
-        return _DISTAIM
-    if config.silos is not None:
-        return _SILOS
-    return _DISTAIM if config.flaim is None else _FLAIM
+def _check_options(method: str, source: str, given: Mapping[str, Any]) -> None:
+    """Raises UsageError for options of other methods."""
+    titles = {DISTAIM: "DistAIM"}
+    options: dict[str, Sequence[str]] = {DISTAIM: _DISTAIM_OPTIONS}
+    for served in served_methods():
+        titles[served.key], options[served.key] = served.title, served.join_options
+    for name, option in _OPTIONS.items():
+        if given[name] not in (None, False) and name not in options[method]:
+            having = " and ".join(titles[one] for one in titles if name in options[one])
+            raise click.UsageError(f"{option} is for {having}; {source} is of {titles[method]}")
 
 
-def _join_flaim(owner: DataOwner, directory: Path | None, *, as_json: bool) -> None:
-    config = owner.config
-    check_confirmed(config)
-    ledger_folder = directory or owner.beside("flaim")
-    codes = owner.table.codes(config.domain)
-    account, progress = owner.account(flaim_release(config)), command_progress()
-
-    async def take_part(supervision: Supervision) -> ClientReport:
-        return await run_client(
-            config, codes, owner.files, ledger_folder, progress=progress, spend=account.spend
-        )
-
-    report = run_supervised(take_part, watch_stdin=False, events=None)
-    click.echo(json.dumps(report.to_dict(), indent=2) if as_json else _client_text(report, config))
-
-
-def _client_text(report: ClientReport, config: Config) -> str:
-    return "\n".join(
-        (
-            f"run {config.run.id}: {report.client} took part in {report.rounds} rounds and {report.sums} sums, "
-            f"{report.given_up} of them given up",
-            f"rho {report.rho_spent:.6g} of {report.rho_total:.6g} spent by its own ledger",
-            f"epsilon = {config.run.epsilon:g}, delta = {config.run.delta:g} in all, for "
-            f"{neighbours_text(flaim_section(config))}",
-            *([] if report.replaced is None else [report.replaced]),
-            f"{report.sent_bytes} bytes sent, {report.received_bytes} received in {report.seconds:.1f} s",
-        )
-    )
-
-
-def _join_silos(
+def _join_federation(
     owner: DataOwner,
+    served: ServedMethod,
     directory: Path | None,
     *,
     epsilon: float | None,
     not_private: bool,
     as_json: bool,
 ) -> None:
-    config, plan = owner.config, plan_of(owner.config)
+    """Takes part in a run with one server, until the server says goodbye, and prints the participant's report."""
+    config = owner.config
     check_confirmed(config)
-    if not plan.private and not not_private:
+    # The table is checked before anything is made or charged.
+    part = served.participation(config, owner.table)
+    if not part.private and not not_private:
         raise click.UsageError(
-            f"{plan.guarantee} Say --not-private to take part all the same, or ask for a run with noise."
+            f"{' '.join(part.guarantee(Ledger(0.0)))} Say --not-private to take part all the same, or ask for a run "
+            "with noise."
         )
-    if epsilon is not None and not plan.private_answers:
+    if epsilon is not None and not part.own_epsilon:
         raise click.UsageError(
             f"--epsilon is for algorithms with each silo's own noise; here all silos have run.epsilon, "
             f"{config.run.epsilon:g}"
         )
-    table, release = (
-        owner.table.kept(owner.table.text(config.domain), config.domain),
-        federated_release(config, plan),
-    )
-    # Checked before anything is made or charged.
-    plan.check_table(table, owner.table.source.shown)
-    folder = directory or owner.beside("silos")
-    make_private(folder)
-    spend = None if release is None else owner.account(release).spend
-    progress = command_progress()
+    folder = directory or owner.beside(served.key)
+    if part.keeps_secrets:
+        make_private(folder)
+    spend = None if part.release is None else owner.account(part.release).spend
 
-    async def take_part(supervision: Supervision) -> SiloReport:
-        return await run_silo(
+    async def take_part(supervision: Supervision) -> ParticipantReport:
+        return await run_participant(
             config,
-            table,
+            part,
             owner.files,
             folder,
-            progress=progress,
+            progress=command_progress(),
             spend=spend,
             epsilon=epsilon,
-            plan=plan,
         )
 
     report = run_supervised(take_part, watch_stdin=False, events=None)
     click.echo(json.dumps(report.to_dict(), indent=2) if as_json else _text(report, config))
 
 
-def _text(report: SiloReport, config: Config) -> str:
+def _text(report: ParticipantReport, config: Config) -> str:
+    rounds = f"{report.facts['rounds']} rounds and " if "rounds" in report.facts else ""
     spent = f"rho {report.rho_spent:.6g} of {report.rho_total:.6g} spent by its own ledger"
     return "\n".join(
         (
-            f"run {config.run.id}: {report.client} took part in {report.sums} sums, {report.given_up} of them given up",
+            f"run {config.run.id}: {report.client} took part in {rounds}{report.sums} sums, {report.given_up} of them "
+            "given up",
             *([spent] if report.rho_total else []),
-            report.guarantee,
+            *report.guarantee,
             f"{report.sent_bytes} bytes sent, {report.received_bytes} received in {report.seconds:.1f} s",
         )
     )

@@ -5,7 +5,7 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from parties.cli.run_output import (
     error_line,
     expected_error_lines,
     print_result,
-    run_in_folder,
+    run_trial_in_folder,
     section,
     time_line,
     verdict_lines,
@@ -51,28 +51,38 @@ from protocols.measure import NOISES
 
 _PATH = click.Path(path_type=Path)
 _QUERIES_SHOWN = 3
-_FLAIM, _SILOS = "flaim", "silos"
 _FEWEST = 3
 """Fewest participants of a federation."""
-_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "given": ("--input", METHODS),
-    "upload": ("--upload", METHODS),
-    "capacity": ("--capacity", METHODS),
-    "schedule": ("--schedule", (*METHODS, _FLAIM)),
-    "participation": ("--participation", (*METHODS, _FLAIM)),
-    "partition": ("--partition", (*METHODS, _FLAIM)),
-    "security": ("--security", (*METHODS, _SILOS)),
-    "variant": ("--variant", (_FLAIM,)),
-    "local_rounds": ("--local-rounds", (_FLAIM,)),
-    "grouping": ("--grouping", (_FLAIM,)),
-    "minimum": ("--minimum", (_FLAIM,)),
-    "simulate": ("--simulate", (_FLAIM,)),
-    "processes": ("--processes", (_FLAIM, _SILOS)),
-    "beta": ("--beta", (_SILOS,)),
-    "by": ("--by", (_SILOS,)),
-    "plain": ("--plain", (*METHODS, _FLAIM)),
+_OPTIONS: Mapping[str, str] = {
+    "given": "--input",
+    "upload": "--upload",
+    "capacity": "--capacity",
+    "schedule": "--schedule",
+    "participation": "--participation",
+    "partition": "--partition",
+    "security": "--security",
+    "variant": "--variant",
+    "local_rounds": "--local-rounds",
+    "grouping": "--grouping",
+    "minimum": "--minimum",
+    "simulate": "--simulate",
+    "processes": "--processes",
+    "beta": "--beta",
+    "by": "--by",
+    "plain": "--plain",
 }
-"""Options of some methods only: by parameter, the option and its methods; all methods between silos are alike."""
+"""Options of some methods only, by parameter."""
+_OWN_OPTIONS = (
+    "given",
+    "upload",
+    "capacity",
+    "schedule",
+    "participation",
+    "partition",
+    "security",
+    "plain",
+)
+"""Those of METHODS; methods with one server register theirs (`parties.methods.registry`)."""
 
 
 @click.command(
@@ -84,7 +94,7 @@ _OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "--method",
     metavar="METHOD",
     default=None,
-    help=f"{', '.join(METHODS)} (central AIM), {_FLAIM}, {', '.join(silo_algorithms())}; by default that of the "
+    help=f"{', '.join(METHODS)} (central AIM), flaim, {', '.join(silo_algorithms())}; by default that of the "
     "config: a method between silos if it has a table of one, else distaim.",
 )
 @click.option(
@@ -197,10 +207,10 @@ def run(
             f"--method {method} is another method than {only}, of the command's name"
         )
     chosen = (only or _method_of(config)) if method is None else method
-    kind = _kind_of(chosen)
-    _check_options(chosen, kind, given)
+    server = _section_of(chosen)
+    _check_options(chosen, server, given)
     split = (given["clients"], given["partition"] or PARTITIONS[0], given["label"])
-    if kind not in METHODS and isinstance(table, Mapping):
+    if server is not None and isinstance(table, Mapping):
         raise click.UsageError(f"--source is for DistAIM and central AIM; give --data to {chosen}")
     values: dict[str, object] = {
         "run.rounds": given["rounds"],
@@ -210,7 +220,7 @@ def run(
         "clients.participation": given["participation"],
     }
     plain = PLAIN_FORMAT if given["plain"] else {}
-    if kind in METHODS:
+    if server is None:
         values |= {
             "run.input": given["given"],
             "run.upload": given["upload"],
@@ -223,36 +233,16 @@ def run(
     if not isinstance(table, Table):
         raise TypeError(f"a table is {type(table).__name__}")
     # Imported on demand: DistAIM does not need what federations need.
-    from parties.cli.run_federation import FlaimSplit, run_flaim_trial, run_silos, silos_config
-    from parties.local.federated import SiloSplit
-    from parties.local.flaim import FLAIM_TRIAL_OVERRIDES
+    from parties.cli.run_federation import FederationRequest, run_federation
 
-    processes: int | None = given["processes"]
-    if kind == _FLAIM:
-        values |= {
-            f"flaim.{key}": given[key]
-            for key in ("variant", "local_rounds", "grouping", "noise", "minimum")
-        }
-        changes = overrides_from_options(values) | plain
-        run_flaim_trial(
-            load_config(config, {**changes, **FLAIM_TRIAL_OVERRIDES}),
-            table,
-            FlaimSplit(*split, seed),
-            out=out,
-            simulate=given["simulate"],
-            processes=processes,
-            as_json=as_json,
-        )
-    else:
-        values["silos.noise"] = given["noise"]
-        run_silos(
-            silos_config(chosen, config, overrides_from_options(values)),
-            table,
-            SiloSplit(given["clients"], given["beta"], given["label"], given["by"], seed),
-            out=out,
-            processes=processes,
-            as_json=as_json,
-        )
+    values |= {
+        f"{server}.{key}": given[key]
+        for key in ("variant", "local_rounds", "grouping", "noise", "minimum")
+    }
+    changes = overrides_from_options(values) | plain
+    run_federation(
+        server, FederationRequest(chosen, config, changes, table, given, seed, out, as_json)
+    )
 
 
 def _method_of(path: Path) -> str:
@@ -261,28 +251,38 @@ def _method_of(path: Path) -> str:
     return METHODS[0] if algorithm is None else algorithm[0]
 
 
-def _kind_of(method: str) -> str:
-    """Returns the key of ``_OPTIONS`` for a method. Raises UsageError if there is none of that name."""
-    if method in (*METHODS, _FLAIM):
-        return method
-    if method in silo_algorithms():
-        return _SILOS
-    known = (*METHODS, _FLAIM, *silo_algorithms())
-    raise click.UsageError(f"there is no method {method!r}; expected one of {', '.join(known)}")
+def _section_of(method: str) -> str | None:
+    """Returns the configuration's section of a method with one server, None for METHODS.
+
+    Raises UsageError if there is none of that name.
+    """
+    if method in METHODS:
+        return None
+    # Imported on demand: DistAIM does not need what federations need.
+    from parties.methods.registry import section_of
+
+    if (section := section_of(method)) is None:
+        known = (*METHODS, "flaim", *silo_algorithms())
+        raise click.UsageError(f"there is no method {method!r}; expected one of {', '.join(known)}")
+    return section
 
 
-def _check_options(method: str, kind: str, given: Mapping[str, Any]) -> None:
+def _check_options(method: str, section: str | None, given: Mapping[str, Any]) -> None:
     """Raises UsageError for options of other methods, and for values that this one has not."""
-    for name, (option, kinds) in _OPTIONS.items():
-        if given[name] not in (None, False) and kind not in kinds:
-            of = ", ".join("methods between silos" if one == _SILOS else one for one in kinds)
-            raise click.UsageError(f"{option} is not of {method}: it is of {of}")
-    noises = NOISES if kind in METHODS else FLAIM_NOISES
+    own: Sequence[str] = _OWN_OPTIONS
+    if section is not None:
+        from parties.methods.registry import served_method
+
+        own = served_method(section).run_options
+    for name, option in _OPTIONS.items():
+        if given[name] not in (None, False) and name not in own:
+            raise click.UsageError(f"{option} is not of {method}: it is of {_having(name)}")
+    noises = NOISES if section is None else FLAIM_NOISES
     if given["noise"] not in (None, *noises):
         raise click.UsageError(
             f"--noise {given['noise']} is not of {method}; expected one of {', '.join(noises)}"
         )
-    if kind in METHODS:
+    if section is None:
         return
     if given["clients"] is not None and given["clients"] < _FEWEST:
         raise click.UsageError(f"--clients {given['clients']}: {method} needs {_FEWEST} or more")
@@ -290,6 +290,15 @@ def _check_options(method: str, kind: str, given: Mapping[str, Any]) -> None:
         raise click.UsageError(
             "--by splits by a column's values; give it without --clients, --beta"
         )
+
+
+def _having(option: str) -> str:
+    """Returns the methods that have an option, in words."""
+    from parties.methods.registry import served_methods
+
+    own = METHODS if option in _OWN_OPTIONS else ()
+    others = (served.title for served in served_methods() if option in served.run_options)
+    return ", ".join((*own, *others))
 
 
 def run_trial(
@@ -313,7 +322,9 @@ def run_trial(
         trial = trial_from_tables(table, config, request)
         folder = open_method_folder(trial, run_folder)
         method = partial(run_method, trial, folder, children=children)
-        report = run_in_folder(trial, folder, method, rounds=config.run.rounds, goes_on=distaim)
+        report = run_trial_in_folder(
+            trial, folder, method, rounds=config.run.rounds, goes_on=distaim
+        )
     finally:
         if children is not None:
             children.kill()

@@ -1,82 +1,94 @@
-"""Runs of FLAIM and of methods between silos on this machine, for the command `run`."""
+"""Runs of methods with one server on this machine, for the command `run`."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
-
-from parties.cli.display import Display
 from parties.cli.run_output import (
     budget_line,
     error_line,
     print_result,
     run_in_folder,
+    run_trial_in_folder,
     section,
     time_line,
     verdict_lines,
 )
-from parties.cli.runtime import run_supervised
-from parties.config import (
-    Config,
-    load_config,
-)
-from parties.federation.flaim_parameters import settings_of
+from parties.config import Config, load_config
 from parties.foundation.errors import ConfigError
-from parties.local.federated import (
-    SiloSplit,
-    SilosTrial,
-    load_silos_trial,
-    open_silos_folder,
-    run_silos_trial,
-)
-from parties.local.flaim import flaim_request, open_flaim_folder, run_flaim
-from parties.local.folder import RunFolder
+from parties.local.federated import SiloSplit, load_silos_trial, open_silos_folder, run_silos_trial
+from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
 from parties.local.methods import trial_from_tables
-from parties.local.processes import Supervision
-from parties.observability.events import Progress
+from parties.local.partition import PARTITIONS
+from parties.methods.flaim.settings import settings_of
 from parties.session.owner import Table
 
 
-class FlaimSplit(NamedTuple):
-    """The split of one table among ``clients`` of FLAIM; ``label`` is the column that label-skew goes by."""
+class FederationRequest(NamedTuple):
+    """A run as the command's options ask for it; ``values`` change the configuration at ``config``, by dotted key.
 
-    clients: int | None
-    partition: str
-    label: str | None
+    ``given`` are the options that some methods have.
+    """
+
+    method: str
+    config: Path
+    values: Mapping[str, object]
+    table: Table
+    given: Mapping[str, Any]
     seed: int
+    out: Path | None
+    as_json: bool
 
 
-def run_flaim_trial(
-    config: Config,
-    table: Table,
-    split: FlaimSplit,
-    *,
-    out: Path | None,
-    simulate: bool,
-    processes: int | None,
-    as_json: bool,
-) -> None:
-    """Runs FLAIM on this machine, and prints its report."""
-    request = flaim_request(
+def run_federation(kind: str, request: FederationRequest) -> None:
+    """Runs a method with one server, of the section ``kind``, on this machine, and prints its report."""
+    _RUNS[kind](request)
+
+
+def _run_flaim(request: FederationRequest) -> None:
+    given, simulate = request.given, request.given["simulate"]
+    config = load_config(request.config, {**request.values, **FLAIM_TRIAL_OVERRIDES})
+    asked = flaim_request(
         config,
-        table.source.name,
-        split.clients,
-        partition=split.partition,
-        label=split.label,
-        seed=split.seed,
+        request.table.source.name,
+        given["clients"],
+        partition=given["partition"] or PARTITIONS[0],
+        label=given["label"],
+        seed=request.seed,
         simulate=simulate,
     )
-    trial = trial_from_tables(table, config, request)
-    folder = open_flaim_folder(trial, out, simulate=simulate)
+    trial = trial_from_tables(request.table, config, asked)
+    folder = open_flaim_folder(trial, request.out, simulate=simulate)
     settings = settings_of(trial.config)
-    method = partial(run_flaim, trial, folder, simulate=simulate, processes=processes)
+    method = partial(run_flaim, trial, folder, simulate=simulate, processes=given["processes"])
     rounds = settings.schedule(len(trial.config.domain.columns)).rounds
     goes_on = not (simulate or settings.annealed)
-    report = run_in_folder(trial, folder, method, rounds=rounds, goes_on=goes_on)
-    print_result(report, folder, flaim_closing_lines, as_json=as_json)
+    report = run_trial_in_folder(trial, folder, method, rounds=rounds, goes_on=goes_on)
+    print_result(report, folder, flaim_closing_lines, as_json=request.as_json)
+
+
+def _run_silos(request: FederationRequest) -> None:
+    given = request.given
+    config = _silos_config(request.method, request.config, request.values)
+    split = SiloSplit(given["clients"], given["beta"], given["label"], given["by"], request.seed)
+    trial = load_silos_trial(config, request.table, split)
+    folder = open_silos_folder(trial, request.out)
+    report = run_in_folder(
+        folder,
+        partial(run_silos_trial, trial, folder, processes=given["processes"]),
+        clients=trial.partition.clients,
+        rounds=trial.plan.sums,
+        then="goes on after the last sum",
+    )
+    print_result(report, folder, _silos_lines, files=report["files"], as_json=request.as_json)
+
+
+_RUNS: Mapping[str, Callable[[FederationRequest], None]] = {
+    "flaim": _run_flaim,
+    "silos": _run_silos,
+}
+"""Runs by the section of the configuration."""
 
 
 def flaim_closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -109,28 +121,7 @@ def flaim_closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
     ]
 
 
-def run_silos(
-    config: Config,
-    table: Table,
-    split: SiloSplit,
-    *,
-    out: Path | None,
-    processes: int | None,
-    as_json: bool,
-) -> None:
-    """Runs a method between silos on this machine, and prints its report."""
-    trial = load_silos_trial(config, table, split)
-    folder, report = _run_silos_trial(trial, out, processes)
-    if as_json:
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-        return
-    for name, line in _lines(report):
-        click.echo(f"{name:<16}{line}")
-    for name in (*report["files"], "report.html", "report.json"):
-        click.echo(f"{'':<16}{folder.path / name}")
-
-
-def silos_config(algorithm: str, path: Path, values: Mapping[str, object]) -> Config:
+def _silos_config(algorithm: str, path: Path, values: Mapping[str, object]) -> Config:
     """Returns the config at ``path`` with ``values`` by dotted key; one of another method is adapted to ``algorithm``.
 
     Raises ConfigError, also for a config of another algorithm between silos.
@@ -144,25 +135,7 @@ def silos_config(algorithm: str, path: Path, values: Mapping[str, object]) -> Co
     return load_config(path, values)
 
 
-def _run_silos_trial(
-    trial: SilosTrial, out: Path | None, processes: int | None
-) -> tuple[RunFolder, Mapping[str, Any]]:
-    """Runs the trial; returns its folder and its report."""
-    folder = open_silos_folder(trial, out)
-    display = Display(clients=trial.partition.clients, rounds=trial.plan.sums)
-
-    async def work(supervision: Supervision) -> Mapping[str, Any]:
-        with display:
-            beginning = "going on with the run in" if folder.resumed else "run folder"
-            progress = Progress(display)
-            progress.event("folder", f"{beginning} {folder.path}")
-            return await run_silos_trial(trial, folder, progress, processes=processes)
-
-    again = f"the same command with --out {folder.path} goes on after the last sum"
-    return folder, run_supervised(work, watch_stdin=False, events=None, again=again)
-
-
-def _lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _silos_lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     sums, traffic, privacy = report["sums"], report["communication"], report["privacy"]
     spent = f"; rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent"
     sent, received = (traffic[f"silo_{way}_bytes_mean"] / 1e6 for way in ("sent", "received"))

@@ -5,6 +5,7 @@ Secret: the table.
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -24,36 +25,56 @@ _SENTENCES = 3
 
 
 def run_in_folder(
+    folder: RunFolder,
+    work: Callable[[Progress], Awaitable[Mapping[str, Any]]],
+    *,
+    clients: int,
+    rounds: int,
+    then: str,
+) -> Mapping[str, Any]:
+    """Does ``work`` in ``folder``, with ``clients`` participants and ``rounds`` at most; returns its report.json.
+
+    ``then`` is the effect of the same command on the folder of an interrupted run.
+    """
+    display = Display(clients=clients, rounds=rounds)
+
+    async def main(supervision: Supervision) -> Mapping[str, Any]:
+        with display:
+            beginning = "going on with the run in" if folder.resumed else "run folder"
+            progress = Progress(display)
+            progress.event("folder", f"{beginning} {folder.path}")
+            return await work(progress)
+
+    again = f"the same command with --out {folder.path} {then}"
+    return run_supervised(main, watch_stdin=False, events=None, again=again)
+
+
+def run_trial_in_folder(
     trial: Trial,
     folder: RunFolder,
     method: Callable[[Progress], Awaitable[RunReport]],
     *,
     rounds: int,
     goes_on: bool,
-) -> Mapping[str, object]:
+) -> Mapping[str, Any]:
     """Runs ``method``, which has at most ``rounds`` rounds, writes the report and tidies up; returns report.json.
 
     ``goes_on``: the method keeps finished rounds, and the same command on the same folder continues.
     """
-    display = Display(clients=trial.partition.clients, rounds=rounds)
 
-    async def work(supervision: Supervision) -> Mapping[str, object]:
-        with display:
-            beginning = "going on with the run in" if folder.resumed else "run folder"
-            progress = Progress(display)
-            progress.event("folder", f"{beginning} {folder.path}")
-            return finish_trial(trial, folder, await method(progress))
+    async def work(progress: Progress) -> Mapping[str, Any]:
+        return finish_trial(trial, folder, await method(progress))
 
     then = "goes on after the last finished round" if goes_on else "begins anew"
-    again = f"the same command with --out {folder.path} {then}"
-    return run_supervised(work, watch_stdin=False, events=None, again=again)
+    return run_in_folder(folder, work, clients=trial.partition.clients, rounds=rounds, then=then)
 
 
 def print_result(
-    report: Mapping[str, object],
+    report: Mapping[str, Any],
     folder: RunFolder,
-    lines: Callable[[Mapping[str, object]], Sequence[tuple[str, str]]],
+    lines: Callable[[Mapping[str, Any]], Sequence[tuple[str, str]]],
     *,
+    files: Sequence[str] = ("synthetic.csv",),
     as_json: bool,
 ) -> None:
     """Prints the report as JSON, or the names and texts that ``lines`` makes of it, and the paths of the files."""
@@ -62,7 +83,7 @@ def print_result(
         return
     for name, text in lines(report):
         click.echo(f"{name:<16}{text}")
-    for name in ("synthetic.csv", "report.html", "report.json"):
+    for name in (*files, "report.html", "report.json"):
         click.echo(f"{'':<16}{folder.path / name}")
 
 

@@ -1,11 +1,8 @@
 """Command `serve study`: the server of one study, on its own host or within a trial."""
 
-import asyncio
 import contextlib
-import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import click
 
@@ -19,26 +16,22 @@ from parties.cli.runtime import (
     run_supervised,
     server_progress,
 )
-from parties.config import Config, load_config
-from parties.federation.result import RESULT
+from parties.config import load_config
+from parties.federation.method import ServedMethod
 from parties.federation.server import run_federated_server
-from parties.federation.session import TRANSCRIPT, server_certificate_files
+from parties.federation.session import server_certificate_files
 from parties.foundation.errors import PartyError
 from parties.foundation.process import disable_core_dumps
 from parties.foundation.process_limits import raise_file_limit
-from parties.foundation.untrusted_text import parse_json
 from parties.local.processes import Supervision
-from parties.methods.federated_report import silos_report, write_silos_report
-from parties.methods.flaim.server import run_flaim_server
-from parties.methods.registry import plan_of
+from parties.methods.registry import DISTAIM, method_of, served_method, served_methods
 from parties.mpc.estimation import LEAD
 from parties.mpc.server import run_mpc_server, server_files
-from parties.observability.events import Progress, StepTracer, no_tracing
+from parties.observability.events import StepTracer, no_tracing
 from parties.observability.logs import JsonLog, logged_status
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.exposed_run import command_handlers, with_admin_api
 from parties.session.operator_commands import OperatorCommands
-from parties.storage.files import disk_errors, write_atomic
 from protocols.memory import keep_freed_memory
 
 _PATH = click.Path(path_type=Path)
@@ -105,33 +98,30 @@ def server(
     --json, events are JSON lines on standard output.
     """
     disable_core_dumps()
-    kind = _kind_of(config, pid, only)
-    if kind is None and pid is not None:
+    served = _served_by(config, pid, only)
+    if served is None and pid is not None:
         _serve_mpc(config, pid, directory, watch_stdin, register, log, as_json=as_json)
-    elif kind is None:
+    elif served is None:
         raise click.UsageError(f"give --pid 0, 1 or 2: {config} is of three compute servers")
     elif pid is None:
-        _serve_federation(config, kind, directory, watch_stdin, register, log, as_json=as_json)
+        _serve_federation(config, served, directory, watch_stdin, register, log, as_json=as_json)
     else:
         raise click.UsageError(f"--pid {pid} is for DistAIM; the run of {config} has one server")
 
 
-def _kind_of(config: Path, pid: int | None, only: str | None) -> "_FederationServer | None":
-    """Returns the kind of server that a configuration is for; None for one of three compute servers.
+def _served_by(config: Path, pid: int | None, only: str | None) -> ServedMethod | None:
+    """Returns the method with one server that a configuration is for; None for one of three compute servers.
 
     A configuration that cannot be loaded is left to the server itself, which reports it, as an event where asked:
-    FLAIM's without --pid. Raises ConfigError for one that is not of the method ``only``.
+    by a server of its own without --pid. Raises ConfigError for one that is not of the method ``only``.
     """
     try:
         loaded = load_config(config)
     except PartyError:
-        return None if pid is not None else _FLAIM
-    if only == "flaim" and loaded.flaim is not None:
-        return _FLAIM
-    method = "silos" if loaded.silos else "flaim" if loaded.flaim else "distaim"
-    method = "distaim" if loaded.parties else method
+        return None if pid is not None else served_methods()[0]
+    method = method_of(loaded, only)
     check_only(only, method, loaded.source)
-    return {"silos": _SILOS, "flaim": _FLAIM}.get(method)
+    return None if method == DISTAIM else served_method(method)
 
 
 def _serve_mpc(
@@ -183,39 +173,9 @@ def _serve_mpc(
         progress.event("report", f"wrote {own_folder / 'report.html'}")
 
 
-class ServerRunner(Protocol):
-    """Signature of `parties.methods.flaim.server.run_flaim_server` and similar functions."""
-
-    async def __call__(
-        self,
-        config: Config,
-        directory: Path,
-        *,
-        progress: Progress,
-        closed: asyncio.Event,
-        register: Path | None,
-        board: RunStatus,
-        orders: OperatorCommands,
-    ) -> None:
-        """Serves the run of ``config`` in ``directory`` until it is finished."""
-
-
-class _FederationServer(NamedTuple):
-    """The server of one kind of federation.
-
-    ``folder`` is the default name of its folder; ``report`` is called at the end, and ``again`` describes the effect of
-    repeating the command after a stop.
-    """
-
-    folder: str
-    run: ServerRunner
-    report: Callable[[Config, Path], None]
-    again: str
-
-
 def _serve_federation(
     config: Path,
-    served: _FederationServer,
+    served: ServedMethod,
     directory: Path | None,
     watch_stdin: bool,
     register: Path | None,
@@ -225,7 +185,7 @@ def _serve_federation(
 ) -> None:
     """Runs the one server of a federation."""
     progress = server_progress("server", log, as_json=as_json)
-    folder = directory or config.absolute().parent / served.folder
+    folder = directory or config.absolute().parent / f"{served.key}-server"
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
@@ -234,9 +194,10 @@ def _serve_federation(
         board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
         alone = not watch_stdin
         async with _with_admin_api(board, folder, supervision, asked, alone=alone) as tracer:
-            await served.run(
+            await run_federated_server(
                 loaded,
                 folder,
+                plan=served.plan(loaded),
                 progress=progress.also(tracer=tracer),
                 closed=supervision.go,
                 register=register,
@@ -249,7 +210,7 @@ def _serve_federation(
     )
     # A launcher has the real table and writes a fuller report.
     if not watch_stdin:
-        served.report(load_config(config), folder)
+        served.write_report(load_config(config), folder)
         progress.event("report", f"wrote {folder / 'report.html'}")
 
 
@@ -270,61 +231,3 @@ async def _with_admin_api(
 
     async with with_admin_api(board, folder, command_handlers(supervision.cancel, asked)) as tracer:
         yield tracer
-
-
-_FLAIM_RESUME_TEXT = (
-    "the same command goes on after the last finished round; with an annealed schedule, or before the first sums, it "
-    "begins anew with what is left of the budget"
-)
-
-
-def _report(config: Config, folder: Path) -> None:
-    # Local import: figures take half a second to import, and a trial's server does not need them.
-    from parties.methods.flaim.report import write_server_report
-
-    write_server_report(config, folder)
-
-
-def _for_auditors(config: Config, folder: Path) -> None:
-    """Writes the report, and beside it the files that an audit reads. Raises StoreError."""
-    result = parse_json((folder / RESULT).read_text(encoding="utf-8"))
-    transcript, files = folder / TRANSCRIPT, server_certificate_files(config)
-    report = silos_report(config, result, dataset=config.run.id, transcript=transcript, trial=False)
-    write_silos_report(folder, report)
-    with disk_errors(folder):
-        for name in ("transcripts", "certificates"):
-            (folder / name).mkdir(exist_ok=True)
-        shutil.copyfile(transcript, folder / "transcripts" / "server.jsonl")
-        for name, source in (("ca.crt", files.ca), (f"{files.cert.stem}.crt", files.cert)):
-            shutil.copyfile(source, folder / "certificates" / name)
-    public = config.override({"tls": None, "compute": None})
-    write_atomic(folder / "config.toml", public.resolved_toml())
-
-
-async def _serve_plan(
-    config: Config,
-    directory: Path,
-    *,
-    progress: Progress,
-    closed: asyncio.Event,
-    register: Path | None,
-    board: RunStatus,
-    orders: OperatorCommands,
-) -> None:
-    """Serves the run of ``config`` by the plan of its own algorithm."""
-    await run_federated_server(
-        config,
-        directory,
-        plan=plan_of(config),
-        progress=progress,
-        closed=closed,
-        register=register,
-        board=board,
-        orders=orders,
-    )
-
-
-_FLAIM = _FederationServer("flaim-server", run_flaim_server, _report, _FLAIM_RESUME_TEXT)
-_SILOS = _FederationServer(
-    "silos-server", _serve_plan, _for_auditors, "the same command goes on after the last sum"
-)

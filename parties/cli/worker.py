@@ -5,6 +5,7 @@ a trial; `flaim-clients` and `silos-clients` play a share of a trial's clients o
 """
 
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
@@ -105,35 +106,36 @@ def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
     run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
 
 
-@click.command("flaim-clients", hidden=True)
-@click.argument("job", type=click.Path(path_type=Path))
-@click.option("--share", required=True, help="i/n: the clients whose number is i modulo n.")
-@click.option("--watch-stdin", is_flag=True, hidden=True)
-@common_options
-def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
-    """Play a share of a trial's clients; `syncret run --method flaim` starts this."""
-    disable_core_dumps()
-    progress = command_progress(as_json=as_json)
-    index, _, count = share.partition("/")
+def _share_of(run: Callable[..., Awaitable[None]], name: str, text: str) -> click.Command:
+    """Returns the command ``name`` that plays a share of a job's participants by ``run``."""
 
-    async def play(supervision: Supervision) -> None:
-        await run_flaim_clients(job, (int(index), int(count)), progress=progress)
+    @click.command(name, hidden=True, help=text)
+    @click.argument("job", type=click.Path(path_type=Path))
+    @click.option(
+        "--share", required=True, help="i/n: the participants whose number is i modulo n."
+    )
+    @click.option("--watch-stdin", is_flag=True, hidden=True)
+    @common_options
+    def command(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
+        disable_core_dumps()
+        progress = command_progress(as_json=as_json)
+        index, _, count = share.partition("/")
 
-    run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
+        async def play(supervision: Supervision) -> None:
+            await run(job, (int(index), int(count)), progress=progress)
+
+        run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
+
+    return command
 
 
-@click.command("silos-clients", hidden=True)
-@click.argument("job", type=click.Path(path_type=Path))
-@click.option("--share", required=True, help="i/n: the silos whose number is i modulo n.")
-@click.option("--watch-stdin", is_flag=True, hidden=True)
-@common_options
-def silos_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
-    """Play a share of a trial's silos; a command such as `syncret run --method tda` starts this."""
-    disable_core_dumps()
-    progress = command_progress(as_json=as_json)
-    index, _, count = share.partition("/")
-
-    async def play(supervision: Supervision) -> None:
-        await run_silo_clients(job, (int(index), int(count)), progress=progress)
-
-    run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
+flaim_clients = _share_of(
+    run_flaim_clients,
+    "flaim-clients",
+    "Play a share of a trial's clients; `syncret run --method flaim` starts this.",
+)
+silos_clients = _share_of(
+    run_silo_clients,
+    "silos-clients",
+    "Play a share of a trial's silos; a command such as `syncret run --method tda` starts this.",
+)

@@ -21,6 +21,7 @@ from parties.config.schema import (
     CertificateFiles,
     ClientsSection,
     ComputeSection,
+    FederationSection,
     FlaimSection,
     PartySection,
     RunSection,
@@ -72,9 +73,9 @@ class Config:
             "silos",
             f"is there beside {'flaim' if self.flaim else 'party'}; expected one of them, whose servers owners meet",
         )
-        for key, section in (("flaim", self.flaim), ("silos", self.silos)):
-            if section is None:
-                continue
+        section = self.federation
+        if section is not None:
+            key = section.KEY
             expected, named = self.clients.expected, len(section.clients)
             check(
                 named in (0, expected),
@@ -112,9 +113,14 @@ class Config:
         return self.clients.max_rows
 
     @property
+    def federation(self) -> FederationSection | None:
+        """Section of a run with one server, [silos] or [flaim]; None for a run with compute servers alone."""
+        return self.silos or self.flaim
+
+    @property
     def owners(self) -> frozenset[str]:
         """Names of the data owners that may take part; empty where every owner with a certificate may."""
-        section = self.silos or self.flaim
+        section = self.federation
         return frozenset(self.clients.names or (section.clients if section is not None else ()))
 
     @property
@@ -174,7 +180,7 @@ class Config:
                 self.source,
                 "party",
                 "is missing; expected three [[party]] tables: name, mesh, ingest, key, seal"
-                + (one if self.silos or self.flaim else ""),
+                + (one if self.federation else ""),
             )
         return self.parties
 
@@ -189,7 +195,7 @@ class Config:
         self._check_federation("flaim", self.flaim)
         return self.flaim  # type: ignore[return-value]
 
-    def require_federation(self) -> FlaimSection | SilosSection:
+    def require_federation(self) -> FederationSection:
         """Returns [silos] if there is one, else [flaim], with address, key and names.
 
         Raises ConfigError if one is missing.
@@ -204,7 +210,7 @@ class Config:
         """Name of the section that ``require_federation`` returns."""
         return "flaim" if self.silos is None else "silos"
 
-    def _check_federation(self, name: str, section: FlaimSection | SilosSection | None) -> None:
+    def _check_federation(self, name: str, section: FederationSection | None) -> None:
         for key in ("address", "key", "clients"):
             if not getattr(section, key, None):
                 raise ConfigError(
@@ -301,10 +307,9 @@ class Config:
         agreed["party"] = [
             {"name": party.name, "key": party.key, "seal": party.seal} for party in self.parties
         ]
-        for name, section in (("flaim", self.flaim), ("silos", self.silos)):
-            if section is not None:
-                table = parsing.federation_dict(section)
-                agreed[name] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
+        if (section := self.federation) is not None:
+            table = parsing.federation_dict(section)
+            agreed[section.KEY] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
         return agreed
 
     def override(self, values: Mapping[str, object]) -> "Config":

@@ -21,6 +21,7 @@ from parties.config.schema import (
     Address,
     ClientsSection,
     ComputeSection,
+    FederationSection,
     FlaimSection,
     PartySection,
     RunSection,
@@ -242,7 +243,7 @@ def section_of(
         raise ConfigError("", name, str(error)) from error
 
 
-def federation_dict(section: FlaimSection | SilosSection) -> dict[str, object]:
+def federation_dict(section: FederationSection) -> dict[str, object]:
     """Returns [flaim] or [silos] as its TOML table."""
     values = section_dict(section) | {"clients": list(section.clients)}
     del values["client_keys"]

@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import ClassVar, TypeAlias
 
 from mechanisms.accounting import ZCDP
 from mechanisms.gaussian_privacy import GAUSSIAN
@@ -424,6 +425,10 @@ class FlaimSection:
     on them where they are given. A client tolerates ``idle_s`` seconds of silence between rounds.
     """
 
+    KEY: ClassVar[str] = "flaim"
+    WHO: ClassVar[str] = "clients"
+    TURN: ClassVar[str] = "round"
+
     variant: str = "private"
     local_rounds: int = 1
     grouping: str = "union"
@@ -445,12 +450,12 @@ class FlaimSection:
         check_choice("flaim.grouping", self.grouping, FLAIM_GROUPINGS)
         check_choice("flaim.noise", self.noise, FLAIM_NOISES)
         check_choice("flaim.sizes", self.sizes, FLAIM_SIZES)
-        _check_federation("flaim", self)
+        _check_federation(self)
 
     @property
     def pinned(self) -> PinnedKey:
         """Name and key hash that the server has to prove. Raises ConfigError if there is no ``key``."""
-        return _pinned_key("flaim", self)
+        return _pinned_key(self)
 
     @property
     def declares_rows(self) -> bool:
@@ -465,6 +470,10 @@ class SilosSection:
     The keys have the same meaning as in [flaim]; ``clients`` are the silos.
     """
 
+    KEY: ClassVar[str] = "silos"
+    WHO: ClassVar[str] = "silos"
+    TURN: ClassVar[str] = "sum"
+
     noise: str = "server"
     minimum: int = FLAIM_MIN_CLIENTS
     corrupt: float = 0.05
@@ -478,12 +487,12 @@ class SilosSection:
 
     def __post_init__(self) -> None:
         check_choice("silos.noise", self.noise, FLAIM_NOISES)
-        _check_federation("silos", self)
+        _check_federation(self)
 
     @property
     def pinned(self) -> PinnedKey:
         """Name and key hash that the server has to prove. Raises ConfigError if there is no ``key``."""
-        return _pinned_key("silos", self)
+        return _pinned_key(self)
 
     @property
     def declares_rows(self) -> bool:
@@ -491,8 +500,13 @@ class SilosSection:
         return False
 
 
-def _check_federation(section: str, of: FlaimSection | SilosSection) -> None:
+FederationSection: TypeAlias = FlaimSection | SilosSection
+"""The section of a run with one server: ``KEY`` is its name; ``WHO`` and ``TURN`` are its nouns in texts."""
+
+
+def _check_federation(of: FederationSection) -> None:
     """Refuses values of the keys that [flaim] and [silos] share."""
+    section = of.KEY
     check_number(f"{section}.minimum", of.minimum, low=FLAIM_MIN_CLIENTS)
     for name in ("corrupt", "dropouts"):
         check_number(f"{section}.{name}", getattr(of, name), low=0, high=0.9)
@@ -517,7 +531,7 @@ def _check_federation(section: str, of: FlaimSection | SilosSection) -> None:
     )
 
 
-def _pinned_key(section: str, of: FlaimSection | SilosSection) -> PinnedKey:
+def _pinned_key(of: FederationSection) -> PinnedKey:
     if of.key is None:
-        raise ConfigError("", f"{section}.key", "is missing; expected it from the server's card")
+        raise ConfigError("", f"{of.KEY}.key", "is missing; expected it from the server's card")
     return PinnedKey(of.server, of.key)

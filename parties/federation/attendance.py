@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mechanisms.errors import FinishedEarly, RoundLost
-from parties.config import Config
+from parties.config import Config, FederationSection
 from parties.federation.members import ConnectedClients
 from parties.foundation.errors import FederationProtocolError
 from parties.foundation.exit_codes import TooFewClients
@@ -36,11 +36,8 @@ class Attendance:
     """The wait of one attempt at a run.
 
     Attributes:
-        least: Number of participants that a sum needs (flaim.minimum).
-        before: Number of participants in the last round of an earlier attempt.
         closed: Set when no more participants will come; the wait then ends.
-        who: Noun for the participants, in texts.
-        turn: Noun for one round or sum, in texts.
+        before: Number of participants in the last round of an earlier attempt.
     """
 
     config: Config
@@ -49,11 +46,23 @@ class Attendance:
     orders: OperatorCommands
     progress: Progress
     closed: asyncio.Event
-    least: int
     before: int = 0
-    who: str = "clients"
-    turn: str = "round"
     reminder: Throttle = field(default_factory=Throttle)
+
+    @property
+    def section(self) -> FederationSection:
+        """The configuration's section of the run; a sum needs its ``minimum``."""
+        return self.config.require_federation()
+
+    @property
+    def who(self) -> str:
+        """Noun for the participants, in texts."""
+        return self.section.WHO
+
+    @property
+    def turn(self) -> str:
+        """Noun for one round or sum, in texts."""
+        return self.section.TURN
 
     @property
     def here(self) -> int:
@@ -64,7 +73,7 @@ class Attendance:
     def needed(self) -> int:
         """Number of participants that have to be connected."""
         least = 0 if self.closed.is_set() else self.config.clients.minimum
-        return max(least, self.least)
+        return max(least, self.section.minimum)
 
     async def gather(self) -> None:
         """Waits for the participants before the first round of this attempt. Raises TooFewClients."""
@@ -84,13 +93,13 @@ class Attendance:
         await self._wait_until(enough, wait_s, lambda: "the run")
         if self.orders.asked.close and self.enrolment.database is not None:
             close_enrollment(self.enrolment.database)
-        least = max(clients.minimum, self.least)
+        least = max(clients.minimum, self.section.minimum)
         if self.here < least and not (self.before and self.orders.asked.finish):
             left = "before the rest had left"
             within = left if self.closed.is_set() else f"within {wait_s:g} s"
             raise TooFewClients(
                 f"{self.here} of {clients.expected} {self.who} came {within}; expected at least {least} "
-                f"(clients.minimum, {self.config.federation_section}.minimum){self._missing_names()}"
+                f"(clients.minimum, {self.section.KEY}.minimum){self._missing_names()}"
             )
 
     async def round(self, number: int) -> None:
@@ -101,10 +110,10 @@ class Attendance:
         """
         self._expel_revoked()
         self._check_finish(number)
-        if self.closed.is_set() and self.here < self.least:
+        if self.closed.is_set() and self.here < self.section.minimum:
             raise RoundLost(
-                f"{self.turn} {number}: {self.here} {self.who} are connected; expected at least {self.least} "
-                f"({self.config.federation_section}.minimum)"
+                f"{self.turn} {number}: {self.here} {self.who} are connected; expected at least {self.section.minimum} "
+                f"({self.section.KEY}.minimum)"
             )
         wait_s = self.config.clients.wait_s
 
@@ -116,7 +125,7 @@ class Attendance:
         if self.here < self.needed:
             raise TooFewClients(
                 f"{self.turn} {number}: {self.here} {self.who} are connected; expected at least {self.needed} "
-                f"(clients.minimum, {self.config.federation_section}.minimum) within {wait_s:g} "
+                f"(clients.minimum, {self.section.KEY}.minimum) within {wait_s:g} "
                 f"s{self._missing_names()}; the same command goes on with this {self.turn}"
             )
 

@@ -1,26 +1,30 @@
 """A participant of a federation's run, with its own connection, certificate, ledger and table.
 
-A process may run several participants. The connection is a `parties.federation.channel.ClientConnection`. A lost
-connection is a dropout of the current sum; the participant comes back for the next sum while the server is reachable.
-The folder holds the participant's ledger of this run, charged before each answer is sent, and the algorithm's own
-files. Secret: table, keys, numbers. Known limits: see `parties.federation.client_session`.
+``run_participant`` takes part in a run of any method, for which a ``Participation`` makes the session. A process may
+run several participants. The connection is a `parties.federation.channel.ClientConnection`. A lost connection is a
+dropout of the current round; the participant comes back for the next one while the server is reachable. The folder
+holds the participant's ledger of this run, charged before each answer is sent, and the method's own files. Another
+folder has another ledger, which is charged to the table's budget again. ``silo_participation`` is that of a silo.
+Secret: table, keys, numbers. Known limits: see `parties.federation.client_session`.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Generic, TypeVar
 
+from mechanisms.accounting import Ledger
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config
 from parties.federation.algorithm import AlgorithmPlan, SiloContext, plan_digest
 from parties.federation.channel import ClientConnection, until_goodbye
-from parties.federation.client_session import SiloSession
-from parties.federation.flaim_parameters import is_malicious
+from parties.federation.client_session import ClientTally, SiloSession, SumSession
 from parties.federation.key_directory import OwnClientKey
-from parties.federation.sum_parameters import check_silos
+from parties.federation.silos import check_silos
+from parties.federation.sum_parameters import is_malicious
 from parties.foundation.errors import ConfigError
 from parties.identity import tls
 from parties.observability.events import Progress
@@ -29,15 +33,16 @@ from parties.storage.database import Database
 from parties.storage.owner_budget import ROW, Release
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
+Session = TypeVar("Session", bound=SumSession, covariant=True)
+
 
 @dataclass(slots=True)
-class SiloReport:
+class ParticipantReport:
     """A participant's record of one run. Bytes are those of frames; ``rho_spent`` is the ledger's total over all
-    processes.
+    processes. ``facts`` are the method's own, and ``guarantee`` its sentences for people.
     """
 
     client: str
-    guarantee: str = ""
     sums: int = 0
     given_up: int = 0
     rho_spent: float = 0.0
@@ -47,47 +52,67 @@ class SiloReport:
     connections: int = 0
     seconds: float = 0.0
     finished: bool = False
+    facts: Mapping[str, object] = field(default_factory=dict)
+    guarantee: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Returns the report as a JSON object."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        own = {item.name: getattr(self, item.name) for item in fields(self)[:-2]}
+        return {**own, **self.facts}
 
 
-def federated_release(config: Config, plan: AlgorithmPlan) -> Release | None:
-    """Returns the maximum release of a table by participation, in zCDP; None if the run charges nothing."""
-    if not plan.rho:
-        return None
-    return Release(
-        config=config.digest(),
-        run=config.run.id,
-        method="" if config.algorithm is None else config.algorithm[0],
-        rho=plan.rho,
-        epsilon=config.run.epsilon,
-        delta=config.run.delta,
-        unit=ROW,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Participation(Generic[Session]):
+    """A method's side of one participant, with its table.
+
+    Attributes:
+        digest: Hex digest of the settings that all participants have to share, besides the configuration.
+        release: Maximum release of the table by participation; None if the run charges nothing.
+        session: Returns the participant's side of the run; its last argument is the signed key, in malicious mode.
+            Raises DataError if the table does not fit: such a table costs nothing.
+        facts: Returns the method's part of the participant's report.
+        guarantee: Returns the guarantee of what was charged, in sentences.
+        declared_rows: Number of the table's rows if it is public.
+        private: True if the release has a guarantee.
+        own_epsilon: True if the participant may choose its own epsilon.
+        keeps_secrets: True if the method keeps secret files in the participant's folder.
+    """
+
+    digest: str
+    release: Release | None
+    session: Callable[[SiloContext, Ledger, OwnClientKey | None], Session]
+    facts: Callable[[ClientTally, Ledger], Mapping[str, object]]
+    guarantee: Callable[[Ledger], Sequence[str]]
+    declared_rows: int | None = None
+    private: bool = True
+    own_epsilon: bool = False
+    keeps_secrets: bool = False
+
+    @property
+    def rho(self) -> float:
+        """Budget of the participant's ledger, in zCDP; 0 if nothing is charged."""
+        return 0.0 if self.release is None else self.release.rho
 
 
-async def run_silo(
+async def run_participant(
     config: Config,
-    table: TextTable,
+    part: Participation[SumSession],
     files: CertificateFiles,
     directory: Path,
     *,
-    plan: AlgorithmPlan,
     progress: Progress,
     spend: Callable[[str], object] | None = None,
     epsilon: float | None = None,
     joining: asyncio.Semaphore | None = None,
-) -> SiloReport:
-    """Takes part in the run of ``config`` with ``table`` until the server's goodbye.
+) -> ParticipantReport:
+    """Takes part in the run of ``config`` until the server's goodbye.
 
     Args:
         directory: Folder of the ledger.
-        spend: Charges the ledger's whole budget, under the ledger's name, to the table's budget before anything is
-            sent.
-        epsilon: The participant's own epsilon, if the algorithm allows a choice.
-        joining: Limit of simultaneous connection attempts in one process.
+        spend: Charges the ledger's whole budget, under the ledger's name, to the table's budget before anything is sent
+            (`parties.storage.owner_budget`); without it the caller charges.
+        epsilon: The participant's own epsilon, if the method allows a choice.
+        joining: Limit of participants of one process that open their ledgers and connect at once.
 
     Raises the errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError, StoreError;
     FrameTransportError if the server is unreachable or lost for good; FederationRefused, FederationProtocolError,
@@ -98,37 +123,35 @@ async def run_silo(
     if name not in section.clients:
         raise ConfigError(
             config.source,
-            f"{config.federation_section}.clients",
+            f"{section.KEY}.clients",
             f"does not have {name!r}, the name in {files.cert}",
         )
-    config.check_rows(len(table))
-    check_silos(config, plan)
-    with await asyncio.to_thread(Database, directory, config.digest(), LEDGER) as database:
-        ledger = DurableLedger(database, plan.rho)
+    joining = joining or asyncio.Semaphore()
+    async with joining:
+        # The ledger's creation waits for the disk.
+        database = await asyncio.to_thread(Database, directory, config.digest(), LEDGER)
+    with database:
+        ledger = DurableLedger(database, part.rho)
         if not ledger.entries:
             # A participant that has taken part before may come back at any time.
             check_enrolled(config, name)
         context = SiloContext(name, section.clients.index(name), directory, epsilon)
-        # The table is checked before the charge: a table that does not fit costs nothing.
-        silo = await asyncio.to_thread(plan.silo, table, context, ledger)
+        own = OwnClientKey.make(config, files) if is_malicious(config) else None
+        session = await asyncio.to_thread(part.session, context, ledger, own)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)
-        own = OwnClientKey.make(config, files) if is_malicious(config) else None
-        session = SiloSession(
-            config, silo, server=section.server, random_bytes=secrets.token_bytes, own=own
-        )
-        report = SiloReport(name, plan.guarantee, rho_total=plan.rho)
+        report = ParticipantReport(name, rho_total=part.rho)
         connection = ClientConnection(
             config,
-            plan_digest(plan),
+            part.digest,
             files,
             section.server,
-            None,
+            part.declared_rows,
             b"" if own is None else own.card.pack(),
             session,
             report,
             progress,
-            joining or asyncio.Semaphore(),
+            joining,
         )
         started = time.monotonic()
         try:
@@ -136,5 +159,40 @@ async def run_silo(
         finally:
             report.sums, report.given_up = session.tally.sums, session.tally.given_up
             report.rho_spent, report.seconds = ledger.spent, time.monotonic() - started
+            report.facts = part.facts(session.tally, ledger)
+            report.guarantee = part.guarantee(ledger)
     report.finished = True
     return report
+
+
+def silo_participation(
+    config: Config, plan: AlgorithmPlan, table: TextTable
+) -> Participation[SiloSession]:
+    """Returns the participation of a silo with ``table`` in the run of ``plan``. Raises ConfigError, DataError."""
+    config.check_rows(len(table))
+    check_silos(config, plan)
+    run = config.run
+
+    def session(context: SiloContext, ledger: Ledger, own: OwnClientKey | None) -> SiloSession:
+        silo, server = plan.silo(table, context, ledger), config.require_federation().server
+        return SiloSession(config, silo, server=server, random_bytes=secrets.token_bytes, own=own)
+
+    release = Release(
+        config=config.digest(),
+        run=run.id,
+        method="" if config.algorithm is None else config.algorithm[0],
+        rho=plan.rho,
+        epsilon=run.epsilon,
+        delta=run.delta,
+        unit=ROW,
+    )
+    return Participation(
+        digest=plan_digest(plan),
+        release=release if plan.rho else None,
+        session=session,
+        facts=lambda tally, ledger: {"guarantee": plan.guarantee},
+        guarantee=lambda ledger: (plan.guarantee,),
+        private=plan.private,
+        own_epsilon=plan.private_answers,
+        keeps_secrets=True,
+    )

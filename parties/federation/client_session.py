@@ -22,9 +22,11 @@ adds the noise, participants cannot verify that the server did.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mechanisms.silos import MAX_PAYLOAD_BYTES, Silo, checked_answer
 from parties.config import Config
-from parties.federation.flaim_parameters import frame_bytes, is_malicious
 from parties.federation.journal import MAX_TASK_BYTES, SumTask
 from parties.federation.key_directory import (
     MAX_ROSTER_BYTES,
@@ -43,8 +45,15 @@ from parties.federation.messages import (
     refused_error,
     unpack_task,
 )
-from parties.federation.sum_parameters import silo_client_policy, silos_section
+from parties.federation.sum_parameters import (
+    SumSpec,
+    frame_bytes,
+    is_malicious,
+    silo_sum,
+    silos_section,
+)
 from parties.foundation.errors import FederationProtocolError
+from secagg import ClientPolicy
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundAborted
 
@@ -147,6 +156,49 @@ class SumSession:
             raise FederationProtocolError(self._server, f"sent {kind} while a sum was being taken")
         self._gave_up = False
 
+    def _next_sum(
+        self, clients: int, position: int, body: bytes
+    ) -> tuple[list[bytes] | None, bytes | None]:
+        """Returns keys and session's id of the next sum in malicious mode; call it before any charge or count.
+
+        The keys are of the sum's members, verified by their certificates. The sum, described by ``body``, is over
+        ``clients`` participants, this one at ``position``. Raises FederationProtocolError.
+        """
+        if self._own is None:
+            return None, None
+        roster = self._own.keys(clients, position, self._server)
+        named = session_id(self._config, body, roster)
+        self._own.once(named, self._server)
+        return roster, named
+
+    def _policy(self, spec: Callable[[], SumSpec], named: bytes | None) -> ClientPolicy:
+        """Returns the requirements for the session of a sum. Raises FederationProtocolError if it can have none."""
+        try:
+            return spec().policy(named)
+        except ParameterError as error:
+            raise FederationProtocolError(
+                self._server, f"asks for a sum that no session can take: {error}"
+            ) from error
+
+    def _start_sum(
+        self,
+        position: int,
+        numbers: NDArray[np.int64],
+        policy: ClientPolicy,
+        *,
+        roster: list[bytes] | None,
+    ) -> None:
+        """Begins the session that takes a sum of ``numbers``."""
+        self.tally.sums += 1
+        self._sum = SecAggClient(
+            position,
+            numbers,
+            policy,
+            identity=None if self._own is None else self._own.identity,
+            roster=roster,
+            random_bytes=self._random_bytes,
+        )
+
     def _answer_secagg(self, data: bytes) -> bytes | None:
         if self._sum is None:
             if self._gave_up:
@@ -237,26 +289,8 @@ class SiloSession(SumSession):
                 self._server,
                 f"asks for sum {task.number} in {message.round}; expected one after {self._last}",
             )
-        own, named = self._own, None
-        # Before any charge: the keys of this sum's members, verified by their certificates.
-        roster = None if own is None else own.keys(task.silos, position, self._server)
-        if own is not None and roster is not None:
-            named = session_id(self._config, body, roster)
-            own.once(named, self._server)
-        try:
-            demanded = silo_client_policy(self._config, task.request, task.silos, session_id=named)
-        except ParameterError as error:
-            raise FederationProtocolError(
-                self._server, f"asks for a sum that no session can take: {error}"
-            ) from error
+        roster, named = self._next_sum(task.silos, position, body)
+        policy = self._policy(lambda: silo_sum(self._config, task.request, task.silos), named)
         self._last = task.number
         numbers = checked_answer(self._silo, task.request)
-        self.tally.sums += 1
-        self._sum = SecAggClient(
-            position,
-            numbers,
-            demanded,
-            identity=None if own is None else own.identity,
-            roster=roster,
-            random_bytes=self._random_bytes,
-        )
+        self._start_sum(position, numbers, policy, roster=roster)

@@ -1,6 +1,6 @@
 """Bytes that a participant sends and receives in one sum, as frames, in a sum without dropouts.
 
-A sum is one SecAgg session among n participants (silos) with k neighbours each (n - 1 at most), vectors of l numbers in
+A sum is one SecAgg session among n participants with k neighbours each (n - 1 at most), vectors of l numbers in
 a ring of b bits. All terms but one are independent of l.
 
     rounds   4 there and back, 5 where the session is signed
@@ -41,9 +41,9 @@ _COUNT, _ID, _WHICH = 4, 4, 1
 
 @dataclass(frozen=True, slots=True)
 class SumShape:
-    """Sizes of a sum: n ``silos``, k ``neighbours``, ``length`` numbers of ``bits`` bits, ``task`` bytes of request."""
+    """A sum of n ``participants``, k ``neighbours``, ``length`` numbers of ``bits`` bits; ``task`` bytes of request."""
 
-    silos: int
+    participants: int
     neighbours: int
     length: int
     bits: int
@@ -73,7 +73,7 @@ def _boxes(k: int) -> int:
     return 2 * _COUNT + k * (_ID + CIPHERTEXT_BYTES) + k * (_ID + PAIR_BYTES) // 2
 
 
-def silo_sent_bytes(shape: SumShape) -> int:
+def sum_sent_bytes(shape: SumShape) -> int:
     """Bytes that each participant sends."""
     k, signature = shape.neighbours, shape.signature
     keys = 2 * PUBLIC_BYTES + signature
@@ -83,12 +83,12 @@ def silo_sent_bytes(shape: SumShape) -> int:
     return (4 + shape.signed) * _MESSAGE + keys + shares + vector + signature + reveal
 
 
-def silo_received_bytes(shape: SumShape) -> int:
+def sum_received_bytes(shape: SumShape) -> int:
     """Bytes that each participant receives."""
     k, signature = shape.neighbours, shape.signature
     request = SIZE_BYTES + HEADER_BYTES + POSITION_BYTES + shape.task
     keys = _COUNT + k * (_ID + 2 * PUBLIC_BYTES + signature)
-    survivors = (shape.silos + 7) // 8
+    survivors = (shape.participants + 7) // 8
     signatures = _COUNT + k * (_ID + signature) if shape.signed else 0
     body = ANNOUNCE_BYTES + keys + _boxes(k) + survivors + signatures
     return request + (5 + shape.signed) * _MESSAGE + body

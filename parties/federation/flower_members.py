@@ -11,19 +11,17 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from parties.config import CertificateFiles, Config
 from parties.federation.flower_envelope import CHALLENGE_BYTES, Envelope, needs_answer, proof_text
 from parties.federation.key_directory import ClientKeyDirectory, SignedClientKey
-from parties.federation.members import ClientMessageLog, ConnectedClient, ConnectedClients
+from parties.federation.members import ClientsSetup, ConnectedClient, ConnectedClients
 from parties.foundation.errors import CertificateError, FederationProtocolError, FramePeerClosed
 from parties.identity.signing import Issuer
-from parties.observability.events import OnRejection, Rejection, ignore_rejection
-from parties.session.enrollment import Enrollment
+from parties.observability.events import Rejection
 from secagg.errors import BadSignature
 from secagg.keys import verify
 
@@ -89,36 +87,13 @@ class FlowerClients(ConnectedClients):
     ways.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        files: CertificateFiles,
-        *,
-        transport: GridTransport,
-        workload_digest: str,
-        log: ClientMessageLog,
-        on_change: Callable[[], None] = lambda: None,
-        admit: Callable[[str], object] = lambda client: None,
-        rejected: OnRejection = ignore_rejection,
-        enrolment: Enrollment | None = None,
-        known: Collection[int] = (),
-    ) -> None:
-        """Takes the arguments of ``ConnectedClients``, and the grid's ``transport``."""
-        super().__init__(
-            config,
-            files,
-            workload_digest=workload_digest,
-            log=log,
-            on_change=on_change,
-            admit=admit,
-            rejected=rejected,
-            enrolment=enrolment,
-            known=known,
-        )
+    def __init__(self, setup: ClientsSetup, *, transport: GridTransport) -> None:
+        """Prepares an attempt over the grid's ``transport``."""
+        super().__init__(setup)
         self.messages = self.bytes = 0
         self._post = transport
         self._links: dict[int, _NodeChannel] = {}
-        self._issuer = Issuer.load(files.ca)
+        self._issuer = Issuer.load(setup.files.ca)
         self._looked = 0.0
         self._pump: asyncio.Task[None] | None = None
         self._sent_all = asyncio.Event()

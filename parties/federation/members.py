@@ -19,11 +19,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from parties.config import CertificateFiles, Config
 from parties.config.diff import agreed_bytes
-from parties.federation.flaim_parameters import is_malicious
 from parties.federation.key_directory import (
     ClientKeyDirectory,
     SignedClientKey,
@@ -43,6 +42,7 @@ from parties.federation.messages import (
     is_secagg_message,
     pack_reason,
 )
+from parties.federation.sum_parameters import is_malicious
 from parties.federation.transcript_schema import JOINED, LEFT, REFUSED
 from parties.foundation.errors import FederationProtocolError, PartyError, StoreError
 from parties.foundation.version import version
@@ -104,6 +104,30 @@ class ConfigMismatchError(FederationProtocolError):
     """This participant's configuration differs from the server's."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientsSetup:
+    """Inputs of an attempt at the run of ``config``, for its ``ConnectedClients`` over any transport.
+
+    Attributes:
+        workload_digest: Digest of the settings that all participants have to share, besides the configuration.
+        on_change: Called when a participant has come or gone.
+        admit: Raises StoreError for a participant that may not join.
+        rejected: Receives each rejection.
+        enrolment: Decides on refusals.
+        known: Numbers of the participants of earlier attempts.
+    """
+
+    config: Config
+    files: CertificateFiles
+    workload_digest: str
+    log: ClientMessageLog
+    on_change: Callable[[], None] = lambda: None
+    admit: Callable[[str], object] = lambda client: None
+    rejected: OnRejection = ignore_rejection
+    enrolment: Enrollment | None = None
+    known: Collection[int] = ()
+
+
 class ConnectedClients:
     """The connected participants of a run; ``async with`` opens and closes the transport.
 
@@ -114,29 +138,12 @@ class ConnectedClients:
         roster: In malicious mode, the cards of all participants that were ever connected.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        files: CertificateFiles,
-        *,
-        workload_digest: str,
-        log: ClientMessageLog,
-        on_change: Callable[[], None] = lambda: None,
-        admit: Callable[[str], object] = lambda client: None,
-        rejected: OnRejection = ignore_rejection,
-        enrolment: Enrollment | None = None,
-        known: Collection[int] = (),
-    ) -> None:
-        """Prepares an attempt at the run of ``config``; connections begin with ``async with``.
-
-        Args:
-            admit: Raises StoreError for a participant that may not join.
-            rejected: Receives each rejection.
-            enrolment: Decides on refusals.
-            known: Numbers of the participants of earlier attempts.
+    def __init__(self, setup: ClientsSetup) -> None:
+        """Prepares an attempt; connections begin with ``async with``.
 
         Raises ConfigError if the config lacks an address or participants.
         """
+        config, files = setup.config, setup.files
         section = config.require_federation()
         self.names = section.clients
         self.present: dict[int, ConnectedClient] = {}
@@ -147,18 +154,18 @@ class ConnectedClients:
         self.roster = (
             ClientKeyDirectory(config, Issuer.load(files.ca)) if is_malicious(config) else None
         )
-        self._log = log
+        self._log = setup.log
         self._config = config
         self._files = files
         self._terms = agreed_bytes(config)
-        self._greeting = (bytes.fromhex(config.digest()), bytes.fromhex(workload_digest))
+        self._greeting = (bytes.fromhex(config.digest()), bytes.fromhex(setup.workload_digest))
         self._numbers = {name: number for number, name in enumerate(section.clients)}
         self._changed = asyncio.Condition()
-        self._on_change = on_change
-        self._admit = admit
-        self._enrolment = enrolment or Enrollment(config.owners, config.clients)
-        self._known = set(known)
-        self._rejected = rejected
+        self._on_change = setup.on_change
+        self._admit = setup.admit
+        self._enrolment = setup.enrolment or Enrollment(config.owners, config.clients)
+        self._known = set(setup.known)
+        self._rejected = setup.rejected
 
     async def __aenter__(self) -> Self:
         raise NotImplementedError("what carries the messages opens itself")
@@ -349,23 +356,8 @@ class ConnectedClients:
                 member.exchange.lost(member)
 
 
-class ConnectedClientsFactory(Protocol):
-    """Factory of a run's ``ConnectedClients``, with the same arguments."""
-
-    def __call__(
-        self,
-        config: Config,
-        files: CertificateFiles,
-        *,
-        workload_digest: str,
-        log: ClientMessageLog,
-        on_change: Callable[[], None],
-        admit: Callable[[str], object],
-        rejected: OnRejection,
-        enrolment: Enrollment,
-        known: Collection[int],
-    ) -> ConnectedClients:
-        """Returns the connected participants of one attempt."""
+ConnectedClientsFactory: TypeAlias = Callable[[ClientsSetup], ConnectedClients]
+"""Factory of the connected participants of one attempt."""
 
 
 class ClientExchange:

@@ -1,27 +1,23 @@
-"""Secure sums over connected participants: `mechanisms.silos.Silos` on `ConnectedClients`, for the server's algorithm.
+"""Secure sums over connected participants, for the server of any method.
 
-In ``NetworkSilos`` each sum is a SecAgg session of its own among all connected participants, with fresh keys, over
-their existing connections. A participant that leaves, misses a deadline or breaks the protocol has dropped out of the
-sum without further waiting, and may be in the next one. A sum with too few survivors is given up: nothing of it is
-revealed, and its charge stays spent. Sums of an earlier attempt are not taken again (`parties.federation.journal`).
-``SumChannel`` is the `secagg.server.Channel` of a sum, for FLAIM and for silos.
+In ``SecureSums`` each sum is a SecAgg session of its own among the requested participants, with fresh keys, over their
+existing connections. A participant that leaves, misses a deadline or breaks the protocol has dropped out of the round
+without further waiting, and may be in the next one. A sum with too few survivors is given up: nothing of it is
+revealed, and its charge stays spent. ``SumChannel`` is the `secagg.server.Channel` of a sum.
 
-Secret: with noise by the server this process sees each sum before its noise. Public: the returned sums.
+Secret: with noise by the server this process sees each sum before its noise. Public: the sums with their noise.
 """
 
+import asyncio
 import contextlib
-import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mechanisms.accounting import Ledger
-from mechanisms.errors import RoundLost
-from mechanisms.silos import MAX_PAYLOAD_BYTES, Request, Sum
 from parties.config import Config
-from parties.federation import sums_schema
-from parties.federation.costs import SumShape, silo_received_bytes, silo_sent_bytes
-from parties.federation.journal import SumJournal, SumTask, request_head
+from parties.federation import transcript_schema
+from parties.federation.costs import SumShape, sum_received_bytes, sum_sent_bytes
 from parties.federation.key_directory import session_id
 from parties.federation.members import ClientExchange, ConnectedClients
 from parties.federation.messages import (
@@ -33,13 +29,10 @@ from parties.federation.messages import (
     unpack_reason,
 )
 from parties.federation.secagg_server import run_secagg_session
-from parties.federation.sum_parameters import silo_session_parameters
-from parties.federation.sums_schema import FINISH, SILO_OPENED_SUM, SUM
+from parties.federation.sum_parameters import SumSpec
 from parties.federation.transcript import FederationTranscript
-from parties.foundation.errors import FederationProtocolError
-from protocols.transcript import round_ended
+from parties.foundation.errors import FederationProtocolError, FrameTimeout
 from secagg import SecAggServer, wire
-from secagg.errors import ParameterError, RoundAborted
 
 
 class SumChannel:
@@ -95,11 +88,16 @@ def give_up_reason(data: bytes, name: str) -> str | None:
 
 
 @dataclass(slots=True)
-class SiloSumTally:
-    """Counts of a run's sums, and the bytes, by formula, of a participant that was in all of them."""
+class SumTally:
+    """Counts of a run's sums: by SecAgg, of earlier attempts, plain from too few for SecAgg, given up; and dropouts.
+
+    ``formula_sent`` and ``formula_received`` are the bytes, by formula, of a participant in all sums by SecAgg.
+    """
 
     taken: int = 0
     before: int = 0
+    plain: int = 0
+    plain_contributors: int = 0
     given_up: int = 0
     dropouts: int = 0
     values: int = 0
@@ -108,166 +106,133 @@ class SiloSumTally:
     formula_received: int = 0
     reasons: list[str] = field(default_factory=list)
 
+    def counts(self, *names: str) -> dict[str, object]:
+        """Returns the counts of these names as a JSON object."""
+        return {name: getattr(self, name) for name in names}
 
-class NetworkSilos:
-    """Secure sums of a run. ``tally`` has the report's counts of sums."""
+
+class SecureSums:
+    """Sums of one attempt at a run, round by round. ``tally`` has the report's counts of sums."""
 
     def __init__(
         self,
         config: Config,
         members: ConnectedClients,
         record: FederationTranscript,
-        ledger: Ledger,
-        history: SumJournal,
         *,
         wait: Callable[[int], Awaitable[None]],
-        release: Callable[[], object] = lambda: None,
-        done: Callable[[int, Request], None] = lambda number, request: None,
     ) -> None:
-        """Prepares the sums of an attempt at the run.
-
-        Args:
-            wait: Waits for enough participants before a sum.
-            release: Called before the first request of a sum.
-            done: Called after a sum.
-        """
-        self.tally = SiloSumTally()
-        self._config = config
-        self._members = members
-        self._record = record
-        self._ledger = ledger
-        self._history = history
+        """``wait`` waits for enough participants before a round."""
+        self.tally = SumTally()
+        self.config = config
+        self.members = members
+        self.record = record
+        self.wait = wait
         self._stage_s = config.timeouts.receive_s
-        self._wait = wait
-        self._release = release
-        self._done = done
-        self._number = 0
-        self._before = history.asked
+        self._turn = config.require_federation().TURN
+        self._round = 0
+        # Certificates of the round's participants, by number.
+        self._certificates: dict[int, bytes] = {}
+        self._dropped: set[int] = set()
 
-    @property
-    def count(self) -> int:
-        """See ``Silos``."""
-        return len(self._members.names)
+    def begin_round(self, round: int, numbers: Sequence[int]) -> None:
+        """Records that the connected participants ``numbers`` take part in ``round``."""
+        present = self.members.present
+        self._round, self._dropped = round, set()
+        self._certificates = {number: present[number].certificate for number in numbers}
+        for number, certificate in self._certificates.items():
+            self.record.participation(number, round, certificate=certificate)
 
-    async def sum(self, request: Request) -> Sum:
-        """See ``Silos``. Raises BudgetExceeded, TooFewClients and StoreError besides."""
-        self._number = number = self._number + 1
-        if number <= self._before:
-            taken = self._history.taken(number, request)
-            if taken is None:
-                raise RoundLost(f"sum {number} was interrupted, or lost, before this attempt")
-            self.tally.before += 1
-            return taken
-        try:
-            await self._wait(number)
-        except RoundLost:
-            # The sum was never requested; later attempts have to treat it as lost as well.
-            self._history.begin(number, request)
-            raise
-        self._release()
-        # The journal entry comes before the charge: a charged sum is never requested and charged again.
-        self._history.begin(number, request)
-        if request.event is not None:
-            self._ledger.charge(number, request.step, request.event)
-        try:
-            found = await self._take_sum(number, request)
-        finally:
-            self._record.transcript.seal(round_ended(number))
-        self._history.keep(number, found)
-        self._done(number, request)
-        return found
+    @contextlib.contextmanager
+    def exchange(self, numbers: Sequence[int]) -> Iterator[ClientExchange]:
+        """Opens an exchange of the round with the participants ``numbers``; those that have left drop out."""
+        with self.members.exchange(numbers, round=self._round) as exchange:
+            for position in sorted(set(range(len(exchange.numbers))) - set(exchange.present)):
+                if exchange.numbers[position] not in self._dropped:
+                    self.dropped(exchange, position, "the connection was lost")
+            yield exchange
 
-    async def _take_sum(self, number: int, request: Request) -> Sum:
-        present = sorted(self._members.present)
-        self._record.transcript.note(
-            sums_schema.ASKED,
-            round=number,
-            clients=len(present),
-            head=request_head(request).decode(),
-            payload_sha256=hashlib.sha256(request.payload).hexdigest(),
-        )
-        with (
-            self._record.step(SUM, number),
-            self._members.exchange(present, round=number) as exchange,
-        ):
-            certificates = [self._members.present[i].certificate for i in present]
-            for position, member in enumerate(present):
-                self._record.participation(member, number, certificate=certificates[position])
+    async def take(
+        self, exchange: ClientExchange, spec: SumSpec, *, kind: MessageKind, body: bytes
+    ) -> SecAggServer:
+        """Takes a sum over the participants of ``exchange`` by one SecAgg session, asked for by ``kind`` with ``body``.
 
-            def dropped(of: ClientExchange, position: int, reason: str) -> None:
-                self.tally.dropouts += 1
-                self._record.participation(
-                    of.numbers[position],
-                    number,
-                    certificate=certificates[position],
-                    reason=reason or "gave up",
-                )
-
-            try:
-                found = await self._by_secagg(exchange, number, request, dropped)
-            except (RoundAborted, ParameterError) as error:
-                self._give_up(exchange, number, str(error))
-                raise RoundLost(f"{request.step!r}, sum {number}: {error}") from error
-            # A sum without noise is either private by itself or not private at all; the transcript omits it.
-            noisy = request.noise is not None
-            self._record.opening(number, SUM, SILO_OPENED_SUM, found.values, written=noisy)
-        return found
-
-    async def _by_secagg(
-        self,
-        exchange: ClientExchange,
-        number: int,
-        request: Request,
-        dropped: Callable[[ClientExchange, int, str], None],
-    ) -> Sum:
-        """Runs one SecAgg session. Raises RoundAborted, ParameterError."""
-        known, clients = self._members.roster, len(exchange.numbers)
+        Raises RoundAborted, ParameterError.
+        """
+        known = self.members.roster
         roster = None if known is None else known.identities(exchange.numbers)
-        body = SumTask(number, clients, request).pack()
-        parameters = silo_session_parameters(
-            self._config,
-            request,
-            clients,
+        parameters = spec.parameters(
             random_bytes=secrets.token_bytes,
-            session_id=None if roster is None else session_id(self._config, body, roster),
+            session=None if roster is None else session_id(self.config, body, roster),
             roster=roster,
         )
         for position in exchange.present:
             if roster is not None:
                 exchange.send_roster(position)
-            exchange.post(
-                position,
-                FederationMessage(MessageKind.REQUEST, number, pack_task(position, body)).pack(),
-            )
+            task = FederationMessage(kind, self._round, pack_task(position, body))
+            exchange.post(position, task.pack())
         exchange.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
         server = SecAggServer(parameters, roster=roster)
-        await run_secagg_session(
-            server, SumChannel(exchange, dropped), present=exchange.present, stage_s=self._stage_s
-        )
-        survivors = tuple(exchange.numbers[position] for position in sorted(server.survivors))
-        tally, shape = self.tally, SumShape.of(parameters, len(body))
+        channel = SumChannel(exchange, self.dropped)
+        await run_secagg_session(server, channel, present=exchange.present, stage_s=self._stage_s)
+        tally, survivors = self.tally, len(server.survivors)
+        shape = SumShape.of(parameters, len(body))
         tally.taken += 1
-        tally.values += request.length
-        tally.least_survivors = min(tally.least_survivors or clients, len(survivors))
-        tally.formula_sent += silo_sent_bytes(shape)
-        tally.formula_received += silo_received_bytes(shape)
-        return Sum(server.exact_result, survivors)
+        tally.values += spec.length
+        tally.least_survivors = min(tally.least_survivors or survivors, survivors)
+        tally.formula_sent += sum_sent_bytes(shape)
+        tally.formula_received += sum_received_bytes(shape)
+        return server
 
-    def _give_up(self, exchange: ClientExchange, number: int, reason: str) -> None:
+    async def answers(
+        self, exchange: ClientExchange, what: str
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """Yields (position, message) of each answer within a stage's deadline, and expels the other participants."""
+        waiting, ends = set(exchange.present), time.monotonic() + self._stage_s
+        while waiting:
+            try:
+                async with asyncio.timeout(max(0.0, ends - time.monotonic())):
+                    position, data = await exchange.receive()
+            except TimeoutError:
+                for position in sorted(waiting):
+                    late = f"sent no {what} within {self._stage_s:g} s"
+                    self.expel(exchange, position, FrameTimeout(exchange.name(position), late))
+                return
+            if position not in waiting:
+                if data is not None:
+                    error = FederationProtocolError(exchange.name(position), "answered twice")
+                    self.expel(exchange, position, error)
+                continue
+            waiting.discard(position)
+            if data is None:
+                self.dropped(exchange, position, "the connection was lost")
+            elif reason := give_up_reason(data, exchange.name(position)):
+                self.dropped(exchange, position, reason)
+            else:
+                yield position, data
+
+    def expel(self, exchange: ClientExchange, position: int, error: Exception) -> None:
+        """Disconnects a participant that broke the protocol or a deadline."""
+        self.dropped(exchange, position, str(error))
+        exchange.expel(position, error)
+
+    def dropped(self, exchange: ClientExchange, position: int, reason: str) -> None:
+        """Records that a participant has dropped out of the round."""
+        number = exchange.numbers[position]
+        self.tally.dropouts += 1
+        self._dropped.add(number)
+        self.record.participation(
+            number,
+            self._round,
+            certificate=self._certificates[number],
+            reason=reason or "gave up",
+        )
+
+    def give_up(self, exchange: ClientExchange, reason: str) -> None:
+        """Records that a sum of the round is given up, and tells its participants."""
         self.tally.given_up += 1
-        self.tally.reasons.append(f"sum {number}: {reason}")
-        self._record.transcript.note(sums_schema.ABORTED, round=number, reason=reason)
-        skipped = FederationMessage(MessageKind.SKIPPED, number, pack_reason(reason)).pack()
+        self.tally.reasons.append(f"{self._turn} {self._round}: {reason}")
+        self.record.transcript.note(transcript_schema.ABORTED, round=self._round, reason=reason)
+        skipped = FederationMessage(MessageKind.SKIPPED, self._round, pack_reason(reason)).pack()
         for position in exchange.present:
             exchange.post(position, skipped)
-
-    async def finish(self, payload: bytes) -> None:
-        """See ``Silos``."""
-        if len(payload) > MAX_PAYLOAD_BYTES:
-            raise ValueError(
-                f"a result of {len(payload)} bytes; expected at most {MAX_PAYLOAD_BYTES}"
-            )
-        message = FederationMessage(MessageKind.RESULT, 0, payload).pack()
-        with self._record.step(FINISH, self._number):
-            for member in list(self._members.present.values()):
-                self._members.post(member, message)

@@ -1,51 +1,118 @@
-"""Server of a federation: admits participants, runs the algorithm over them, leaves results and a transcript.
+"""Server of a federation: admits participants, runs a method over them, leaves results and a transcript.
 
-The ledger is durable: a charge is on disk before the request that it pays for. So are the sums
-(`parties.federation.journal`). A server that restarts in the same folder continues after the last recorded sum; a sum
-in progress is lost, like a sum whose participants are lost. Secret: with noise by the server the sums before their
-noise, which are never written. Public: everything in the folder but ``store``, which holds ledger and sums.
+``run_federated_server`` serves one attempt at a run of any method. A ``FederationPlan`` is the method's run, and its
+``ServerRun`` the method in one attempt: it runs against secure sums (`parties.federation.secure_sum`), and writes files
+of its own. The ledger is durable: a charge is on disk before the request that it pays for. So is what a method keeps of
+its finished rounds or sums: a server that restarts in the same folder continues after the last one; the round in
+progress is lost, like a round whose participants are lost. Secret: with noise by the server the sums before their
+noise, which are never written. Public: everything in the folder but ``store``, which holds ledger and journal.
 
     transcript.jsonl   every message, opening and charge (`protocols.transcript`)
     result.json        outcome, sums, ledger, bytes
-    ...                the algorithm's own files
+    ...                the method's own files
 """
 
 import asyncio
-import hashlib
+import contextlib
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias
 
-from mechanisms.silos import Request
+from mechanisms.accounting import LedgerEntry
 from parties.config import Config
-from parties.federation import sums_schema
-from parties.federation.algorithm import AlgorithmPlan, Outcome, plan_digest
-from parties.federation.journal import SUM_TABLE_SQL, SumJournal
-from parties.federation.members import ConnectedClients, ConnectedClientsFactory
-from parties.federation.result import RESULT
-from parties.federation.secure_sum import NetworkSilos
-from parties.federation.session import ServerSession, open_session
-from parties.federation.sum_parameters import check_silos
-from parties.federation.sums_schema import silo_step_of
+from parties.federation import transcript_schema
+from parties.federation.attendance import Attendance
+from parties.federation.members import ClientsSetup, ConnectedClients, ConnectedClientsFactory
+from parties.federation.messages import refusal_of
+from parties.federation.result import RESULT, server_document
+from parties.federation.secure_sum import SecureSums
+from parties.federation.session import (
+    ServerSession,
+    open_session,
+    watch_members,
+    watch_orders,
+    watch_run,
+)
 from parties.federation.tls_members import TlsClients
 from parties.federation.transcript import FederationTranscript
-from parties.foundation.version import version
 from parties.observability.events import Progress
 from parties.observability.heartbeat import Heartbeat
-from parties.observability.status import RunInfo, RunStatus
+from parties.observability.status import Phase, RunInfo, RunStatus
+from parties.session.enrollment import Enrollment
 from parties.session.operator_commands import OperatorCommands
-from parties.storage.files import write_atomic
+from parties.storage.files import disk_errors, write_json
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.transcript import Value
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedRun:
+    """A computed run: fields of the transcript's note ``finished``, and the method's part of result.json."""
+
+    note: Mapping[str, Value]
+    document: Mapping[str, object]
+
+
+Compute: TypeAlias = Callable[[SecureSums, DurableLedger, Heartbeat], Awaitable[ComputedRun]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRun:
+    """A method's server in one attempt at a run.
+
+    Attributes:
+        compute: Runs the method while the heartbeat reports its activity, and writes the method's files. Raises
+            MechanismError, StoreError.
+        activity: Returns a step of a round, by its number, in words, for progress output.
+        known: Numbers of the participants of earlier attempts.
+        before: Number of participants in the last round of an earlier attempt, 0 before the first.
+        resumed: Sentence on what this attempt goes on with; empty for the first one.
+        needs_clients: False if only the result of earlier attempts' rounds is left to make.
+    """
+
+    compute: Compute
+    activity: Callable[[str, int], str]
+    known: Sequence[int]
+    before: int
+    resumed: str
+    needs_clients: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederationPlan:
+    """One run of a method, at its server.
+
+    Attributes:
+        rho: Budget of the ledger, in zCDP; 0 if nothing is charged.
+        rounds: Maximum number of rounds, or of sums.
+        at_most: True if there may be fewer.
+        digest: Hex digest of the settings that all participants have to share, besides the configuration.
+        protocol: Name of the protocol in the transcript's header.
+        facts: The method's part of the header.
+        step_of: Function from a message to its step's name in the transcript.
+        open: Returns the method's server in an attempt; None if the run was finished before. Raises StoreError,
+            BudgetExceeded.
+        tables: SQL of the tables of the method's journal.
+    """
+
+    rho: float
+    rounds: int
+    at_most: bool
+    digest: str
+    protocol: str
+    facts: Mapping[str, Value]
+    step_of: Callable[[bytes], str]
+    open: Callable[[ServerSession], ServerRun | None]
+    tables: Sequence[str] = ()
 
 
 async def run_federated_server(
     config: Config,
     directory: Path,
     *,
-    plan: AlgorithmPlan,
+    plan: FederationPlan,
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None = None,
@@ -56,144 +123,141 @@ async def run_federated_server(
     """Serves the run of ``config`` in ``directory`` until it is finished.
 
     Args:
-        plan: The algorithm's plan.
+        plan: The method's run.
         closed: Set when no more participants will come.
         register: File of this server's studies, if not at its usual path.
+        meet: Factory of the connected participants: over TLS, or over another transport.
         board: Run status, updated on the way.
-        orders: Commands of the operator.
+        orders: Commands of the operator; they take effect before the next round.
 
-    Raises ConfigError, CertificateError, StoreError, CheckFailed (for an invalid transcript), TooFewClients,
-    MechanismError; the participants have been notified by then.
+    Raises ConfigError, CertificateError, StoreError (StudyReleased if another folder has released this configuration),
+    CheckFailed (for an invalid transcript), TooFewClients, MechanismError (for example if the budget is spent already);
+    the participants have been notified by then.
     """
-    check_silos(config, plan)
-    board = board or RunStatus(RunInfo.of_federation(config))
-    # The run status counts sums as rounds.
-    board.about = replace(board.about, rounds=plan.sums, at_most=True)
+    board, orders = board or RunStatus(RunInfo.of_federation(config)), orders or OperatorCommands()
+    board.about = replace(board.about, rounds=plan.rounds, at_most=plan.at_most)
     progress = progress.also(board)
     with open_session(
-        config,
-        directory,
-        plan.rho,
-        tables=[SUM_TABLE_SQL],
-        progress=progress,
-        closed=closed,
-        register=register,
-        clients_factory=meet,
-        board=board,
-        orders=orders,
-    ) as attempt:
-        if (directory / RESULT).exists():
+        config, directory, plan.rho, tables=plan.tables, register=register
+    ) as session:
+        orders.keep_in(session.database)
+        run = plan.open(session)
+        if run is None:
             progress.event("finished", "the run was finished before; nothing is left to do")
             return
-        facts: dict[str, Value] = {
-            "plan": cast("Value", dict(plan.document)),
-            "plan_sha256": plan_digest(plan),
-            "algorithm": "" if config.algorithm is None else config.algorithm[0],
-            "version": version(),
-            "rho_total": plan.rho,
-        }
-        record = attempt.open_transcript(sums_schema.SILOS_PROTOCOL, facts, naming=silo_step_of)
-        attempt.registered.resume(len(attempt.before.entries))
-        ledger = DurableLedger(attempt.database, plan.rho, first=record.charge)
-        history = SumJournal(attempt.database)
-        run = _SiloServerRun(config, directory, plan, ledger, record, history, attempt)
-        known = range(len(config.require_federation().clients)) if history.asked else ()
-        digest = plan_digest(plan)
-        await attempt.serve(run.run_with_clients, record, ledger, digest=digest, known=known)
+        record = session.open_transcript(plan.protocol, plan.facts, plan.step_of)
+
+        def first(entry: LedgerEntry) -> None:
+            session.release(ledger)
+            record.charge(entry)
+
+        session.registered.resume(len(session.before.entries))
+        ledger = DurableLedger(session.database, plan.rho, first=first)
+        watch_orders(board, orders, config.require_federation().server)
+        watch_run(board, ledger, record)
+        record.tracing = progress.step
+        attempt = _Attempt(plan, session, run, record, ledger, progress, closed, board, orders)
+        try:
+            with disk_errors(directory):
+                document = await attempt.run_with_clients(meet)
+                record.transcript.close()
+                # result.json comes last: its existence says that the run is over.
+                write_json(directory / RESULT, document, durable=True)
+        except BaseException as error:
+            with contextlib.suppress(OSError, ValueError):
+                record.transcript.close(f"failed: {refusal_of(error).words}")
+            raise
+        finally:
+            board.freeze()
     progress.event("finished", "finished")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _SiloServerRun:
-    """The algorithm's server in one attempt at a run."""
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    """One attempt at a run, once its folder is open. ``progress`` reports activities as well while the method runs."""
 
-    config: Config
-    directory: Path
-    plan: AlgorithmPlan
-    ledger: DurableLedger
+    plan: FederationPlan
+    session: ServerSession
+    run: ServerRun
     record: FederationTranscript
-    history: SumJournal
-    attempt: ServerSession
+    ledger: DurableLedger
+    progress: Progress
+    closed: asyncio.Event
+    board: RunStatus
+    orders: OperatorCommands
 
-    async def run_with_clients(self, members: ConnectedClients) -> Mapping[str, object]:
-        """Waits for participants, runs the algorithm, writes its files, says goodbye.
+    async def run_with_clients(self, meet: ConnectedClientsFactory) -> Mapping[str, object]:
+        """Admits participants and runs the method with them; returns the content of result.json.
 
-        Returns the content of result.json.
+        Raises the errors of the method, after notifying the participants.
         """
-        started, session = time.perf_counter(), self.attempt
-        if self.history.asked:
-            self.record.transcript.note(sums_schema.EARLIER, spent=self.ledger.spent)
-            session.progress.event(
-                "resumed", f"going on after sum {self.history.asked} of an attempt before this one"
-            )
-        least = self.config.require_federation().minimum
-        attendance = session.attendance(members, least, self.history.survivors)
-        await attendance.gather()
-        session.begin_computing(started)
-        heartbeat = Heartbeat(session.progress, rounds=self.plan.sums, activity=self._activity)
-        session.progress = heartbeat.progress
-        silos = NetworkSilos(
-            self.config,
-            members,
-            self.record,
-            self.ledger,
-            self.history,
-            wait=attendance.round,
-            release=lambda: session.registered.release(session.present, len(self.ledger.entries)),
-            done=self._sum_done,
+        session, config = self.session, self.session.config
+        section = config.require_federation()
+        enrolment = Enrollment.of(config, self.orders, session.database)
+
+        def arrived() -> None:
+            here, expected = len(members.present), len(members.names)
+            text = f"{here} of {expected} {section.WHO} are connected"
+            self.progress.event("clients", text, done=here)
+
+        setup = ClientsSetup(
+            config=config,
+            files=session.files,
+            workload_digest=self.plan.digest,
+            log=self.record,
+            on_change=arrived,
+            admit=session.registered.check_client,
+            rejected=self.board.rejected,
+            enrolment=enrolment,
+            known=self.run.known,
         )
-        async with heartbeat.running():
-            outcome = await self.plan.serve(silos, say=self._say)
-        await asyncio.to_thread(self._write, outcome)
-        taken = silos.tally.taken + silos.tally.before
-        self.record.transcript.note(sums_schema.FINISHED, sums=taken, clients=len(members.present))
+        members = session.members = meet(setup)
+        watch_members(self.board, members)
+        async with members:
+            self.progress.event("listening", f"taking {section.WHO} at {section.address}")
+            try:
+                return await self._compute(members, enrolment)
+            except BaseException as error:
+                members.send_refusal(refusal_of(error))
+                raise
+
+    async def _compute(
+        self, members: ConnectedClients, enrolment: Enrollment
+    ) -> Mapping[str, object]:
+        """Waits for participants, runs the method, says goodbye."""
+        started, session, record = time.perf_counter(), self.session, self.record
+        if self.run.resumed:
+            record.transcript.note(transcript_schema.EARLIER, spent=session.earlier)
+            self.progress.event("resumed", self.run.resumed)
+        attendance = Attendance(
+            session.config,
+            members,
+            enrolment,
+            self.orders,
+            self.progress,
+            self.closed,
+            self.run.before,
+        )
+        if self.run.needs_clients:
+            await attendance.gather()
+        session.seconds["join"] = time.perf_counter() - started
+        self.board.enter(Phase.COMPUTING)
+        heartbeat = Heartbeat(self.progress, rounds=self.plan.rounds, activity=self._activity)
+        self.progress = heartbeat.progress
+
+        async def wait(number: int) -> None:
+            await attendance.round(number)
+            self.board.enter(Phase.COMPUTING)
+
+        sums = SecureSums(session.config, members, record, wait=wait)
+        computed = await self.run.compute(sums, self.ledger, heartbeat)
+        record.transcript.note(transcript_schema.FINISHED, **computed.note)
         # The goodbye comes before the result, which counts its bytes too.
         members.say_goodbye("the run is finished")
         session.seconds["total"] = time.perf_counter() - started
-        return self._document(members, silos, outcome)
-
-    def _say(self, text: str) -> None:
-        self.attempt.progress.event("algorithm", text)
-
-    def _sum_done(self, number: int, request: Request) -> None:
-        text = f"sum {number} of at most {self.plan.sums} done: {request.step}"
-        self.attempt.progress.event("round-done", text, done=number)
+        who = session.config.require_federation().WHO
+        common = server_document(self.ledger, record, members, who=who)
+        return {**computed.document, **common, "seconds": dict(session.seconds)}
 
     def _activity(self) -> str | None:
-        return None if self.record.at is None else f"taking sum {self.record.at[1]}"
-
-    def _write(self, outcome: Outcome) -> None:
-        """Writes the algorithm's files, and their digests to the transcript."""
-        digests: dict[str, Value] = {}
-        for name, content in outcome.files.items():
-            write_atomic(self.directory / name, content)
-            digests[name] = hashlib.sha256(content).hexdigest()
-        self.record.transcript.note(sums_schema.FILES, sha256=digests)
-
-    def _document(
-        self, members: ConnectedClients, silos: NetworkSilos, outcome: Outcome
-    ) -> dict[str, object]:
-        """Returns the content of result.json."""
-        names = members.names
-        return {
-            "facts": dict(outcome.facts),
-            "files": list(outcome.files),
-            "tables": [[title, list(heads), list(rows)] for title, heads, rows in outcome.tables],
-            "lines": [list(line) for line in outcome.lines],
-            "guarantee": self.plan.guarantee,
-            "private": self.plan.private,
-            "rho_total": self.plan.rho,
-            "ledger": [entry.to_dict() for entry in self.ledger.entries],
-            "opened": [asdict(item) for item in self.record.opened],
-            "sums": asdict(silos.tally),
-            "silos_sent": _by_name(names, members.received),
-            "silos_received": _by_name(names, members.sent),
-            "by_kind": {way: dict(kinds) for way, kinds in self.record.by_kind.items()},
-            "steps": {name: asdict(cost) for name, cost in self.record.by_step.items()},
-            "lost": _by_name(names, members.lost),
-            "seconds": dict(self.attempt.seconds),
-        }
-
-
-def _by_name(names: tuple[str, ...], by_number: Mapping[int, object]) -> dict[str, object]:
-    return {names[number]: value for number, value in sorted(by_number.items())}
+        return None if self.record.at is None else self.run.activity(*self.record.at)

@@ -1,42 +1,31 @@
-"""One attempt at a run by a federation's server: its folder, ledger, registry, connections and run status.
+"""One attempt at a run by a federation's server: its folder, ledger, registry and transcript; and its run status.
 
-``open_session`` opens the folder. ``ServerSession.serve`` admits participants for an algorithm and leaves a closed
-transcript and result.json. The algorithm decides on the computation and on the rounds of earlier attempts that count.
-``watch_run``, ``watch_orders`` and ``watch_members`` connect the run status to ledger, transcript, operator commands
-and participants. Secret: none. Public: the contents of transcript and result.json.
+``open_session`` opens the folder. ``watch_run``, ``watch_orders`` and ``watch_members`` connect the run status to
+ledger, transcript, operator commands and participants. Secret: none. Public: the contents of the transcript.
 """
 
-import asyncio
 import contextlib
-import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from parties.config import CertificateFiles, Config
-from parties.federation.attendance import Attendance
-from parties.federation.members import ConnectedClients, ConnectedClientsFactory
-from parties.federation.messages import refusal_of
-from parties.federation.result import RESULT
+from parties.federation.members import ConnectedClients
 from parties.federation.transcript import FederationTranscript
-from parties.federation.transcript_schema import flaim_step_of
 from parties.foundation.process_limits import raise_file_limit
 from parties.identity.tls import check_pinned_identity
-from parties.observability.events import Progress
 from parties.observability.status import (
     BudgetUse,
     ParticipantState,
     ParticipantStatus,
-    Phase,
     RunStatus,
     StepTotals,
 )
-from parties.session.enrollment import Enrollment
 from parties.session.operator_commands import OperatorCommands
 from parties.storage.database import Database
-from parties.storage.files import disk_errors, write_json
+from parties.storage.files import disk_errors
 from parties.storage.privacy_ledger import LEDGER, DurableLedger, adopt_charges
 from parties.storage.release_registry import RegisteredFolder, StudyRegistration
 from parties.storage.user_paths import registry_path
@@ -99,8 +88,6 @@ def _steps(record: FederationTranscript) -> dict[str, StepTotals]:
 
 
 TRANSCRIPT = "transcript.jsonl"
-_NOUNS = {"flaim": ("clients", "round"), "silos": ("silos", "sum")}
-"""Nouns for participants and for rounds in texts, by the configuration's section."""
 
 
 def server_certificate_files(config: Config) -> CertificateFiles:
@@ -109,7 +96,7 @@ def server_certificate_files(config: Config) -> CertificateFiles:
     return check_pinned_identity(
         config.require_tls(name=section.server),
         section.pinned,
-        f"{config.federation_section}.server",
+        f"{section.KEY}.server",
     )
 
 
@@ -120,7 +107,7 @@ class ServerSession:
     Attributes:
         before: Ledger with the charges of earlier attempts.
         earlier: Cost of earlier attempts in rho, at the start.
-        closed: Set when no more participants will come.
+        members: The connected participants, once the server listens.
         seconds: Durations by phase.
     """
 
@@ -131,28 +118,21 @@ class ServerSession:
     before: DurableLedger
     earlier: float
     registered: StudyRegistration
-    progress: Progress
-    closed: asyncio.Event
-    clients_factory: ConnectedClientsFactory
-    board: RunStatus
-    orders: OperatorCommands
-    enrolment: Enrollment
     members: ConnectedClients | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    @property
-    def present(self) -> list[str]:
-        """Names of the connected participants."""
+    def release(self, ledger: DurableLedger) -> None:
+        """Registers, before a request, that something of the connected participants is released. Raises StoreError."""
         present = self.members.present.values() if self.members else ()
-        return [member.name for member in present]
+        self.registered.release([member.name for member in present], len(ledger.entries))
 
     def open_transcript(
-        self,
-        protocol: str,
-        facts: Mapping[str, Value],
-        naming: Callable[[bytes], str] = flaim_step_of,
+        self, protocol: str, facts: Mapping[str, Value], naming: Callable[[bytes], str]
     ) -> FederationTranscript:
-        """Returns the transcript, new or continued; the algorithm's ``facts`` end its header. Raises StoreError."""
+        """Returns the transcript, new or continued; the method's ``facts`` end its header. Raises StoreError.
+
+        ``naming`` is the function from a message to its step's name.
+        """
         config, section = self.config, self.config.require_federation()
         header: dict[str, Value] = {
             "protocol": protocol,
@@ -167,117 +147,18 @@ class ServerSession:
             path, self.files, names, header=header, spent=self.earlier, naming=naming
         )
 
-    async def serve(
-        self,
-        work: Callable[[ConnectedClients], Awaitable[Mapping[str, object]]],
-        record: FederationTranscript,
-        ledger: DurableLedger,
-        *,
-        digest: str,
-        known: Sequence[int],
-    ) -> None:
-        """Admits participants, awaits ``work`` with them, closes the transcript and writes result.json.
-
-        ``work`` returns the content of result.json. ``digest`` is of the settings that all participants have to share;
-        ``known`` are the participants of earlier attempts. Raises the errors of ``work``, after notifying the
-        participants; StoreError.
-        """
-        watch_orders(self.board, self.orders, self.config.require_federation().server)
-        watch_run(self.board, ledger, record)
-        record.tracing = self.progress.step
-        try:
-            with disk_errors(self.directory):
-                document = await self._run_with_clients(work, record, digest, known)
-                record.transcript.close()
-                # result.json comes last: its existence says that the run is over.
-                write_json(self.directory / RESULT, document, durable=True)
-        except BaseException as error:
-            with contextlib.suppress(OSError, ValueError):
-                record.transcript.close(f"failed: {refusal_of(error).words}")
-            raise
-        finally:
-            self.board.freeze()
-
-    async def _run_with_clients(
-        self,
-        work: Callable[[ConnectedClients], Awaitable[Mapping[str, object]]],
-        record: FederationTranscript,
-        digest: str,
-        known: Sequence[int],
-    ) -> Mapping[str, object]:
-        who, _ = _NOUNS[self.config.federation_section]
-
-        def arrived() -> None:
-            here, expected = len(members.present), len(members.names)
-            text = f"{here} of {expected} {who} are connected"
-            self.progress.event("clients", text, done=here)
-
-        members = self.members = self.clients_factory(
-            self.config,
-            self.files,
-            workload_digest=digest,
-            log=record,
-            on_change=arrived,
-            admit=self.registered.check_client,
-            rejected=self.board.rejected,
-            enrolment=self.enrolment,
-            known=known,
-        )
-        watch_members(self.board, members)
-        async with members:
-            address = self.config.require_federation().address
-            self.progress.event("listening", f"taking {who} at {address}")
-            try:
-                return await work(members)
-            except BaseException as error:
-                members.send_refusal(refusal_of(error))
-                raise
-
-    def attendance(self, members: ConnectedClients, least: int, before: int) -> Attendance:
-        """Returns the wait for ``members``; see ``Attendance``."""
-        return Attendance(
-            self.config,
-            members,
-            self.enrolment,
-            self.orders,
-            self.progress,
-            self.closed,
-            least,
-            before,
-            *_NOUNS[self.config.federation_section],
-        )
-
-    def begin_computing(self, started: float) -> None:
-        """Ends the wait for participants and begins the computing phase.
-
-        ``started`` is the `time.perf_counter` of the wait's begin.
-        """
-        self.seconds["join"] = time.perf_counter() - started
-        self.board.enter(Phase.COMPUTING)
-
 
 @contextlib.contextmanager
 def open_session(
-    config: Config,
-    directory: Path,
-    rho: float,
-    *,
-    tables: Sequence[str] = (),
-    progress: Progress,
-    closed: asyncio.Event,
-    register: Path | None,
-    clients_factory: ConnectedClientsFactory,
-    board: RunStatus,
-    orders: OperatorCommands | None,
+    config: Config, directory: Path, rho: float, *, tables: Sequence[str], register: Path | None
 ) -> Iterator[ServerSession]:
-    """Opens the attempt while this process holds ``directory``; the database has ``tables`` besides a ledger's.
+    """Opens an attempt while this process holds ``directory``; the database has ``tables`` besides a ledger's.
 
     ``rho`` is the run's budget; ``register`` is the file of this server's studies, None for its usual path. Raises
     ConfigError, CertificateError, StoreError (StudyReleased if another folder has released this configuration),
     CheckFailed (for an invalid transcript).
     """
     files, name = server_certificate_files(config), config.require_federation().server
-    orders = orders or OperatorCommands()
     raise_file_limit()
     with Database(directory / "store", config.digest(), [*LEDGER, *tables]) as database:
         study = RegisteredFolder(config.digest(), name, config.run.id, database.identity, directory)
@@ -285,19 +166,4 @@ def open_session(
         before = DurableLedger(database, rho)
         with disk_errors(directory):
             adopt_charges(before, directory / TRANSCRIPT, config.digest())
-        orders.keep_in(database)
-        yield ServerSession(
-            config,
-            directory,
-            files,
-            database,
-            before,
-            before.spent,
-            registered,
-            progress,
-            closed,
-            clients_factory,
-            board,
-            orders,
-            Enrollment.of(config, orders, database),
-        )
+        yield ServerSession(config, directory, files, database, before, before.spent, registered)

@@ -7,12 +7,11 @@ times.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Self
 
-from parties.config import CertificateFiles, Config
-from parties.federation.members import ClientMessageLog, ConnectedClient, ConnectedClients
+from parties.federation.members import ClientsSetup, ConnectedClient, ConnectedClients
 from parties.federation.messages import SMALL_MESSAGE_BYTES
 from parties.foundation.errors import (
     CertificateError,
@@ -29,8 +28,7 @@ from parties.network.frames import (
     write_frame,
 )
 from parties.network.port_sharing import PassedSocketServer, SharedPorts
-from parties.observability.events import OnRejection, Rejection, ignore_rejection
-from parties.session.enrollment import Enrollment
+from parties.observability.events import Rejection
 
 
 class _TlsChannel:
@@ -63,32 +61,9 @@ class _TlsChannel:
 class TlsClients(ConnectedClients):
     """The listening server; ``async with`` opens and closes it. See ``ConnectedClients``."""
 
-    def __init__(
-        self,
-        config: Config,
-        files: CertificateFiles,
-        *,
-        workload_digest: str,
-        log: ClientMessageLog,
-        on_change: Callable[[], None] = lambda: None,
-        admit: Callable[[str], object] = lambda client: None,
-        rejected: OnRejection = ignore_rejection,
-        enrolment: Enrollment | None = None,
-        known: Collection[int] = (),
-        inlets: SharedPorts | None = None,
-    ) -> None:
-        """Takes the arguments of ``ConnectedClients``; ``inlets`` replace a port of its own."""
-        super().__init__(
-            config,
-            files,
-            workload_digest=workload_digest,
-            log=log,
-            on_change=on_change,
-            admit=admit,
-            rejected=rejected,
-            enrolment=enrolment,
-            known=known,
-        )
+    def __init__(self, setup: ClientsSetup, *, inlets: SharedPorts | None = None) -> None:
+        """Prepares an attempt; ``inlets`` replace a port of its own."""
+        super().__init__(setup)
         self.sending: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._inlets = inlets

@@ -26,7 +26,6 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.events import event_to_dict
 from parties.config import CertificateFiles
 from parties.federation.secagg_steps import SECAGG_SESSION, SECAGG_SUM, secagg_step_of
-from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS, flaim_step_of
 from parties.foundation.version import version
 from parties.identity.tls import load_identity, signer
 from parties.observability.events import StepTracer, no_tracing
@@ -59,6 +58,8 @@ class FederationTranscript:
 
     transcript: Transcript
     names: tuple[str, ...]
+    naming: Callable[[bytes], str] = field(repr=False)
+    """Function from a message to its step's name."""
     opened: list[ReportedOpening] = field(default_factory=list)
     by_kind: dict[str, Counter[str]] = field(
         default_factory=lambda: {"sent": Counter(), "received": Counter()}
@@ -66,8 +67,6 @@ class FederationTranscript:
     by_step: dict[str, StepCost] = field(default_factory=dict)
     at: tuple[str, int] | None = None
     tracing: StepTracer = field(default=no_tracing, repr=False)
-    naming: Callable[[bytes], str] = field(default=flaim_step_of, repr=False)
-    """Function from a message to its step's name."""
     _label: int = 0
     _costs: StepCost = field(default_factory=StepCost)
     _spent: float = 0.0
@@ -81,7 +80,7 @@ class FederationTranscript:
         *,
         header: Mapping[str, Value],
         spent: float,
-        naming: Callable[[bytes], str] = flaim_step_of,
+        naming: Callable[[bytes], str],
     ) -> "FederationTranscript":
         """Opens a transcript at ``path``, new or continued; ``spent`` is the ledger's total so far. Raises StoreError.
 
@@ -95,7 +94,7 @@ class FederationTranscript:
             for record in before
             if record and record["kind"] == "opened"
         ]
-        return cls(transcript, names, opened, naming=naming, _spent=spent)
+        return cls(transcript, names, naming, opened, _spent=spent)
 
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
@@ -136,28 +135,18 @@ class FederationTranscript:
             reason=reason,
         )
 
-    def choices(self, round: int, count: int, value: bytes) -> None:
-        """Records the opening of the participants' choices: ``count`` candidates."""
-        self.transcript.opened(step=CHOOSE, round=round, what=CHOICES, count=count, value=value)
-        self.opened.append(ReportedOpening(round, CHOOSE, CHOICES, count))
-
-    def sums(self, round: int, scaled: NDArray[np.int64]) -> None:
-        """Records the opening of a noisy sum of FLAIM."""
-        self.opening(round, AGGREGATE, SUMS, scaled)
+    def opened_value(self, round: int, step: str, what: str, *, count: int, value: bytes) -> None:
+        """Records the opening of ``count`` values, packed as ``value``."""
+        self.transcript.opened(step=step, round=round, what=what, count=count, value=value)
+        self.opened.append(ReportedOpening(round, step, what, count))
 
     def opening(
         self, round: int, step: str, what: str, scaled: NDArray[np.int64], *, written: bool = True
     ) -> None:
         """Records the opening of a sum in ``step`` of ``round``: its numbers if ``written``, otherwise their count."""
         narrow = bool((np.abs(scaled) < 1 << 31).all())
-        self.transcript.opened(
-            step=step,
-            round=round,
-            what=what,
-            count=scaled.size,
-            value=scaled.astype("<i4" if narrow else "<i8").tobytes() if written else b"",
-        )
-        self.opened.append(ReportedOpening(round, step, what, scaled.size))
+        value = scaled.astype("<i4" if narrow else "<i8").tobytes() if written else b""
+        self.opened_value(round, step, what, count=scaled.size, value=value)
 
     def charge(self, entry: LedgerEntry) -> None:
         """Records a charge; it is on disk before the ledger has it."""

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from parties.config import Config, apply_overrides, load_config
+from parties.config import Config, FlaimSection, SilosSection, apply_overrides, load_config
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_toml
@@ -42,7 +42,7 @@ _ISSUED = "issued"
 _SERVERS = 3
 _HEADERS = {
     name: re.compile(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\n]*)?\r?$", re.MULTILINE)
-    for name in ("flaim", "silos")
+    for name in (FlaimSection.KEY, SilosSection.KEY)
 }
 """Headers of the configuration's tables with a single server."""
 

@@ -27,16 +27,21 @@ from parties.report.verdict import verdict
 from parties.report.writing import write_report
 from parties.storage.files import disk_errors
 
+RESULT_FILES = ("model", "synthetic.csv")
+"""Results of a run that makes a synthetic table, in the lead's folder."""
 
-def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> RunFolder:
-    """Opens the folder ``out`` of a trial, by default runs/ID-TIME: new, or of an interrupted run.
+
+def open_run_folder(
+    run: str, fingerprint: str, out: Path | None, *, servers: Sequence[str]
+) -> RunFolder:
+    """Opens the folder ``out`` of a trial, by default runs/RUN-TIME: new, or of an interrupted run.
 
     Raises StoreError.
     """
-    folder = RunFolder(out or default_run_folder(trial.config.run.id), servers)
+    folder = RunFolder(out or default_run_folder(run), servers)
     if folder.finished:
         tidy(folder)  # That run may have been killed between its end and its clean-up.
-    folder.open(trial.fingerprint)
+    folder.open(fingerprint)
     return folder
 
 
@@ -50,8 +55,8 @@ def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility
     )
 
 
-def collect(folder: RunFolder) -> None:
-    """Copies transcripts, model and synthetic table into the run folder. Raises StoreError."""
+def collect(folder: RunFolder, files: Sequence[str] = RESULT_FILES) -> None:
+    """Copies transcripts, and ``files`` and folders of results, into the run folder. Raises StoreError."""
     lead = folder.party(0)
     with disk_errors(folder.path, "copied"):
         (folder.path / "transcripts").mkdir(exist_ok=True)
@@ -59,8 +64,12 @@ def collect(folder: RunFolder) -> None:
             name = f"party-{party.name}" if party.name.isdecimal() else party.name
             target = folder.path / "transcripts" / f"{name}.jsonl"
             shutil.copyfile(party / "transcript.jsonl", target)
-        shutil.copytree(lead / "model", folder.path / "model", dirs_exist_ok=True)
-        shutil.copyfile(lead / "synthetic.csv", folder.path / "synthetic.csv")
+        for name in files:
+            source, target = lead / name, folder.path / name
+            if source.is_dir():
+                shutil.copytree(source, target, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(source, target)
 
 
 def finish_trial(trial: Trial, folder: RunFolder, report: RunReport) -> Mapping[str, object]:
@@ -110,15 +119,18 @@ def _counted_owners(trial: Trial, folder: RunFolder) -> NDArray[np.bool_]:
     return np.array([name in names for name in trial.names])
 
 
-def tidy(folder: RunFolder) -> None:
-    """Removes files that only a restart would need: tables, shares, submission states and private keys."""
+def tidy(folder: RunFolder, files: Sequence[str] = RESULT_FILES) -> None:
+    """Removes files that only a restart would need, and servers' own copies of ``files``.
+
+    A restart needs tables, shares, submission states, private keys and the participants' certificates.
+    """
     shutil.rmtree(folder.owners, ignore_errors=True)
     for party in folder.parties:
         shutil.rmtree(party / "store", ignore_errors=True)
-        for name in ("model", "synthetic.csv", QUALITY, "transcript.jsonl", REGISTRY_FILE):
+        for name in (*files, QUALITY, "transcript.jsonl", REGISTRY_FILE):
             _remove(party / name)
     for path in folder.certificates.glob("*"):
-        if path.suffix in (".key", ".seal") or path.name.startswith("owner-"):
+        if path.suffix in (".key", ".seal") or path.name.startswith(("owner-", "silo-")):
             _remove(path)
 
 

@@ -10,8 +10,6 @@ import csv
 import hashlib
 import io
 import json
-import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,20 +22,16 @@ from mechanisms.text_table import TextTable
 from parties.config import Config
 from parties.federation.algorithm import AlgorithmPlan
 from parties.federation.session import TRANSCRIPT
-from parties.federation.sum_parameters import check_silos, silos_section
+from parties.federation.silos import check_silos
+from parties.federation.sum_parameters import silos_section
 from parties.foundation.errors import ConfigError
-from parties.local.assemble import tidy
+from parties.local.assemble import collect, open_run_folder, tidy
 from parties.local.children import JOB_FILE
-from parties.local.flaim_launcher import (
-    FlaimLaunchResult,
-    default_process_count,
-    run_federation_processes,
-    with_server,
-)
-from parties.local.folder import RunFolder, default_run_folder
+from parties.local.federation_launcher import SERVER, launch_federation, with_server
+from parties.local.folder import RunFolder
 from parties.local.jobs import SilosJob
 from parties.local.launcher import prepare_certificates, receipts_path
-from parties.local.partition import Partition, iid, label_skew
+from parties.local.partition import Partition, iid, label_skew, numbered_names
 from parties.methods.federated_report import silos_report, write_silos_report
 from parties.methods.registry import plan_of
 from parties.observability.events import Progress
@@ -45,8 +39,6 @@ from parties.report.from_result import read_result
 from parties.session.owner import Table
 from parties.storage.files import disk_errors, write_atomic
 
-SERVER = "server"
-SILO_CLIENTS = "silos-clients"
 _WAIT_S = 86400.0
 
 
@@ -65,8 +57,7 @@ class SilosTrial:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the silos."""
-        width = max(3, len(str(self.partition.clients - 1)))
-        return tuple(f"silo-{index:0{width}d}" for index in range(self.partition.clients))
+        return numbered_names("silo", self.partition.clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +139,7 @@ def _column(table: TextTable, name: str, option: str) -> NDArray[np.str_]:
 
 def open_silos_folder(trial: SilosTrial, out: Path | None) -> RunFolder:
     """Opens the folder ``out``, by default runs/ID-TIME: new, or of an interrupted run. Raises StoreError."""
-    folder = RunFolder(out or default_run_folder(trial.config.run.id), (SERVER,))
-    folder.open(trial.fingerprint)
-    return folder
+    return open_run_folder(trial.config.run.id, trial.fingerprint, out, servers=(SERVER,))
 
 
 async def run_silos_trial(
@@ -160,15 +149,15 @@ async def run_silos_trial(
 
     Raises ChildFailed with the server's message, StoreError, CertificateError.
     """
-    started = time.perf_counter()
-    config = await asyncio.to_thread(_prepare, trial, folder)
-    progress.event("prepared", "certificates, port and silos' tables are ready")
-    count = min(processes or default_process_count(len(trial.names)), len(trial.names))
-    launched = FlaimLaunchResult(config, count)
-    await run_federation_processes(
-        trial.names, folder, SILO_CLIENTS, launched, started, progress=progress
+    launched = await launch_federation(
+        silos_section(trial.config),
+        trial.names,
+        folder,
+        lambda: _prepare(trial, folder),
+        processes=processes,
+        progress=progress,
     )
-    return await asyncio.to_thread(_finish, trial, config, folder)
+    return await asyncio.to_thread(_finish, trial, launched.config, folder)
 
 
 def _prepare(trial: SilosTrial, folder: RunFolder) -> Config:
@@ -213,11 +202,7 @@ def _finish(trial: SilosTrial, config: Config, folder: RunFolder) -> Mapping[str
     """
     lead = folder.party(0)
     result = read_result(lead)
-    with disk_errors(folder.path, "copied"):
-        (folder.path / "transcripts").mkdir(exist_ok=True)
-        shutil.copyfile(lead / TRANSCRIPT, folder.path / "transcripts" / f"{SERVER}.jsonl")
-        for name in result["files"]:
-            shutil.copyfile(lead / name, folder.path / name)
+    collect(folder, result["files"])
     report = silos_report(
         config,
         result,
@@ -229,11 +214,5 @@ def _finish(trial: SilosTrial, config: Config, folder: RunFolder) -> Mapping[str
     )
     write_silos_report(folder.path, report)
     folder.finish(trial.fingerprint)
-    tidy(folder)
-    with disk_errors(folder.path, "removed"):
-        for path in (
-            *folder.certificates.glob("silo-*"),
-            *(lead / name for name in result["files"]),
-        ):
-            path.unlink(missing_ok=True)
+    tidy(folder, result["files"])
     return report

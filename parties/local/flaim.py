@@ -14,30 +14,31 @@ from pathlib import Path
 
 import numpy as np
 
-from mechanisms.accounting import Ledger
 from mechanisms.flaim import FlaimResult, FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
 from parties.config import Config
 from parties.config.algorithms import silo_algorithms
-from parties.federation.flaim_parameters import (
+from parties.federation.messages import HEADER_BYTES, POSITION_BYTES
+from parties.federation.result import RESULT
+from parties.federation.secure_sum import SumTally
+from parties.federation.sum_parameters import is_malicious
+from parties.foundation.errors import ConfigError
+from parties.local.assemble import collect, open_run_folder
+from parties.local.federation_launcher import SERVER, launch_federation, with_server
+from parties.local.flaim_simulation import FlaimOutcome, simulate
+from parties.local.folder import RunFolder
+from parties.local.launcher import prepare_trial
+from parties.local.request import Trial, TrialRequest
+from parties.methods.flaim.report import flaim_report, write_flaim_quality
+from parties.methods.flaim.server import ORACLE, flaim_document
+from parties.methods.flaim.settings import (
+    check_flaim,
+    check_whole_rows,
     flaim_section,
-    is_malicious,
     settings_of,
     smallest_sum,
 )
-from parties.federation.messages import HEADER_BYTES, POSITION_BYTES
-from parties.federation.result import RESULT, ServerFacts, flaim_document
-from parties.federation.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS
-from parties.foundation.errors import ConfigError
-from parties.local.assemble import collect, open_run_folder
-from parties.local.flaim_launcher import SERVER, launch_flaim
-from parties.local.flaim_simulation import FlaimOutcome, simulate
-from parties.local.folder import RunFolder
-from parties.local.request import Trial, TrialRequest
-from parties.methods.flaim.federation import FlaimSumTally
-from parties.methods.flaim.report import flaim_report, write_flaim_quality
-from parties.methods.flaim.server import ORACLE
-from parties.methods.flaim.settings import check_flaim, check_whole_rows
+from parties.methods.flaim.transcript_schema import AGGREGATE, CHOICES, CHOOSE, SUMS
 from parties.mpc.outputs import write_synthetic
 from parties.network.frames import SIZE_BYTES
 from parties.observability.events import Progress
@@ -81,34 +82,37 @@ async def run_simulation(trial: Trial, folder: RunFolder, *, progress: Progress)
                 on_round=on_round,
                 on_iteration=heartbeat.iteration,
             )
-    ledger = Ledger(settings.rho, list(outcome.ledger))
     written = await asyncio.to_thread(
         write_synthetic, folder.path, outcome.model, config, total=outcome.total
     )
     write_flaim_quality(
         folder.party(0), trial.workload, settings, outcome.result, codes=written.codes
     )
+    least = smallest_sum(section, one_way=False)
     document = flaim_document(
         outcome.result,
         trial.workload,
         settings,
-        ledger=ledger,
+        clients=len(trial.names),
         rows=written.said.rows,
-        facts=_facts(trial, outcome, settings),
+        tally=_tally(outcome.result, settings, least),
     )
-    write_json(folder.party(0) / RESULT, document)
+    traffic = _traffic(trial, outcome, settings, smallest=least)
+    write_json(folder.party(0) / RESULT, {**document, **traffic})
 
 
-def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> ServerFacts:
+def _traffic(
+    trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings, *, smallest: int
+) -> dict[str, object]:
+    """Returns the part of result.json that a server makes by `parties.federation.result.server_document`."""
     names, result = trial.names, outcome.result
     sent, received = Counter(dict.fromkeys(names, 0)), Counter(dict.fromkeys(names, 0))
     for item in outcome.traffic:
         sent[names[item.client]] += item.sent
         received[names[item.client]] += item.received
-    least = smallest_sum(flaim_section(trial.config), one_way=False)
     for done in result.rounds:
         for client in done.participants:
-            up, down = frame_overhead(done, client, settings, smallest=least)
+            up, down = frame_overhead(done, client, settings, smallest=smallest)
             sent[names[client]] += up
             received[names[client]] += down
     secagg = sum(item.secagg for item in outcome.traffic)
@@ -117,16 +121,17 @@ def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> Serv
         name: {"sent": 0, "received": 0, "messages": 0, "seconds": seconds.pop(name, 0.0)}
         for name in (CHOOSE, AGGREGATE)
     }
-    return ServerFacts(
-        clients=len(names),
-        clients_sent=dict(sent),
-        clients_received=dict(received),
-        by_kind={"received": {"secagg, both directions": secagg}, "sent": {}},
-        steps=steps,
-        sums=_tally(result, settings, least),
-        seconds=seconds,
-        opened=_opened(trial, result),
-    )
+    return {
+        "rho_total": settings.rho,
+        "ledger": [entry.to_dict() for entry in outcome.ledger],
+        "opened": [asdict(item) for item in _opened(trial, result)],
+        "clients_sent": dict(sent),
+        "clients_received": dict(received),
+        "by_kind": {"received": {"secagg, both directions": secagg}, "sent": {}},
+        "steps": steps,
+        "lost": {},
+        "seconds": seconds,
+    }
 
 
 def frame_overhead(
@@ -153,7 +158,7 @@ def sum_clients(done: FlaimRound, settings: FlaimSettings) -> list[tuple[int, ..
     return [*everybody, *done.choosers.values()]
 
 
-def _tally(result: FlaimResult, settings: FlaimSettings, smallest: int) -> dict[str, object]:
+def _tally(result: FlaimResult, settings: FlaimSettings, smallest: int) -> SumTally:
     sizes = [
         len(members)
         for done in result.rounds
@@ -161,14 +166,13 @@ def _tally(result: FlaimResult, settings: FlaimSettings, smallest: int) -> dict[
         for members in sum_clients(done, settings)
     ]
     masked = [size for size in sizes if size >= smallest]
-    tally = FlaimSumTally(
-        secagg=len(masked),
+    return SumTally(
+        taken=len(masked),
         plain=len(sizes) - len(masked),
         plain_contributors=sum(sizes) - sum(masked),
         given_up=len(result.lost_rounds),
         least_survivors=min(masked, default=None),
     )
-    return asdict(tally)
 
 
 def _opened(trial: Trial, result: FlaimResult) -> list[ReportedOpening]:
@@ -215,7 +219,7 @@ def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False)
             "flaim.variant",
             "is 'oracle', which needs the pooled table; expected another one, or --simulate",
         )
-    return open_run_folder(trial, out, (SERVER,))
+    return open_run_folder(trial.config.run.id, trial.fingerprint, out, servers=(SERVER,))
 
 
 async def run_flaim(
@@ -228,14 +232,26 @@ async def run_flaim(
 ) -> RunReport:
     """Runs ``trial`` in ``folder``; returns the report without utility.
 
-    Raises as `parties.local.flaim_launcher.launch_flaim` and `parties.local.flaim.run_simulation`.
+    Raises as `parties.local.federation_launcher.launch_federation` and `parties.local.flaim.run_simulation`.
     """
     started = time.perf_counter()
     if simulate:
         config, extra = trial.config, {}
         await run_simulation(trial, folder, progress=progress)
     else:
-        launched = await launch_flaim(trial, folder, processes=processes, progress=progress)
+        section = flaim_section(trial.config)
+
+        def prepare() -> Config:
+            return prepare_trial(
+                trial,
+                folder,
+                (section.server,),
+                lambda trial, folder: with_server(trial.config, folder, section, trial.names),
+            )
+
+        launched = await launch_federation(
+            section, trial.names, folder, prepare, processes=processes, progress=progress
+        )
         collect(folder)
         config, extra = launched.config, {"setup": launched.setup_s}
     return flaim_report(

@@ -40,8 +40,8 @@ from mechanisms.pgm import FederatedEstimator
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload
 from parties.config import FlaimSection
-from parties.federation.flaim_parameters import secagg_noise, session_parameters, smallest_sum
-from parties.federation.transcript_schema import AGGREGATE, CHOOSE
+from parties.methods.flaim.settings import layout_sum, secagg_noise, smallest_sum
+from parties.methods.flaim.transcript_schema import AGGREGATE, CHOOSE
 from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES
 from secagg import Parameters, Stage, ThreatModel, run_round
 from secagg.errors import ParameterError, RoundAborted
@@ -232,15 +232,16 @@ class _SimulatedFederation:
             return self._plain(layout, counts, noise)
         people = self._identities(request)
         try:
-            parameters = session_parameters(
+            parameters = layout_sum(
                 self._section,
                 self._workload,
                 layout,
                 noise,
                 high=self._settings.max_client_rows,
+                everybody=self._everybody,
+            ).parameters(
                 random_bytes=self._streams("session", layout.round, layout.group),
                 roster=None if people is None else [one.public for one in people],
-                everybody=self._everybody,
             )
         except ParameterError:
             return None

@@ -27,7 +27,7 @@ from parties.identity.tls import make_certificates, public_keys
 from parties.local.children import JOB_FILE, LOOPBACK, Children, free_ports, start_held_children
 from parties.local.folder import RunFolder
 from parties.local.jobs import OwnersJob, read_receipts
-from parties.local.processes import Child
+from parties.local.processes import Child, FailedChild
 from parties.local.request import Trial
 from parties.observability.events import WORKING, Progress
 from parties.storage.files import disk_errors, write_atomic
@@ -221,7 +221,7 @@ async def _watch_server(
             progress.event("rounds", text, done=done)
         elif name in _FORWARDED_EVENTS:
             progress.event(name, text)
-    await _check_end(child)
+    await child.end_well()
 
 
 async def _run_owners_process(
@@ -237,27 +237,11 @@ async def _run_owners_process(
         done = event.get("done")
         if event["event"] == "uploads" and isinstance(done, int):
             progress.event("uploads", str(event["text"]), done=done)
-    await _check_end(child)
+    await child.end_well()
     count = len(read_receipts(receipts_path(folder)))
     progress.event("owners", f"all {count} data owners have answered and left")
     for server in children.servers:
         server.command("go")
-
-
-async def _check_end(child: Child) -> None:
-    code = await child.wait()
-    if code != 0:
-        status = Status.KILLED if code < 0 else Status.DEFECT
-        status = child.failure[0] if child.failure else status
-        raise _FailedChild(child, status)
-
-
-class _FailedChild(ChildFailed):
-    """Failure of a child process, with the process."""
-
-    def __init__(self, child: Child, status: Status) -> None:
-        super().__init__(child.describe_end(), status)
-        self.child = child
 
 
 async def _wait_for_all(watchers: Sequence[asyncio.Task[None]], servers: Sequence[Child]) -> None:
@@ -282,7 +266,7 @@ def _rank(error: BaseException, servers: Sequence[Child]) -> int:
     0: killed from outside. 1: any failure of its own. 2: loss of a server that still runs, silently. 3: loss of another
     server (``_PEER_LOSS_RANK``).
     """
-    if not isinstance(error, _FailedChild):
+    if not isinstance(error, FailedChild):
         return 1
     if error.child.failure is None:
         return 0

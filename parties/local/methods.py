@@ -49,7 +49,7 @@ def open_method_folder(trial: Trial, out: Path | None) -> RunFolder:
     """Opens the run folder, as ``open_run_folder``. Raises ConfigError if the run cannot work, StoreError."""
     # Servers refuse a noise that cannot be sampled as well; this check comes before the folder exists.
     make_plan(trial.study)
-    return open_run_folder(trial, out, SERVER_FOLDERS)
+    return open_run_folder(trial.config.run.id, trial.fingerprint, out, servers=SERVER_FOLDERS)
 
 
 async def run_method(

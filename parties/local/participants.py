@@ -14,7 +14,7 @@ time, and a few uploads overlap; FLAIM's clients and silos compute in threads.
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,13 @@ from mechanisms.dialect import Dialect
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
 from parties.config import CertificateFiles, Config, load_config
-from parties.federation.client import SiloReport, federated_release, run_silo
-from parties.federation.flaim_parameters import flaim_release
+from parties.federation.client import (
+    ParticipantReport,
+    Participation,
+    run_participant,
+    silo_participation,
+)
+from parties.federation.client_session import SumSession
 from parties.foundation.errors import SubmitError
 from parties.foundation.exit_codes import ChildFailed, describe
 from parties.foundation.process_limits import raise_file_limit
@@ -33,12 +38,11 @@ from parties.local.jobs import (
     CONCURRENT_OWNERS,
     OwnersJob,
     ParticipantsJob,
-    ReceiptDocument,
     SilosJob,
     append_receipt,
     read_receipts,
 )
-from parties.methods.flaim.client import BriefCache, ClientReport, run_client
+from parties.methods.flaim.client import BriefCache, flaim_participation
 from parties.methods.registry import plan_of
 from parties.mpc.inputs.own import capacity_for
 from parties.mpc.planning.budget import distaim_release
@@ -163,43 +167,67 @@ async def run_flaim_clients(path: Path, share: tuple[int, int], *, progress: Pro
     job = OwnersJob.read(path)
     config = load_config(Path(job.config))
     workload = config.build_workload()
-    briefs, joining = BriefCache(workload), asyncio.Semaphore(CONCURRENT_OWNERS)
-    budget, release = OwnerBudget(Path(job.budget)), flaim_release(config)
+    briefs = BriefCache(workload)
     codes: NDArray[np.int32] = np.load(job.codes, mmap_mode="r", allow_pickle=False)
     owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
 
-    async def take_part(index: int, name: str) -> ClientReport:
-        return await run_client(
-            config,
-            np.ascontiguousarray(codes[owners == index]),
-            job.files_of(name),
-            Path(job.states) / name,
-            progress=progress,
-            spend=BudgetAccount(budget, TableIdentity(name), release).spend,
-            workload=workload,
-            briefs=briefs,
-            joining=joining,
-        )
+    def participation(index: int) -> Participation[SumSession]:
+        rows = np.ascontiguousarray(codes[owners == index])
+        return flaim_participation(config, rows, workload, briefs)
 
-    await run_each_participant(job, share, take_part, who="clients", progress=progress)
+    await run_each_participant(job, share, config, participation, progress=progress)
+
+
+async def run_silo_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
+    """Plays the silos of the job at ``path`` with number i modulo n, for ``share`` (i, n), to the run's end.
+
+    Raises as ``run_each_participant``.
+    """
+    job = SilosJob.read(path)
+    config = load_config(Path(job.config))
+    plan = plan_of(config)
+
+    def participation(index: int) -> Participation[SumSession]:
+        table = Path(job.tables) / f"{job.names[index]}.csv"
+        source = TableSource(str(table), None, Dialect(",", None, "utf-8"))
+        return silo_participation(config, plan, read_text(source))
+
+    await run_each_participant(job, share, config, participation, progress=progress)
 
 
 async def run_each_participant(
     job: ParticipantsJob,
     share: tuple[int, int],
-    take_part: Callable[[int, str], Awaitable[ReceiptDocument]],
+    config: Config,
+    participation: Callable[[int], Participation[SumSession]],
     *,
-    who: str,
     progress: Progress,
 ) -> None:
-    """Runs ``take_part`` at once for the owners of ``job`` with number i modulo n, for ``share`` (i, n).
+    """Runs at once the participants of ``job`` with number i modulo n, for ``share`` (i, n).
 
-    Raises ChildFailed, after all have ended, with the first failure and the number of failures.
+    ``participation`` returns a participant's part by its number. Raises ChildFailed, after all have ended, with the
+    first failure and the number of failures.
     """
     raise_file_limit()
     limit_tls_reads()
-    mine = range(share[0], len(job.names), share[1])
+    mine, who = range(share[0], len(job.names), share[1]), config.require_federation().WHO
     failures: list[tuple[str, Exception]] = []
+    budget, joining = OwnerBudget(Path(job.budget)), asyncio.Semaphore(CONCURRENT_OWNERS)
+
+    async def take_part(index: int, name: str) -> ParticipantReport:
+        part = await asyncio.to_thread(participation, index)
+        spend = None
+        if part.release is not None:
+            spend = BudgetAccount(budget, TableIdentity(name), part.release).spend
+        return await run_participant(
+            config,
+            part,
+            job.files_of(name),
+            Path(job.states) / name,
+            progress=progress,
+            spend=spend,
+            joining=joining,
+        )
 
     async def one(index: int) -> None:
         name = job.names[index]
@@ -222,34 +250,3 @@ async def run_each_participant(
             f"{len(failures)} of {len(mine)} {who} did not finish; the first, {name}: {failure.message}",
             failure.status,
         )
-
-
-async def run_silo_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:
-    """Plays the silos of the job at ``path`` with number i modulo n, for ``share`` (i, n), to the run's end.
-
-    Raises as `parties.local.participants.run_each_participant`.
-    """
-    job = SilosJob.read(path)
-    config = load_config(Path(job.config))
-    plan, joining = plan_of(config), asyncio.Semaphore(CONCURRENT_OWNERS)
-    release = federated_release(config, plan)
-
-    async def take_part(index: int, name: str) -> SiloReport:
-        table = Path(job.tables) / f"{name}.csv"
-        spend = None
-        if release is not None:
-            spend = BudgetAccount(OwnerBudget(Path(job.budget)), TableIdentity(name), release).spend
-        return await run_silo(
-            config,
-            await asyncio.to_thread(
-                read_text, TableSource(str(table), None, Dialect(",", None, "utf-8"))
-            ),
-            job.files_of(name),
-            Path(job.states) / name,
-            progress=progress,
-            spend=spend,
-            joining=joining,
-            plan=plan,
-        )
-
-    await run_each_participant(job, share, take_part, who="silos", progress=progress)

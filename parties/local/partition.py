@@ -66,6 +66,12 @@ class Partition:
         return np.flatnonzero(self.owners == client).astype(np.int64)
 
 
+def numbered_names(prefix: str, count: int) -> tuple[str, ...]:
+    """Returns ``count`` names with a number of three digits at least, from PREFIX-000."""
+    width = max(3, len(str(count - 1)))
+    return tuple(f"{prefix}-{index:0{width}d}" for index in range(count))
+
+
 def partition_rows(
     kind: str,
     codes: NDArray[np.int32],

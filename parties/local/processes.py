@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from parties.foundation.exit_codes import Status, Stopped
+from parties.foundation.exit_codes import ChildFailed, Status, Stopped
 from parties.observability.failure_causes import Obstacle, obstacle_of
 from parties.observability.systemd import is_supervised, notify, without_supervisor
 
@@ -32,6 +32,14 @@ HARD_EXIT_S = 8.0
 HELD_OPTION = "--held"
 _LOG_TAIL_BYTES = 4000
 _POLL_S = 0.005
+
+
+class FailedChild(ChildFailed):
+    """Failure of a child process, with the process."""
+
+    def __init__(self, child: "Child", status: Status) -> None:
+        super().__init__(child.describe_end(), status)
+        self.child = child
 
 
 class Child:
@@ -114,6 +122,13 @@ class Child:
         while (status := self._process.poll()) is None:  # noqa: ASYNC110  # A process sets no event.
             await asyncio.sleep(_POLL_S)
         return status
+
+    async def end_well(self) -> None:
+        """Waits for the end. Raises FailedChild unless the exit status is 0."""
+        code = await self.wait()
+        if code != 0:
+            status = Status.KILLED if code < 0 else Status.DEFECT
+            raise FailedChild(self, self.failure[0] if self.failure else status)
 
     def describe_end(self) -> str:
         """Cause of the end: the child's own last message, or the signal or status."""

@@ -26,7 +26,7 @@ from parties.config import MAX_ROWS, Config
 from parties.config.parsing import source_dict
 from parties.foundation.errors import ConfigError
 from parties.local.jobs import CONCURRENT_OWNERS
-from parties.local.partition import Partition, partition_rows
+from parties.local.partition import Partition, numbered_names, partition_rows
 from parties.local.sources import LinkedTables, LocatedTable, read_sources
 from parties.mpc.planning.resources import server_memory
 from parties.mpc.planning.validation import check_memory, owner_memory, validate_run
@@ -85,8 +85,7 @@ class Trial:
         """Names of the owners."""
         if self.linked is not None:
             return tuple(owner for source in self.config.sources for owner in source.owners)
-        width = max(3, len(str(self.partition.clients - 1)))
-        return tuple(f"owner-{index:0{width}d}" for index in range(self.partition.clients))
+        return numbered_names("owner", self.partition.clients)
 
     def on(self, domain: Domain) -> Self:
         """Returns the same trial on its domain with measured private bins."""
@@ -274,13 +273,7 @@ def _owners_of_sources(config: Config, clients: int | None) -> dict[str, object]
                 "or source.owners, or --clients",
             )
         clients = config.clients.expected // len(sources)
-    width = max(3, len(str(clients - 1)))
-    named = [
-        replace(
-            source, owners=tuple(f"{source.name}-{index:0{width}d}" for index in range(clients))
-        )
-        for source in sources
-    ]
+    named = [replace(source, owners=numbered_names(source.name, clients)) for source in sources]
     owners = clients * len(sources)
     return {
         "source": [source_dict(source) for source in named],

@@ -14,8 +14,7 @@ from typing import Any
 from mechanisms.accounting import LedgerEntry
 from mechanisms.origins import counted_in_words
 from parties.config import Config
-from parties.federation.flaim_parameters import is_malicious
-from parties.federation.sum_parameters import corrupt_silos, silos_section
+from parties.federation.sum_parameters import corrupt_silos, is_malicious, silos_section
 from parties.report.model import NOT_PRIVATE, TRIAL_TRUST
 from parties.report.privacy_text import report_header, transcript_end
 from parties.report.render import HtmlTable, page_templates

@@ -1,20 +1,55 @@
-"""Registry of the methods between silos.
+"""Registry of the methods with one server.
 
-A method NAME has its table [NAME] in the configuration (`parties.config.algorithms`) and a
-`parties.federation.algorithm.FederatedMethod`: Syncret's own as METHOD in a module of this package, others by entry
-points of installed packages. Commands, local runs, services and the audit find a method here and name none.
+``served_method`` finds one by its section of the configuration. A method between silos, NAME, has its table [NAME]
+there (`parties.config.algorithms`) and a `parties.federation.algorithm.FederatedMethod`: Syncret's own as METHOD in a
+module of this package, others by entry points of installed packages. Commands, local runs, services and the audit find
+a method here and name none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
 from parties.config import Config
 from parties.config.algorithms import OWN_ALGORITHMS, installed_algorithms, silo_algorithms
 from parties.federation.algorithm import AlgorithmPlan, FederatedMethod
+from parties.federation.method import ServedMethod
 from parties.foundation.errors import ConfigError
 
 _MODULES: Mapping[str, str] = {name: f"parties.methods.{name}" for name in OWN_ALGORITHMS}
+
+_SERVED: Mapping[str, str] = {"flaim": "flaim.method", "silos": "silos"}
+"""Modules with a `parties.federation.method.ServedMethod`, SERVED, by the section of the configuration."""
+DISTAIM = "distaim"
+
+
+def method_of(config: Config, only: str | None = None) -> str:
+    """Returns the method of a configuration: DISTAIM where it has compute servers, else the section of its one server.
+
+    A configuration with both is of the section where ``only`` says so.
+    """
+    section = config.federation
+    if section is None or (config.parties and only != section.KEY):
+        return DISTAIM
+    return section.KEY
+
+
+def section_of(method: str) -> str | None:
+    """Returns the section of the method with one server that is called ``method``; None if there is none."""
+    if method in silo_algorithms():
+        return "silos"
+    return method if method in _SERVED and method != "silos" else None
+
+
+def served_methods() -> Sequence[ServedMethod]:
+    """Returns all methods with one server."""
+    return [served_method(key) for key in _SERVED]
+
+
+def served_method(key: str) -> ServedMethod:
+    """Returns the method with one server that has the section ``key``."""
+    found: ServedMethod = import_module(f"parties.methods.{_SERVED[key]}").SERVED
+    return found
 
 
 def method_named(name: str, source: str = "the config") -> FederatedMethod:

@@ -20,10 +20,11 @@ from functools import partial
 from pathlib import Path
 
 from parties.config import Config
+from parties.federation.server import run_federated_server
 from parties.federation.tls_members import TlsClients
 from parties.foundation.exit_codes import describe
 from parties.local.processes import Child
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.registry import served_method
 from parties.mpc.estimation import LEAD
 from parties.mpc.server import run_mpc_server
 from parties.network.port_sharing import INGEST, MESH, SharedPorts, pass_socket
@@ -231,16 +232,18 @@ async def run_study(
     """Runs server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished, and writes the report.
 
     Serves the admin socket in ``directory`` meanwhile (`parties.service.exposed_run`). Raises as
-    `parties.mpc.server.run_mpc_server` and `parties.methods.flaim.server.run_flaim_server`.
+    `parties.mpc.server.run_mpc_server` and `parties.federation.server.run_federated_server`.
     """
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
     board = logged_status(about, log)
     async with with_admin_api(board, directory, orders) as tracer:
         progress = progress.also(tracer=tracer)
         if pid is None:
-            await run_flaim_server(
+            served = served_method(config.federation_section)
+            await run_federated_server(
                 config,
                 directory,
+                plan=served.plan(config),
                 progress=progress,
                 closed=closed,
                 register=register,
@@ -248,7 +251,7 @@ async def run_study(
                 board=board,
                 orders=asked,
             )
-            await asyncio.to_thread(_write_flaim_report, config, directory)
+            await asyncio.to_thread(served.write_report, config, directory)
             return
         await run_mpc_server(
             config,
@@ -266,12 +269,6 @@ async def run_study(
 
 
 # Figures take half a second to import, and are needed once, at the end.
-
-
-def _write_flaim_report(config: Config, directory: Path) -> None:
-    from parties.methods.flaim.report import write_server_report
-
-    write_server_report(config, directory)
 
 
 def _write_lead_report(config: Config, directory: Path) -> None:

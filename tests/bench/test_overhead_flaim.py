@@ -21,14 +21,15 @@ from bench.overhead.upload import Relay
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.config import CertificateFiles
-from parties.federation.flaim_parameters import settings_of
+from parties.federation.client import ParticipantReport
+from parties.federation.server import run_federated_server
 from parties.identity.tls import make_certificates
 from parties.local.flaim_simulation import simulate
-from parties.methods.flaim.client import ClientReport, run_client
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.server import flaim_plan
+from parties.methods.flaim.settings import settings_of
 from parties.observability.events import Event
 from secagg import ThreatModel
-from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
+from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config, run_client
 
 FEW = 100
 """Bytes by which a connection's handshake may differ from another's: signatures vary, certificates' dates do."""
@@ -70,7 +71,7 @@ async def test_a_deployed_run_has_the_simulations_bytes_and_the_formulas_transpo
     for relay in relays:
         await relay.__aenter__()
 
-    async def one(index: int) -> ClientReport:
+    async def one(index: int) -> ParticipantReport:
         name = NAMES[index]
         dialled = config.override({"flaim.address": f"127.0.0.1:{relays[index].port}"})
         return await run_client(
@@ -80,7 +81,13 @@ async def test_a_deployed_run_has_the_simulations_bytes_and_the_formulas_transpo
     (tmp_path / "server").mkdir()
     started = Started()
     server = asyncio.create_task(
-        run_flaim_server(config, tmp_path / "server", progress=started, closed=asyncio.Event())
+        run_federated_server(
+            config,
+            tmp_path / "server",
+            progress=started,
+            closed=asyncio.Event(),
+            plan=flaim_plan(config),
+        )
     )
     await started.listening.wait()
     reports = await asyncio.gather(*(one(index) for index in range(len(NAMES))))

@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 
 from mechanisms.flaim_client import FlaimClient
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.federation.flaim_parameters import is_malicious, settings_of
+from parties.federation.client import ParticipantReport, run_participant
 from parties.federation.key_directory import OwnClientKey
 from parties.federation.messages import ClientGreeting, FederationMessage, MessageKind
-from parties.federation.transcript_schema import flaim_step_of
+from parties.federation.server import run_federated_server
+from parties.federation.sum_parameters import is_malicious
 from parties.identity import tls
 from parties.local.children import free_ports
-from parties.methods.flaim.client import ClientReport, FlaimClientSession, run_client
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.client import FlaimClientSession, flaim_participation
+from parties.methods.flaim.server import flaim_plan
+from parties.methods.flaim.settings import settings_of
+from parties.methods.flaim.transcript_schema import flaim_step_of
 from parties.network.frames import close_writer, read_frame, write_frame
 from parties.observability.events import Event, Progress
 from parties.observability.status import RunStatus
@@ -96,6 +99,18 @@ class Events(Progress):
 Fault = Callable[[], Awaitable[Any]]
 
 
+async def run_client(
+    config: Config,
+    codes: NDArray[np.int32],
+    files: CertificateFiles,
+    directory: Path,
+    **options: Any,
+) -> ParticipantReport:
+    """Takes part in a run as a client with ``codes``."""
+    part = flaim_participation(config, codes)
+    return await run_participant(config, part, files, directory, **options)
+
+
 async def play(
     config: Config,
     certificates: Mapping[str, CertificateFiles],
@@ -106,7 +121,7 @@ async def play(
     board: RunStatus | None = None,
     orders: OperatorCommands | None = None,
     waits: bool = True,
-) -> tuple[Events, list[ClientReport | BaseException]]:
+) -> tuple[Events, list[ParticipantReport | BaseException]]:
     """A run with the server and all clients in this loop; those of ``faults`` do something else.
 
     Unless it ``waits``, who has left once all were there is waited for no more, as in a trial. Raises what the server
@@ -122,7 +137,7 @@ async def play(
 
     events.on_event = arrived
 
-    async def one(index: int) -> ClientReport | Any:
+    async def one(index: int) -> ParticipantReport | Any:
         if faults and index in faults:
             return await faults[index]()
         name = NAMES[index]
@@ -131,7 +146,7 @@ async def play(
         )
 
     server, *clients = await asyncio.gather(
-        run_flaim_server(
+        run_federated_server(
             config,
             directory,
             progress=events,
@@ -139,6 +154,7 @@ async def play(
             register=register,
             board=board,
             orders=orders,
+            plan=flaim_plan(config),
         ),
         *(one(index) for index in range(len(NAMES))),
         return_exceptions=True,

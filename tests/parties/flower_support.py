@@ -10,9 +10,10 @@ from parties.config import CertificateFiles, Config
 from parties.federation.flower_envelope import Envelope
 from parties.federation.flower_members import FlowerClients
 from parties.federation.messages import FederationMessage, is_secagg_message
-from parties.federation.transcript_schema import flaim_step_of
+from parties.federation.server import run_federated_server
 from parties.methods.flaim.flower_node import FlowerNode
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.server import flaim_plan
+from parties.methods.flaim.transcript_schema import flaim_step_of
 from tests.parties.flaim_support import NAMES, Events, codes_of
 
 Answer = Callable[[Envelope], Envelope]
@@ -103,12 +104,13 @@ async def play_on(
 
     events.on_event = arrived
     try:
-        await run_flaim_server(
+        await run_federated_server(
             config,
             folder / "server",
             progress=events,
             closed=closed,
             meet=partial(FlowerClients, transport=grid),
+            plan=flaim_plan(config),
         )
     finally:
         await asyncio.to_thread(grid.join)

@@ -17,15 +17,15 @@ from mechanisms.errors import RequestRefused, RoundLost
 from mechanisms.silos import Request, Silo, Silos, sum_noise
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.federation.algorithm import Outcome, SiloContext, plan_digest
+from parties.federation.algorithm import AlgorithmPlan, Outcome, SiloContext, plan_digest
 from parties.federation.channel import ClientConnection, until_goodbye
-from parties.federation.client import SiloReport, run_silo
+from parties.federation.client import ParticipantReport, run_participant, silo_participation
 from parties.federation.client_session import SiloSession
-from parties.federation.flaim_parameters import is_malicious
 from parties.federation.key_directory import OwnClientKey
 from parties.federation.messages import FederationMessage
 from parties.federation.server import run_federated_server
-from parties.federation.sum_parameters import honest_survivors, silos_section
+from parties.federation.silos import silos_plan
+from parties.federation.sum_parameters import honest_survivors, is_malicious, silos_section
 from parties.federation.sums_schema import silo_step_of
 from parties.identity import tls
 from parties.local.children import free_ports
@@ -165,13 +165,27 @@ class TailsSilo(Silo):
 TABLE = TextTable({"a": ["1", "2"]}, (2, 3))
 
 
+async def run_silo(
+    config: Config,
+    table: TextTable,
+    files: CertificateFiles,
+    directory: Path,
+    *,
+    plan: AlgorithmPlan,
+    **options: Any,
+) -> ParticipantReport:
+    """Takes part in a run as a silo with ``table``."""
+    part = silo_participation(config, plan, table)
+    return await run_participant(config, part, files, directory, **options)
+
+
 async def play(
     config: Config,
     certificates: Mapping[str, CertificateFiles],
     folder: Path,
     plan: Tails,
     faults: Mapping[int, Fault] | None = None,
-) -> tuple[Events, list[SiloReport | BaseException | Any]]:
+) -> tuple[Events, list[ParticipantReport | BaseException | Any]]:
     """A run with the server and all silos in this loop; those of ``faults`` do something else.
 
     Raises what the server raises, after the silos have ended.
@@ -188,7 +202,9 @@ async def play(
         )
 
     server, *silos = await asyncio.gather(
-        run_federated_server(config, folder / "server", progress=events, closed=closed, plan=plan),
+        run_federated_server(
+            config, folder / "server", progress=events, closed=closed, plan=silos_plan(config, plan)
+        ),
         *(one(index) for index in range(len(NAMES))),
         return_exceptions=True,
     )
@@ -239,7 +255,7 @@ def leaving(
             None,
             b"" if own is None else own.card.pack(),
             _Leaves(session, at, number),  # type: ignore[arg-type]
-            SiloReport(name),
+            ParticipantReport(name),
             Events(),
             asyncio.Semaphore(),
         )

@@ -28,7 +28,7 @@ import asyncio, numpy, sys
 from mechanisms.domain import Categorical, Domain
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import draw_workload
-from parties.methods.flaim.client import run_client
+from parties.methods.flaim.client import flaim_participation
 from parties.local.flaim_simulation import simulate
 domain = Domain(tuple(Categorical(name, ("x", "y", "z")) for name in "abcd"))
 rows = numpy.arange(400, dtype=numpy.int32).reshape(-1, 4) % 3

@@ -20,11 +20,10 @@ from parties.cli.main import cli
 from parties.cli.plan import NetworkAssumptions, make_resource_plan
 from parties.cli.plan import plan as plan_command
 from parties.config import CertificateFiles, Config
-from parties.federation.flaim_parameters import settings_of
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status, describe
 from parties.foundation.process import memory_bytes
-from parties.methods.flaim.settings import check_flaim, flaim_noise
+from parties.methods.flaim.settings import check_flaim, flaim_noise, settings_of
 from parties.mpc.planning import validation
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.planning.resources import cell_noise, estimate_resources, usual_growth

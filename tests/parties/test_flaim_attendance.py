@@ -9,14 +9,23 @@ from typing import Any
 import pytest
 
 from parties.config import CertificateFiles, Config
+from parties.federation.client import ParticipantReport
 from parties.foundation.errors import NotEnrolled
 from parties.foundation.exit_codes import FederationRefused, Status, TooFewClients, describe
 from parties.identity.tls import make_certificates
-from parties.methods.flaim.client import ClientReport, run_client
 from parties.methods.flaim.report import write_server_report
 from parties.observability.status import RunInfo, RunStatus
 from parties.session.operator_commands import OperatorCommands
-from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config, leaving, play
+from tests.parties.flaim_support import (
+    NAMES,
+    SERVER,
+    Events,
+    codes_of,
+    flaim_config,
+    leaving,
+    play,
+    run_client,
+)
 
 Certificates = dict[str, CertificateFiles]
 
@@ -37,7 +46,7 @@ def coming_back(
     """A client that leaves in round 1, and is there again a while later."""
     leave = leaving(config, certificates, folder, index, at="flaim.brief", round=1)
 
-    async def fault() -> ClientReport:
+    async def fault() -> ParticipantReport:
         await leave()
         await asyncio.sleep(0.7)
         return await run_client(
@@ -62,7 +71,7 @@ async def test_round_waits_below_the_minimum_and_says_who_is_missing(
         "round 2 waits: 5 of 6 clients are connected, at least 6 are needed; missing: clinic-c; until 20"
     )
     assert result(tmp_path)["rounds_done"] == 2
-    assert all(isinstance(client, ClientReport) for client in clients)
+    assert all(isinstance(client, ParticipantReport) for client in clients)
 
 
 async def test_server_whose_clients_do_not_come_back_goes_on_when_it_is_started_again(
@@ -86,7 +95,7 @@ async def test_server_whose_clients_do_not_come_back_goes_on_when_it_is_started_
     _, clients = await play(config, certificates, tmp_path, {0: away, 1: away})
     found = result(tmp_path)
     assert (found["rounds_done"], found["clients"]) == (3, 6)
-    assert [isinstance(client, ClientReport) for client in clients] == [False] * 2 + [True] * 4
+    assert [isinstance(client, ParticipantReport) for client in clients] == [False] * 2 + [True] * 4
     write_server_report(config, tmp_path / "server")
     report = json.loads((tmp_path / "server" / "report.json").read_text())
     assert not [note for note in report["notes"] if "clients came" in note]
@@ -108,7 +117,7 @@ async def test_run_finishes_with_the_rounds_done_as_its_operator_asks(
     found = result(tmp_path)
     assert found["rounds_done"] == 2
     assert found["stopped"] == "the operator has ended it before round 3"
-    assert all(isinstance(c, ClientReport) and c.finished for c in clients)
+    assert all(isinstance(c, ParticipantReport) and c.finished for c in clients)
     told = board.status()["asked"]["told"]  # type: ignore[index]
     assert [(one["party"], one["finish"]) for one in told] == [("flaim-server", True)]
 

@@ -8,14 +8,13 @@ import pytest
 from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.replacement import rho_of_replacing
-from parties.cli.join import _client_text
+from parties.cli.join import _text
 from parties.cli.run_federation import flaim_closing_lines
 from parties.config import CertificateFiles, FlaimSection
-from parties.federation.flaim_parameters import settings_of
+from parties.federation.client import ParticipantReport
 from parties.identity.tls import make_certificates
-from parties.methods.flaim.client import ClientReport
 from parties.methods.flaim.report import write_server_report
-from parties.methods.flaim.settings import ReplacementCost, neighbours_text
+from parties.methods.flaim.settings import ReplacementCost, neighbours_text, settings_of
 from tests.parties.flaim_support import NAMES, SERVER, flaim_config, play
 from tests.parties.support import make_config
 
@@ -43,8 +42,8 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     assert len(report["quality"]["marginals"]) == len(config.build_workload().candidates)
     page = (tmp_path / "server" / "report.html").read_text()
     lines = dict(flaim_closing_lines(report))
-    (mine, *_) = (client for client in clients if isinstance(client, ClientReport))
-    said = _client_text(mine, config)
+    (mine, *_) = (client for client in clients if isinstance(client, ParticipantReport))
+    said = _text(mine, config)
     guarantee, trust = report["flaim"]["guarantee"], " ".join(report["trust"])
     expected = ROW if sizes == "estimated" else DECLARED
     assert guarantee["unit"] == expected
@@ -55,7 +54,7 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     replaced = ReplacementCost.of(FlaimSection(sizes=sizes), events, delta=config.run.delta)
     if sizes == "estimated":
         assert replaced is None
-        assert mine.replaced is None
+        assert mine.facts["replaced"] is None
         assert not any("replaced" in text for text in (page, said, trust, *lines))
         return
     assert replaced is not None
@@ -63,8 +62,8 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     assert guarantee["replaced"] == lines["row replaced"] == str(replaced)
     assert str(replaced) in page
     assert str(replaced) in trust
-    assert mine.replaced is not None
-    assert mine.replaced in said
+    assert mine.facts["replaced"] is not None
+    assert mine.facts["replaced"] in said
 
 
 def test_replaced_is_2_2_times_rho_and_its_epsilon_of_a_run_as_the_paper_has_it() -> None:

@@ -13,14 +13,14 @@ import pytest
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from parties.config import CertificateFiles, Config
-from parties.federation.flaim_parameters import settings_of
+from parties.federation.client import ParticipantReport
 from parties.foundation.errors import StoreError
 from parties.identity.tls import make_certificates
-from parties.methods.flaim.client import ClientReport, run_client
 from parties.methods.flaim.history import RoundJournal
+from parties.methods.flaim.settings import settings_of
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
-from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
+from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config, run_client
 from tests.parties.test_audit_flaim import assert_clean, collect
 
 ROUNDS = 8
@@ -169,7 +169,7 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
     assert len(chosen) >= 2
     assert [[s["round"], s["query"]] for s in found["selected"]][: len(chosen)] == chosen
     for report in reports:
-        assert isinstance(report, ClientReport)
+        assert isinstance(report, ParticipantReport)
         assert report.finished
         assert report.connections == 2
         assert report.rho_spent <= report.rho_total

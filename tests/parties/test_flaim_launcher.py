@@ -13,7 +13,7 @@ from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.exit_codes import Status
 from parties.identity.tls import pinned_key_in
-from parties.local import flaim_launcher
+from parties.local import federation_launcher
 from parties.local.children import free_ports
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
@@ -48,8 +48,8 @@ def test_clients_share_as_few_processes_as_may_open_their_files(
         (1_024, 1_000, 8),
         (10**9, 10_000, 2),
     ):
-        monkeypatch.setattr(flaim_launcher, "most_files", lambda files=files: files)
-        assert flaim_launcher.default_process_count(clients) == expected
+        monkeypatch.setattr(federation_launcher, "most_files", lambda files=files: files)
+        assert federation_launcher.default_process_count(clients) == expected
 
 
 def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Layout
 from parties.config import CertificateFiles, Config
-from parties.federation.flaim_parameters import (
-    flaim_client_policy,
-    flaim_session_parameters,
-    is_malicious,
-    settings_of,
-)
+from parties.federation.client import ParticipantReport
 from parties.federation.key_directory import (
     ClientKeyDirectory,
     OwnClientKey,
@@ -32,10 +27,12 @@ from parties.federation.key_directory import (
     unpack_client_keys,
 )
 from parties.federation.messages import FederationMessage, MessageKind, pack_task, unpack_reason
+from parties.federation.sum_parameters import is_malicious
 from parties.foundation.errors import ConfigError, FederationProtocolError
 from parties.identity.signing import Issuer
 from parties.identity.tls import make_certificates, pinned_key_in
-from parties.methods.flaim.client import ClientReport, FlaimClientSession
+from parties.methods.flaim.client import FlaimClientSession
+from parties.methods.flaim.settings import flaim_sum, settings_of
 from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
@@ -135,13 +132,8 @@ class Clients:
         noise = self.settings.sum_noise(self.layout.sigma)
         roster = [cards[number].identity for number in range(COUNT)] if self.own else None
         named = session_id(self.config, self.layout.encode(), roster) if roster else None
-        parameters = flaim_session_parameters(
-            Study(self.config, self.workload),
-            self.layout,
-            noise,
-            random_bytes=np.random.bytes,
-            session_id=named,
-            roster=roster,
+        parameters = flaim_sum(Study(self.config, self.workload), self.layout, noise).parameters(
+            random_bytes=np.random.bytes, session=named, roster=roster
         )
         return parameters, roster
 
@@ -287,9 +279,9 @@ def test_server_that_invents_all_other_clients_opens_a_vector_in_the_control(
     """In semi-honest mode nothing tells a client whether the others are there."""
     parameters, _ = semi_honest.parameters({})
     noise = semi_honest.settings.sum_noise(semi_honest.layout.sigma)
-    demanded = flaim_client_policy(
+    demanded = flaim_sum(
         Study(semi_honest.config, semi_honest.workload), semi_honest.layout, noise
-    )
+    ).policy()
     nothing = np.zeros(parameters.length, np.int64)
     invented = {u: SecAggClient(u, nothing, demanded) for u in range(1, COUNT)}
     semi_honest.ask(0, {})
@@ -400,7 +392,9 @@ async def test_run_of_malicious_mode_finishes_with_signed_sums(
 ) -> None:
     config = flaim_config(certificates, MALICIOUS)
     _, clients = await play(config, certificates, tmp_path)
-    assert all(isinstance(client, ClientReport) and client.finished for client in clients), clients
+    assert all(isinstance(client, ParticipantReport) and client.finished for client in clients), (
+        clients
+    )
     records = verified_records(tmp_path / "server" / "transcript.jsonl", verify=lambda *_: None)
     steps = [record["step"] for record in records if record["kind"] == "received"]
     sums = steps.count("secagg.masked")
@@ -418,7 +412,7 @@ async def test_run_of_malicious_mode_survives_a_client_that_leaves(
     faults = {2: leaving(config, certificates, tmp_path, 2, at=at, round=round)}
     _, clients = await play(config, certificates, tmp_path, faults, waits=False)
     rest = [client for number, client in enumerate(clients) if number != 2]
-    assert all(isinstance(client, ClientReport) and client.finished for client in rest), rest
+    assert all(isinstance(client, ParticipantReport) and client.finished for client in rest), rest
 
 
 async def test_client_without_a_card_of_its_own_is_not_let_in(

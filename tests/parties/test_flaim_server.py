@@ -15,8 +15,10 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.errors import BudgetExceeded, RoundLost
 from mechanisms.events import GaussianEvent
 from parties.config import CertificateFiles
-from parties.federation.flaim_parameters import settings_of
+from parties.federation.client import ParticipantReport
+from parties.federation.members import ClientsSetup
 from parties.federation.messages import FederationMessage, MessageKind, Refusal, RefusalMessage
+from parties.federation.server import run_federated_server
 from parties.federation.tls_members import TlsClients
 from parties.foundation.errors import (
     CertificateError,
@@ -26,8 +28,8 @@ from parties.foundation.errors import (
 )
 from parties.foundation.exit_codes import FederationRefused, Status, TooFewClients
 from parties.identity.tls import client_context, make_certificates
-from parties.methods.flaim.client import ClientReport, run_client
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.server import flaim_plan
+from parties.methods.flaim.settings import settings_of
 from parties.network.frames import read_frame, write_frame
 from parties.observability.events import Event
 from parties.observability.status import RunInfo, RunStatus
@@ -46,6 +48,7 @@ from tests.parties.flaim_support import (
     greet,
     leaving,
     play,
+    run_client,
 )
 from tests.parties.support import hangs_up_after_a_late_handshake
 from tests.protocols.transcripts import verified_records
@@ -90,7 +93,7 @@ async def test_run_finishes_with_model_result_and_transcript(
 ) -> None:
     config = flaim_config(certificates, overrides)
     _, clients = await play(config, certificates, tmp_path)
-    reports = [client for client in clients if isinstance(client, ClientReport)]
+    reports = [client for client in clients if isinstance(client, ParticipantReport)]
     assert len(reports) == 6
     assert all(report.finished and report.given_up == 0 for report in reports)
     found = result(tmp_path)
@@ -171,7 +174,7 @@ async def test_run_survives_a_client_that_leaves_at(
     config = flaim_config(certificates)
     faults = {2: leaving(config, certificates, tmp_path, 2, at=at)}
     events, clients = await play(config, certificates, tmp_path, faults)
-    assert [type(client) for client in clients].count(ClientReport) == 5
+    assert [type(client) for client in clients].count(ParticipantReport) == 5
     found = result(tmp_path)
     assert found["rounds_done"] == 2
     assert found["lost_rounds"] == []
@@ -213,7 +216,7 @@ async def test_client_that_lost_its_connection_comes_back_for_the_next_round(
 ) -> None:
     config = flaim_config(certificates, {"run.rounds": 3})
 
-    async def again() -> ClientReport:
+    async def again() -> ParticipantReport:
         await leaving(config, certificates, tmp_path, 2, at="secagg.keys")()
         return await run_client(
             config, codes_of(2), certificates[NAMES[2]], tmp_path / NAMES[2], progress=Events()
@@ -221,7 +224,7 @@ async def test_client_that_lost_its_connection_comes_back_for_the_next_round(
 
     _, clients = await play(config, certificates, tmp_path, {2: again})
     report = clients[2]
-    assert isinstance(report, ClientReport)
+    assert isinstance(report, ParticipantReport)
     assert report.finished
     # Its ledger remembers what its first process released.
     with Database(tmp_path / NAMES[2], config.digest(), LEDGER) as database:
@@ -245,7 +248,7 @@ async def test_round_is_lost_and_charged_where_too_few_stay(
     assert not [item for item in found["opened"] if item["round"] == 2 and "sums" in item["what"]]
     assert [entry for entry in found["ledger"] if (entry["round"], entry["step"]) == (2, "measure")]
     assert found["sums"]["given_up"] == 1
-    reports = [client for client in clients if isinstance(client, ClientReport)]
+    reports = [client for client in clients if isinstance(client, ParticipantReport)]
     assert [report.given_up for report in reports] == [1] * 4
     aborted = [r for r in transcript(tmp_path) if r.get("what") == "aborted"]
     assert [r["round"] for r in aborted] == [2]
@@ -305,7 +308,9 @@ async def test_server_killed_after_the_last_round_makes_the_model_without_client
     for name in ("result.json", "synthetic.csv"):
         (folder / name).unlink()
     events = Events()
-    await run_flaim_server(config, folder, progress=events, closed=asyncio.Event())
+    await run_federated_server(
+        config, folder, progress=events, closed=asyncio.Event(), plan=flaim_plan(config)
+    )
     second = result(tmp_path)
     # Who was there is who was there, whoever has come back to a server that only had the model left to make.
     assert second["clients"] == first["clients"] == 6
@@ -341,7 +346,13 @@ async def test_server_started_again_after_its_end_changes_nothing(
     await play(config, certificates, tmp_path)
     before = transcript(tmp_path)
     events = Events()
-    await run_flaim_server(config, tmp_path / "server", progress=events, closed=asyncio.Event())
+    await run_federated_server(
+        config,
+        tmp_path / "server",
+        progress=events,
+        closed=asyncio.Event(),
+        plan=flaim_plan(config),
+    )
     assert [name for name, _ in events.seen] == ["finished"]
     assert transcript(tmp_path) == before
 
@@ -358,7 +369,9 @@ async def test_server_refuses_to_begin_where_the_budget_is_spent(
             while True:
                 ledger.charge(0, "measure", settings.sum_noise(settings.schedule(3).sigma).event)
     with pytest.raises(BudgetExceeded):
-        await run_flaim_server(config, folder, progress=events, closed=asyncio.Event())
+        await run_federated_server(
+            config, folder, progress=events, closed=asyncio.Event(), plan=flaim_plan(config)
+        )
     assert events.seen == []
     assert not (folder / "transcript.jsonl").exists()
 
@@ -379,7 +392,7 @@ async def test_client_refuses_what_its_own_ledger_does_not_cover(
         DurableLedger(database).adopt([LedgerEntry(1, "measure", GaussianEvent(1.0), 0.9 * 0.6)])
     _, clients = await play(config, certificates, tmp_path)
     assert isinstance(clients[2], BudgetExceeded)
-    assert [type(client) for client in clients].count(ClientReport) == 5
+    assert [type(client) for client in clients].count(ParticipantReport) == 5
     assert result(tmp_path)["rounds_done"] == 2
 
 
@@ -391,7 +404,7 @@ async def test_server_and_clients_of_different_domains_refuse_one_another(
     columns[2]["high"] = 8
     other = config.override({"column": columns})
 
-    async def different() -> ClientReport:
+    async def different() -> ParticipantReport:
         codes = np.minimum(codes_of(2), 8)
         return await run_client(
             other, codes, certificates[NAMES[2]], tmp_path / NAMES[2], progress=Events()
@@ -415,7 +428,7 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     seen: list[tuple[MessageKind, RefusalMessage]] = []
     board = RunStatus(RunInfo.of_federation(config))
 
-    async def intruders() -> ClientReport:
+    async def intruders() -> ParticipantReport:
         reader, writer = await connect(config, certificates["stranger"])
         answer = await greet(config, reader, writer, rows=10)
         seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
@@ -484,7 +497,13 @@ async def test_client_of_a_server_that_is_stopped_ends_with_its_status(
     (tmp_path / "server").mkdir()
     arrivals = Arrivals()
     running = asyncio.create_task(
-        run_flaim_server(config, tmp_path / "server", progress=arrivals, closed=asyncio.Event())
+        run_federated_server(
+            config,
+            tmp_path / "server",
+            progress=arrivals,
+            closed=asyncio.Event(),
+            plan=flaim_plan(config),
+        )
     )
     client = asyncio.create_task(
         run_client(config, codes_of(0), certificates[NAMES[0]], tmp_path / "c", progress=Events())
@@ -503,7 +522,9 @@ async def test_client_tells_nothing_to_a_server_of_another_name(
     config = flaim_config(certificates, {"flaim.server": "other", "timeouts.connect_s": 2.0})
     honest = config.override({"flaim.server": SERVER})
     serving = asyncio.create_task(
-        run_flaim_server(honest, tmp_path, progress=Events(), closed=asyncio.Event())
+        run_federated_server(
+            honest, tmp_path, progress=Events(), closed=asyncio.Event(), plan=flaim_plan(honest)
+        )
     )
     try:
         with pytest.raises(FrameConnectError, match="expected 'other'"):
@@ -529,7 +550,13 @@ async def test_server_that_ends_hangs_up_on_clients_that_have_not_greeted(
     assert address is not None
     (tmp_path / "server").mkdir()
     running = asyncio.create_task(
-        run_flaim_server(config, tmp_path / "server", progress=Events(), closed=asyncio.Event())
+        run_federated_server(
+            config,
+            tmp_path / "server",
+            progress=Events(),
+            closed=asyncio.Event(),
+            plan=flaim_plan(config),
+        )
     )
 
     async def end() -> None:
@@ -571,7 +598,10 @@ async def test_connections_that_close_while_a_client_comes_in_hang_up(
             await super()._accept(reader, writer)
 
     digest = config.build_workload().digest()
-    async with Watched(config, certificates[SERVER], workload_digest=digest, log=Deaf()):
+    setup = ClientsSetup(
+        config=config, files=certificates[SERVER], workload_digest=digest, log=Deaf()
+    )
+    async with Watched(setup):
         coming = asyncio.create_task(connect(config, certificates[NAMES[0]]))
         await came.wait()
     reader, writer = await coming
@@ -624,7 +654,9 @@ async def test_server_says_what_is_wrong_before_it_listens(
     ):
         config = flaim_config(certificates, overrides)
         with pytest.raises(error, match=said):
-            await run_flaim_server(config, tmp_path, progress=Events(), closed=closed)
+            await run_federated_server(
+                config, tmp_path, progress=Events(), closed=closed, plan=flaim_plan(config)
+            )
     listener.close()
 
 
@@ -633,4 +665,6 @@ async def test_server_gives_up_where_too_few_clients_come(
 ) -> None:
     config = flaim_config(certificates, {"clients.wait_s": 0.5})
     with pytest.raises(TooFewClients, match="0 of 6 clients came within"):
-        await run_flaim_server(config, tmp_path, progress=Events(), closed=asyncio.Event())
+        await run_federated_server(
+            config, tmp_path, progress=Events(), closed=asyncio.Event(), plan=flaim_plan(config)
+        )

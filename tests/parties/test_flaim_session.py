@@ -14,8 +14,6 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from mechanisms.model import Model
 from parties.config import Config
-from parties.federation.flaim_parameters import flaim_session_parameters as session_parameters
-from parties.federation.flaim_parameters import settings_of
 from parties.federation.messages import (
     FederationMessage,
     MessageKind,
@@ -33,6 +31,7 @@ from parties.federation.messages import (
 from parties.foundation.errors import FederationProtocolError
 from parties.foundation.exit_codes import FederationRefused
 from parties.methods.flaim.client import FlaimClientSession
+from parties.methods.flaim.settings import flaim_sum, settings_of
 from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
@@ -80,8 +79,8 @@ class Client:
     def parameters(self, clients: int = 6) -> Parameters:
         layout = Layout(0, 0, clients, self.settings.schedule(3).sigma, True, ())
         noise = self.settings.sum_noise(layout.sigma)
-        return session_parameters(
-            Study(self.config, self.workload), layout, noise, random_bytes=np.random.bytes
+        return flaim_sum(Study(self.config, self.workload), layout, noise).parameters(
+            random_bytes=np.random.bytes
         )
 
 
@@ -238,6 +237,29 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     cells = workload.slice(chosen)
     counts = unpack_plain(open_answer(KEY, message, "x"), cells.stop - cells.start, 100, "x")
     assert counts.sum() == len(codes_of(2))
+    assert client.ledger.spent > spent
+
+
+def test_client_charges_nothing_for_a_sum_that_no_session_can_take(make: Make) -> None:
+    """Two of three clients of a query's sum may be corrupt: no threshold is above them."""
+    client = make(config_of(grouping="query", variant="random", minimum=6, corrupt=0.5))
+    workload, spent = client.workload, client.ledger.spent
+    allowed = np.ones(len(workload.candidates), np.bool_)
+    brief = Brief(workload, 1, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
+    choices = client.session.receive(asking(1, brief))
+    assert choices is not None
+    body = open_answer(KEY, FederationMessage.unpack(choices, "x"), "x")
+    (chosen,) = decode_choices(body, workload, round=1, count=1)
+    sigma = client.settings.schedule(3).sigma
+    for clients, error in ((3, "no session can take"), (6, None)):
+        task = pack_task(0, Layout(1, 0, clients, sigma, False, (chosen,)).encode())
+        asked = FederationMessage(MessageKind.LAYOUT, 1, task).pack()
+        if error is None:
+            assert client.session.receive(asked) is None
+            continue
+        with pytest.raises(FederationProtocolError, match=error):
+            client.session.receive(asked)
+        assert client.ledger.spent == spent
     assert client.ledger.spent > spent
 
 

@@ -10,13 +10,9 @@ from hypothesis import strategies as st
 
 from mechanisms.flaim_messages import Layout
 from parties.config import Config
-from parties.federation.flaim_parameters import (
-    flaim_client_policy,
-    flaim_session_parameters,
-    frame_bytes,
-    settings_of,
-)
+from parties.federation.sum_parameters import frame_bytes
 from parties.foundation.errors import ConfigError
+from parties.methods.flaim.settings import flaim_sum, settings_of
 from parties.session.study import Study
 from secagg import Parameters, wire
 from secagg.errors import ParameterError, ParametersRefused
@@ -34,8 +30,8 @@ def announced(config: Config, clients: int) -> tuple[Layout, Parameters]:
     layout = Layout(1, 0, clients, 5.0, True, ())
     noise = settings_of(config).sum_noise(layout.sigma)
     workload = config.build_workload()
-    return layout, flaim_session_parameters(
-        Study(config, workload), layout, noise, random_bytes=secrets.token_bytes
+    return layout, flaim_sum(Study(config, workload), layout, noise).parameters(
+        random_bytes=secrets.token_bytes
     )
 
 
@@ -56,7 +52,7 @@ def test_session_is_what_clients_insist_on(
     except ParameterError:
         return  # So many corrupt ones that no session of these clients is safe.
     sums, workload = settings_of(config), config.build_workload()
-    wanted = flaim_client_policy(Study(config, workload), layout, sums.sum_noise(layout.sigma))
+    wanted = flaim_sum(Study(config, workload), layout, sums.sum_noise(layout.sigma)).policy()
     wanted.check(parameters, None)
     threat = wanted.threat
     assert threat is not None
@@ -89,7 +85,7 @@ def test_small_sessions_take_one_client_for_corrupt_though_the_fraction_is_zero(
         assert sums.honest == 2
         variance = parameters.noise.variance
         assert 2 * variance >= (layout.sigma * parameters.scale) ** 2
-    flaim_client_policy(Study.of(config), layout, sums.sum_noise(layout.sigma)).check(
+    flaim_sum(Study.of(config), layout, sums.sum_noise(layout.sigma)).policy().check(
         parameters, None
     )
 
@@ -109,9 +105,9 @@ def test_small_sessions_take_one_client_for_corrupt_though_the_fraction_is_zero(
 def test_client_refuses_a_session_that_is_weaker_or_of_another_sum(name: str, change: int) -> None:
     config = config_of("distributed", 20, 0.05, 0.33)
     layout, parameters = announced(config, 60)
-    wanted = flaim_client_policy(
+    wanted = flaim_sum(
         Study.of(config), layout, settings_of(config).sum_noise(layout.sigma)
-    )
+    ).policy()
     wanted.check(parameters, None)
     changed = replace(parameters, **{name: getattr(parameters, name) + change})
     with pytest.raises(ParametersRefused):

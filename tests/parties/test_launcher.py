@@ -14,7 +14,7 @@ import pytest
 from parties.audit.runner import audit_folder
 from parties.foundation.exit_codes import ChildFailed, Status
 from parties.local import launcher
-from parties.local.processes import Child
+from parties.local.processes import Child, FailedChild
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
 from tests.until import count_of, nothing_runs, process_of
@@ -154,7 +154,7 @@ def child_of(folder: Path, pid: int, command: str) -> Child:
 
 
 async def fail(child: Child) -> None:
-    raise launcher._FailedChild(child, Status.NETWORK)
+    raise FailedChild(child, Status.NETWORK)
 
 
 @pytest.mark.parametrize(

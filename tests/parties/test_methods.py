@@ -5,13 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from parties.cli.join import join as join_command
+from parties.cli.run import run as run_command
 from parties.config.algorithms import OWN_ALGORITHMS
 from parties.identity.tls import make_certificates, pinned_key_in
 from parties.local.children import free_ports
-from parties.methods.registry import method_named
+from parties.methods.registry import (
+    DISTAIM,
+    method_named,
+    method_of,
+    section_of,
+    served_method,
+    served_methods,
+)
 from tests.parties import toy_mean
 from tests.parties.commands import ROOT, Run
 from tests.parties.small import write_small
+from tests.parties.support import make_config
 
 SERVER, SILOS = "silos-server", ("north", "south", "west")
 
@@ -146,3 +156,36 @@ def test_own_methods_have_what_the_registry_asks(name: str) -> None:
     method = method_named(name)
     assert method.name == name
     assert method.not_shown.startswith("It cannot show")
+
+
+def test_methods_with_one_server_are_found_by_their_section() -> None:
+    assert [method.key for method in served_methods()] == ["flaim", "silos"]
+    assert all(served_method(method.key) is method for method in served_methods())
+    sections = {name: section_of(name) for name in ("flaim", *OWN_ALGORITHMS)}
+    assert sections == {"flaim": "flaim", **dict.fromkeys(OWN_ALGORITHMS, "silos")}
+    # The name of a section is none of a method; DistAIM and central AIM have no server of their own.
+    assert [section_of(name) for name in ("silos", "distaim", "aim", "mean")] == [None] * 4
+
+
+def test_method_of_a_configuration_is_that_of_its_servers() -> None:
+    section = {"clients": ["a", "b", "c"]}
+    both = make_config({"clients.expected": 3, "flaim": section})
+    assert [method_of(both, only) for only in (None, "distaim", "flaim")] == [
+        DISTAIM,
+        DISTAIM,
+        "flaim",
+    ]
+    alone = {"party": None, "clients.expected": 3}
+    assert method_of(make_config({**alone, "flaim": section})) == "flaim"
+    assert method_of(make_config({**alone, "silos": section, "tda": {}})) == "silos"
+    assert method_of(make_config({"party": None})) == DISTAIM
+
+
+@pytest.mark.parametrize("key", ["flaim", "silos"])
+def test_served_methods_have_options_that_the_commands_have(key: str) -> None:
+    served = served_method(key)
+    for names, command in (
+        (served.join_options, join_command),
+        (served.run_options, run_command),
+    ):
+        assert set(names) <= {parameter.name for parameter in command.params}

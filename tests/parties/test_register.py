@@ -15,10 +15,11 @@ import pytest
 
 import parties.mpc.server
 from parties.config import CertificateFiles
+from parties.federation.server import run_federated_server
 from parties.foundation.errors import StoreError, StudyReleased, SubmissionRefused
 from parties.foundation.exit_codes import FederationRefused, Status, describe
 from parties.identity.tls import make_certificates
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.server import flaim_plan
 from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.submit import submit
@@ -293,12 +294,13 @@ async def test_run_server_refuses_a_fresh_folder_and_clients_of_another_release(
     await play(config, flaim_certificates, tmp_path, register=register)
     for name in ("fresh", "fresh again"):
         with pytest.raises(StudyReleased, match=rf"released from {tmp_path / 'server'}"):
-            await run_flaim_server(
+            await run_federated_server(
                 config,
                 tmp_path / name,
                 progress=Events(),
                 closed=asyncio.Event(),
                 register=register,
+                plan=flaim_plan(config),
             )
     # The first folder ends once more.
     await play(config, flaim_certificates, tmp_path, register=register)

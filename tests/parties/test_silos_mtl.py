@@ -15,9 +15,10 @@ from mechanisms.fixed_point import pack_arrays
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config
 from parties.federation.algorithm import SiloContext
-from parties.federation.client import SiloReport, run_silo
+from parties.federation.client import ParticipantReport
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
+from parties.federation.silos import silos_plan
 from parties.foundation.errors import ConfigError, StoreError
 from parties.identity.tls import make_certificates
 from parties.methods.mtl import MEAN, PERSONAL, STATE, MtlPlan
@@ -25,7 +26,7 @@ from parties.methods.registry import plan_of
 from parties.observability.status import SILOS_SERVER, RunInfo, RunStatus
 from parties.service.offline_status import offline_status
 from tests.parties.flaim_support import Events
-from tests.parties.silos_support import NAMES, SERVER, silos_config
+from tests.parties.silos_support import NAMES, SERVER, run_silo, silos_config
 
 MTL = {
     "label": "score",
@@ -80,7 +81,7 @@ async def play(
     """
     (folder / "server").mkdir()
 
-    def one(index: int) -> Coroutine[Any, Any, SiloReport]:
+    def one(index: int) -> Coroutine[Any, Any, ParticipantReport]:
         return run_silo(
             config,
             table_of(index),
@@ -91,7 +92,7 @@ async def play(
             epsilon=2.0 if index == 0 else None,
         )
 
-    async def twice(index: int) -> SiloReport:
+    async def twice(index: int) -> ParticipantReport:
         first, path = asyncio.create_task(one(index)), folder / NAMES[index] / STATE
         while not path.exists() or json.loads(path.read_text())["silo"]["round"] < 1:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
@@ -102,7 +103,7 @@ async def play(
     server = run_federated_server(
         config,
         folder / "server",
-        plan=plan_of(config),
+        plan=silos_plan(config, plan_of(config)),
         progress=Events(),
         closed=asyncio.Event(),
         board=board,

@@ -11,12 +11,13 @@ import pytest
 
 from mechanisms.errors import RoundLost
 from parties.config import CertificateFiles, Config
-from parties.federation.client import SiloReport, run_silo
+from parties.federation.client import ParticipantReport
 from parties.federation.journal import SUM_TABLE_SQL as SUM_TABLE
 from parties.federation.journal import SumJournal
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
-from parties.federation.sum_parameters import check_silos, honest_survivors
+from parties.federation.silos import check_silos, silos_plan
+from parties.federation.sum_parameters import honest_survivors
 from parties.foundation.errors import ConfigError, StudyReleased
 from parties.identity.tls import make_certificates
 from parties.storage.database import Database
@@ -32,6 +33,7 @@ from tests.parties.silos_support import (
     leaving,
     numbers_of,
     play,
+    run_silo,
     silos_config,
 )
 
@@ -74,7 +76,7 @@ async def test_run_has_noisy_sums_and_sends_what_the_formula_says(
     assert max(others) < 3000 + SUMS * 570
     if security == "semi-honest":
         assert np.mean(others) == 107
-    assert all(isinstance(silo, SiloReport) and silo.finished for silo in silos)
+    assert all(isinstance(silo, ParticipantReport) and silo.finished for silo in silos)
     assert {(tmp_path / name / "result").read_bytes() for name in NAMES} == {b"result"}
     assert silos[0].rho_spent == pytest.approx(result["rho_total"], rel=1e-9)
 
@@ -114,7 +116,11 @@ async def test_run_that_charges_nothing_is_released_once_all_the_same(
     await play(config, certificates, tmp_path, plan)
     with pytest.raises(StudyReleased):
         await run_federated_server(
-            config, tmp_path / "again", progress=Events(), closed=asyncio.Event(), plan=plan
+            config,
+            tmp_path / "again",
+            progress=Events(),
+            closed=asyncio.Event(),
+            plan=silos_plan(config, plan),
         )
 
 
@@ -154,7 +160,11 @@ async def until_done(
     (folder / "server").mkdir()
     server = asyncio.create_task(
         run_federated_server(
-            config, folder / "server", progress=events, closed=asyncio.Event(), plan=plan
+            config,
+            folder / "server",
+            progress=events,
+            closed=asyncio.Event(),
+            plan=silos_plan(config, plan),
         )
     )
     silos = [

@@ -20,7 +20,7 @@ from parties.federation.algorithm import SiloContext
 from parties.federation.client_session import SiloSession
 from parties.federation.journal import SumTask, request_from_head, request_head
 from parties.federation.messages import FederationMessage, MessageKind, pack_task
-from parties.federation.sum_parameters import silo_session_parameters as session_of
+from parties.federation.sum_parameters import silo_sum
 from parties.foundation.errors import FederationProtocolError
 from parties.identity.tls import make_certificates
 from secagg.errors import ParametersRefused
@@ -113,7 +113,7 @@ def test_session_refuses_a_secagg_session_of_another_sum_than_it_was_asked_for(
     silo, _ = silo_of(config)
     silo.receive(asking(request))
     other = dataclasses.replace(request, **changes)
-    parameters = session_of(config, other, 5, random_bytes=np.random.bytes)
+    parameters = silo_sum(config, other, 5).parameters(random_bytes=np.random.bytes)
     announced = Envelope(
         Kind.ANNOUNCE,
         FROM_SERVER,

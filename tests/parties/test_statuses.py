@@ -8,6 +8,7 @@ import pytest
 
 from mechanisms.errors import BudgetExceeded, DataError, EstimationError
 from parties.federation.attendance import Attendance
+from parties.federation.members import ClientsSetup
 from parties.federation.messages import Refusal, RefusalMessage, refusal_of, refused_error
 from parties.federation.tls_members import TlsClients
 from parties.foundation.errors import (
@@ -100,12 +101,12 @@ def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
         no_more = asyncio.Event()
         if closed:
             no_more.set()
-        connections = TlsClients(config, None, workload_digest="", log=None, on_change=None)  # type: ignore[arg-type]
+        connections = TlsClients(
+            ClientsSetup(config=config, files=None, workload_digest="", log=None)  # type: ignore[arg-type]
+        )
         orders = OperatorCommands()
         enrolment = Enrollment(config.owners, config.clients, orders)
-        attendance = Attendance(
-            config, connections, enrolment, orders, Progress(), no_more, least=3
-        )
+        attendance = Attendance(config, connections, enrolment, orders, Progress(), no_more)
         with pytest.raises(TooFewClients) as caught:
             await attendance.gather()
         return refusal_of(caught.value).pack()

@@ -8,7 +8,6 @@ import pytest
 from mechanisms.model import Model
 from mechanisms.reading import read_table
 from parties.config import load_config
-from parties.federation.flaim_parameters import settings_of
 from parties.foundation.errors import ConfigError, StoreError
 from parties.local.assemble import finish_trial
 from parties.local.folder import RunFolder
@@ -17,6 +16,7 @@ from parties.local.launcher import prepare
 from parties.local.methods import open_method_folder, run_method
 from parties.local.participants import trial_capacity
 from parties.local.request import Trial, TrialRequest, load_trial
+from parties.methods.flaim.settings import settings_of
 from parties.observability.events import Progress, TextLines
 from parties.session.model_files import write_samples
 from tests.parties.small import write_small

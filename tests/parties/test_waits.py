@@ -12,13 +12,12 @@ import parties.mpc.server
 from parties.config import CertificateFiles
 from parties.config.diff import agreed_bytes, differences_text
 from parties.foundation.errors import FrameConnectError, SubmissionRefused, SubmitError
-from parties.methods.flaim.client import run_client
 from parties.mpc.submission.preview import ServerAvailability
 from parties.mpc.submission.status import ask_servers
 from parties.mpc.submission.submit import submit
 from parties.observability.heartbeat import Throttle, repeated_notice
 from protocols.errors import CheckFailed, ConnectTimeout
-from tests.parties.flaim_support import Events, codes_of
+from tests.parties.flaim_support import Events, codes_of, run_client
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_codes, make_config, running_servers
 from tests.parties.test_orders import Operated, names

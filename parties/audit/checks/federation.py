@@ -11,40 +11,42 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 
-from mechanisms.accounting import rho
 from mechanisms.silos import Request
 from parties.audit.checks import identity
-from parties.audit.checks.flaim import clocks, messages, same_certificate
+from parties.audit.checks.one_server import (
+    SIGNED,
+    costs_of,
+    finished_note,
+    messages,
+    require_within,
+    same_certificate,
+)
 from parties.audit.checks.report import charges_of, openings_of, read_report
 from parties.audit.evidence import (
     Evidence,
     TranscriptAttempt,
     TranscriptEntry,
     event_of,
-    require_complete,
 )
 from parties.audit.findings import SERVER_LIMITS, CheckFailure, NotApplicable, require
-from parties.audit.rules import READABLE, Prerequisite, Rule
+from parties.audit.rules import Prerequisite, Rule, ServerAudit
 from parties.config import Config
 from parties.federation import secagg_steps as secagg
 from parties.federation.algorithm import AlgorithmPlan, plan_digest
-from parties.federation.flaim_parameters import is_malicious
 from parties.federation.journal import request_from_head, request_head
-from parties.federation.sum_parameters import check_silos, silo_session_parameters, silos_section
+from parties.federation.silos import check_silos
+from parties.federation.sum_parameters import is_malicious, silo_sum, silos_section
 from parties.federation.sums_schema import (
     ASKED,
     FILES,
-    FINISHED,
-    JOINED,
-    LEFT,
     SILO_OPENED_SUM,
     SILO_STEPS,
     SILOS_PROTOCOL,
     SUM,
 )
+from parties.federation.transcript_schema import JOINED, LEFT
 from parties.foundation.errors import ConfigError
 from parties.methods.registry import method_named, plan_of
 from protocols.transcript import round_ended
@@ -154,12 +156,7 @@ def _all_sums(evidence: Evidence) -> list[RequestedSum]:
 
 def completeness(evidence: Evidence) -> str:
     """Verifies that the transcript reaches from the header to the closing seal, with a seal after every opened sum."""
-    transcript = evidence.transcripts[0]
-    require_complete(transcript)
-    last = transcript.attempts[-1]
-    require(last.clean, "the transcript does not end with the closing seal of a finished run")
-    finished = last.notes(FINISHED)
-    require(len(finished) == 1, "the transcript does not say once that the run was finished")
+    transcript, finished = evidence.transcripts[0], finished_note(evidence)
     numbers = [asked.number for asked in _all_sums(evidence)]
     require(numbers == sorted(set(numbers)), "sums repeat, or go back")
     opened = 0
@@ -169,7 +166,7 @@ def completeness(evidence: Evidence) -> str:
             opened += len(asked.opened)
             whole = not asked.opened or sealed.count(round_ended(asked.number)) == 1
             require(whole, f"there is not one seal for sum {asked.number}")
-    said = finished[0].number("sums")
+    said = finished.number("sums")
     # A server that was killed after a sum's opening and before the sum was saved goes on without the sum.
     interrupted = len(transcript.attempts) - 1
     require(
@@ -267,7 +264,7 @@ def _check_survivors(asked: RequestedSum, terms: SilosTerms) -> None:
 
 def _session(asked: RequestedSum, terms: SilosTerms) -> Parameters:
     try:
-        return silo_session_parameters(terms.config, asked.request, asked.silos, random_bytes=bytes)
+        return silo_sum(terms.config, asked.request, asked.silos).parameters(random_bytes=bytes)
     except ParameterError as error:
         raise CheckFailure(f"no session takes sum {asked.number}: {error}") from error
 
@@ -305,22 +302,12 @@ def openings(evidence: Evidence) -> str:
 
 def ledger(evidence: Evidence, terms: SilosTerms) -> str:
     """Verifies that each sum was paid for before its request, at the cost of its noise, and within the budget."""
-    costs: list[float] = []
+    costs = costs_of(evidence)
     for attempt in evidence.transcripts[0].attempts:
         paid: dict[int, TranscriptEntry] = {}
         wanted = {asked.number: asked for asked in sums_of(attempt)}
         for entry in attempt.of("ledger"):
-            event, number = event_of(entry), entry.number("round")
-            cost = rho(event)
-            require(
-                entry.real("rho") == cost,
-                f"line {entry.line}: the charge is {entry.real('rho')}, its event costs {cost}",
-            )
-            costs.append(cost)
-            require(
-                math.isclose(entry.real("spent"), math.fsum(costs), rel_tol=1e-12),
-                f"line {entry.line}: {entry.real('spent')} is said to be spent; charges add up to {math.fsum(costs)}",
-            )
+            number = entry.number("round")
             require(number not in paid, f"line {entry.line}: sum {number} is charged twice")
             paid[number] = entry
         for number, asked in wanted.items():
@@ -334,10 +321,7 @@ def ledger(evidence: Evidence, terms: SilosTerms) -> str:
                 and (charge.text("step"), event_of(charge)) == (asked.request.step, due)
             )
             require(fits, f"line {asked.line}: sum {number} was asked for before it was paid for")
-    said = evidence.transcripts[0].header.real("rho_total")
-    require(terms.plan.rho == said, "the header has another budget")
-    within = sum(map(Fraction, costs), Fraction(0)) <= Fraction(terms.plan.rho)
-    require(within, f"{math.fsum(costs)} was spent of a budget of {terms.plan.rho}")
+    require_within(evidence, costs, terms.plan.rho)
     if not costs:
         raise NotApplicable("The run charges nothing to a budget in zCDP.")
     return f"{len(costs)} charges, recomputed, add up to rho = {math.fsum(costs):.6g} of {terms.plan.rho:.6g}."
@@ -398,10 +382,7 @@ def _table(document: object, name: str) -> dict[str, object]:
 
 
 RULES: tuple[Rule[SilosTerms], ...] = (
-    *READABLE,
-    Rule("certificates", lambda case: identity.certificates(case.evidence), Prerequisite.FORM),
-    Rule("signatures", lambda case: identity.signatures(case.evidence), Prerequisite.FORM),
-    Rule("clocks", lambda case: clocks(case.evidence), Prerequisite.FORM),
+    *SIGNED,
     Rule("completeness", lambda case: completeness(case.evidence), Prerequisite.FORM),
     Rule("configuration", lambda case: configuration(case.evidence, case.terms), Prerequisite.FORM),
     Rule(
@@ -416,3 +397,4 @@ RULES: tuple[Rule[SilosTerms], ...] = (
     Rule("files made", lambda case: files(case.evidence), Prerequisite.FORM),
     Rule("report", lambda case: report(case.evidence, case.terms), Prerequisite.CONFIGURATION),
 )
+AUDIT = ServerAudit(terms_of, RULES, limits_of)

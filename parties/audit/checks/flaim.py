@@ -9,17 +9,24 @@ server sees every sum before the noise (README of `mechanisms`, FLAIM).
 import copy
 import math
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 
-from mechanisms.accounting import LOCAL, MEASURE, SELECT, Schedule, rho
+from mechanisms.accounting import LOCAL, MEASURE, SELECT, Schedule
 from mechanisms.events import DiscreteGaussianEvent, Event
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
 from parties.audit.checks import identity, publication
+from parties.audit.checks.one_server import (
+    SIGNED,
+    costs_of,
+    finished_note,
+    messages,
+    require_within,
+    same_certificate,
+)
 from parties.audit.checks.quality import check_claims, check_columns, check_verdict, written_table
 from parties.audit.checks.report import (
     FIGURES,
@@ -35,27 +42,25 @@ from parties.audit.evidence import (
     TranscriptAttempt,
     TranscriptEntry,
     event_of,
-    require_complete,
 )
 from parties.audit.findings import CheckFailure, require
-from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule
+from parties.audit.rules import AuditCase, Prerequisite, Rule, ServerAudit
 from parties.config import Config
 from parties.federation import secagg_steps as secagg
-from parties.federation.flaim_parameters import flaim_section, is_malicious, settings_of
-from parties.federation.transcript_schema import (
+from parties.federation.sum_parameters import is_malicious
+from parties.federation.transcript_schema import FINISHED, JOINED, LEFT
+from parties.foundation.errors import ConfigError
+from parties.methods.flaim.report import parameters_of
+from parties.methods.flaim.settings import flaim_section, settings_of
+from parties.methods.flaim.transcript_schema import (
     CHOICES,
-    FINISHED,
     FLAIM_OPENED,
     FLAIM_PROTOCOL,
     FLAIM_STEPS,
-    JOINED,
-    LEFT,
     ROUND,
     SELECTED,
     SUMS,
 )
-from parties.foundation.errors import ConfigError
-from parties.methods.flaim.report import parameters_of
 from parties.report.from_result import workload_size
 from parties.report.model import Privacy, RunReport
 from parties.session.study import Study
@@ -114,12 +119,7 @@ class FlaimRound:
 
 def completeness(evidence: Evidence) -> str:
     """Verifies that the transcript reaches from the header to the closing seal, with a seal after every begun round."""
-    transcript = evidence.transcripts[0]
-    require_complete(transcript)
-    last = transcript.attempts[-1]
-    require(last.clean, "the transcript does not end with the closing seal of a finished run")
-    finished = last.notes(FINISHED)
-    require(len(finished) == 1, "the transcript does not say once that the run was finished")
+    transcript, finished = evidence.transcripts[0], finished_note(evidence)
     for attempt in transcript.attempts:
         sealed = [entry.text("reason") for entry in attempt.of("seal")]
         begun = [entry.number("round") for entry in attempt.notes(ROUND)]
@@ -131,7 +131,7 @@ def completeness(evidence: Evidence) -> str:
     # A server that was killed after its last round makes the table in an attempt without a round.
     begun = [number for attempt in transcript.attempts for number in _rounds_begun(attempt)]
     done = begun[-1] if begun else 0
-    said = finished[0].number("rounds")
+    said = finished.number("rounds")
     require(said == done, f"{said} rounds are said to be done; the last one is {done}")
     return "The transcript reaches from its header to the closing seal of a finished run."
 
@@ -142,40 +142,6 @@ def _rounds_begun(attempt: TranscriptAttempt) -> list[int]:
     paid = {entry.number("round") for entry in attempt.of("ledger")}
     interrupted = not attempt.clean and begun and begun[-1] not in paid
     return begun[:-1] if interrupted else begun
-
-
-def clocks(evidence: Evidence) -> str:
-    """Verifies that the server's time never goes back."""
-    before = 0.0
-    for entry in evidence.transcripts[0].entries:
-        require(
-            entry.time >= before - 0.002,
-            f"time goes back by {before - entry.time:.3f} s in line {entry.line}",
-        )
-        before = entry.time
-    return "The server's time never goes back."
-
-
-def messages(evidence: Evidence, kinds: Collection[str], clients: int) -> str:
-    """Verifies that messages are of ``kinds``, with one of the ``clients`` of the run, and numbered without a gap."""
-    total = size = 0
-    for attempt in evidence.transcripts[0].attempts:
-        for number, entry in enumerate(attempt.of("sent", "received"), start=1):
-            where = f"line {entry.line}"
-            require(
-                entry.text("step") in kinds,
-                f"{where}: the protocol has no message {entry.text('step')[:40]!r}",
-            )
-            require(entry.number("peer") < clients, f"{where}: the run has no such client")
-            require(
-                entry.text("label") == f"{number:016x}",
-                f"{where}: message number {number} of the attempt is missing or out of its place",
-            )
-            total, size = total + 1, size + entry.number("bytes")
-    require(total > 0, "there is no message")
-    return (
-        f"{total} messages, {size} bytes, are of the protocol's kinds and numbered without a gap."
-    )
 
 
 def rounds_of(attempt: TranscriptAttempt, terms: FlaimTerms) -> Iterator[FlaimRound]:
@@ -329,20 +295,8 @@ def charges(evidence: Evidence, terms: FlaimTerms) -> str:
 
 def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
     """Verifies that every charge is one of the plan and has its event's cost, and that the sum is within the budget."""
-    costs: list[float] = []
+    costs = costs_of(evidence)
     for attempt in evidence.transcripts[0].attempts:
-        for entry in attempt.of("ledger"):
-            cost = rho(event_of(entry))
-            require(
-                entry.real("rho") == cost,
-                f"line {entry.line}: the charge is {entry.real('rho')}, its event costs {cost}",
-            )
-            costs.append(cost)
-            spent = math.fsum(costs)
-            require(
-                math.isclose(entry.real("spent"), spent, rel_tol=1e-12),
-                f"line {entry.line}: {entry.real('spent')} is said to be spent; the charges add up to {spent}",
-            )
         planned = 0
         for round_ in rounds_of(attempt, terms):
             made = [entry for entry in round_.entries if entry.kind == "ledger"]
@@ -363,12 +317,7 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
             planned += len(made)
         entered = len(list(attempt.of("ledger")))
         require(planned == entered, f"{entered - planned} charges belong to no round")
-    require(
-        terms.settings.rho == evidence.transcripts[0].header.real("rho_total"),
-        "the header has another budget",
-    )
-    within = sum(map(Fraction, costs), Fraction(0)) <= Fraction(terms.settings.rho)
-    require(within, f"{math.fsum(costs)} was spent of a budget of {terms.settings.rho}")
+    require_within(evidence, costs, terms.settings.rho)
     total = f"rho = {math.fsum(costs):.6g} of {terms.settings.rho:.6g}"
     return f"{len(costs)} charges, recomputed from the plan, add up to {total}."
 
@@ -436,16 +385,6 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
     return (
         f"{len(seen)} of the run's {len(terms.names)} clients took part, each with one certificate."
     )
-
-
-def same_certificate(
-    entry: TranscriptEntry, field: str, certificates: dict[str, str], names: Collection[str]
-) -> None:
-    """Raises CheckFailure unless the client of ``entry`` is one of ``names``, with the same certificate as before."""
-    name = entry.text("client")
-    require(name in names, f"line {entry.line}: {name[:60]!r} is no client of the run")
-    known = certificates.setdefault(name, entry.text(field))
-    require(known == entry.text(field), f"line {entry.line}: {name!r} has another certificate")
 
 
 def traffic(evidence: Evidence) -> str:
@@ -518,10 +457,7 @@ def _configuration(case: AuditCase[FlaimTerms]) -> str:
 
 
 RULES: tuple[Rule[FlaimTerms], ...] = (
-    *READABLE,
-    Rule("certificates", lambda case: identity.certificates(case.evidence), Prerequisite.FORM),
-    Rule("signatures", lambda case: identity.signatures(case.evidence), Prerequisite.FORM),
-    Rule("clocks", lambda case: clocks(case.evidence), Prerequisite.FORM),
+    *SIGNED,
     Rule("completeness", lambda case: completeness(case.evidence), Prerequisite.FORM),
     Rule("configuration", _configuration, Prerequisite.FORM),
     Rule(
@@ -542,3 +478,4 @@ RULES: tuple[Rule[FlaimTerms], ...] = (
     ),
     Rule("report", lambda case: _report(case.evidence, case.terms), Prerequisite.CONFIGURATION),
 )
+AUDIT = ServerAudit(terms_of, RULES)

@@ -127,8 +127,8 @@ def _pin(transcript: ServerTranscript) -> str | None:
         return None
     name, config = transcript.header.text("name"), rebuild_config(transcript)
     servers = [party.pinned for party in config.parties]
-    meetings = (section for section in (config.flaim, config.silos) if section is not None)
-    servers += [section.pinned for section in meetings if section.key is not None]
+    if config.federation is not None and config.federation.key is not None:
+        servers.append(config.federation.pinned)
     for pinned in servers:
         if pinned.name == name:
             return pinned.key

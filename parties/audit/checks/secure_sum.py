@@ -7,11 +7,10 @@ exact sum.
 
 from collections import Counter
 
-from parties.audit.checks import identity
-from parties.audit.checks.flaim import clocks
+from parties.audit.checks.one_server import SIGNED
 from parties.audit.evidence import Evidence, TranscriptAttempt, require_complete
 from parties.audit.findings import CheckFailure, require
-from parties.audit.rules import READABLE, Prerequisite, Rule
+from parties.audit.rules import Prerequisite, Rule, ServerAudit
 from parties.federation.secagg_steps import (
     MASKED,
     SECAGG_SESSION,
@@ -147,14 +146,12 @@ def openings(evidence: Evidence) -> str:
     return f"{'One sum' if opened else 'Nothing'} was opened."
 
 
-RULES: tuple[Rule[object], ...] = (
-    *READABLE,
-    Rule("certificates", lambda case: identity.certificates(case.evidence), Prerequisite.FORM),
-    Rule("signatures", lambda case: identity.signatures(case.evidence), Prerequisite.FORM),
-    Rule("clocks", lambda case: clocks(case.evidence), Prerequisite.FORM),
+RULES: tuple[Rule[Parameters], ...] = (
+    *SIGNED,
     Rule("completeness", lambda case: completeness(case.evidence), Prerequisite.FORM),
     Rule("configuration", lambda case: configuration(case.evidence), Prerequisite.FORM),
     Rule("messages", lambda case: messages(case.evidence), Prerequisite.FORM),
     Rule("clients", lambda case: clients(case.evidence), Prerequisite.FORM),
     Rule("openings", lambda case: openings(case.evidence), Prerequisite.FORM),
 )
+AUDIT = ServerAudit(parameters_of, RULES)

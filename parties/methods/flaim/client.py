@@ -1,10 +1,4 @@
-"""A client of FLAIM: its state machine, without I/O and without a clock, and its process.
-
-``run_client`` runs one client, or one of several in a process, with its own connection
-(`parties.federation.channel.ClientConnection`), certificate, ledger and rows. A lost connection is a dropout of the
-round; the client comes back for the next round while the server is reachable. The folder holds the client's ledger of
-this run: every release it was asked for, charged before the answer is sent. Another folder has another ledger, which is
-charged to the table's budget again.
+"""A client of FLAIM: its state machine, without I/O and without a clock; ``flaim_participation`` is its part in a run.
 
 ``FlaimClientSession`` drives a `mechanisms.flaim_client.FlaimClient`, which charges the client's own ledger before it
 reads a row, and one `secagg.SecAggClient` for each sum, with a policy from the client's own config. A request beyond
@@ -23,13 +17,9 @@ Secret: rows, vectors and keys. Public: answers are private, masked or about nob
 of signed sessions, and the clients add the noise.
 """
 
-import asyncio
 import secrets
 import threading
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,15 +30,10 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, encode_choices
 from mechanisms.flaim_settings import SumNoise
 from mechanisms.workload import Workload
-from parties.config import CertificateFiles, Config
-from parties.federation.channel import ClientConnection, until_goodbye
+from parties.config import Config
+from parties.federation.algorithm import SiloContext
+from parties.federation.client import Participation
 from parties.federation.client_session import ClientTally, SumSession
-from parties.federation.flaim_parameters import (
-    flaim_client_policy,
-    flaim_section,
-    is_malicious,
-    smallest_sum,
-)
 from parties.federation.key_directory import OwnClientKey, session_id
 from parties.federation.messages import (
     FederationMessage,
@@ -59,18 +44,20 @@ from parties.federation.messages import (
     unpack_sealed_request,
     unpack_task,
 )
-from parties.foundation.errors import ConfigError, FederationProtocolError
-from parties.identity import tls
-from parties.methods.flaim.settings import ReplacementCost, check_flaim
-from parties.observability.events import Progress
-from parties.session.enrollment import check_enrolled
+from parties.foundation.errors import FederationProtocolError
+from parties.methods.flaim.settings import (
+    ReplacementCost,
+    check_flaim,
+    flaim_release,
+    flaim_section,
+    flaim_sum,
+    neighbours_text,
+    smallest_sum,
+)
 from parties.session.study import Study
-from parties.storage.database import Database
-from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from protocols.sealing import PUBLIC_BYTES
 from secagg import ClientPolicy
 from secagg.client import SecAggClient
-from secagg.errors import ParameterError
 
 _CLIQUE_BYTES = 64
 """Upper bound of a clique's bytes in a brief's model, besides its cells and its columns."""
@@ -170,30 +157,18 @@ class FlaimClientSession(SumSession):
             # An earlier process of this client made the choice: zeros would count as this client's rows.
             self._give_up()
             return FederationMessage(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
-        # Before any charge or count: the keys of this sum's members, verified by their certificates.
-        own, named = self._own, None
-        roster = None if own is None else own.keys(layout.clients, position or 0, self._server)
-        if own is not None and roster is not None:
-            named = session_id(self._config, layout.encode(), roster)
-            own.once(named, self._server)
+        roster, named = self._next_sum(layout.clients, position or 0, layout.encode())
         noise = self._client.noise_of(layout)
+        policy = None if position is None else self._layout_policy(layout, noise, named)
         counts = self._client.count(layout)
-        self.tally.sums += 1
         if layout.round != self._counted or not self.tally.rounds:
             self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
-        if position is None:
+        if position is None or policy is None:
+            self.tally.sums += 1
             key, _ = unpack_sealed_request(asked, self._server)
             return seal_answer(key, MessageKind.PLAIN, message.round, pack_plain(counts))
-        demanded = self._policy(layout, noise, named)
         self._current_request = layout, roster
-        self._sum = SecAggClient(
-            position,
-            counts,
-            demanded,
-            identity=None if own is None else own.identity,
-            roster=roster,
-            random_bytes=self._random_bytes,
-        )
+        self._start_sum(position, counts, policy, roster=roster)
         return None
 
     def freeze(self) -> dict[str, object]:
@@ -229,21 +204,15 @@ class FlaimClientSession(SumSession):
         self._current_request = layout, roster
         self._sum = SecAggClient.thaw(
             document["sum"].encode(),
-            self._policy(layout, self._client.noise_of(layout), named),
+            self._layout_policy(layout, self._client.noise_of(layout), named),
             identity=None if self._own is None else self._own.identity,
             roster=roster,
             random_bytes=self._random_bytes,
         )
 
-    def _policy(self, layout: Layout, noise: SumNoise, named: bytes | None) -> ClientPolicy:
-        try:
-            return flaim_client_policy(
-                Study(self._config, self._workload), layout, noise, session_id=named
-            )
-        except ParameterError as error:
-            raise FederationProtocolError(
-                self._server, f"asks for a sum that no session can take: {error}"
-            ) from error
+    def _layout_policy(self, layout: Layout, noise: SumNoise, named: bytes | None) -> ClientPolicy:
+        study = Study(self._config, self._workload)
+        return self._policy(lambda: flaim_sum(study, layout, noise), named)
 
     def _check_size(self, layout: Layout, *, plain: bool) -> None:
         section = flaim_section(self._config)
@@ -281,110 +250,54 @@ def _largest_brief(study: Study) -> int:
     )
 
 
-@dataclass(slots=True)
-class ClientReport:
-    """A client's record of one run. Bytes are those of frames; ``rho_spent`` is the ledger's total over all processes.
-
-    ``replaced`` is the cost of one row replaced by another, if sizes are public.
-    """
-
-    client: str
-    rounds: int = 0
-    sums: int = 0
-    given_up: int = 0
-    rho_spent: float = 0.0
-    rho_total: float = 0.0
-    replaced: str | None = None
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    connections: int = 0
-    seconds: float = 0.0
-    finished: bool = False
-
-    def to_dict(self) -> dict[str, object]:
-        """Returns the report as a JSON object."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-
-async def run_client(
+def flaim_participation(
     config: Config,
     codes: NDArray[np.int32],
-    files: CertificateFiles,
-    directory: Path,
-    *,
-    progress: Progress,
-    spend: Callable[[str], object] | None = None,
     workload: Workload | None = None,
     briefs: BriefCache | None = None,
-    joining: asyncio.Semaphore | None = None,
-) -> ClientReport:
-    """Takes part in the run of ``config`` with ``codes`` (rows, columns) until the server's goodbye.
+) -> Participation[FlaimClientSession]:
+    """Returns the participation of a client with ``codes`` (rows, columns). Raises ConfigError, DataError.
 
-    Args:
-        directory: Folder of the ledger.
-        spend: Charges the ledger's whole budget, under the ledger's name, to the table's budget before anything is sent
-            (`parties.storage.owner_budget`); without it the caller charges.
-        workload, briefs: Shared by the clients of one process, to save work.
-        joining: Limit of clients that open their ledgers and connect at once.
-
-    Raises the errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError (rows), StoreError;
-    FrameTransportError if the server is unreachable or lost for good; FederationRefused, FederationProtocolError,
-    SecAggError, BudgetExceeded.
+    ``workload`` and ``briefs`` are shared by the clients of one process, to save work.
     """
     section = config.require_flaim()
-    name = tls.load_identity(files).name
-    if name not in section.clients:
-        raise ConfigError(
-            config.source, "flaim.clients", f"does not have {name!r}, the name in {files.cert}"
-        )
     config.check_rows(len(codes))
     workload = workload or config.build_workload()
     settings = check_flaim(Study(config, workload))
-    inner = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)
-    joining = joining or asyncio.Semaphore()
-    async with joining:
-        # The ledger's creation waits for the disk.
-        database = await asyncio.to_thread(Database, directory, config.digest(), LEDGER)
-    with database:
-        ledger = DurableLedger(database, settings.rho)
-        if not ledger.entries:
-            # A client that has taken part before may come back at any time.
-            check_enrolled(config, name)
-        if spend is not None:
-            await asyncio.to_thread(spend, database.identity)
-        own = OwnClientKey.make(config, files) if is_malicious(config) else None
-        session = FlaimClientSession(
+    client = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)
+
+    def session(
+        context: SiloContext, ledger: Ledger, own: OwnClientKey | None
+    ) -> FlaimClientSession:
+        return FlaimClientSession(
             config,
             workload,
-            inner,
+            client,
             ledger,
             server=section.server,
             random_bytes=secrets.token_bytes,
             decode=briefs,
             own=own,
         )
-        report = ClientReport(name, rho_total=settings.rho)
-        connection = ClientConnection(
-            config,
-            workload.digest(),
-            files,
-            section.server,
-            inner.declared_rows,
-            b"" if own is None else own.card.pack(),
-            session,
-            report,
-            progress,
-            joining,
-        )
-        started = time.monotonic()
-        try:
-            await until_goodbye(connection)
-        finally:
-            report.rounds, report.sums = session.tally.rounds, session.tally.sums
-            report.given_up, report.rho_spent = session.tally.given_up, ledger.spent
-            report.seconds = time.monotonic() - started
-            charged = [entry.event for entry in ledger.entries]
-            replaced = ReplacementCost.of(section, charged, delta=config.run.delta)
-            report.replaced = None if replaced is None else str(replaced)
-    report.finished = True
-    return report
+
+    def replaced_by(ledger: Ledger) -> ReplacementCost | None:
+        charged = [entry.event for entry in ledger.entries]
+        return ReplacementCost.of(section, charged, delta=config.run.delta)
+
+    def facts(tally: ClientTally, ledger: Ledger) -> Mapping[str, object]:
+        replaced = replaced_by(ledger)
+        return {"rounds": tally.rounds, "replaced": None if replaced is None else str(replaced)}
+
+    def guarantee(ledger: Ledger) -> Sequence[str]:
+        run, replaced = config.run, replaced_by(ledger)
+        sentence = f"epsilon = {run.epsilon:g}, delta = {run.delta:g} in all, for {neighbours_text(section)}"
+        return [sentence, *([] if replaced is None else [str(replaced)])]
+
+    return Participation(
+        digest=workload.digest(),
+        release=flaim_release(config),
+        session=session,
+        facts=facts,
+        guarantee=guarantee,
+        declared_rows=client.declared_rows,
+    )

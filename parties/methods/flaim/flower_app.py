@@ -24,15 +24,16 @@ from flwr.serverapp import Grid, ServerApp
 from mechanisms.source import TableSource
 from parties.config import load_config
 from parties.config.provenance import check_confirmed
-from parties.federation.flaim_parameters import flaim_release
 from parties.federation.flower_envelope import RECORD, Envelope
 from parties.federation.flower_members import FlowerClients
+from parties.federation.server import run_federated_server
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import describe
 from parties.methods.flaim.client import BriefCache
 from parties.methods.flaim.flower_node import FlowerNode
 from parties.methods.flaim.report import write_server_report
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.server import flaim_plan
+from parties.methods.flaim.settings import flaim_release
 from parties.observability.events import Progress, TextLines
 from parties.observability.status import RunInfo, RunStatus
 from parties.session.owner import DataOwner, Table
@@ -87,9 +88,10 @@ def serve(grid: Grid, context: Context) -> None:
     folder = Path(str(context.run_config["dir"]))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     asyncio.run(
-        run_flaim_server(
+        run_federated_server(
             config,
             folder,
+            plan=flaim_plan(config),
             progress=Progress(TextLines("server")),
             closed=asyncio.Event(),
             meet=functools.partial(FlowerClients, transport=_GridTransport(grid)),

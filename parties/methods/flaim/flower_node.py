@@ -8,7 +8,6 @@ trusts the server of the SuperNode's --root-certificates, and `flaim.key` is not
 """
 
 import json
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,20 +15,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.flaim_client import FlaimClient
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.federation.flaim_parameters import is_malicious
+from parties.federation.algorithm import SiloContext
+from parties.federation.client import Participation
 from parties.federation.flower_envelope import Envelope, proof_text
 from parties.federation.key_directory import OwnClientKey
 from parties.federation.messages import ClientGreeting, FederationMessage, MessageKind
+from parties.federation.sum_parameters import is_malicious
 from parties.foundation.errors import ConfigError, FederationProtocolError
 from parties.foundation.version import version
 from parties.identity import tls
-from parties.methods.flaim.client import BriefCache, FlaimClientSession
-from parties.methods.flaim.settings import check_flaim
+from parties.methods.flaim.client import BriefCache, FlaimClientSession, flaim_participation
 from parties.session.enrollment import check_enrolled
-from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.files import disk_errors, write_atomic
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
@@ -56,7 +54,7 @@ class FlowerNode:
     def answer(self, envelope: Envelope) -> Envelope:
         """Returns this client's answer. Any error ends its part in the run.
 
-        Raises as `parties.methods.flaim.client.run_client`.
+        Raises as `parties.federation.client.run_participant`.
         """
         try:
             return self._answer(envelope)
@@ -67,29 +65,21 @@ class FlowerNode:
             raise
 
     def _answer(self, envelope: Envelope) -> Envelope:
-        server = self.config.require_flaim().server
-        settings = check_flaim(Study(self.config, self.workload))
-        inner = FlaimClient(self.codes, self.workload, settings, random_bytes=secrets.token_bytes)
+        server, name = self.config.require_flaim().server, tls.load_identity(self.files).name
+        part = flaim_participation(self.config, self.codes, self.workload, self.briefs)
         with Database(self.folder, self.config.digest(), LEDGER) as database:
-            ledger = DurableLedger(database, settings.rho)
+            ledger = DurableLedger(database, part.rho)
             own, kept = self._load_state(fresh=bool(envelope.challenge))
-            session = FlaimClientSession(
-                self.config,
-                self.workload,
-                inner,
-                ledger,
-                server=server,
-                random_bytes=secrets.token_bytes,
-                decode=self.briefs,
-                own=own if is_malicious(self.config) else None,
-            )
+            context = SiloContext(name, own.number, self.folder)
+            signing = own if is_malicious(self.config) else None
+            session = part.session(context, ledger, signing)
             if envelope.challenge:
                 if not ledger.entries:
                     # A client that has taken part before may come back at any time.
-                    check_enrolled(self.config, tls.load_identity(self.files).name)
+                    check_enrolled(self.config, name)
                 self.spend(database.identity)
                 self._save_state(own, session)
-                return self._greeting(own, inner, envelope.challenge)
+                return self._greeting(own, part, envelope.challenge)
             if kept is None:
                 raise FederationProtocolError(server, "goes on with a client that is not in a run")
             session.thaw(kept)
@@ -103,12 +93,14 @@ class FlowerNode:
             self._save_state(own, session)
         return Envelope(tuple(answers))
 
-    def _greeting(self, own: OwnClientKey, inner: FlaimClient, challenge: bytes) -> Envelope:
+    def _greeting(
+        self, own: OwnClientKey, part: Participation[FlaimClientSession], challenge: bytes
+    ) -> Envelope:
         card = own.card.pack()
         hello = ClientGreeting(
             bytes.fromhex(self.config.digest()),
-            bytes.fromhex(self.workload.digest()),
-            inner.declared_rows,
+            bytes.fromhex(part.digest),
+            part.declared_rows,
             version(),
             card if is_malicious(self.config) else b"",
         )

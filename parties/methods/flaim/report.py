@@ -17,8 +17,13 @@ from mechanisms.flaim import FlaimResult
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.federation.flaim_parameters import flaim_section, is_malicious, settings_of
-from parties.methods.flaim.settings import ReplacementCost, neighbours_text
+from parties.federation.sum_parameters import is_malicious
+from parties.methods.flaim.settings import (
+    ReplacementCost,
+    flaim_section,
+    neighbours_text,
+    settings_of,
+)
 from parties.report.from_result import read_result, run_parameters, selected_queries, workload_size
 from parties.report.model import (
     TRIAL_TRUST,

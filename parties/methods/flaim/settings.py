@@ -1,5 +1,6 @@
-"""Checks of a configuration for FLAIM, the noise of its sums, and the guarantee's neighbouring tables in words.
+"""Settings of FLAIM by a configuration, its sums and their noise, and the guarantee's neighbouring tables in words.
 
+``layout_sum`` is a sum as the server announces it and as each client demands it (`parties.federation.sum_parameters`).
 Server, clients and trials begin with ``check_flaim``, before anything is sent, charged or computed. ``neighbours_text``
 stands wherever FLAIM's epsilon is printed. ``ReplacementCost`` is the cost of one row replaced by another, if sizes are
 public: tables of one size are then the neighbours. All values here are public. Source: `mechanisms` README.
@@ -8,18 +9,127 @@ public: tables of one size are then the neighbours. All values here are public. 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mechanisms.accounting import epsilon_from_rho, rho
+from mechanisms.accounting import epsilon_from_rho, rho, rho_from_epsilon_delta
 from mechanisms.events import Event
-from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.flaim_messages import Layout
+from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.replacement import rho_of_replacing
 from mechanisms.scores import MAX_CANDIDATES
-from parties.config import PERSON, Config, FlaimSection
-from parties.federation.flaim_parameters import settings_of
+from mechanisms.workload import Workload
+from parties.config import ANNEALED, PERSON, Config, FlaimSection
+from parties.federation.sum_parameters import (
+    SumSpec,
+    check_sums,
+    corrupt_among,
+    selectable_clients,
+)
 from parties.foundation.errors import ConfigError
 from parties.mpc.planning.resources import CellNoise, cell_noise
 from parties.mpc.planning.validation import FEWER_CELLS
 from parties.session.study import Study
+from parties.storage.owner_budget import ROW, ROW_OF_KNOWN, Release
+from secagg.noise import NoiseKind, SessionNoise, server_noise
 from secagg.parameters import MAX_LENGTH
+
+SMALLEST_SESSION = 3
+"""Minimum number of clients. With two, each client learns the other's vector from the sum."""
+
+
+def flaim_section(config: Config) -> FlaimSection:
+    """The section [flaim], or its defaults."""
+    return config.flaim or FlaimSection()
+
+
+def settings_of(config: Config) -> FlaimSettings:
+    """Returns the settings of the run of ``config``. Raises ConfigError if the run cannot be carried out."""
+    run, section = config.run, flaim_section(config)
+    config.check_bins()
+    check_sums(config, section)
+    try:
+        settings = FlaimSettings.preset(
+            section.variant,
+            rho=rho_from_epsilon_delta(run.epsilon, run.delta),
+            rounds=run.rounds,
+            local_rounds=section.local_rounds,
+            participation=config.clients.participation,
+            min_participants=section.minimum,
+            annealed=run.schedule == ANNEALED,
+            measure_share=run.measure_share,
+            grouping=section.grouping,
+            noise=section.noise,
+            corrupt=corrupt_among(section, section.minimum, selectable_clients(config)),
+            sizes=section.sizes,
+            max_client_rows=config.clients.rows_per_client,
+            iterations=run.iterations,
+            final_iterations=run.final_iterations,
+            max_model_mb=run.max_model_mb,
+        )
+        settings.schedule(len(config.domain.columns))
+    except ValueError as problem:
+        raise ConfigError(config.source, "flaim", f"cannot be carried out: {problem}") from problem
+    return settings
+
+
+def flaim_release(config: Config) -> Release:
+    """Returns the maximum release of a table by participation: the whole run. Raises as ``settings_of``."""
+    known = flaim_section(config).sizes == "public"
+    return Release(
+        config=config.digest(),
+        run=config.run.id,
+        method="flaim",
+        rho=settings_of(config).rho,
+        epsilon=config.run.epsilon,
+        delta=config.run.delta,
+        unit=ROW_OF_KNOWN if known else ROW,
+    )
+
+
+def smallest_sum(section: FlaimSection, *, one_way: bool) -> int:
+    """Minimum number of clients for a sum by SecAgg. For a single query, any three clients that chose it are enough."""
+    return SMALLEST_SESSION if section.grouping == "query" and not one_way else section.minimum
+
+
+def flaim_sum(study: Study, layout: Layout, noise: SumNoise) -> SumSpec:
+    """Returns the sum of ``layout`` over ``layout.clients``."""
+    config = study.config
+    return layout_sum(
+        flaim_section(config),
+        study.workload,
+        layout,
+        noise,
+        high=config.clients.rows_per_client,
+        everybody=selectable_clients(config),
+    )
+
+
+def layout_sum(
+    section: FlaimSection,
+    workload: Workload,
+    layout: Layout,
+    noise: SumNoise,
+    *,
+    high: int,
+    everybody: int | None = None,
+) -> SumSpec:
+    """Does the work of ``flaim_sum``, from [flaim], the largest count and the run's clients."""
+    return SumSpec(
+        section,
+        layout.clients,
+        smallest_sum(section, one_way=layout.one_way),
+        layout.cells(workload),
+        0,
+        high,
+        secagg_noise(noise),
+        noise.scale,
+        everybody,
+    )
+
+
+def secagg_noise(noise: SumNoise) -> SessionNoise:
+    """Returns the noise in SecAgg's terms."""
+    if noise.variance:
+        return SessionNoise(NoiseKind.DISTRIBUTED, noise.variance)
+    return server_noise(noise.sigma)
 
 
 def check_whole_rows(config: Config) -> None:

@@ -27,7 +27,6 @@ from parties.config import Config
 from parties.config.diff import differences_text
 from parties.crypto.hpke import SealKey
 from parties.federation import messages as flaim
-from parties.federation.flaim_parameters import settings_of
 from parties.federation.key_directory import (
     OwnClientKey,
     pack_client_keys,
@@ -39,6 +38,7 @@ from parties.foundation.version import version
 from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes
 from parties.methods.flaim.client import FlaimClientSession
+from parties.methods.flaim.settings import settings_of
 from parties.mpc.computation import read_traffic
 from parties.mpc.inputs import input_forms
 from parties.mpc.participants.listing import (

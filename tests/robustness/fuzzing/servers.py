@@ -20,10 +20,12 @@ from dataclasses import dataclass
 import aiohttp
 
 from bench.processes import memory
+from parties.federation.client import run_participant
+from parties.federation.server import run_federated_server
 from parties.foundation.errors import FrameTransportError
 from parties.identity import tls
-from parties.methods.flaim.client import run_client
-from parties.methods.flaim.server import run_flaim_server
+from parties.methods.flaim.client import flaim_participation
+from parties.methods.flaim.server import flaim_plan
 from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.http_api import run_path, submission_path, withdrawal_path
 from parties.mpc.submission.submit import submit
@@ -308,12 +310,13 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
     section = config.require_flaim()
     port = section.address.port if section.address else 0
     server = asyncio.create_task(
-        run_flaim_server(
+        run_federated_server(
             config,
             folder / "server",
             progress=Progress(),
             closed=asyncio.Event(),
             register=folder / "register.sqlite",
+            plan=flaim_plan(config),
         )
     )
     known = tls.client_context(corpus.certificates[OWNERS[0]], section.pinned)
@@ -327,9 +330,9 @@ async def _flaim(corpus: Corpus) -> AsyncIterator[Scene]:
     async def clients() -> None:
         await asyncio.gather(
             *(
-                run_client(
+                run_participant(
                     config,
-                    codes_of(number),
+                    flaim_participation(config, codes_of(number)),
                     corpus.certificates[name],
                     folder / name,
                     progress=Progress(),

@@ -1,32 +1,27 @@
-"""Launcher of a federation on one machine: the server and all clients as processes, over mutual TLS on loopback.
+"""Launcher of a federation on one machine: the server and all participants as processes, over mutual TLS on loopback.
 
-``launch_flaim`` makes certificates and a port (``with_server``), starts the server and the clients, and supervises them
-(``run_federation_processes``). Silos use the last two as well. The server's failure ends the run with its message; a
-client that fails or is killed has dropped out, and the run continues without it as far as the protocol allows. No
-process is left in any case (`parties.local.processes`). Secret: keys and tables in the run folder, in folders of mode
-0700; removed when the run is finished. Known limits: one machine holds everything, so that a trial protects nobody.
+``launch_federation`` starts the server and the participants, and supervises them; ``with_server`` makes their
+configuration. The server's failure ends the run with its message; a participant that fails or is killed has dropped
+out, and the run continues without it as far as the protocol allows. No process is left in any case
+(`parties.local.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed when the run is
+finished. Known limits: one machine holds everything, so that a trial protects nobody.
 """
 
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from parties.config import Config, FlaimSection, SilosSection
-from parties.federation.flaim_parameters import flaim_section
-from parties.foundation.exit_codes import ChildFailed, Status
+from parties.config import Config, FederationSection
 from parties.foundation.process_limits import most_files
 from parties.identity.tls import pinned_key_in
 from parties.local.children import LOOPBACK, free_ports
 from parties.local.folder import REGISTRY_FILE, RunFolder
-from parties.local.launcher import prepare_trial
 from parties.local.processes import Child
-from parties.local.request import Trial
 from parties.observability.events import WORKING, Progress
 
 SERVER = "server"
-FLAIM_CLIENTS = "flaim-clients"
 MAX_SINGLE_CLIENT_PROCESSES = 8
 """Maximum number of clients with a process each."""
 _CLIENT_FILES, _OTHER_FILES = 6, 200
@@ -40,7 +35,7 @@ _SHOWN_EVENTS = ("listening", "writing", "resumed", "algorithm", WORKING)
 
 
 @dataclass(slots=True)
-class FlaimLaunchResult:
+class FederationLaunch:
     """A finished run: its config, the number of client processes, the failed clients, seconds to the server's start."""
 
     config: Config
@@ -49,48 +44,32 @@ class FlaimLaunchResult:
     setup_s: float = 0.0
 
 
-async def launch_flaim(
-    trial: Trial, folder: RunFolder, *, processes: int | None, progress: Progress
-) -> FlaimLaunchResult:
-    """Runs ``trial`` in ``folder`` to its end, with ``processes`` for the clients (None: one each, or a few).
-
-    Raises ChildFailed with the server's message, StoreError, CertificateError.
-    """
-    started = time.perf_counter()
-    section = flaim_section(trial.config)
-
-    def configure(trial: Trial, folder: RunFolder) -> Config:
-        return with_server(trial.config, folder, section, trial.names)
-
-    config = await asyncio.to_thread(prepare_trial, trial, folder, (section.server,), configure)
-    progress.event("prepared", "certificates, port and clients' tables are ready")
-    count = processes or default_process_count(len(trial.names))
-    launched = FlaimLaunchResult(config, min(count, len(trial.names)))
-    await run_federation_processes(
-        trial.names, folder, FLAIM_CLIENTS, launched, started, progress=progress
-    )
-    return launched
-
-
-async def run_federation_processes(
+async def launch_federation(
+    section: FederationSection,
     names: tuple[str, ...],
     folder: RunFolder,
-    clients_command: str,
-    launched: FlaimLaunchResult,
-    started: float,
+    prepare: Callable[[], Config],
     *,
+    processes: int | None,
     progress: Progress,
-) -> None:
-    """Runs a server and the clients called ``names`` in the prepared ``folder``, played by ``clients_command``.
+) -> FederationLaunch:
+    """Runs the server of ``section`` and the participants ``names`` in ``folder``, to the end.
 
-    Returns when the server has ended well; no process is left in any case. ``launched`` receives results and failures;
-    ``started`` is a `time.perf_counter`. Raises ChildFailed with the server's message.
+    ``prepare`` writes configuration, certificates and the participants' job, and returns the configuration;
+    ``processes`` is the number for the participants (None: one each, or a few). Raises ChildFailed with the server's
+    message, StoreError, CertificateError.
     """
-    run = _FederationProcesses(names, folder, clients_command, progress, launched)
+    started = time.perf_counter()
+    config = await asyncio.to_thread(prepare)
+    progress.event("prepared", f"certificates, port and {section.WHO}' tables are ready")
+    count = min(processes or default_process_count(len(names)), len(names))
+    launched = FederationLaunch(config, count)
+    run = _FederationProcesses(names, folder, f"{section.KEY}-clients", progress, launched)
     try:
         await run.play(started)
     finally:
         await asyncio.shield(asyncio.gather(*(child.stop() for child in run.children)))
+    return launched
 
 
 def default_process_count(clients: int) -> int:
@@ -105,16 +84,15 @@ def default_process_count(clients: int) -> int:
 
 
 def with_server(
-    config: Config, folder: RunFolder, section: FlaimSection | SilosSection, names: Sequence[str]
+    config: Config, folder: RunFolder, section: FederationSection, names: Sequence[str]
 ) -> Config:
     """Returns ``config`` with the ``section``'s server on a free local port, the clients ``names``, and TLS files."""
     certificates, server = folder.certificates.resolve(), section.server
-    meeting = "silos" if isinstance(section, SilosSection) else "flaim"
     return config.override(
         {
-            f"{meeting}.address": f"{LOOPBACK}:{free_ports(1)[0]}",
-            f"{meeting}.clients": list(names),
-            f"{meeting}.key": pinned_key_in(certificates / f"{server}.crt").key,
+            f"{section.KEY}.address": f"{LOOPBACK}:{free_ports(1)[0]}",
+            f"{section.KEY}.clients": list(names),
+            f"{section.KEY}.key": pinned_key_in(certificates / f"{server}.crt").key,
             "tls": {
                 "ca": str(certificates / "ca.crt"),
                 "cert": str(certificates / f"{server}.crt"),
@@ -132,7 +110,7 @@ class _FederationProcesses:
     folder: RunFolder
     clients_command: str
     progress: Progress
-    launched: FlaimLaunchResult
+    launched: FederationLaunch
     children: list[Child] = field(default_factory=list)
     here: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
@@ -180,12 +158,7 @@ class _FederationProcesses:
             elif name in _SHOWN_EVENTS:
                 self.progress.event(name, text)
         self.listening.set()
-        code = await server.wait()
-        if code != 0:
-            status = Status.KILLED if code < 0 else Status.DEFECT
-            raise ChildFailed(
-                server.describe_end(), server.failure[0] if server.failure else status
-            )
+        await server.end_well()
 
     async def _clients(self, server: Child) -> None:
         """Starts the clients' processes once the server listens, and watches them to their ends."""
