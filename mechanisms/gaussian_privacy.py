@@ -50,6 +50,7 @@ __all__ = [
     "GaussianAccountant",
     "factor_for",
     "gaussian_budget",
+    "gaussian_delta",
     "gaussian_epsilon",
     "rounding_distance",
 ]
@@ -203,6 +204,11 @@ def gaussian_epsilon(cost: float, delta: float, *, distance: float = 0.0) -> flo
     ``distance`` is that of ``accounting.rho_from_epsilon_delta``. Infinite if delta does not cover it.
     """
     return epsilon_of([_gaussian(Fraction(cost))], delta, distance=distance) if cost else 0.0
+
+
+def gaussian_delta(cost: float, epsilon: float) -> float:
+    """Returns the delta for which ``cost`` implies (epsilon, delta)-differential privacy, rounded up."""
+    return delta_of([_gaussian(Fraction(cost))], epsilon) if cost else 0.0
 
 
 @lru_cache(maxsize=256)

@@ -13,15 +13,18 @@ from parties.audit.runner import Audit, audit_folder
 
 
 class AuditResult:
-    """Result of an audit: ``checks`` in order, ``limits`` (facts that no audit shows), and ``html``, the page.
+    """Result of an audit: ``headline``, ``checks`` in order, ``limits`` (facts that no audit shows), and ``html``.
 
     ``passed`` is true if no check failed and at least one passed; the object itself has no truth value.
     """
 
     def __init__(self, found: Audit) -> None:
+        self._found = found
         self.passed = found.ok
+        self.headline = found.headline
         self.checks: tuple[Check, ...] = found.checks
         self.limits = found.limits
+        self.answers = found.answers
         self.html = render_audit(found)
 
     @property
@@ -31,19 +34,16 @@ class AuditResult:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the document of `syncret audit --json`."""
-        checks = [
-            {"name": check.name, "status": check.status, "detail": check.detail}
-            for check in self.checks
-        ]
-        return {"ok": self.passed, "checks": checks}
+        return self._found.to_dict()
 
     def __bool__(self) -> NoReturn:
         raise TypeError("an audit has no truth value; ask for .passed")
 
     def __repr__(self) -> str:
         verdict = "passed" if self.passed else "failed"
+        verdict += f"): {self.headline}"
         lines = [f"{check.status:<15}{check.name}: {check.detail}" for check in self.checks]
-        return "\n".join([f"AuditResult({verdict})", *lines])
+        return "\n".join([f"AuditResult({verdict}", *lines])
 
     def _repr_html_(self) -> str:
         return embedded_page(self.html)
@@ -64,9 +64,10 @@ def audit(
 
     Raises StoreError if there are no transcripts.
     """
-    with unpacked_run(Path(run)) as folder:
+    with unpacked_run(Path(run)) as unpacked:
         found = audit_folder(
-            folder,
+            unpacked.folder,
+            left_out=unpacked.left_out,
             certificates=None if certificates is None else Path(certificates),
             agreed=None if config is None else Path(config),
         )

@@ -240,7 +240,7 @@ def load(run: str | Path) -> Run:
     Raises StoreError if there is no run or no model, EstimationError for a damaged model.
     """
     opened = contextlib.ExitStack()
-    folder = opened.enter_context(unpacked_run(Path(run)))
+    folder = opened.enter_context(unpacked_run(Path(run))).folder
     with contextlib.ExitStack() as failing:
         failing.push(opened)
         found = Run(folder, load_model(folder, named=Path(run)))

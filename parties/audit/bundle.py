@@ -2,10 +2,11 @@
 
 A bundle has the files that an audit reads: transcripts/, certificates/, model/, config.toml, report.json, report.html,
 synthetic.csv; and the documents for readers of the table (`parties.audit.checks.documents`). An archive (.zip, .tar.gz,
-.tar) may have further files, which are not unpacked, and may have all files in one folder. Archives are not trusted:
-all members are plain files with plain names; only members in the places above are unpacked, none is written twice, and
-no more than MAX_BYTES bytes and MAX_FILES files, counted while unpacking. All files in a bundle are public; keys are
-never put into one.
+.tar) may have further files, which are not unpacked but named, and may have all files in one folder. Archives are not
+trusted: all members are plain files with plain names; only members in the places above are unpacked, no name comes
+twice, and no more than MAX_BYTES bytes and MAX_FILES files, counted while unpacking. A zip file has its members one
+behind the other and nothing between them, so that every program reads the same of it. All files in a bundle are public;
+keys are never put into one.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import lzma
 import struct
 import tarfile
 import tempfile
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +29,11 @@ from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.files import atomic_replacement, disk_errors
 
 TRANSCRIPTS, CERTIFICATES = "transcripts", "certificates"
-_FILES = ("config.toml", "report.json", "report.html", TABLE_FILE)
+CONFIG_FILE, REPORT_FILE, PAGE_FILE = "config.toml", "report.json", "report.html"
+SCHEMA, CARD, TERMS, PACKAGE = "schema.json", "model-card.md", "terms.txt", "datapackage.json"
+DOCUMENTS = (SCHEMA, CARD, TERMS, PACKAGE)
+"""Documents that a bundle has besides the files of the run."""
+_FILES = (CONFIG_FILE, REPORT_FILE, PAGE_FILE, TABLE_FILE)
 _FOLDERS = {
     TRANSCRIPTS: (".jsonl",),
     CERTIFICATES: (".crt", ".pem"),
@@ -42,6 +48,11 @@ MAX_BYTES = 1 << 32
 MAX_FILES = 4096
 _CHUNK = _LONGEST = 1 << 20
 """Maximum number of bytes in memory at once; no header of an archive is longer."""
+_ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
+_LOCAL_HEADER = struct.Struct("<4s22x2H")
+"""Header before a member's data in a zip file, with the lengths of its name and of its extra field."""
+_DESCRIPTOR_BYTES = 24
+"""Maximum length of a member's sizes behind its data."""
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGES = (
     tarfile.TarError,
@@ -67,6 +78,14 @@ class ArchiveMember:
     name: str
     plain: bool
     open: Callable[[], IO[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedRun:
+    """A run's ``folder``, and the names of an archive's other files, which were ``left_out`` when it was unpacked."""
+
+    folder: Path
+    left_out: tuple[str, ...] = ()
 
 
 def public_files(
@@ -96,14 +115,21 @@ def public_files(
 
 
 def write_bundle(
-    files: Mapping[str, Path], out: Path, *, documents: Mapping[str, bytes] | None = None
+    files: Mapping[str, Path],
+    out: Path,
+    *,
+    documents: Mapping[str, bytes] | None = None,
+    overwrite: bool = False,
 ) -> list[str]:
     """Writes ``files`` and ``documents`` to the zip file ``out`` and returns all names.
 
-    Documents replace files of the same name. The same contents make the same bytes. Raises StoreError.
+    Documents replace files of the same name. The same contents make the same bytes. Raises StoreError, also for a file
+    that is there already unless ``overwrite``.
     """
     if out.suffix != ".zip":
         raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
+    if not overwrite and (out.exists() or out.is_symlink()):
+        raise StoreError(out, "is there already; expected a new name, or --overwrite")
     texts = documents or {}
     names = sorted({*files, *texts})
     with (
@@ -136,13 +162,13 @@ def _expected(run: Path) -> str:
 
 
 @contextlib.contextmanager
-def unpacked_run(path: Path) -> Iterator[Path]:
+def unpacked_run(path: Path) -> Iterator[UnpackedRun]:
     """Yields a run's folder: ``path`` if it is one, else a temporary folder with the content of the archive ``path``.
 
     Raises StoreError if it is neither, or an archive that cannot be trusted.
     """
     if path.is_dir():
-        yield path
+        yield UnpackedRun(path)
         return
     if not path.is_file():
         raise StoreError(
@@ -152,28 +178,51 @@ def unpacked_run(path: Path) -> Iterator[Path]:
         folder = Path(name)
         try:
             with _members(path) as members:
-                _extract(path, members, folder)
+                left_out = _extract(path, members, folder)
         except _DAMAGES as error:
             raise StoreError(
                 path, f"cannot be unpacked: {type(error).__name__}; expected a whole archive"
             ) from error
-        yield folder
+        yield UnpackedRun(folder, left_out)
 
 
 @contextlib.contextmanager
 def _members(path: Path) -> Iterator[Iterator[ArchiveMember]]:
     """Yields the members of an archive, whose kind is recognised by its content and not by its name."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
+    with path.open("rb") as file:
+        start = file.read(4)
+    # A tar with a model, which is a zip file, at its end would pass `zipfile.is_zipfile`.
+    if start in _ZIP_STARTS:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            _require_one_reading(path, archive, file)
             yield (_in_zip(archive, entry) for entry in archive.infolist() if not entry.is_dir())
         return
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
+    packed = start.startswith(b"\x1f\x8b")
     with (
         gzip.open(path) if packed else path.open("rb") as stream,
         _tar(path, _ChunkedReader(stream)) as archive,
     ):
         yield (_in_tar(archive, entry) for entry in archive if not entry.isdir())
+
+
+def _require_one_reading(path: Path, archive: zipfile.ZipFile, file: IO[bytes]) -> None:
+    """Raises StoreError for a zip file that other programs may read differently.
+
+    Some programs go by the directory at the end, some by the headers before the members. Both see the same members if
+    these follow one another from the first byte to the directory. A name ends at a zero byte here and not elsewhere.
+    """
+    at = 0
+    for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
+        gap = entry.header_offset - at
+        if not 0 <= gap <= (_DESCRIPTOR_BYTES if at else 0) or "\0" in entry.orig_filename:
+            raise StoreError(path, "hides something between its files; expected a plain zip file")
+        file.seek(entry.header_offset)
+        mark, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+        if mark != b"PK\3\4":
+            raise zipfile.BadZipFile("no header before a member")
+        at = entry.header_offset + _LOCAL_HEADER.size + name + extra + entry.compress_size
+    if not 0 <= archive.start_dir - at <= _DESCRIPTOR_BYTES:
+        raise StoreError(path, "hides something between its files; expected a plain zip file")
 
 
 def _tar(path: Path, stream: "_ChunkedReader") -> tarfile.TarFile:
@@ -220,8 +269,10 @@ def _in_tar(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> ArchiveMember:
     return ArchiveMember(entry.name, entry.isreg() and not entry.issparse(), opened)
 
 
-def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> None:
-    left, written = MAX_BYTES, set[str]()
+def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> tuple[str, ...]:
+    """Writes the members that an audit reads into a folder, and returns the names of all others."""
+    left, seen = MAX_BYTES, set[str]()
+    others: list[tuple[str, ...]] = []
     root: PurePosixPath | None = None
     for number, member in enumerate(members):
         if number >= MAX_FILES:
@@ -229,21 +280,28 @@ def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> None
                 path, f"has more than {MAX_FILES} files; expected an archive of one run"
             )
         parts = _safe_components(path, member)
+        # File systems differ in the names that they treat as equal.
+        name = unicodedata.normalize("NFC", "/".join(parts)).casefold()
+        if name in seen:
+            raise StoreError(path, f"has {'/'.join(parts)[:60]!r} twice")
+        seen.add(name)
         target_parts = _target_path(parts)
         if target_parts is None:
+            others.append(parts)
             continue
         above = PurePosixPath(*parts[: len(parts) - len(target_parts.parts)])
         if root not in (None, above):
             raise StoreError(path, "holds several runs; expected an archive of one")
         root = above
-        # File systems differ in the names that they treat as equal.
-        if str(target_parts).casefold() in written:
-            raise StoreError(path, f"has {str(target_parts)[:60]!r} twice")
-        written.add(str(target_parts).casefold())
         target = folder / target_parts
         with disk_errors(folder):
             target.parent.mkdir(exist_ok=True)
         left -= _copy(path, member, target, left)
+    within = () if root is None else root.parts
+    return tuple(
+        "/".join(parts[len(within) :] if parts[: len(within)] == within else parts)
+        for parts in others
+    )
 
 
 def _safe_components(path: Path, member: ArchiveMember) -> tuple[str, ...]:
@@ -260,7 +318,7 @@ def _safe_components(path: Path, member: ArchiveMember) -> tuple[str, ...]:
 
 def _target_path(parts: tuple[str, ...]) -> PurePosixPath | None:
     """Returns the place of an archive's file in a run's folder; None if an audit does not read it."""
-    if parts[-1] in _FILES and len(parts) <= 2:
+    if parts[-1] in (*_FILES, *DOCUMENTS) and len(parts) <= 2:
         return PurePosixPath(parts[-1])
     if len(parts) in (2, 3) and parts[-2] in _FOLDERS:
         return PurePosixPath(*parts[-2:])

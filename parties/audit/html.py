@@ -14,6 +14,7 @@ from parties.audit.checks import costs
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt, TranscriptEntry
 from parties.audit.findings import CONTRADICTIONS, FAIL, CheckFailure
+from parties.audit.questions import Answer
 from parties.audit.runner import PAIRS, Audit
 from parties.mpc.transcript_schema import ROUND, SELECTED
 from parties.report.render import HtmlTable, page_templates
@@ -46,16 +47,28 @@ Values: TypeAlias = Mapping[str, object]
 
 def render_audit(audit: Audit) -> str:
     """Returns the page of an audit."""
-    rows = [(check.name, check.status, check.detail) for check in audit.checks]
     return _PAGES.get_template("audit.html").render(
         title="audit",
         servers=audit.servers,
-        ok=audit.ok,
+        headline=audit.headline,
         failed=[check for check in audit.checks if check.status == FAIL],
-        checks=HtmlTable(("check", "status", "what was found"), rows, whole=True),
-        limits=audit.limits,
+        questions=[_question(answer, audit) for answer in audit.answers],
         **_pictures(audit),
     )
+
+
+def _question(answer: Answer, audit: Audit) -> Values:
+    """Returns a question with its answer, and its checks to fold under it; without checks no table."""
+    own = [check for check in audit.checks if check.name in answer.checks]
+    rows = [(check.name, check.status, check.detail) for check in own]
+    return {
+        "question": answer.question,
+        "sentences": answer.sentences,
+        "title": f"{len(rows)} checks" + (", not all of them hold" * (answer.status == FAIL)),
+        "checks": HtmlTable(("check", "status", "what was found"), rows, whole=True)
+        if rows
+        else None,
+    }
 
 
 def _pictures(audit: Audit) -> Values:

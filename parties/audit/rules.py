@@ -122,11 +122,3 @@ class ServerAudit(Generic[Terms]):
     terms_of: Callable[[Evidence], Terms]
     rules: Sequence[Rule[Terms]]
     limits_of: Callable[[Terms], tuple[str, ...]] = lambda terms: SERVER_LIMITS
-
-    def run(
-        self, directory: Path, names: Sequence[str], certificates: Path, *, agreed: Path | None
-    ) -> tuple[tuple[Check, ...], tuple[str, ...]]:
-        """Returns the checks on the transcript in ``directory``, and the limits of the audit."""
-        case = AuditCase(directory, names, certificates, self.terms_of, agreed=agreed)
-        checks = run_rules(case, self.rules)
-        return checks, self.limits_of(case.terms) if case.has_terms() else SERVER_LIMITS

@@ -5,12 +5,13 @@ certificates/ with ca.crt and the servers' certificates; config.toml and report.
 value here is secret. Known limits: `parties.audit.findings.LIMITS`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from parties.audit.bundle import TRANSCRIPTS
 from parties.audit.checks import (
     charges,
     costs,
@@ -25,32 +26,62 @@ from parties.audit.checks import (
     secure_sum,
 )
 from parties.audit.checks import participants as owners
+from parties.audit.checks.contents import (
+    MADE_ANEW,
+    SEALED,
+    TABLE_AND_MODEL,
+    Contents,
+    FileFinding,
+    MethodFiles,
+    headline,
+    missing_files,
+)
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.quality import quality
 from parties.audit.checks.report import report
+from parties.audit.checks.report_parts import (
+    ReportParts,
+    three_servers_parts,
+    with_columns,
+    with_quality,
+)
 from parties.audit.evidence import Evidence
 from parties.audit.findings import (
     FAIL,
     LIMITS,
+    NOT_APPLICABLE,
     PASS,
     PROVED_LIMITS,
     SERVER_LIMITS,
     Check,
     CheckFailure,
     make_check,
+    skipped_check,
+)
+from parties.audit.questions import (
+    Answer,
+    RunFacts,
+    answers,
+    facts_of_flaim,
+    facts_of_silos,
+    facts_of_three,
 )
 from parties.audit.replay import recording_server, replay_folder
 from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule, ServerAudit, run_rules
-from parties.config import MALICIOUS
+from parties.config import MALICIOUS, Config
 from parties.federation import sums_schema, transcript
 from parties.foundation.errors import StoreError
+from parties.methods.federated_report import render as render_silos
 from parties.methods.flaim.transcript_schema import FLAIM_PROTOCOL
 from parties.mpc.agreement import run_identity
 from parties.mpc.planning.budget import security_bits
+from parties.report.public import public_page, real_figures
+from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.session.study import Study
 
 FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
 SERVER_FILE = "server.jsonl"
+Terms = TypeVar("Terms")
 PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
@@ -59,7 +90,9 @@ class Audit:
     """All checks of an audit; ``evidence`` and ``terms`` are None if the transcripts were not readable enough for them.
 
     ``servers`` is the number of servers that wrote transcripts: three, or one for FLAIM, SecAgg and silos.
-    ``server_limits`` are the limits of the audit of one server.
+    ``server_limits`` are the limits of the audit of one server. ``files`` are the findings of the check `contents`,
+    ``missing`` the usual files that are not there. ``facts`` are those of the run, None if they could not be read.
+    ``recordings_alone``: no run was given.
     """
 
     checks: tuple[Check, ...]
@@ -67,12 +100,32 @@ class Audit:
     terms: RunTerms | None
     servers: int = 3
     server_limits: tuple[str, ...] = SERVER_LIMITS
+    files: tuple[FileFinding, ...] = ()
+    missing: tuple[str, ...] = ()
+    facts: RunFacts | None = None
+    recordings_alone: bool = False
 
     @property
     def ok(self) -> bool:
         """True if no check failed, and some passed."""
         statuses = {check.status for check in self.checks}
         return FAIL not in statuses and PASS in statuses
+
+    @property
+    def headline(self) -> str:
+        """First sentences of an audit: whether all holds, and all that was not checked."""
+        verdict = "Everything that can be checked holds." if self.ok else "Not everything holds."
+        return f"{verdict} {headline(self.files, self.missing)}".rstrip()
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Answers to the five questions of an officer, each with the names of its checks; none without a run."""
+        if self.recordings_alone:
+            return ()
+        unchecked = headline(self.files, self.missing)
+        return answers(
+            self.checks, self.evidence, self.facts, unchecked=unchecked, limits=self.limits
+        )
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -84,7 +137,14 @@ class Audit:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the document that ``syncret audit --json`` prints."""
-        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
+        return {
+            "ok": self.ok,
+            "headline": self.headline,
+            "questions": [answer.to_dict() for answer in self.answers],
+            "checks": [asdict(check) for check in self.checks],
+            "files": [asdict(file) for file in self.files],
+            "missing": list(self.missing),
+        }
 
 
 def audit_folder(
@@ -93,6 +153,7 @@ def audit_folder(
     certificates: Path | None = None,
     replays: Sequence[Path] = (),
     agreed: Path | None = None,
+    left_out: Sequence[str] = (),
 ) -> Audit:
     """Makes every check on the run in ``directory``, and verifies the recordings in the servers' folders ``replays``.
 
@@ -101,11 +162,12 @@ def audit_folder(
         certificates: folder of the certificates, by default in the run's folder.
         replays: the servers' folders with recordings.
         agreed: the configuration that the auditor knows to be the right one.
+        left_out: names of an archive's files that were not unpacked into ``directory``.
 
     Raises StoreError if ``directory`` holds no transcripts, or one server's transcript while ``replays`` are given.
     """
     if directory is None:
-        return Audit(_replays(None, replays), None, None)
+        return Audit(_replays(None, replays), None, None, recordings_alone=True)
     transcripts = directory / "transcripts"
     if not transcripts.is_dir():
         raise StoreError(transcripts, "is not a folder; expected a run's transcripts")
@@ -115,23 +177,153 @@ def audit_folder(
             raise StoreError(
                 transcripts / SERVER_FILE, "is one server's, which records nothing; expected three"
             )
-        return _one_server(directory, public, agreed)
+        return _one_server(directory, public, agreed, left_out)
     case = AuditCase(directory, FILES, public, privacy.terms_of, agreed=agreed)
     checks = run_rules(case, THREE_SERVERS)
     readable = _is_readable(checks)
+    contents, files = _contents(case, checks, left_out, _files_of_three)
     return Audit(
-        (*checks, *_replays(transcripts, replays)),
+        (*checks, contents, *_replays(transcripts, replays)),
         case.evidence if readable else None,
         case.terms if readable and case.has_terms() else None,
+        files=files,
+        missing=missing_files(directory),
+        facts=facts_of_three(case.evidence, case.terms) if readable and case.has_terms() else None,
     )
 
 
-def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Audit:
+def _one_server(
+    directory: Path, certificates: Path, agreed: Path | None, left_out: Sequence[str]
+) -> Audit:
     names = (SERVER_FILE,)
     case = AuditCase(directory, names, certificates, lambda evidence: None, agreed=agreed)
-    audit: ServerAudit[Any] = ONE_SERVER.get(_protocol(case), flaim.AUDIT)
-    checks, limits = audit.run(directory, names, certificates, agreed=agreed)
-    return Audit(checks, case.evidence if _is_readable(checks) else None, None, 1, limits)
+    served = ONE_SERVER.get(_protocol(case), ONE_SERVER[FLAIM_PROTOCOL])
+    return served.audit_of(directory, certificates, agreed, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class OneServerRun(Generic[Terms]):
+    """A run of one server: the rules of its transcript, its files, and its facts for an officer.
+
+    ``results`` are the files that such a run usually has. Without ``files_of`` it makes none.
+    """
+
+    audit: ServerAudit[Terms]
+    files_of: Callable[[AuditCase[Terms], Sequence[Check]], MethodFiles] | None = None
+    facts_of: Callable[[Evidence, Terms], RunFacts] | None = None
+    results: tuple[str, ...] = ()
+
+    def audit_of(
+        self, directory: Path, certificates: Path, agreed: Path | None, left_out: Sequence[str]
+    ) -> Audit:
+        """Returns the audit of the folder ``directory``."""
+        case = AuditCase(
+            directory, (SERVER_FILE,), certificates, self.audit.terms_of, agreed=agreed
+        )
+        checks = run_rules(case, self.audit.rules)
+        contents, files = _contents(case, checks, left_out, self.files_of)
+        readable, known = _is_readable(checks), case.has_terms()
+        return Audit(
+            (*checks, contents),
+            case.evidence if readable else None,
+            None,
+            1,
+            self.audit.limits_of(case.terms) if known else SERVER_LIMITS,
+            files,
+            () if self.files_of is None else missing_files(directory, self.results),
+            self.facts_of(case.evidence, case.terms)
+            if self.facts_of and readable and known
+            else None,
+        )
+
+
+def _contents(
+    case: AuditCase[Terms],
+    checks: Sequence[Check],
+    left_out: Sequence[str],
+    files_of: Callable[[AuditCase[Terms], Sequence[Check]], MethodFiles] | None,
+) -> tuple[Check, tuple[FileFinding, ...]]:
+    """Returns the check of all files, and what it found of each."""
+    name, found = "contents", list[FileFinding]()
+    if files_of is None:
+        return Check(name, NOT_APPLICABLE, "A session of secure aggregation makes no files."), ()
+    if not (_is_readable(checks) and case.has_terms()):
+        return skipped_check(name, Prerequisite.CONFIGURATION.value), ()
+
+    def judge() -> str:
+        found.extend(Contents(case.evidence, files_of(case, checks), left_out).findings())
+        return _summary(found)
+
+    return make_check(name, judge), tuple(found)
+
+
+def _summary(found: Sequence[FileFinding]) -> str:
+    counts = {status: sum(f.status == status for f in found) for status in (SEALED, MADE_ANEW)}
+    rest = len(found) - sum(counts.values())
+    return (
+        f"Of {len(found)} files {counts[SEALED]} are sealed by the servers, {counts[MADE_ANEW]} follow from what is "
+        f"sealed, and {rest} are not checked; the headline names these, and parts of others."
+    )
+
+
+def _has(checks: Sequence[Check], status: str, *names: str) -> bool:
+    return any(check.name in names and check.status == status for check in checks)
+
+
+def _files_of_three(case: AuditCase[RunTerms], checks: Sequence[Check]) -> MethodFiles:
+    evidence, terms = case.evidence, case.terms
+
+    def parts(document: Mapping[str, object]) -> ReportParts | None:
+        if _has(checks, FAIL, "report", "quality"):
+            return None
+        found = with_quality(
+            three_servers_parts(evidence, terms), held=_has(checks, PASS, "quality")
+        )
+        return with_columns(found, terms.released, evidence.directory, document)
+
+    return MethodFiles(
+        terms.config,
+        [f"{TRANSCRIPTS}/{name}" for name in FILES],
+        (TABLE_FILE, f"{MODEL_FOLDER}/"),
+        parts,
+        lambda report: _page(terms.released, evidence, report),
+    )
+
+
+def _files_of_flaim(case: AuditCase[flaim.FlaimTerms], checks: Sequence[Check]) -> MethodFiles:
+    evidence, terms = case.evidence, case.terms
+
+    def parts(document: Mapping[str, object]) -> ReportParts | None:
+        if _has(checks, FAIL, "report", "quality"):
+            return None
+        found = flaim.report_parts(evidence, terms, document)
+        return with_columns(found, terms.config, evidence.directory, document)
+
+    return MethodFiles(
+        terms.config,
+        (f"{TRANSCRIPTS}/{SERVER_FILE}",),
+        (TABLE_FILE, f"{MODEL_FOLDER}/"),
+        parts,
+        lambda report: _page(terms.config, evidence, report),
+    )
+
+
+def _page(released: Config, evidence: Evidence, report: Mapping[str, object]) -> str | None:
+    """Returns report.html of a report; None if it shows a real table, or there is none to draw."""
+    return None if real_figures(report) else public_page(released, evidence.directory, report)
+
+
+def _files_of_silos(case: AuditCase[federation.SilosTerms], checks: Sequence[Check]) -> MethodFiles:
+    evidence, terms = case.evidence, case.terms
+    return MethodFiles(
+        terms.config,
+        (f"{TRANSCRIPTS}/{SERVER_FILE}",),
+        tuple(federation.file_digests(evidence)),
+        lambda _: (
+            None if _has(checks, FAIL, "report") else federation.report_parts(evidence, terms)
+        ),
+        render_silos,
+    )
 
 
 def _protocol(case: AuditCase[object]) -> str:
@@ -157,12 +349,12 @@ def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, 
     )
 
 
-ONE_SERVER: Mapping[str, ServerAudit[Any]] = {
-    FLAIM_PROTOCOL: flaim.AUDIT,
-    sums_schema.SILOS_PROTOCOL: federation.AUDIT,
-    transcript.SECAGG_PROTOCOL: secure_sum.AUDIT,
+ONE_SERVER: Mapping[str, OneServerRun[Any]] = {
+    FLAIM_PROTOCOL: OneServerRun(flaim.AUDIT, _files_of_flaim, facts_of_flaim, TABLE_AND_MODEL),
+    sums_schema.SILOS_PROTOCOL: OneServerRun(federation.AUDIT, _files_of_silos, facts_of_silos),
+    transcript.SECAGG_PROTOCOL: OneServerRun(secure_sum.AUDIT),
 }
-"""Audits of one server's transcript, by the protocol in its header."""
+"""Runs of one server, by the protocol in the header of its transcript."""
 
 
 def _configuration(case: AuditCase[RunTerms]) -> str:

@@ -5,6 +5,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +14,11 @@ from parties.cli.runtime import common_options
 from parties.config import load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import AuditFailed
+from parties.foundation.untrusted_text import printable
 from parties.storage.files import write_atomic
+
+if TYPE_CHECKING:
+    from parties.audit.runner import Audit
 
 _PATH = click.Path(path_type=Path)
 _MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
@@ -78,9 +83,13 @@ def audit(
         if not folder.is_dir():
             raise StoreError(folder, "is not a folder; expected a server's")
     page = html or (None if run is None else _page_of(run))
-    with contextlib.nullcontext() if run is None else unpacked_run(run) as directory:
+    with contextlib.nullcontext() if run is None else unpacked_run(run) as unpacked:
         findings = audit_folder(
-            directory, certificates=certificates, replays=replays, agreed=agreed
+            None if unpacked is None else unpacked.folder,
+            certificates=certificates,
+            replays=replays,
+            agreed=agreed,
+            left_out=() if unpacked is None else unpacked.left_out,
         )
         if page is not None:
             # Replaces the file: an unknown run folder may have a link there, to a file of the auditor's.
@@ -88,7 +97,7 @@ def audit(
     if as_json:
         click.echo(json.dumps(findings.to_dict(), indent=2, ensure_ascii=False))
     else:
-        _print(findings.checks, findings.limits, page)
+        _print(findings, page)
     if not findings.ok:
         failed = [check.name for check in findings.checks if check.status == FAIL]
         raise AuditFailed(
@@ -105,15 +114,30 @@ def _page_of(run: Path) -> Path:
     return run.with_name(f"{name}.audit.html")
 
 
-def _print(checks: Sequence[Check], limits: Sequence[str], page: Path | None) -> None:
-    """Prints every check with its sentence, the limits of an audit, and the path of the page."""
+def _print(findings: "Audit", page: Path | None) -> None:
+    """Prints the headline, each question with its answer and its checks, and the path of the page."""
+    click.echo(textwrap.fill(printable(findings.headline), 110))
+    for number, answer in enumerate(findings.answers, start=1):
+        click.echo(f"\n{number}. {answer.question}")
+        for sentence in answer.sentences:
+            click.echo(
+                textwrap.fill(
+                    printable(sentence), 110, initial_indent="   ", subsequent_indent="   "
+                )
+            )
+        _print_checks([check for check in findings.checks if check.name in answer.checks])
+    if not findings.answers:
+        _print_checks(findings.checks)
+        click.echo("")
+        for sentence in findings.limits:
+            click.echo(textwrap.fill(sentence, 110))
+    if page is not None:
+        click.echo(f"\n{page}")
+
+
+def _print_checks(checks: Sequence[Check]) -> None:
     for check in checks:
         first, *more = textwrap.wrap(check.detail, 92)
         click.echo(f"{_MARKS[check.status]}  {check.name:<14}{first}")
         for line in more:
             click.echo(f"{'':<20}{line}")
-    click.echo("")
-    for sentence in limits:
-        click.echo(textwrap.fill(sentence, 110))
-    if page is not None:
-        click.echo(f"\n{page}")

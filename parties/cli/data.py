@@ -4,10 +4,11 @@
 public files of a run for users of the table and for an auditor.
 """
 
+import contextlib
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -178,8 +179,8 @@ def sample(
     from parties.session.model_files import load_model, with_plain_format, write_samples
 
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
-    with unpacked_run(run) as folder:
-        model = load_model(folder, named=run)
+    with unpacked_run(run) as unpacked:
+        model = load_model(unpacked.folder, named=run)
     if plain:
         model = with_plain_format(model)
     write_samples(model, rows, out, seed=chosen, overwrite=overwrite)
@@ -189,7 +190,7 @@ def sample(
         click.echo(f"{rows} rows drawn from the model of {run} are in {out} (seed {chosen})")
 
 
-_CONFIG = "config.toml"
+_CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"
 
 
 @click.command(epilog="Example: syncret bundle runs/stays --out stays.zip")
@@ -213,6 +214,12 @@ _CONFIG = "config.toml"
     default=None,
     help="Folder with ca.crt and the servers' certificates; by default RUN/certificates.",
 )
+@click.option(
+    "--real-figures",
+    is_flag=True,
+    help="Leave in what a trial computed from its real table without noise: such a bundle is not private.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the file that is there.")
 @common_options
 def bundle(
     run: Path,
@@ -220,6 +227,8 @@ def bundle(
     terms: Path | None,
     config: Path | None,
     certificates: Path | None,
+    real_figures: bool,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Put everything public of the run in folder RUN into one file.
@@ -228,10 +237,11 @@ def bundle(
     model, to draw more rows from (syncret data sample); the report; and what an audit reads (syncret audit):
     transcripts, certificates and configuration. No keys. The servers' transcripts have to be in RUN/transcripts by
     then, as party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. Of a
-    run between silos no bundle is made: an auditor takes its folder.
+    run between silos no bundle is made: an auditor takes its folder. Figures that a trial computed from its real table
+    are taken out of the report.
     """
-    from parties.audit.bundle import public_files, write_bundle
-    from parties.audit.checks.documents import PACKAGE, BundledFile, datapackage, documents
+    from parties.audit.bundle import PACKAGE, public_files, write_bundle
+    from parties.audit.checks.documents import BundledFile, datapackage, documents
 
     loaded = load_config(config or _config_of(run))
     if loaded.silos is not None:
@@ -243,7 +253,12 @@ def bundle(
         )
     report = _report_of(run)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
-    texts = documents(loaded, report, terms=_terms(terms, loaded))
+    published = dict(_public_report(loaded, run, report)) if report and not real_figures else {}
+    if _REPORT in published:
+        report = json.loads(published[_REPORT])
+        # A page that cannot be drawn here shows the real table.
+        files.pop(_PAGE, None)
+    texts = published | documents(loaded, report, terms=_terms(terms, loaded))
     # Paths of keys and certificates, and a server's cluster, are not for publication.
     texts[_CONFIG] = loaded.override({"tls": None, "compute": None}).resolved_toml().encode()
     packed = [
@@ -257,13 +272,37 @@ def bundle(
             if name not in texts
         ]
     texts[PACKAGE] = datapackage(loaded, report, packed)
-    names = write_bundle(files, out, documents=texts)
+    names = write_bundle(files, out, documents=texts, overwrite=overwrite)
     signed = any(name.startswith("transcripts/") for name in names)
     if as_json:
         click.echo(json.dumps({"bundle": str(out), "files": names}))
     else:
         check = f"check it with: syncret audit {out}" if signed else "nothing in it is signed"
         click.echo(f"{len(names)} files are in {out}; {check}")
+
+
+def _public_report(
+    config: Config, run: Path, report: Mapping[str, object]
+) -> Iterator[tuple[str, bytes]]:
+    """Yields the report's files without the figures of a real table; the page if it can be drawn."""
+    from parties.report.model import check_report
+    from parties.report.public import LEFT_OUT, measured_config, public_page, public_report
+
+    try:
+        check_report(report)
+    except ValueError as error:
+        raise StoreError(
+            run / _REPORT, f"is no report: {error}; expected what the run wrote"
+        ) from error
+    released = measured_config(config, run)
+    public = public_report(released, run, report)
+    if LEFT_OUT in public:
+        text = json.dumps(public, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        yield _REPORT, text.encode()
+    with contextlib.suppress(ImportError):
+        page = public_page(released, run, public)
+        if page is not None:
+            yield _PAGE, page.encode()
 
 
 def _config_of(run: Path) -> Path:
@@ -281,7 +320,7 @@ def _has_one_server(config: Config) -> bool:
 
 def _report_of(run: Path) -> Mapping[str, object] | None:
     """Returns the report in the folder, None if it is missing. Raises StoreError for a file that is no report."""
-    path = run / "report.json"
+    path = run / _REPORT
     if not path.exists():
         return None
     try:

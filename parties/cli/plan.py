@@ -17,6 +17,8 @@ from parties.cli.runtime import common_options
 from parties.config import ANNEALED, Config, load_config
 from parties.foundation.errors import ConfigError
 from parties.foundation.process import memory_bytes
+from parties.methods.distaim import attacker_on
+from parties.methods.flaim.report import attacker_on as flaim_attacker
 from parties.methods.flaim.settings import check_flaim, flaim_noise
 from parties.mpc.inputs.own import capacity_for, declared_capacity
 from parties.mpc.planning.budget import composed_epsilon, zcdp_epsilon
@@ -32,6 +34,8 @@ from parties.mpc.planning.resources import (
 )
 from parties.mpc.planning.validation import check_memory, gigabytes_text, validate_run
 from parties.observability.heartbeat import duration_text
+from parties.report.attacker import AttackerBound, delta_text, percent
+from parties.report.privacy_text import NOT_PRIVATE_TEXT
 from parties.session.study import Study
 
 _SUBMIT_BITS_S = 10e6
@@ -78,6 +82,7 @@ class ResourcePlan:
     tree_rounds: int
     composed: float | None
     plain: float | None
+    attacker: AttackerBound | None
 
 
 @click.command(epilog="Example: syncret plan stays.toml --rows 48842")
@@ -178,6 +183,7 @@ def make_resource_plan(
         check_flaim(study)
         noise.append(MethodNoise("flaim", *flaim_noise(study, total)))
     warnings = [
+        *filter(None, [delta_text(config.run.delta, total)]),
         *_noise_warnings(noise),
         *_wide_cells(config.domain),
         *_warnings(study, needs, memory),
@@ -186,6 +192,8 @@ def make_resource_plan(
     given = rows is not None
     joining = schedule.tree_rounds
     epsilons = composed_epsilon(study), zcdp_epsilon(study)
+    flaim_alone = config.flaim is not None and not config.parties
+    attacker = flaim_attacker(config) if flaim_alone else attacker_on(study, schedule.rho)
     return ResourcePlan(
         config,
         workload,
@@ -198,6 +206,7 @@ def make_resource_plan(
         warnings,
         joining,
         *epsilons,
+        attacker,
     )
 
 
@@ -283,6 +292,7 @@ def document_of(made: ResourcePlan) -> dict[str, object]:
         "tree_rounds": made.tree_rounds,
         "epsilon_composed": made.composed,
         "epsilon_zcdp": made.plain,
+        "attacker": None if made.attacker is None else made.attacker.to_dict(),
         "workload": {
             "queries": len(workload.queries),
             "candidates": len(workload.candidates),
@@ -314,6 +324,7 @@ def lines_of(made: ResourcePlan) -> list[str]:
             "run",
             f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_other_accounting(made)}, delta {run.delta:g}",
         ),
+        ("", _attacker(made)),
         (
             "cells",
             f"{workload.maximal_cells:,} in {len(workload.maximal)} queries that are in no other",
@@ -342,6 +353,18 @@ def lines_of(made: ResourcePlan) -> list[str]:
         *(("WARNING", text) for text in made.warnings),
     ]
     return [f"{name:<16}{text}" for name, text in lines]
+
+
+def _attacker(made: ResourcePlan) -> str:
+    """Returns what the best attacker on the run finds, in short."""
+    if made.attacker is None:
+        return NOT_PRIVATE_TEXT
+    one, ten = (percent(made.attacker.found_at_most(share)) for share in (0.01, 0.1))
+    who = made.config.run.unit
+    return (
+        f"an attacker who falsely suspects 1 % of the absent finds at most {one} of the present; with 10 %, {ten} "
+        f"(present: a {who})"
+    )
 
 
 def _other_accounting(made: ResourcePlan) -> str:

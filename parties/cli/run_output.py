@@ -19,6 +19,7 @@ from parties.observability.events import Progress
 from parties.report.document import optional
 from parties.report.likely import likely_error_text
 from parties.report.model import RunReport
+from parties.report.privacy_text import NOT_PRIVATE_TEXT, is_private
 
 _SENTENCES = 3
 """Maximum number of sentences of a verdict on the terminal, of each kind."""
@@ -96,6 +97,8 @@ def section(document: Mapping[str, object], name: str) -> Mapping[str, float]:
 def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
     """Returns the requested budget, and the spent part of it."""
     asked, privacy = section(report, "parameters"), section(report, "privacy")
+    if not is_private(report):
+        return "privacy", NOT_PRIVATE_TEXT
     return (
         "privacy",
         f"epsilon = {asked['epsilon']:g}, delta = {asked['delta']:g}; "

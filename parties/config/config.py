@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from parties.config import parsing
 from parties.config.limits import check
 from parties.config.schema import (
     ANNEALED,
+    PERSON,
     CertificateFiles,
     ClientsSection,
     ComputeSection,
@@ -64,10 +66,18 @@ class Config:
     def __post_init__(self) -> None:
         check_sources(self.sources, self.run, self.clients, self.domain)
         check(
+            self.run.large_delta is True or self.run.delta < 1 / math.sqrt(self.max_rows),
+            "run.delta",
+            f"is {self.run.delta:g}, no less than 1 in the root of {self.max_rows:,} rows, and by itself would allow "
+            "that many rows are published as they are; expected far less than 1 in the number of rows, or "
+            "run.large_delta = true",
+        )
+        check(
             not (self.parties and self.sources) or all(source.owners for source in self.sources),
             "source.owners",
             "is missing; where [[party]] names servers, expected the owners of each source by name",
         )
+        self._check_person()
         check(
             self.silos is None or not (self.flaim or self.parties),
             "silos",
@@ -140,6 +150,24 @@ class Config:
             self.source,
             "source.owners",
             f"has no {owner!r}; expected every data owner in the source whose columns it has",
+        )
+
+    def _check_person(self) -> None:
+        """Raises ConfigError for a person's key (run.person) that no owner's program could go by."""
+        if self.run.person is None:
+            return
+        alone = self.run.unit == PERSON and not (self.sources or self.flaim or self.silos)
+        check(
+            alone and bool(self.run.person),
+            "run.person",
+            f"is {list(self.run.person)}; expected columns, beside unit = {PERSON!r} and without [[source]] tables, "
+            "[flaim] and [silos]",
+        )
+        modelled = [name for name in self.run.person if name not in self.domain.ignore]
+        check(
+            not modelled,
+            "run.person",
+            f"has {', '.join(map(repr, modelled))}; expected columns that ignore lists, since a key is not modelled",
         )
 
     def resolved(self, domain: Domain) -> "Config":

@@ -261,7 +261,11 @@ def clients_dict(section: ClientsSection) -> dict[str, object]:
 def section_dict(section: object) -> dict[str, object]:
     """Returns a section as its TOML table, without the keys that are None."""
     values = {item.name: getattr(section, item.name) for item in fields(section)}  # type: ignore[arg-type]
-    return {key: value for key, value in values.items() if value is not None}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in values.items()
+        if value is not None
+    }
 
 
 def workload_dict(section: WorkloadSection) -> dict[str, object]:
@@ -401,5 +405,7 @@ _READERS: Mapping[object, Callable[[str, object], object]] = {
     str: _string,
     str | None: _string,
     bool: _boolean,
+    bool | None: _boolean,
     tuple[str, ...]: _names,
+    tuple[str, ...] | None: _names,
 }

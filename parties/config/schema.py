@@ -81,10 +81,13 @@ class RunSection:
       at most clients.rows_per_client; ``cells``, each cell besides; ``none``, for benchmarks. Rows need no check.
     - ``unit`` is the unit of privacy: ``row``, or ``person`` with all of its rows. A person's rows are those in the
       sources (`parties.config.sources`), linked by key or by order (``link``). Without sources they are
-      ``rows_per_person``, a bound that the owners vouch for and no server checks.
+      ``rows_per_person``, a bound that the owners vouch for and no server checks. ``person`` names the columns, none of
+      them modelled, by which an owner's own program knows a person's rows: it refuses a table with more of them.
     - ``security`` is the behaviour of one server that does no harm: reading all it receives (semi-honest), or any
       behaviour (malicious), where the run ends before it opens a value that rests on the deviation.
     - ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
+    - ``large_delta`` says in so many words that ``delta`` may be as large as 1 in the root of the number of rows. Such
+      a delta allows that many rows are published as they are.
     - ``terms`` is the text of the terms of use, which goes with the table.
     - ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
       (`parties.mpc.replay.log`); these are secret. Each server decides alone; the value is not agreed on.
@@ -115,6 +118,8 @@ class RunSection:
     seed: int | None = None
     record_replay: bool = False
     terms: str | None = None
+    large_delta: bool | None = None
+    person: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_name("run.id", self.id)

@@ -21,7 +21,7 @@ from mechanisms.resolving import coarse_measurement, resolve
 from mechanisms.scores import ScoreSpec
 from parties.local.folder import RunFolder
 from parties.local.request import Trial
-from parties.methods.distaim import report_notes
+from parties.methods.distaim import attacker_on, report_notes
 from parties.mpc.estimation import make_estimator
 from parties.mpc.outputs import result_document, write_synthetic
 from parties.mpc.planning.budget import make_plan, rule_of
@@ -210,4 +210,5 @@ def _report(
         ),
         notes=report_notes(document, trial.config),
         about=report_header(trial.config, ended=None),
+        attacker=attacker_on(trial.study, ledger.budget),
     )

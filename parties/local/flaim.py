@@ -30,8 +30,9 @@ from parties.local.folder import RunFolder
 from parties.local.launcher import prepare_trial
 from parties.local.request import Trial, TrialRequest
 from parties.methods.flaim.report import flaim_report, write_flaim_quality
-from parties.methods.flaim.server import ORACLE, flaim_document
+from parties.methods.flaim.server import flaim_document
 from parties.methods.flaim.settings import (
+    ORACLE,
     check_flaim,
     check_whole_rows,
     flaim_section,

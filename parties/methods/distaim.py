@@ -15,9 +15,15 @@ from mechanisms.resolving import unmeasured
 from parties.config import ANNEALED, MALICIOUS, Config
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.outputs import read_attempts
-from parties.mpc.planning.budget import composed_epsilon, sampling_distance, zcdp_epsilon
+from parties.mpc.planning.budget import (
+    composed_epsilon,
+    sampling_distance,
+    unit_loss,
+    zcdp_epsilon,
+)
 from parties.mpc.steps import CLIENTS_COUNT, ESTIMATE, FINISH
 from parties.mpc.transcript_schema import COUNTING
+from parties.report.attacker import AttackerBound
 from parties.report.from_result import (
     read_result,
     run_parameters,
@@ -58,8 +64,8 @@ def write_lead_report(config: Config, directory: Path) -> None:
     write_report_without_real(Study.of(released), directory, report)
 
 
-def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
-    """Guarantees of the run, and their limits."""
+def trust_of(config: Config, *, in_trial: bool) -> tuple[str, ...]:
+    """Returns the guarantees of a run, and their limits."""
     return (
         *(MALICIOUS_TRUST if config.run.security == MALICIOUS else DISTAIM_TRUST),
         *link_trust(config),
@@ -89,7 +95,7 @@ def run_report(
     count = max(1, clients or traffic["clients"])
     return RunReport(
         method="distaim",
-        trust=_trust(study.config, in_trial=clients is not None),
+        trust=trust_of(study.config, in_trial=clients is not None),
         dataset=dataset,
         parameters=run_parameters(study.config, clients or result["clients"]),
         privacy=Privacy(
@@ -112,10 +118,20 @@ def run_report(
         selected=selected_queries(result),
         seed=study.config.run.seed,
         synthetic_rows=study.config.run.rows or result["rows_estimated"],
-        notes=report_notes(result, study.config) + _rows_note(capacities, len(result["counted"])),
+        notes=report_notes(result, study.config) + rows_note(capacities, len(result["counted"])),
         rounds_done=result["rounds_done"],
         excluded=_excluded(result),
         about=report_header(study.config, ended=transcript_end(directory / "transcript.jsonl")),
+        attacker=attacker_on(study, result["rho_total"]),
+    )
+
+
+def attacker_on(study: Study, rho_total: float) -> AttackerBound:
+    """Returns the bound on an attacker on a run of three servers, or of central AIM, with a budget of ``rho_total``."""
+    accountant, cost, distance = unit_loss(study)
+    run, rows = study.config.run, study.config.rows_of_unit
+    return AttackerBound(
+        accountant, max(cost, rho_total * rows * rows), run.epsilon, run.delta, distance
     )
 
 
@@ -216,7 +232,8 @@ def _capacities(transcript: Path, result: Mapping[str, Any]) -> Mapping[str, int
     return {client: noted[client] for client in counted if client in noted}
 
 
-def _rows_note(capacities: Mapping[str, int], counted: int) -> tuple[str, ...]:
+def rows_note(capacities: Mapping[str, int], counted: int) -> tuple[str, ...]:
+    """Returns a report's note on the owners that sent rows, by their ``capacities``, among all ``counted`` ones."""
     if not capacities:
         return ()
     rows, others = sum(capacities.values()), counted - len(capacities)

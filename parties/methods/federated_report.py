@@ -25,6 +25,8 @@ NO_GUARANTEE = (
     "publish it."
 )
 _PAGES = page_templates(__file__)
+SILOS_HEADER = ("study", "configuration", "ended", "version", "provenance", "edition")
+"""Facts of `parties.report.privacy_text.ReportHeader` that the report of a run between silos has."""
 _TRIAL = TRIAL_TRUST.replace("all three servers and all owners", "server and silos")
 
 
@@ -45,17 +47,11 @@ def silos_report(
     section, run, sums = silos_section(config), config.run, result["sums"]
     clients = config.clients.expected
     entries = [LedgerEntry.from_dict(entry) for entry in result["ledger"]]
-    aborted_sentences = report_header(config, ended=transcript_end(transcript))
+    header = report_header(config, ended=transcript_end(transcript)).to_dict()
     document: dict[str, object] = {
         "method": "" if config.algorithm is None else config.algorithm[0],
         "dataset": dataset,
-        "about": {
-            "study": aborted_sentences.study,
-            "configuration": aborted_sentences.configuration,
-            "ended": aborted_sentences.ended,
-            "version": aborted_sentences.version,
-            "provenance": aborted_sentences.provenance,
-        },
+        "about": {key: header[key] for key in SILOS_HEADER},
         "seed": seed,
         "private": result["private"],
         "guarantee": result["guarantee"],
@@ -90,7 +86,7 @@ def silos_report(
         "opened": result["opened"],
         "lost": result["lost"],
         "time": {f"{phase}_s": seconds for phase, seconds in result["seconds"].items()},
-        "trust": [*_trust(config, private=result["private"]), *([_TRIAL] if trial else [])],
+        "trust": trust_of(config, private=result["private"], trial=trial),
         "not_private": _not_private(result, utility),
     }
     return {key: value for key, value in document.items() if value is not None}
@@ -102,19 +98,21 @@ def _not_private(result: Mapping[str, Any], utility: Mapping[str, float] | None)
     return [*exact, *(["utility"] if utility else [])]
 
 
-def _trust(config: Config, *, private: bool) -> list[str]:
+def trust_of(config: Config, *, private: bool, trial: bool) -> list[str]:
+    """Returns the guarantees of a run, and their limits."""
     section, clients = silos_section(config), config.clients.expected
     kind = "whatever it does" if is_malicious(config) else "provided that it follows the protocol"
     held = (
         f"Every sum was taken by secure aggregation, over {section.minimum} silos or more: the server saw sums and no "
         f"silo's part of them, {kind}, with up to {corrupt_silos(config, clients)} of the silos in league with it."
     )
+    tried = [_TRIAL] if trial else []
     if not private:
-        return [NO_GUARANTEE, held]
+        return [NO_GUARANTEE, held, *tried]
     seen = "Each silo added its part of the noise before anything was sent: the server saw no sum without noise."
     if section.noise == "server":
         seen = "Noise that the server added is added by its word: it saw those sums as they are."
-    return [held, seen]
+    return [held, seen, *tried]
 
 
 def write_silos_report(directory: Path, report: Mapping[str, Any]) -> None:

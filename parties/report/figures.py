@@ -34,7 +34,7 @@ PAIRS = mpl.colormaps["Blues"]
 _WIDTH_IN = 9.0
 
 
-def _style(*, grid_axis: Literal["x", "y"] = "y") -> AbstractContextManager[None]:
+def _style(*, grid_axis: Literal["x", "y", "both"] = "y") -> AbstractContextManager[None]:
     """Returns a context with the settings for drawing and writing a figure; it restores matplotlib's own afterwards."""
     return mpl.rc_context(
         {
@@ -103,6 +103,25 @@ def _set_margins_of_two(figure: Figure, names: Sequence[str]) -> None:
     _set_margins(
         figure, left=0.15 + _width_in(names), right=0.12, bottom=0.5, top=0.3, between=0.45
     )
+
+
+def draw_attacker(points: Sequence[tuple[float, float]]) -> Figure:
+    """Draws the share of the present that the best attacker finds, by its falsely suspected share of the absent."""
+    with _style(grid_axis="both"):
+        figure = Figure(figsize=(_WIDTH_IN / 2, _WIDTH_IN / 2.2))
+        axes = figure.subplots()
+        suspected, found = zip(*points, strict=True)
+        axes.fill_between(suspected, suspected, found, color=GREY)
+        axes.plot(suspected, found, color=BLUE)
+        axes.plot((0, 1), (0, 1), color=ORANGE, linestyle="--")
+        axes.set(
+            xlabel="falsely suspected of the absent",
+            ylabel="found of the present, at most",
+            xlim=(0, 1),
+            ylim=(0, 1),
+        )
+        _set_margins(figure, left=0.6, right=0.12, bottom=0.5, top=0.15)
+    return figure
 
 
 def draw_query_errors(errors: Sequence[QueryError]) -> Figure:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from mechanisms.origins import counted_in_words
 from parties.config import BY_ORDER
 from parties.report import figures as draw
+from parties.report.attacker import DRAWN, attacker_of
 from parties.report.document import items, number, optional, section, tables
 from parties.report.html_sections import Values, accounting, columns_values, quality_values
 from parties.report.model import (
@@ -23,7 +24,7 @@ from parties.report.model import (
     ReportFigures,
     excluded_text,
 )
-from parties.report.privacy_text import CENTRAL, headline, privacy_text
+from parties.report.privacy_text import CENTRAL, headline, is_private, privacy_text
 from parties.report.render import HtmlPicture, HtmlTable, page_templates
 
 _WORST = 5
@@ -38,6 +39,7 @@ def render_html(report: Mapping[str, object], pictures: ReportFigures) -> str:
         headline=headline(report),
         excluded=excluded_text(report),
         privacy=privacy_text(report),
+        attacker=_attacker(report),
         replaced=optional(optional(report, "flaim"), "guarantee").get("replaced"),
         notes=items(report.get("notes")),
         tiles=_tiles(report),
@@ -61,8 +63,9 @@ def _tiles(report: Mapping[str, object]) -> list[tuple[str, object]]:
     parameters, privacy = section(report, "parameters"), section(report, "privacy")
     utility = section(report, "utility")
     spent, total = number(privacy["rho_spent"]), number(privacy["rho_total"])
+    epsilon = f"ε {number(parameters['epsilon']):g}, δ {number(parameters['delta']):g}"
     tiles: list[tuple[str, object]] = [
-        ("privacy", f"ε {number(parameters['epsilon']):g}, δ {number(parameters['delta']):g}"),
+        ("privacy", epsilon if is_private(report) else "none"),
         ("budget spent", f"{100 * spent / total:.1f} %"),
         ("rounds", report.get("rounds_done", parameters["rounds"])),
     ]
@@ -73,6 +76,20 @@ def _tiles(report: Mapping[str, object]) -> list[tuple[str, object]]:
     if "workload_error" in utility:
         tiles.append(("workload error *", f"{number(utility['workload_error']):.3f}"))
     return tiles
+
+
+def _attacker(report: Mapping[str, object]) -> HtmlPicture | None:
+    """Returns the picture of the best attacker; None for a report without a guarantee."""
+    if not is_private(report):
+        return None
+    bound = attacker_of(report)
+    points = [(share, bound.found_at_most(share)) for share in DRAWN]
+    caption = (
+        "The best attacker on this run: how many of those who were there it finds at most, by how many of those who "
+        "were not there it falsely suspects. The dashed line is guessing."
+    )
+    drawn = draw.to_svg(draw.draw_attacker(points))
+    return HtmlPicture(drawn, caption, alt="What the best attacker finds")
 
 
 def _pairs(found: Associations | None) -> Values | None:

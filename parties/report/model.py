@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from mechanisms.accounting import LedgerEntry
+from parties.report.attacker import AttackerBound
 from parties.report.privacy_text import ReportHeader
 
 SERVERS = 3
@@ -48,6 +49,21 @@ TRIAL_TRUST = (
 
 
 NOT_PRIVATE = "Computed from the real table without noise, for trials: not differentially private, do not publish."
+
+REAL_UTILITY = ("utility",)
+REAL_COLUMNS = ("columns[].*.real", "columns[].values[].real", "columns[].distance")
+REAL_INTERVALS = ("quality.held", "quality.marginals[].true_error", "quality.marginals[].held")
+REAL_CLAIMS = (
+    "quality.truth",
+    "quality.columns[].true",
+    "quality.columns[].wrong",
+    "quality.columns[].values[].true",
+)
+REAL_PAIRS = ("quality.shuffling.true",)
+REAL_FIGURES = (*REAL_UTILITY, *REAL_COLUMNS, *REAL_INTERVALS, *REAL_CLAIMS, *REAL_PAIRS)
+"""Places of all values in a report that are computed from a real table without noise: ``*`` is any key, ``[]`` each
+item of a list. `not_private` of a report lists those that it has.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +240,8 @@ class RunReport:
     `time_s` holds seconds by phase, "total" among them. `notes` are sentences for the reader. `excluded` are the data
     owners that servers left out, None if the method leaves out nobody. `flaim` has the facts that only FLAIM has:
     guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`, `quality` is the section of
-    `parties.report.quality`, `about` names the study, the end of the run and the columns.
+    `parties.report.quality`, `about` names the study, the end of the run and the columns. `attacker` bounds what
+    the best attacker finds, None without a guarantee.
 
     Raises ValueError if `time_s` has no total.
     """
@@ -249,6 +266,7 @@ class RunReport:
     columns: tuple[Mapping[str, object], ...] = ()
     quality: Mapping[str, object] | None = None
     about: ReportHeader | None = None
+    attacker: AttackerBound | None = None
 
     def __post_init__(self) -> None:
         if "total" not in self.time_s:
@@ -280,6 +298,7 @@ class RunReport:
             "rounds_done": self.rounds_done,
             "trust": list(self.trust),
             "notes": list(self.notes),
+            "attacker": None if self.attacker is None else self.attacker.to_dict(),
             "flaim": self.flaim,
             "quality": self.quality,
             "columns": [dict(column) for column in self.columns] or None,
@@ -293,16 +312,15 @@ class RunReport:
 
     def _not_private(self) -> list[str]:
         """Returns the keys of values computed from a real table without noise."""
-        found = ["utility"] if self.utility else []
+        found = [*REAL_UTILITY] if self.utility else []
         if any("distance" in column for column in self.columns):
-            found += ["columns[].*.real", "columns[].values[].real", "columns[].distance"]
+            found += REAL_COLUMNS
         if self.quality is not None and "held" in self.quality:
-            found += ["quality.held", "quality.marginals[].true_error", "quality.marginals[].held"]
+            found += REAL_INTERVALS
         if self.quality is not None and "truth" in self.quality:
-            found += ["quality.truth", "quality.columns[].true", "quality.columns[].wrong"]
-            found += ["quality.columns[].values[].true"]
+            found += REAL_CLAIMS
         if "true" in self._shuffling():
-            found += ["quality.shuffling.true"]
+            found += REAL_PAIRS
         return found
 
 

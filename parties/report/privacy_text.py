@@ -18,7 +18,8 @@ from mechanisms.numbers import Integer, Real
 from mechanisms.origins import column_in_words, counted
 from mechanisms.provenance import TABLE
 from parties.config import BY_KEY, PERSON, Config
-from parties.foundation.version import version
+from parties.foundation.version import TEXT_EDITION, version
+from parties.report.attacker import attacker_of, attacker_text, delta_text, two_studies_text
 
 ROW_OF_ALL = "one row added to or removed from the whole table"
 """Default unit of the guarantee of DistAIM and central AIM."""
@@ -65,6 +66,13 @@ def unit_trust(config: Config) -> tuple[str, ...]:
     rows, said = config.rows_of_unit, f"The privacy guarantee is for {unit_text(config)}."
     if config.sources and config.run.link == BY_KEY:
         said += f" {_of_sources(config)}"
+    elif config.run.person is not None:
+        key = ", ".join(config.run.person)
+        said += (
+            f" Each owner's own program refused a table in which somebody has more than {_rows(rows)}, by {key}. That "
+            f"a person has no more than {_rows(rows)} at all owners together is their word: nobody can see from shares "
+            "whose rows they are."
+        )
     elif config.run.unit == PERSON and not config.sources:
         said += (
             f" That a person has at most {rows} rows is the owners' word: nobody can see from shares whose rows they "
@@ -108,6 +116,12 @@ _NAMES = {"distaim": "DistAIM", CENTRAL: "central AIM"}
 _FLAIM = "flaim-"
 _NOT_PRIVATE = "flaim-oracle"
 _SHOWN_VALUES = 6
+NOT_PRIVATE_TEXT = (
+    "Not private: this experiment chose its queries by the pooled table, without noise."
+)
+NO_ORGANISATION = (
+    "Nothing is promised to an organisation: that it took part may show, and what its rows share."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +139,9 @@ class ColumnDescription:
 class ReportHeader:
     """Facts of a run: id of the study, digest (hex) of the configuration, end (ISO 8601, UTC), program and columns.
 
-    ``version`` is the program's. ``unit`` is the unit of the guarantee, in words. ``provenance`` has the numbers of the
-    domain's values that are public, private, or from a table (`mechanisms.origins.counted`).
+    ``version`` is the program's, ``edition`` that of its sentences. ``unit`` is the unit of the guarantee, in words.
+    ``provenance`` has the numbers of the domain's values that are public, private, or from a table
+    (`mechanisms.origins.counted`).
     """
 
     study: str
@@ -136,6 +151,7 @@ class ReportHeader:
     unit: str
     columns: tuple[ColumnDescription, ...]
     provenance: Mapping[str, int] = field(default_factory=dict)
+    edition: int = TEXT_EDITION
 
     def to_dict(self) -> dict[str, object]:
         """Returns the `about` section of report.json."""
@@ -202,21 +218,20 @@ def headline(report: Mapping[str, object]) -> str:
 
 
 def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns the sentences on epsilon and delta, on the unit of privacy, and on the spent budget by step."""
+    """Returns the sentences on epsilon and delta, on the best attacker, on conditions, and on the spent budget."""
     parameters, privacy = _table(report, "parameters"), _table(report, "privacy")
-    epsilon, delta = float(parameters["epsilon"]), float(parameters["delta"])  # type: ignore[arg-type]
     unit = _table(report, "about").get("unit", ROW_OF_ALL)
-    if report.get("method") == _NOT_PRIVATE:
-        return (
-            "Not private: this experiment chose its queries by the pooled table, without noise.",
-        )
-    who = parameters.get("unit", "row")
-    meaning = (
-        f"Privacy: epsilon = {epsilon:g}, delta = {delta:g}, for {unit}. With or without such a {who}, whatever is "
-        f"published here comes out at most {_factor(epsilon)} times as likely (e to the power of epsilon), but for a "
-        f"chance of 1 in {1 / delta:,.0f}."
+    if not is_private(report):
+        return (NOT_PRIVATE_TEXT,)
+    who, bound = str(parameters.get("unit", "row")), attacker_of(report)
+    large = delta_text(bound.delta, report.get("synthetic_rows"))
+    meanings = (
+        f"Privacy: epsilon = {bound.epsilon:g}, delta = {bound.delta:g}, for {unit}.",
+        attacker_text(bound, who),
+        *([large] if large else []),
+        f"{_condition(parameters, who)} {NO_ORGANISATION} {two_studies_text(bound)}",
+        *_not_covered(report),
     )
-    meanings = (meaning, *_not_covered(report))
     if "rho_spent" not in privacy:
         return meanings
     spent, total = float(privacy["rho_spent"]), float(privacy["rho_total"])  # type: ignore[arg-type]
@@ -227,6 +242,20 @@ def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
         f"{_spent_on(privacy.get('ledger'))}."
     )
     return *meanings, budget
+
+
+def is_private(report: Mapping[str, object]) -> bool:
+    """True for a report with a privacy guarantee."""
+    return report.get("method") != _NOT_PRIVATE and report.get("private", True) is True
+
+
+def _condition(parameters: Mapping[str, object], who: str) -> str:
+    """Returns the bound on rows under which the guarantee holds."""
+    rows = parameters.get("rows_of_unit", 1)
+    if who == PERSON:
+        several = "one row" if rows == 1 else f"{rows} rows"
+        return f"This holds for people with at most {several}: one who has more is protected less."
+    return "This holds for a single row: a person with several of them is protected less."
 
 
 def _not_covered(report: Mapping[str, object]) -> tuple[str, ...]:
@@ -253,10 +282,6 @@ def _spent_on(ledger: object) -> str:
     ordered = sorted(sums.items(), key=lambda item: -sum(item[1]))
     said = [f"{step} {100 * sum(items_) / whole:.0f} %" for step, items_ in ordered]
     return f" ({', '.join(said)})"
-
-
-def _factor(epsilon: float) -> str:
-    return f"{math.exp(epsilon):.3g}" if epsilon < 20 else f"e^{epsilon:g}"
 
 
 def _when(ended: object) -> str:

@@ -68,6 +68,21 @@ def read_keys(config: Config, number: int, table: TextTable, *, where: str) -> L
     )
 
 
+def check_persons(config: Config, table: TextTable, *, where: str) -> None:
+    """Raises DataError if somebody has more rows in an owner's table than run.rows_per_person, by run.person.
+
+    The error names rows and no value.
+    """
+    if config.run.person is not None:
+        linking_keys(
+            table,
+            config.run.person,
+            source=where,
+            missing=config.domain.missing_values,
+            at_most=config.run.rows_per_person,
+        )
+
+
 def source_codes(
     config: Config, number: int, table: TextTable, *, where: str, ignore_extra: bool
 ) -> NDArray[np.int32]:
@@ -195,7 +210,9 @@ class DataOwner:
         """
         config, table = self.config, self.table
         if not config.sources:
-            return table.codes_and_summaries(config.domain)
+            text = table.text(config.domain)
+            check_persons(config, text, where=table.source.shown)
+            return replace(table, read=text).codes_and_summaries(config.domain)
         number = config.source_of(self.name)
         text = table.text(config.domain)
         codes = source_codes(

@@ -338,7 +338,7 @@ def test_command_prints_json_and_fails_when_a_check_does(
     status, output, _ = run_command(capsys, str(run), "--json")
     document = json.loads(output)
     assert (status, document["ok"]) == (Status.DONE, True)
-    assert set(document) == {"ok", "checks"}
+    assert set(document) == {"ok", "headline", "questions", "checks", "files", "missing"}
     assert all(set(check) == {"name", "status", "detail"} for check in document["checks"])
     Forger(run, another, certificates).edit(dropping("sent"), 0, by=None)
     status, output, said = run_command(

@@ -276,13 +276,24 @@ def test_audit_holds_what_a_report_says_it_is_about_to_the_transcripts(
     document["about"] = "x" if forged == "all" else {**facts, forged: changed[forged]}
     (run / "report.json").write_text(json.dumps(document))
     assert failed(audit_folder(run)) == {"report"}
-    # Its words and its version are its writer's own, and older reports say nothing.
+    # Its words and its version follow from the run, too; those of another edition are its writer's own.
     document["about"] = {**facts, "version": "9", "unit": "a row"}
     (run / "report.json").write_text(json.dumps(document))
-    assert failed(audit_folder(run)) == set()
+    assert failed(audit_folder(run)) == {"contents"}
+    document["about"]["edition"] = 1
+    (run / "report.json").write_text(json.dumps(document))
+    audit = audit_folder(run)
+    assert failed(audit) == set()
+    assert (
+        "report.json (dataset, about.edition, about.version, about.unit, communication"
+        in audit.headline
+    )
+    # Older reports say nothing.
     del document["about"]
     (run / "report.json").write_text(json.dumps(document))
-    assert failed(audit_folder(run)) == set()
+    audit = audit_folder(run)
+    assert failed(audit) == set()
+    assert "report.json (no about, " in audit.headline, audit.headline
 
 
 def test_audit_tells_what_a_report_says_alone(honest_run: Path) -> None:

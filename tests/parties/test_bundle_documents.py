@@ -14,7 +14,8 @@ import pytest
 
 from mechanisms.model import Model
 from mechanisms.schema import table_schema
-from parties.audit.checks.documents import CARD, DEFAULT_TERMS, PACKAGE, SCHEMA, TERMS, documents
+from parties.audit.bundle import CARD, PACKAGE, SCHEMA, TERMS
+from parties.audit.checks.documents import DEFAULT_TERMS, documents
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
 from parties.config import Config
@@ -63,15 +64,16 @@ def test_bundle_of_central_aim_has_the_table_and_what_tells_of_it(
 ) -> None:
     run = central(tmp_path)
     files = bundled(run)
-    assert "9 files are in" in capsys.readouterr().out
+    assert "10 files are in" in capsys.readouterr().out
     assert set(files) == {
-        "config.toml", "report.json", "synthetic.csv", "model/model.json", "model/marginals.npz",
+        "config.toml", "report.json", "report.html", "synthetic.csv", "model/model.json", "model/marginals.npz",
         SCHEMA, CARD, TERMS, PACKAGE,
     }  # fmt: skip
     card = files[CARD].decode()
     assert "One process on one machine, which held the whole table." in card
     assert "There are no transcripts of such a run" in card
-    assert "This was a trial on one machine." in card
+    assert "**This was a trial on one machine**" in card
+    assert "was taken out of report.json and report.html." in card
     assert files[TERMS].decode() == DEFAULT_TERMS
 
 
@@ -229,7 +231,7 @@ def test_terms_are_those_of_the_configuration_of_a_file_or_the_programs(
     assert config.digest() != before.digest()
     assert "terms" not in before.to_dict()["run"]  # type: ignore[operator]
     (run / "config.toml").write_text(config.override({"party": None}).resolved_toml())
-    assert bundled(run)[TERMS].decode() == f"{agreed}\n"
+    assert bundled(run, "--overwrite")[TERMS].decode() == f"{agreed}\n"
     out = str(tmp_path / "x.zip")
     arguments = ["bundle", str(run), "--out", out, "--terms", str(mine)]
     assert run_command_line(cli, arguments) == Status.CONFIG

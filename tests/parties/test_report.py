@@ -165,7 +165,7 @@ def test_render_html_needs_nothing_from_outside() -> None:
     assert not {"script", "link", "iframe", "object", "form"} & {tag for tag, _ in page.tags}
     addressed = [attrs for _, attrs in page.tags if {"href", "srcset", "action"} & set(attrs)]
     assert addressed == []
-    assert len(page.pictures) == 5
+    assert len(page.pictures) == 6
     for picture in page.pictures:
         elements = ElementTree.fromstring(picture).iter()
         links = [v for e in elements for k, v in e.attrib.items() if k.endswith(("href", "src"))]
@@ -193,7 +193,7 @@ def test_render_html_says_which_figures_are_not_private() -> None:
     assert "Largest errors" not in page.text
     assert "Synthetic columns" in page.text
     assert "columns that go together most" in page.text
-    assert len(page.pictures) == 4
+    assert len(page.pictures) == 5
 
 
 def test_render_html_begins_with_what_people_look_at_first() -> None:
@@ -205,8 +205,8 @@ def test_render_html_begins_with_what_people_look_at_first() -> None:
         "0.2.0, on 21 November 2026 at 19:19 UTC."
     )
     meaning = (
-        "epsilon = 1, delta = 1e-05, for one row of the whole table. With or without such a row, whatever is published "
-        "here comes out at most 2.72 times as likely (e to the power of epsilon), but for a chance of 1 in 100,000."
+        "If it falsely suspects 1 % of the absent, it finds at most 2.1 % of the present; if it falsely suspects 10 %, "
+        "at most 16.5 %. Guessing finds 1 % and 10 %."
     )
     order = (
         first, meaning, "81.8 % was spent (measure 80 %, select 20 %)", "Pairs of columns", "Largest errors",

@@ -2,9 +2,10 @@
 
 The documents follow from a configuration and a report. All values here are public: figures of a trial's report that
 need the real table are left out. The model card, in Markdown, describes the table, its uses and its operators. Names of
-columns and categories are the users' own: they are escaped as text. Source: Frictionless Data (Table Schema, Data
-Package); Mitchell et al., "Model Cards for Model Reporting", 2019. Known limits: the servers' seals bind table and
-model, and the configuration with its terms; these texts follow from those, but are not sealed.
+columns and categories are the users' own: they are escaped as text. The servers' seals bind table and model, and the
+configuration with its terms; these texts follow from those, and an audit makes them anew and compares
+(`parties.audit.checks.contents`). Source: Frictionless Data (Table Schema, Data Package); Mitchell et al., "Model Cards
+for Model Reporting", 2019.
 """
 
 import html
@@ -17,11 +18,21 @@ from typing import Any
 from mechanisms.origins import counted, counted_in_words
 from mechanisms.schema import table_schema
 from mechanisms.text_format import TextFormat
+from parties.audit.bundle import CARD, SCHEMA, TERMS
 from parties.config import Config
+from parties.foundation.version import TEXT_EDITION
 from parties.identity.join_documents import fingerprint_words, grouped_hex
 from parties.report.claimed import CLAIM_HEADS, CLAIMS_NOTE, claim_rows
 from parties.report.likely import likely_error_text
-from parties.report.privacy_text import headline, method_name, privacy_text, report_header
+from parties.report.privacy_text import (
+    headline,
+    is_private,
+    method_name,
+    privacy_text,
+    report_header,
+    unit_text,
+)
+from parties.report.public import LEFT_OUT
 from parties.report.quality import NOISE
 from parties.session.result_digests import TABLE_FILE
 
@@ -38,9 +49,9 @@ _LIMITS = (
     "Dependencies of columns that no query below holds are the model's guess, at best by way of other columns.",
     "Values that are rare come with noise as large as they are. Within a cell (a bin of numbers) every value is as "
     "likely as every other one, but for those that have a cell of their own.",
-    "Rows are drawn from a model: they are nobody's, and an analysis of many of them is no more certain than the noise "
-    "of the counts behind them. Confidence intervals computed as if they were real rows are too narrow.",
-    "A person with several rows in the real tables is protected once per row, not once.",
+    "Rows are drawn from a model: none was copied from a person's, though one can equal it by chance. An analysis of "
+    "many of them is no more certain than the noise of the counts behind them. Confidence intervals computed as if "
+    "they were real rows are too narrow.",
 )
 
 
@@ -49,7 +60,8 @@ def model_card(config: Config, report: Mapping[str, object]) -> str:
     report = report or _without_report(config)
     sections = [
         f"# Model card: {_text(config.run.id)}",
-        f"{_text(headline(report))} Every row was drawn from a model of noisy counts; none is a person's.",
+        f"{_text(headline(report))} Every row was drawn from a model of noisy counts. A row can equal a person's: "
+        "none was copied from one.",
         _warning(report),
         "## What it is for",
         _list([*_INTENDED, *_verdict(report, "good_for")]),
@@ -76,17 +88,25 @@ def _without_report(config: Config) -> Mapping[str, object]:
     """Returns the facts of a run that follow from the configuration alone."""
     run = config.run
     return {
+        "about": {"unit": unit_text(config)},
         "method": "flaim-" + config.flaim.variant if config.flaim is not None else "distaim",
         "parameters": {
             "epsilon": run.epsilon,
             "delta": run.delta,
             "clients": config.clients.expected,
+            "unit": run.unit,
+            "rows_of_unit": config.rows_of_unit,
             "noise": run.noise if config.flaim is None else config.flaim.noise,
         },
     }
 
 
 def _warning(report: Mapping[str, object]) -> str:
+    if report.get(LEFT_OUT):
+        return (
+            "**This was a trial on one machine**, which held the whole table. What was computed from that table "
+            "without noise was taken out of report.json and report.html."
+        )
     if not (report.get("not_private") or report.get("utility")):
         return ""
     return (
@@ -249,11 +269,10 @@ def _tables(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-SCHEMA, CARD, TERMS, PACKAGE = "schema.json", "model-card.md", "terms.txt", "datapackage.json"
 DEFAULT_TERMS = """Terms of use
 
-This table is synthetic: no row of it is a person's. It was drawn from a model of noisy counts, which are differentially
-private; the model card says by how much, and of whom.
+This table is synthetic: no row of it was copied from a person's, though one can equal it by chance. It was drawn from a
+model of noisy counts; the model card says how private these are, and for whom.
 
 1. Use it to explore, to teach, to write and test programs, to plan studies, and for statistics that the model card
    calls it good for. Check what a decision or a publication rests on against the real tables, at their owners.
@@ -327,9 +346,10 @@ def datapackage(
         "name": _plain(config.run.id),
         "id": f"sha256:{config.digest()}",
         "title": f"Synthetic table of the study {config.run.id}",
-        "description": f"Differentially private; see {CARD}. The id is the digest of the configuration.",
+        "description": f"{_privacy_of(config)}; see {CARD}. The id is the digest of the configuration.",
         **({"created": ended} if ended else {}),
         **({"provenance": counted(config.domain)} if config.domain.provenance else {}),
+        "edition": TEXT_EDITION,
         "licenses": [{"path": TERMS, "title": "Terms of use"}],
         "resources": [
             _resource(file, config.domain.format)
@@ -337,6 +357,11 @@ def datapackage(
         ],
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _privacy_of(config: Config) -> str:
+    private = is_private(_without_report(config))
+    return "Differentially private" if private else "Not private"
 
 
 def _resource(file: BundledFile, form: TextFormat) -> dict[str, object]:

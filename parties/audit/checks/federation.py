@@ -24,6 +24,7 @@ from parties.audit.checks.one_server import (
     same_certificate,
 )
 from parties.audit.checks.report import charges_of, openings_of, read_report
+from parties.audit.checks.report_parts import ReportParts, ended, header_of
 from parties.audit.evidence import (
     Evidence,
     TranscriptAttempt,
@@ -48,7 +49,9 @@ from parties.federation.sums_schema import (
 )
 from parties.federation.transcript_schema import JOINED, LEFT
 from parties.foundation.errors import ConfigError
+from parties.methods.federated_report import SILOS_HEADER, trust_of
 from parties.methods.registry import method_named, plan_of
+from parties.report.privacy_text import report_header
 from protocols.transcript import round_ended
 from secagg import Parameters, wire
 from secagg.errors import ParameterError
@@ -329,17 +332,14 @@ def ledger(evidence: Evidence, terms: SilosTerms) -> str:
 
 def files(evidence: Evidence) -> str:
     """Verifies that the files in the folder have the digests that the server recorded."""
-    notes = evidence.transcripts[0].attempts[-1].notes(FILES)
-    require(len(notes) == 1, "the transcript does not say once which files were made")
-    said = notes[0].record["sha256"]
-    digests = said if isinstance(said, dict) else {}
+    digests = file_digests(evidence)
     for name, digest in digests.items():
-        path = evidence.directory / str(name)
-        require(path.parent == evidence.directory, f"a file {str(name)[:60]!r} in another folder")
+        path = evidence.directory / name
+        require(path.parent == evidence.directory, f"a file {name[:60]!r} in another folder")
         require(path.exists(), f"{path.name} is missing")
         same = hashlib.sha256(path.read_bytes()).hexdigest() == digest
         require(same, f"{path.name} is not the file that the server made")
-    return f"{', '.join(map(str, digests)) or 'No file'} has the digest in the transcript."
+    return f"{', '.join(digests) or 'No file'} has the digest in the transcript."
 
 
 def report(evidence: Evidence, terms: SilosTerms) -> str:
@@ -372,8 +372,56 @@ def report(evidence: Evidence, terms: SilosTerms) -> str:
     require(privacy.get("rho_total") == terms.plan.rho, "report.json has another budget")
     return (
         f"report.json has the parameters, {len(charged)} charges, the openings and the guarantee of the run; its "
-        "seconds, bytes, errors and results, and report.html, are its writer's word alone."
+        "seconds, bytes, errors and results are its writer's word alone. Its sentences, and report.html, are for "
+        "contents."
     )
+
+
+def report_parts(evidence: Evidence, terms: SilosTerms) -> ReportParts:
+    """Returns the parts of the report of a run between silos."""
+    config, section = terms.config, silos_section(terms.config)
+    method, settings = config.algorithm or ("", {})
+    charged = charges_of(evidence.transcripts[0])
+    facts = report_header(config, ended=ended(evidence)).to_dict()
+    header = header_of(evidence, facts)
+    return ReportParts(
+        held=("private", "guarantee", "opened"),
+        exact={
+            "method": method,
+            "files": list(file_digests(evidence)),
+            "parameters": {
+                "epsilon": config.run.epsilon,
+                "delta": config.run.delta,
+                "rounds": config.run.rounds,
+                "clients": config.clients.expected,
+                "minimum": section.minimum,
+                "noise": section.noise,
+                "security": config.run.security,
+                **({} if config.algorithm is None else {"settings": dict(settings)}),
+            },
+            "privacy": {
+                "rho_total": terms.plan.rho,
+                "rho_spent": math.fsum(entry.rho for entry in charged),
+                "ledger": [entry.to_dict() for entry in charged],
+            },
+        },
+        sentences={
+            "trust": [
+                trust_of(config, private=terms.plan.private, trial=trial) for trial in (False, True)
+            ]
+        },
+        header={key: header[key] for key in SILOS_HEADER},
+        usual={"dataset": config.run.id, "seed": None, "lost": []},
+        claimed=("result", "tables", "lines", "sums", "communication", "time", "not_private"),
+    )
+
+
+def file_digests(evidence: Evidence) -> dict[str, str]:
+    """Returns the digests of the files that the server made, by name. Raises CheckFailure."""
+    notes = evidence.transcripts[0].attempts[-1].notes(FILES)
+    require(len(notes) == 1, "the transcript does not say once which files were made")
+    said = notes[0].record["sha256"]
+    return {str(k): str(v) for k, v in said.items()} if isinstance(said, dict) else {}
 
 
 def _table(document: object, name: str) -> dict[str, object]:

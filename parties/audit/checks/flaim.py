@@ -9,7 +9,7 @@ server sees every sum before the noise (README of `mechanisms`, FLAIM).
 import copy
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,7 +36,9 @@ from parties.audit.checks.report import (
     compare_figures,
     openings_of,
     read_report,
+    require_same,
 )
+from parties.audit.checks.report_parts import ReportParts, edition_of, ended, header_of
 from parties.audit.evidence import (
     Evidence,
     TranscriptAttempt,
@@ -50,8 +52,9 @@ from parties.federation import secagg_steps as secagg
 from parties.federation.sum_parameters import is_malicious
 from parties.federation.transcript_schema import FINISHED, JOINED, LEFT
 from parties.foundation.errors import ConfigError
-from parties.methods.flaim.report import parameters_of
-from parties.methods.flaim.settings import flaim_section, settings_of
+from parties.foundation.version import TEXT_EDITION
+from parties.methods.flaim.report import attacker_on, guarantee_of, parameters_of, trust_of
+from parties.methods.flaim.settings import flaim_section, neighbours_text, settings_of
 from parties.methods.flaim.transcript_schema import (
     CHOICES,
     FLAIM_OPENED,
@@ -61,8 +64,10 @@ from parties.methods.flaim.transcript_schema import (
     SELECTED,
     SUMS,
 )
+from parties.report.document import optional
 from parties.report.from_result import workload_size
 from parties.report.model import Privacy, RunReport
+from parties.report.privacy_text import report_header
 from parties.session.study import Study
 from protocols.transcript import round_ended
 
@@ -445,10 +450,50 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
             f"report.json says that round {str(choice['round'])[:20]} measured what the transcript does not have",
         )
     return (
-        f"report.json has the figures that the transcript makes: epsilon = {config.run.epsilon:g}, delta = "
-        f"{config.run.delta:g}, {len(ledger)} charges, the openings and {rows} rows; its verdict follows from "
-        "its intervals, and its columns' figures are the table's. Intervals, seconds, bytes, errors and other "
-        "sentences, and report.html, are its writer's word alone."
+        f"report.json has the figures that the transcript makes: {_guarantee(config)}, {len(ledger)} charges, the "
+        f"openings and {rows} rows; its verdict follows from "
+        "its intervals, and its columns' figures are the table's. Intervals, seconds, bytes and errors are "
+        "its writer's word alone. Its sentences, and report.html, are for contents."
+    )
+
+
+def _guarantee(config: Config) -> str:
+    if flaim_section(config).variant == "oracle":
+        return "no privacy (variant oracle)"
+    return f"epsilon = {config.run.epsilon:g}, delta = {config.run.delta:g}"
+
+
+def report_parts(
+    evidence: Evidence, terms: FlaimTerms, document: Mapping[str, object]
+) -> ReportParts:
+    """Returns the parts of a FLAIM report. Its trust and guarantee follow from sums and choosers, which it claims."""
+    config, ledger = terms.config, charges_of(evidence.transcripts[0])
+    facts = optional(document, "flaim")
+    sums, choosers = optional(facts, "sums"), optional(facts, "choosers")
+    result = {
+        "sums": {
+            "least_survivors": sums.get("least_clients_behind_one"),
+            "plain": sums.get("without_secagg_from_one_or_two_clients"),
+        },
+        "single_choosers": choosers.get("with_a_single_chooser"),
+        "chosen_queries": choosers.get("chosen_queries"),
+        "ledger": [entry.to_dict() for entry in ledger],
+        "rho_total": terms.settings.rho,
+    }
+    guarantee = guarantee_of(config, result)
+    if edition_of(document) == TEXT_EDITION and isinstance(document.get("flaim"), dict):
+        require_same(facts.get("guarantee"), guarantee, "flaim.guarantee")
+    attacker = attacker_on(config)
+    header = report_header(
+        config, ended=ended(evidence), unit=neighbours_text(flaim_section(config))
+    )
+    return ReportParts(
+        held=FIGURES,
+        derived={"attacker": None if attacker is None else attacker.to_dict()},
+        sentences={"trust": [trust_of(config, result, trial=trial) for trial in (False, True)]},
+        header=header_of(evidence, header.to_dict()),
+        usual={"dataset": config.run.id, "notes": []},
+        claimed=("selected", "flaim", "quality", "communication", "time"),
     )
 
 

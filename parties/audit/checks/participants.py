@@ -255,6 +255,17 @@ def excluded(evidence: Evidence) -> tuple[ExcludedOwner, ...]:
 
 def counted_capacities(evidence: Evidence) -> dict[str, int]:
     """Returns the maximum number of rows of each owner whose rows were counted in the end, by the first server."""
+    counted, capacities = _counted_in_the_end(evidence)
+    return {client: capacities[client] for client in counted if client in capacities}
+
+
+def counted_owners(evidence: Evidence) -> set[str]:
+    """Returns the owners that were counted in the end, by the first server's transcript."""
+    return _counted_in_the_end(evidence)[0]
+
+
+def _counted_in_the_end(evidence: Evidence) -> tuple[set[str], dict[str, int]]:
+    """Returns the owners that were counted, and the maximum number of rows of all that sent rows."""
     capacities: dict[str, int] = {}
     counted: set[str] = set()
     for attempt in evidence.transcripts[0].attempts:
@@ -268,7 +279,7 @@ def counted_capacities(evidence: Evidence) -> dict[str, int]:
             elif entry.kind == "client" and entry.record["accepted"]:
                 counted.add(entry.text("client"))
         capacities |= rows_capacities(attempt)
-    return {client: capacities[client] for client in counted if client in capacities}
+    return counted, capacities
 
 
 def rows_capacities(attempt: TranscriptAttempt) -> dict[str, int]:

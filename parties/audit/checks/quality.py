@@ -24,14 +24,17 @@ from parties.audit.checks.model_fit import FittedModel, ModelFits, fits_of
 from parties.audit.checks.privacy import RunTerms, rounds_of
 from parties.audit.checks.released import ReleasedMeasurements, released_measurements
 from parties.audit.checks.report import REPORT_FILE, read_report
+from parties.audit.checks.report_parts import edition_of
 from parties.audit.evidence import Evidence
 from parties.audit.findings import CheckFailure, NotApplicable, require
 from parties.config import Config
 from parties.foundation.errors import PartyError
+from parties.foundation.version import TEXT_EDITION
 from parties.mpc.planning.budget import make_plan, noise_kind, rule_of
 from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
 from parties.report.from_result import SyntheticTable, read_table_of
+from parties.report.public import without_real
 from parties.report.quality import NOISE, aim_quality
 from parties.report.verdict import verdict
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
@@ -59,7 +62,7 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
         raise CheckFailure(f"no model can be fitted to what was opened: {error}") from error
     check_columns(document, terms.released.domain, table.values)
     opened = released_measurements(evidence, terms)
-    problems = []
+    problems, models = [], []
     for each in fits:
         # After a restart there are several possible fits, and some of them exclude the choice that was made.
         try:
@@ -76,13 +79,43 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
             codes=table.codes,
         )
         problems.append(next(_differences(said, own), ""))
+        models.append((problems[-1], own))
     require("" in problems, problems[0])
     check_claims(said, terms.released.domain, table)
+    if edition_of(document) == TEXT_EDITION:
+        own = next(own for problem, own in models if problem == "")
+        follows = {**own, "verdict": said["verdict"]}
+        if "columns" in said:
+            follows["columns"] = column_claims(
+                said, terms.released.domain, table.codes, table.values
+            )
+        _require_words(without_real({"quality": said})["quality"], follows, "quality")
     return (
         f"No interval of {len(said['marginals'])} marginals is narrower than what follows from the openings; expected "
         "and likely errors, dependencies, the verdict and the columns' figures follow, too. True errors, which only a "
         "trial knows, are not judged."
     )
+
+
+def _require_words(said: object, follows: object, where: str) -> None:
+    """Raises CheckFailure unless a part has exactly the keys, texts and truth values that follow, whatever numbers."""
+    if isinstance(follows, Mapping) and isinstance(said, Mapping):
+        require(
+            said.keys() == follows.keys(), f"{REPORT_FILE} has other parts in {where} than follow"
+        )
+        for key, value in follows.items():
+            _require_words(said[key], value, f"{where}.{key}")
+    elif isinstance(follows, list | tuple) and isinstance(said, list | tuple):
+        require(len(said) == len(follows), f"{REPORT_FILE} has another number of {where}")
+        for one, other in zip(said, follows, strict=True):
+            _require_words(one, other, where)
+    elif isinstance(follows, int | float) and not isinstance(follows, bool):
+        require(
+            isinstance(said, int | float) and not isinstance(said, bool),
+            f"{REPORT_FILE} has no number in {where}",
+        )
+    else:
+        require(said == follows, f"{REPORT_FILE} says otherwise in {where} than follows")
 
 
 def written_table(config: Config, directory: Path) -> SyntheticTable | None:

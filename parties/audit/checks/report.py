@@ -3,8 +3,8 @@
 A trial writes its report after its servers have ended, with the real table at hand; therefore no server seals the
 report, and the auditor computes its figures anew: parameters, budget and charges, workload, openings, choices, rounds,
 rows; and its study, columns and end. ``compare_figures`` and ``check_header`` verify any report's figures. All values
-here are public. Known limits: seconds, bytes, utility (which only a trial knows) and sentences are not verified; nor is
-report.html, which is drawn from report.json.
+here are public. Known limits: seconds, bytes and utility (which only a trial knows) are not verified; sentences and
+report.html are for the check `contents`.
 """
 
 import json
@@ -95,7 +95,7 @@ def report(evidence: Evidence, terms: RunTerms) -> str:
     return (
         f"report.json has the figures that the transcripts make: epsilon = {config.run.epsilon:g}, delta = "
         f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows; "
-        "its seconds, bytes, errors and sentences, and report.html, are its writer's word alone."
+        "its seconds, bytes and errors are its writer's word alone. Its sentences, and report.html, are for contents."
     )
 
 
@@ -112,11 +112,11 @@ def check_header(document: Mapping[str, object], config: Config, transcript: Pat
         _section(document, "about"),
     )
     for name in ("study", "configuration", "ended"):
-        _same(facts.get(name), made[name], f"about.{name}")
-    _same(_shapes(facts.get("columns")), _shapes(made["columns"]), "about.columns")
+        require_same(facts.get(name), made[name], f"about.{name}")
+    require_same(_shapes(facts.get("columns")), _shapes(made["columns"]), "about.columns")
     # Older reports lack the provenance, if the configuration states none.
     if config.domain.provenance or "provenance" in facts:
-        _same(facts.get("provenance"), made["provenance"], "about.provenance")
+        require_same(facts.get("provenance"), made["provenance"], "about.provenance")
 
 
 def _shapes(columns: object) -> list[object]:
@@ -180,7 +180,7 @@ def compare_figures(
     # In the form of the written report: lists instead of tuples, charges in one order.
     expected = json.loads(json.dumps(figures.to_dict()))
     for name in names:
-        _same(_sorted(document.get(name)), _sorted(expected.get(name)), name)
+        require_same(_sorted(document.get(name)), _sorted(expected.get(name)), name)
 
 
 def _sorted(value: object) -> object:
@@ -190,20 +190,21 @@ def _sorted(value: object) -> object:
     return value
 
 
-def _same(said: object, made: object, where: str) -> None:
+def require_same(said: object, made: object, where: str) -> None:
+    """Raises CheckFailure, with the place, unless a part of a report is what the run makes it."""
     if isinstance(said, dict) and isinstance(made, dict):
         require(
             said.keys() == made.keys(), f"{REPORT_FILE} does not have exactly the fields of {where}"
         )
         for name, value in made.items():
-            _same(said[name], value, f"{where}.{name}")
+            require_same(said[name], value, f"{where}.{name}")
     elif isinstance(said, list) and isinstance(made, list):
         require(
             len(said) == len(made),
             f"{REPORT_FILE} has {len(said)} entries in {where}, where the transcripts make {len(made)}",
         )
         for number, (one, other) in enumerate(zip(said, made, strict=True)):
-            _same(one, other, f"{where}[{number}]")
+            require_same(one, other, f"{where}[{number}]")
     else:
         require(
             _equal(said, made),

@@ -46,6 +46,7 @@ from parties.federation.messages import (
 )
 from parties.foundation.errors import FederationProtocolError
 from parties.methods.flaim.settings import (
+    ORACLE,
     ReplacementCost,
     check_flaim,
     flaim_release,
@@ -54,6 +55,7 @@ from parties.methods.flaim.settings import (
     neighbours_text,
     smallest_sum,
 )
+from parties.report.privacy_text import NOT_PRIVATE_TEXT
 from parties.session.study import Study
 from protocols.sealing import PUBLIC_BYTES
 from secagg import ClientPolicy
@@ -291,6 +293,8 @@ def flaim_participation(
     def guarantee(ledger: Ledger) -> Sequence[str]:
         run, replaced = config.run, replaced_by(ledger)
         sentence = f"epsilon = {run.epsilon:g}, delta = {run.delta:g} in all, for {neighbours_text(section)}"
+        if section.variant == ORACLE:
+            sentence = NOT_PRIVATE_TEXT
         return [sentence, *([] if replaced is None else [str(replaced)])]
 
     return Participation(

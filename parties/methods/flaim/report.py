@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import LedgerEntry
+from mechanisms.accounting import ZCDP, LedgerEntry
 from mechanisms.flaim import FlaimResult
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
@@ -24,6 +24,7 @@ from parties.methods.flaim.settings import (
     neighbours_text,
     settings_of,
 )
+from parties.report.attacker import AttackerBound
 from parties.report.from_result import read_result, run_parameters, selected_queries, workload_size
 from parties.report.model import (
     TRIAL_TRUST,
@@ -86,8 +87,9 @@ def flaim_report(
         about=report_header(
             study.config, ended=transcript_end(transcript), unit=neighbours_text(section)
         ),
-        trust=(*_trust(study.config, result), *((TRIAL_TRUST_FLAIM,) if trial else ())),
+        trust=trust_of(study.config, result, trial=trial),
         notes=_notes(study.config, result),
+        attacker=attacker_on(study.config),
         flaim={
             "setting": {
                 "variant": settings.variant,
@@ -98,7 +100,7 @@ def flaim_report(
                 "clients": clients,
                 "clients_that_came": result["clients"],
             },
-            "guarantee": _guarantee(study.config, result),
+            "guarantee": guarantee_of(study.config, result),
             "sums": {
                 "by_secagg": result["sums"]["secagg"],
                 "least_clients_behind_one": result["sums"]["least_survivors"] or 0,
@@ -118,6 +120,14 @@ def flaim_report(
             "clients_received_bytes_by_kind": dict(result["by_kind"]["sent"]),
         },
     )
+
+
+def attacker_on(config: Config) -> AttackerBound | None:
+    """Returns the bound on an attacker on a run of FLAIM; None for the variant without a guarantee."""
+    if flaim_section(config).variant == "oracle":
+        return None
+    run = config.run
+    return AttackerBound(ZCDP.name, settings_of(config).rho, run.epsilon, run.delta)
 
 
 TRIAL_TRUST_FLAIM = TRIAL_TRUST.replace("all three servers and all owners", "server and clients")
@@ -140,8 +150,8 @@ def _deviation(result: Mapping[str, Any], index: int) -> float:
     return float(result["deviation"][index]) if result["deviation"] else 0.0
 
 
-def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
-    """(epsilon, delta) by adversary, for one row added to or removed from one client's table."""
+def guarantee_of(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
+    """Returns (epsilon, delta) by adversary, for one row added to or removed from one client's table."""
     section, run = flaim_section(config), config.run
     full = f"epsilon = {run.epsilon:g}, delta = {run.delta:g}"
     private = section.variant not in ("oracle",)
@@ -200,7 +210,8 @@ def _sums_trust(config: Config, least: int) -> str:
     )
 
 
-def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
+def trust_of(config: Config, result: Mapping[str, Any], *, trial: bool) -> tuple[str, ...]:
+    """Returns the guarantees of a run, and their limits."""
     section = flaim_section(config)
     least = result["sums"]["least_survivors"] or section.minimum
     sums = _sums_trust(config, least)
@@ -241,7 +252,7 @@ def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
             'How many rows each client has is public in this run (sizes = "public"), so that tables of one size are '
             f"told apart; {replaced}."
         )
-    return tuple(items)
+    return (*items, TRIAL_TRUST_FLAIM) if trial else tuple(items)
 
 
 def _notes(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:

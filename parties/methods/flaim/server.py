@@ -48,7 +48,7 @@ from parties.foundation.version import version
 from parties.methods.flaim.federation import NetworkFederation
 from parties.methods.flaim.history import RoundJournal
 from parties.methods.flaim.report import write_flaim_quality
-from parties.methods.flaim.settings import check_flaim
+from parties.methods.flaim.settings import ORACLE, check_flaim
 from parties.methods.flaim.transcript_schema import (
     AGGREGATE,
     CHOOSE,
@@ -63,7 +63,6 @@ from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.transcript import Value, round_ended
 
-ORACLE = "oracle"
 _STEP_TEXTS = {CHOOSE: "clients choose", AGGREGATE: "taking sums"}
 
 

@@ -189,6 +189,10 @@ def neighbours_text(section: FlaimSection) -> str:
     return f"{of_row}, its declared number of rows, which is public, being the same"
 
 
+ORACLE = "oracle"
+"""Variant whose choices look at everybody's rows: an experiment, not private."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplacementCost:
     """Cost of one row replaced by another: ``rho``, ``epsilon`` at the run's delta, ``times`` the charged rho."""

@@ -78,6 +78,15 @@ def unit_budget(study: Study) -> float:
     return _sampling(study).budget
 
 
+def unit_loss(study: Study) -> tuple[str, float, float]:
+    """Returns the run's accountant, the cost of a unit of privacy in its currency, and the distance of its samples.
+
+    Raises ValueError if delta does not cover that distance.
+    """
+    found = _sampling(study)
+    return found.accountant.name, found.budget, found.distance
+
+
 def distaim_release(study: Study) -> Release:
     """Release of a table that participation permits at most: the whole run. Raises as ``make_plan``.
 

@@ -480,8 +480,8 @@ def _bundle(corpus: Corpus) -> Target:
     seed = (folder / "run.zip").read_bytes()
 
     def reader(path: Path) -> object:
-        with unpacked_run(path) as unpacked_folder:
-            return sorted(unpacked_folder.rglob("*"))
+        with unpacked_run(path) as unpacked:
+            return sorted(unpacked.folder.rglob("*"))
 
     return Target("bundle", [seed], _at(folder / "x.zip", reader), _archive, share=2)
 
@@ -534,8 +534,8 @@ def _tar(corpus: Corpus) -> Target:
         return _entries(draw, entries, draw.draw.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)))
 
     def reader(path: Path) -> object:
-        with unpacked_run(path) as folder:
-            return sorted(folder.rglob("*"))
+        with unpacked_run(path) as unpacked:
+            return sorted(unpacked.folder.rglob("*"))
 
     return Target("tar", [_tar_of(entries)], _at(path, reader), damage, share=2)
 
