@@ -11,7 +11,7 @@ import pytest
 from mechanisms.domain import Categorical, Integer
 from parties.cli.main import cli
 from parties.config import Config, load_config
-from parties.mpc.server import server_files
+from parties.mpc.session import server_files
 from tests.docs.guides import blocks_of, has_command
 from tests.parties.hosts import SERVERS, three_hosts
 

@@ -48,7 +48,10 @@ APART = ({"mpc", "federation"},)
 OWNERS_PROGRAM = "parties.mpc.submission"
 SERVERS_ALONE = tuple(
     f"parties.mpc.{name}"
-    for name in ("intake", "storage", "participants", "replay", "server", "computation")
+    for name in (
+        *("intake", "storage", "participants", "replay"),
+        *("server", "server_folder", "session", "mesh", "computation", "finishing"),
+    )
 )
 """The modules of a compute server; a data owner's program imports none of them, not even through others."""
 

@@ -34,20 +34,24 @@ from parties.audit.evidence import (
 from parties.audit.findings import CheckFailure, require
 from parties.foundation.errors import PartyError
 from parties.foundation.version import version
-from parties.mpc.agreement import run_identity
-from parties.mpc.computation import ComputeServer, LeadDuties, compute
+from parties.mpc.computation import compute
 from parties.mpc.estimation import LEAD
+from parties.mpc.finishing import LeadDuties
 from parties.mpc.inputs import InputForm, input_forms
 from parties.mpc.outputs import CostsFile
+from parties.mpc.participants.control import AdmissionControl
 from parties.mpc.participants.listing import Page
-from parties.mpc.planning.budget import make_plan, security_bits
+from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import RunningTotal, StoredSubmission
 from parties.mpc.replay.effects import Effects, SubmissionView
 from parties.mpc.replay.log import REPLAY_FOLDER, SERVER_FILE, Recording, read_replay_log
 from parties.mpc.replay.recorder import RecordedSubmissions, with_recorded_state
+from parties.mpc.server_folder import ServerFolder
+from parties.mpc.session import MpcSession
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import TOTAL
 from parties.observability.events import Progress
+from parties.observability.status import RunInfo, RunStatus
 from parties.session.result_digests import ResultDigests
 from parties.session.study import Study
 from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
@@ -330,8 +334,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
         return ReplayResult(transport)
     config = identity.rebuild_config(transcript)
     study = Study.of(config)
-    workload = study.workload
-    plan, bits = make_plan(study), security_bits(study)
+    plan = make_plan(study)
     played = ReplayedEffects(recording.inputs, pid, input_forms(study))
     lead = (
         LeadDuties(lambda workload: _NoEstimator(), lambda result, workload: _NOTHING)
@@ -343,25 +346,21 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
         closed = asyncio.Event()
         closed.set()
         with played.store(directory / "store", config.digest(), rounds=plan.rounds) as store:
-            who = run_identity(config, workload.digest(), plan, bits)
             writer = played.transcript(directory / _WRITTEN, sign=bytes, header={})
-            server = ComputeServer(
-                config=config,
+            session = MpcSession(
+                study=study,
                 pid=pid,
-                directory=directory,
-                workload=workload,
                 plan=plan,
-                security_bits=bits,
-                store=store,
-                transcript=writer,
-                progress=Progress(),
-                closed=closed,
+                folder=ServerFolder(directory, store, writer),
                 effects=played,
+                progress=Progress(),
+                status=RunStatus(RunInfo.of_server(config, pid)),
+                control=AdmissionControl(closed),
             )
             context = Context(transport, root_path(config.run.id))
             costs = CostsFile(directory / "costs.json", transport.costs)
             try:
-                await compute(server, context, who, costs=costs, lead=lead)
+                await compute(session, context, costs=costs, lead=lead)
             finally:
                 writer.close()
 

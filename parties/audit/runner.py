@@ -74,7 +74,6 @@ from parties.foundation.errors import StoreError
 from parties.methods.federated_report import render as render_silos
 from parties.methods.flaim.transcript_schema import FLAIM_PROTOCOL
 from parties.mpc.agreement import run_identity
-from parties.mpc.planning.budget import security_bits
 from parties.report.public import public_page, real_figures
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.session.study import Study
@@ -360,8 +359,7 @@ ONE_SERVER: Mapping[str, OneServerRun[Any]] = {
 def _configuration(case: AuditCase[RunTerms]) -> str:
     # The servers agreed on the configuration before round 0 chose any bins.
     config, workload = case.terms.config, case.terms.config.build_workload()
-    bits = security_bits(Study(config, workload))
-    plan = run_identity(config, workload.digest(), case.terms.plan, bits).plan
+    plan = run_identity(Study(config, workload)).plan
     return identity.configuration(case.evidence, Study(config, workload), plan)
 
 

@@ -26,7 +26,8 @@ from parties.foundation.process_limits import raise_file_limit
 from parties.local.processes import Supervision
 from parties.methods.registry import DISTAIM, method_of, served_method, served_methods
 from parties.mpc.estimation import LEAD
-from parties.mpc.server import run_mpc_server, server_files
+from parties.mpc.server import run_mpc_server
+from parties.mpc.session import server_files
 from parties.observability.events import StepTracer, no_tracing
 from parties.observability.logs import JsonLog, logged_status
 from parties.observability.status import RunInfo, RunStatus

@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mechanisms.accounting import Accountant, LedgerEntry, Schedule
+from mechanisms.accounting import Accountant, LedgerEntry
 from mechanisms.domain import Domain
 from mechanisms.workload import Workload
 from parties.config import Config
@@ -26,6 +26,7 @@ from parties.config.diff import MAX_BYTES, agreed_bytes, differences_text
 from parties.foundation.version import WIRE_VERSION, version
 from parties.mpc.noise_keys import KeysClaim, agree_on_keys
 from parties.mpc.openings import Openings
+from parties.mpc.planning.budget import make_plan, security_bits
 from parties.mpc.restart import (
     ReportedState,
     RestartConclusion,
@@ -35,6 +36,7 @@ from parties.mpc.restart import (
     release_content,
 )
 from parties.mpc.storage.store import Store
+from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import MAX_PUBLIC_BYTES, Context, NoiseKeys
 from protocols.echo import echo
@@ -81,14 +83,13 @@ class RunIdentity:
                 )
 
 
-def run_identity(
-    config: Config, workload_digest: str, plan: Schedule, security_bits: int
-) -> RunIdentity:
-    """Identity of this server's run; ``plan`` is the plan of a run that has not begun."""
-    numbers = f"{plan.noise} within 2^-{security_bits} rho={plan.rho!r} sigma={plan.initial_sigma!r}, {plan.sigma!r} "
-    numbers += f"epsilon={plan.epsilon!r}"
+def run_identity(study: Study) -> RunIdentity:
+    """Identity of this server's run. Raises ConfigError, as ``make_plan``."""
+    config, plan = study.config, make_plan(study)
+    numbers = f"{plan.noise} within 2^-{security_bits(study)} rho={plan.rho!r} "
+    numbers += f"sigma={plan.initial_sigma!r}, {plan.sigma!r} epsilon={plan.epsilon!r}"
     return RunIdentity(
-        config.run.id, config.digest(), workload_digest, version(), WIRE_VERSION, numbers
+        config.run.id, config.digest(), study.workload.digest(), version(), WIRE_VERSION, numbers
     )
 
 
@@ -109,6 +110,16 @@ class ResumePoint:
     def last_round(self) -> int | None:
         """Last round that released a measurement."""
         return max((checkpoint.round for checkpoint in self.conclusion.history), default=None)
+
+    @property
+    def initial(self) -> int:
+        """Number of measurements that round 0 has released."""
+        return sum(checkpoint.round == 0 for checkpoint in self.conclusion.history)
+
+    @property
+    def sigmas(self) -> list[float]:
+        """Deviations that the measurements of later rounds were charged for."""
+        return [checkpoint.sigma for checkpoint in self.conclusion.history if checkpoint.round > 0]
 
 
 def save_selection(store: Store, round: int, candidate: int) -> None:

@@ -1,7 +1,8 @@
 """Progress texts and status sources of a compute server.
 
 ``activity_text`` describes the current step from its name and round, which all three servers have alike.
-``peer_wait_notice`` reports servers that are missing from the mesh, their addresses, and the reasons.
+``peer_wait_notice`` reports servers that are missing from the mesh, their addresses, and the reasons;
+``report_resume`` the point from which the three servers go on.
 ``observe_store``, ``observe_mesh`` and ``observe_admission`` feed the status of a running server: participants, spent
 budget, costs of steps. ``participant_statuses`` and ``budget_use`` read the same tables of a store that is not in use
 (`parties.service.offline_status`).
@@ -16,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 
 from mechanisms.accounting import Schedule
 from parties.config import Config
-from parties.mpc.computation import ComputeServer
+from parties.mpc.agreement import ResumePoint
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.participants.admission import Admission
 from parties.mpc.records import ParticipantRecord
@@ -30,7 +31,7 @@ from parties.mpc.steps import (
     FINISH,
     OF_PROOFS,
 )
-from parties.mpc.storage.store import PARTICIPANT_RECORD_QUERY
+from parties.mpc.storage.store import PARTICIPANT_RECORD_QUERY, Store
 from parties.observability.events import Progress, round_text
 from parties.observability.heartbeat import Throttle, duration_text
 from parties.observability.status import (
@@ -98,6 +99,35 @@ def activity_text(costs: Costs, plan: Schedule, *, lead: bool) -> str | None:
     return words if step.round is None else f"{round_text(step.round, plan)}: {words}"
 
 
+def report_resume(
+    progress: Progress, plan: Schedule, resumed: ResumePoint, *, pid: int, names: Sequence[str]
+) -> None:
+    """Reports to the operator of server ``pid`` the point from which the three servers ``names`` go on."""
+    found = resumed.conclusion
+    for claimant, entries in enumerate(found.claimed):
+        if entries and claimant != pid:
+            text = (
+                f"{names[claimant]} says that it has charged {len(entries)} openings that neither other server has: "
+                "they count for that server alone"
+            )
+            progress.event("claimed", text)
+    if found.contradicted:
+        text = (
+            f"two servers hold different releases of round {', '.join(map(str, found.contradicted))}: one of them does "
+            "not tell what was opened, and what no two of the three hold alike is lost"
+        )
+        progress.event("contradicted", text)
+    if found.lost:
+        text = (
+            f"only this server had what was opened in round {', '.join(map(str, found.lost))}: it is lost, what was "
+            "charged for it stays spent"
+        )
+        progress.event("lost", text)
+    if resumed.last_round is not None:
+        text = f"going on after {round_text(resumed.last_round, plan)}"
+        progress.event("resumed", text, round=resumed.last_round)
+
+
 _FIRST_NOTICE_S, _PEER_POLL_S = 2.0, 0.5
 """Delay of the first notice, and poll interval, in seconds; servers that start together meet before the notice."""
 
@@ -147,13 +177,17 @@ _REMOVED_STATES = {
 _WAITING = "SELECT client, pid FROM outbox WHERE refused IS NULL ORDER BY pid"
 
 
-def observe_store(status: RunStatus, server: ComputeServer) -> None:
-    """Makes ``status`` show the content of the server's store from now on."""
-    rows, names, rho = server.store.rows, server.names, server.plan.rho
-    status.sources.owners = lambda: participant_statuses(rows, names, enrolled=server.config.owners)
-    status.sources.spent = lambda: budget_use(rows, rho)
-    status.sources.asked = lambda: server.orders.shown(names)
-    server.orders.on_change = status.touch
+def observe_store(
+    status: RunStatus,
+    store: Store,
+    names: Sequence[str],
+    *,
+    rho: float,
+    enrolled: Collection[str],
+) -> None:
+    """Makes ``status`` show the content of a server's store from now on; ``names`` are the three servers'."""
+    status.sources.owners = lambda: participant_statuses(store.rows, names, enrolled=enrolled)
+    status.sources.spent = lambda: budget_use(store.rows, rho)
 
 
 def observe_mesh(status: RunStatus, runtime: PartyRuntime, progress: Progress) -> None:
@@ -163,15 +197,21 @@ def observe_mesh(status: RunStatus, runtime: PartyRuntime, progress: Progress) -
     runtime.costs.watch = lambda step: progress.step(step.step, step.round, lambda: _counted(step))
 
 
-def observe_admission(status: RunStatus, server: ComputeServer, admission: Admission) -> None:
+def observe_admission(
+    status: RunStatus,
+    store: Store,
+    names: Sequence[str],
+    admission: Admission,
+    *,
+    enrolled: Collection[str],
+) -> None:
     """Makes ``status`` show the participants as the three servers have agreed on them by now.
 
     The store has only the agreement at the beginning of the latest round. ``Admission.records`` may be read beside the
     event loop: it reads the database, and one dictionary that is replaced, never changed.
     """
-    rows, names, enrolled = server.store.rows, server.names, server.config.owners
     status.sources.owners = lambda: participant_statuses(
-        rows, names, admission.records, enrolled=enrolled
+        store.rows, names, admission.records, enrolled=enrolled
     )
 
 

@@ -18,8 +18,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import parties.mpc.computation
 import parties.mpc.server
+import parties.mpc.server_folder
 from parties.audit.runner import audit_folder
 from parties.methods.distaim import write_lead_report
 from parties.mpc.server import run_mpc_server
@@ -82,7 +82,7 @@ def _watch(point: _Point) -> None:
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")
     point.watch(Transcript, "seal", lambda _, reason: f"seal {reason}")
     point.watch(NumpySums, "result", lambda _: "counting")
-    point.watch(parties.mpc.computation, "write_json", lambda path, *_, **__: path.name)
+    point.watch(parties.mpc.server_folder, "write_json", lambda path, *_, **__: path.name)
 
 
 def _serve(cluster: Cluster, pid: int, point: str) -> None:

@@ -38,14 +38,16 @@ from parties.mpc.estimation import LEAD, LeadEstimator, encode_estimate
 from parties.mpc.inputs import AdditionResult, SubmissionBatch
 from parties.mpc.openings import choice_name
 from parties.mpc.participants.admission import Admission
+from parties.mpc.participants.control import AdmissionControl
 from parties.mpc.participants.registry import ParticipantRegistry
-from parties.mpc.planning.budget import make_plan, security_bits
+from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import StoredSubmission
 from parties.mpc.replay.effects import Effects
+from parties.mpc.server_folder import ServerFolder
+from parties.mpc.session import MpcSession
 from parties.mpc.steps import AGREE
 from parties.mpc.storage.store import _BODY_FOLDERS, Store
 from parties.mpc.storage.tables import STORE_SCHEMA
-from parties.session.operator_commands import OperatorCommands
 from parties.session.study import Study
 from parties.storage.database import _META
 from parties.storage.privacy_ledger import DurableLedger
@@ -57,7 +59,7 @@ from protocols.measure import Noise, measure
 from protocols.ring import R32, R64
 from protocols.shares import Share
 from protocols.steps import MEASURE, SELECT
-from tests.parties.support import make_config, make_submission
+from tests.parties.support import Unobserved, make_config, make_submission
 
 NOBODY = -1
 FORGED = "f" * 64
@@ -86,12 +88,14 @@ def study(rounds: int, schedule: str) -> SimpleNamespace:
     """Common parts of all attempts."""
     made = config(rounds, schedule)
     workload = made.build_workload()
-    plan, bits = make_plan(Study(made, workload)), security_bits(Study(made, workload))
+    whole = Study(made, workload)
+    plan = make_plan(whole)
     return SimpleNamespace(
         config=made,
+        study=whole,
         workload=workload,
         plan=plan,
-        identity=run_identity(made, workload.digest(), plan, bits),
+        identity=run_identity(whole),
         max_bytes=max_state_bytes(workload, rounds),
     )
 
@@ -550,19 +554,15 @@ async def serve(server: Server) -> None:
     world, made = server.world, server.world.study
     ctx = Context(server, root_path("simulated"))
     quiet = _quiet()
-    around = SimpleNamespace(
-        config=made.config,
+    around = MpcSession(
+        study=made.study,
         pid=server.pid,
-        workload=made.workload,
         plan=copy.deepcopy(made.plan),
-        security_bits=64,
-        study=Study(made.config, made.workload),
-        store=server.disk,
-        transcript=quiet,
-        progress=quiet,
-        orders=OperatorCommands(),
+        folder=ServerFolder(server.disk.directory, server.disk, quiet),
         effects=Effects(),
-        on_release=lambda clients, charges: None,
+        progress=quiet,
+        status=quiet,
+        control=AdmissionControl(SimpleNamespace(is_set=lambda: False)),  # type: ignore[arg-type]
     )
     with ctx.step(AGREE.name) as c:
         resumed = await agree_on_resume(
@@ -575,7 +575,7 @@ async def serve(server: Server) -> None:
             budget=around.plan.rho,
             accountant=around.plan.accountant,
             nonce=f"{world.number:032x}",
-            keys=computation._noise_keys(around),  # type: ignore[arg-type]
+            keys=computation.known_noise_keys(server.disk, around.effects),
             fresh=ctx.fresh_noise_keys(),
             max_bytes=made.max_bytes,
         )
@@ -591,23 +591,17 @@ async def serve(server: Server) -> None:
         forms={"seeded": Form()},  # type: ignore[dict-item]
         cells=made.workload.maximal_cells,
         transcript=quiet,
-        closed=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
         effects=around.effects,
+        control=around.control,
         authority=SimpleNamespace(),  # type: ignore[arg-type]
-        commands=around.orders,
         recorded=resumed.openings.recorded,
+        observer=Unobserved(),
     )
     arrivals.server = server
     lead = SimpleNamespace(estimator=lambda workload: Models(server))
-    await computation._aim(
-        around,  # type: ignore[arg-type]
-        ctx,
-        resumed,
-        arrivals,
-        history,
-        accounts=SimpleNamespace(costs=quiet, write=quiet.save),  # type: ignore[arg-type]
-        lead=lead if server.pid == LEAD else None,  # type: ignore[arg-type]
-    )
+    accounts: Any = SimpleNamespace(costs=quiet, write=quiet.save)
+    rounds = computation.AimRounds(around, ctx, resumed, arrivals, accounts)
+    await rounds.run(around.study, history, lead if server.pid == LEAD else None)  # type: ignore[arg-type]
 
 
 def _quiet() -> Any:

@@ -22,9 +22,10 @@ from parties.config import CertificateFiles, Config, config_from_dict
 from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes, make_certificates, public_keys, signer
 from parties.local.children import free_ports
-from parties.mpc.inputs import InputForm
+from parties.mpc.inputs import InputForm, SubmissionBatch
 from parties.mpc.intake.listener import start_ingest
 from parties.mpc.participants.admission import Admission
+from parties.mpc.participants.control import AdmissionControl
 from parties.mpc.participants.waiting_text import WaitStatus
 from parties.mpc.records import RunningTotal
 from parties.mpc.replay.effects import Effects, SubmissionView
@@ -235,6 +236,19 @@ def bodies_in(store: Path, folder: str) -> list[str]:
     return sorted([*files, *(row[0].removeprefix(f"{folder}/") for row in rows)])
 
 
+@dataclass(frozen=True)
+class Unobserved:
+    """``AdmissionObserver`` that is told of waiting alone."""
+
+    waiting: Callable[[WaitStatus], object] = lambda state: None
+
+    def counting(self, batch: SubmissionBatch) -> None:
+        pass
+
+    def closed(self) -> None:
+        pass
+
+
 def make_arrivals(
     ctx: Context,
     config: Config,
@@ -257,9 +271,8 @@ def make_arrivals(
         forms=forms,
         cells=cells,
         transcript=transcript,  # type: ignore[arg-type]
-        closed=asyncio.Event(),
         effects=Effects(),
+        control=AdmissionControl(asyncio.Event()),
         authority=cast(Issuer, None),
-        commands=OperatorCommands(),
-        on_waiting=on_waiting,
+        observer=Unobserved(on_waiting),
     )

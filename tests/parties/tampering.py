@@ -15,7 +15,6 @@ from parties.config import CertificateFiles, agreed_config, agreed_digest
 from parties.identity.tls import make_certificates
 from parties.mpc.agreement import run_identity
 from parties.mpc.outputs import write_synthetic
-from parties.mpc.planning.budget import make_plan, security_bits
 from parties.session.study import Study
 from protocols.fields import decode, encode
 from protocols.transcript import canonical
@@ -181,8 +180,7 @@ def other_plan(lines: Lines) -> None:
     other_config(epsilon=2.0)(lines)
     config = agreed_config(lines[0]["config"])
     workload = config.build_workload()
-    plan, bits = make_plan(Study(config, workload)), security_bits(Study(config, workload))
-    lines[0]["plan"] = run_identity(config, workload.digest(), plan, bits).plan
+    lines[0]["plan"] = run_identity(Study(config, workload)).plan
 
 
 def smaller_message(forger: Forger) -> None:

@@ -27,7 +27,7 @@ from parties.identity.tls import (
     own_certificate,
     server_context,
 )
-from parties.mpc.server import server_files
+from parties.mpc.session import server_files
 from tests.parties.commands import snapshot
 from tests.parties.hosts import OWNERS, SERVERS, make_cards, make_requests, three_hosts
 from tests.parties.small import write_small

@@ -22,7 +22,7 @@ from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.exit_codes import Status
-from parties.mpc.server import server_files
+from parties.mpc.session import server_files
 from tests.parties.commands import snapshot
 from tests.parties.hosts import OWNERS, SERVERS, three_hosts
 from tests.parties.small import write_small

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import parties.mpc.mesh
 import parties.mpc.outputs
 import parties.mpc.server
+import parties.mpc.session
 from parties.audit.runner import audit_folder
 from parties.cli.main import cli
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import CertificateError, StoreError
-from parties.mpc.computation import ComputeServer
 from parties.mpc.outputs import STORE_FOLDER, forget_run
 from parties.mpc.records import RunningTotal
 from parties.mpc.server import run_mpc_server
@@ -93,7 +94,7 @@ async def test_nothing_secret_is_left_when_all_three_are_done(
 ) -> None:
     with monkeypatch.context() as patch:
         # The control: what would be found.
-        patch.setattr(parties.mpc.server, "discard_secrets", lambda *_, **__: None)
+        patch.setattr(parties.mpc.session, "discard_secrets", lambda *_, **__: None)
         assert await cluster.run(owners=EVERYONE) == [None] * 3
         assert found_in(cluster.folder, secrets_seen) == {"body", "total", "key", "seal"}
     texts = Recording()
@@ -126,7 +127,7 @@ async def test_servers_that_have_ended_meet_again_and_the_audit_passes(cluster: 
 async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_have_ended(
     cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = parties.mpc.server.discard_secrets
+    real = parties.mpc.session.discard_secrets
 
     def all_but_one(store: Store, *args: object, **kwargs: object) -> None:
         if store.directory.parent == cluster.directory(1):
@@ -135,7 +136,7 @@ async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_h
             real(store, *args, **kwargs)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(parties.mpc.server, "discard_secrets", all_but_one)
+        patch.setattr(parties.mpc.session, "discard_secrets", all_but_one)
         assert await cluster.run(owners=EVERYONE) == [None] * 3
     assert "total" in found_in(cluster.directory(1), secrets_seen)
     assert await cluster.run() == [None] * 3
@@ -212,14 +213,14 @@ async def test_nothing_is_computed_with_a_server_that_offers_another_sealing_key
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that have ended offer one, and are met; who has it and is to compute is refused, and named."""
-    real = parties.mpc.server._sealing_keys
+    real = parties.mpc.mesh.sealing_keys
 
-    def another(server: ComputeServer, files: CertificateFiles) -> Seals:
-        seals = real(server, files)
-        return replace(seals, own=BoxKey.generate()) if server.pid == 1 else seals
+    def another(config: Config, files: CertificateFiles, *, ended: bool) -> Seals:
+        seals = real(config, files, ended=ended)
+        return replace(seals, own=BoxKey.generate()) if PARTIES[1] in files.seal.name else seals
 
     with monkeypatch.context() as patch:
-        patch.setattr(parties.mpc.server, "_sealing_keys", another)
+        patch.setattr(parties.mpc.mesh, "sealing_keys", another)
         ended = await cluster.run(owners=EVERYONE)
     for pid in (0, 2):
         assert isinstance(ended[pid], ProtocolError)

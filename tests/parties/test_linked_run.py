@@ -22,8 +22,8 @@ from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import ConfigError, SubmissionRefused
 from parties.foundation.exit_codes import TooFewClients
-from parties.mpc import computation
 from parties.mpc.inputs import InputForm, form_for, input_forms, own
+from parties.mpc.participants import notices
 from parties.mpc.planning.upload_size import UploadSize
 from parties.mpc.records import RunningTotal
 from parties.mpc.storage.store import Store
@@ -311,7 +311,7 @@ async def test_run_ends_where_a_source_has_no_owner(
 ) -> None:
     """Nothing would join, nothing is charged for that, and owners may still come."""
     closed = list[object]()
-    monkeypatch.setattr(computation, "close_enrollment", closed.append)
+    monkeypatch.setattr(notices, "close_enrollment", closed.append)
     config = make_config(LINKED | {"clients.minimum": 1, "clients.wait_s": 1.0})
     cluster = Cluster(config, tmp_path, certificates, tables(config))
     monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)

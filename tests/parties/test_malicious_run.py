@@ -9,6 +9,7 @@ import pytest
 
 import parties.audit.checks.costs
 import parties.mpc.server
+import parties.mpc.session
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
@@ -66,7 +67,7 @@ def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 
                 return inner
             return DeviatingTransport(inner, step, number, counts)
 
-    monkeypatch.setattr(parties.mpc.server, "Effects", Deviating)
+    monkeypatch.setattr(parties.mpc.session, "Effects", Deviating)
 
 
 def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:

@@ -19,6 +19,7 @@ import parties.crypto.hpke
 import parties.mpc.computation
 import parties.mpc.inputs.counts
 import parties.mpc.server
+import parties.mpc.session
 import parties.mpc.submission.submit
 import protocols.cells
 import protocols.frames
@@ -36,6 +37,7 @@ from parties.foundation.errors import CertificateError, ConfigError, PartialSubm
 from parties.foundation.exit_codes import TooFewClients
 from parties.identity.tls import make_certificates
 from parties.mpc.agreement import save_selection
+from parties.mpc.computation import AimRounds
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import Checkpoint, RunningTotal, status_answer
@@ -81,8 +83,8 @@ def totals(monkeypatch: pytest.MonkeyPatch) -> dict[str, RunningTotal]:
             kept[store.directory.parent.name] = store.load_total(max(rounds), pid)
         real(store, *args, **kwargs)
 
-    real = parties.mpc.server.discard_secrets
-    monkeypatch.setattr(parties.mpc.server, "discard_secrets", keep)
+    real = parties.mpc.session.discard_secrets
+    monkeypatch.setattr(parties.mpc.session, "discard_secrets", keep)
     return kept
 
 
@@ -616,14 +618,14 @@ async def test_run_party_notices_a_silent_peer(
 ) -> None:
     config = make_config({"timeouts.receive_s": 1.0})
     cluster = Cluster(config, tmp_path, certificates)
-    real = parties.mpc.computation._aim
+    real = AimRounds.run
 
-    async def silent(place: object, *arguments: object, **named: object) -> object:
-        if place.pid == 1:  # type: ignore[attr-defined]
+    async def silent(rounds: AimRounds, *arguments: object) -> object:
+        if rounds.session.pid == 1:
             await asyncio.sleep(3)
-        return await real(place, *arguments, **named)  # type: ignore[arg-type]
+        return await real(rounds, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parties.mpc.computation, "_aim", silent)
+    monkeypatch.setattr(AimRounds, "run", silent)
     ended = await cluster.run(owners=EVERYONE)
     for pid in (0, 2):
         assert isinstance(ended[pid], ReceiveTimeout | PeerClosed)

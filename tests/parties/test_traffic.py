@@ -29,6 +29,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import parties.mpc.mesh
 import parties.mpc.server
 import protocols.base
 import protocols.measure
@@ -101,7 +102,7 @@ async def kept_from(
 
         return opening
 
-    patch.setattr(parties.mpc.server, "PartyRuntime", KeepingRuntime)
+    patch.setattr(parties.mpc.mesh, "PartyRuntime", KeepingRuntime)
     patch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     for module in (protocols.select, protocols.measure):
         patch.setattr(module, "open_value", marked(protocols.base.open_value))

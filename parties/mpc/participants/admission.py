@@ -17,13 +17,13 @@ import json
 import time
 from collections.abc import (
     AsyncIterator,
-    Callable,
     Collection,
     Iterator,
     Mapping,
     Sequence,
 )
 from dataclasses import astuple, replace
+from typing import Protocol
 
 from mechanisms.errors import FinishedEarly
 from parties.config import NO_CHECK, Config
@@ -33,6 +33,7 @@ from parties.mpc.exclusion import Exclusion
 from parties.mpc.inputs import InputForm, OnCountingProgress, RowLimit, SubmissionBatch
 from parties.mpc.participants.batching import Batcher, FormGroup, in_batches
 from parties.mpc.participants.consistency import compare_components
+from parties.mpc.participants.control import AdmissionControl
 from parties.mpc.participants.listing import (
     Agreement,
     IncompleteSubmission,
@@ -65,7 +66,7 @@ from parties.mpc.transcript_schema import (
     Note,
 )
 from parties.session.enrollment import enrollment_wait_s
-from parties.session.operator_commands import CommandSet, OperatorCommands
+from parties.session.operator_commands import CommandSet
 from protocols.context import Context
 from protocols.echo import echo
 from protocols.errors import CheckFailed
@@ -79,12 +80,24 @@ _LISTING_SHARE = 0.1
 """Maximum share of a waiting server's time that goes into listings."""
 
 
+class AdmissionObserver(Protocol):
+    """Observer of the admission of participants."""
+
+    def waiting(self, state: WaitStatus) -> None:
+        """Called several times a second while the server waits for participants."""
+
+    def counting(self, batch: SubmissionBatch) -> OnCountingProgress | None:
+        """Called before rows are counted; returns a callback for the progress."""
+
+    def closed(self) -> None:
+        """Called from a thread when all three operators have closed the run to participants, or rows are joined."""
+
+
 class Admission:
     """Clients counted so far, and this server's share of their counts' running total.
 
     ``forms`` are the forms that clients may send, by name; ``cells`` is the total's length; ``recorded`` are the rounds
-    whose inputs were recorded before a restart: no client is added to them. ``on_close`` is called, from a thread, when
-    all three operators have closed the run to participants.
+    whose inputs were recorded before a restart: no client is added to them.
     """
 
     def __init__(
@@ -96,14 +109,11 @@ class Admission:
         forms: Mapping[str, InputForm],
         cells: int,
         transcript: Transcript,
-        closed: asyncio.Event,
         effects: Effects,
+        control: AdmissionControl,
         authority: Issuer,
-        commands: OperatorCommands,
         recorded: Collection[int] = (),
-        on_close: Callable[[], object] = lambda: None,
-        on_waiting: Callable[[WaitStatus], None] = lambda waiting: None,
-        on_counting: Callable[[SubmissionBatch], OnCountingProgress | None] = lambda batch: None,
+        observer: AdmissionObserver,
     ) -> None:
         self._ctx = ctx
         self._config = config
@@ -111,14 +121,11 @@ class Admission:
         self._forms = forms
         self._cells = cells
         self._transcript = transcript
-        self._closed = closed
         self._effects = effects
         self._withdrawal_scope = WithdrawalScope(config.run.id, config.digest(), authority)
-        self._commands = commands
+        self._control = control
         self._recorded = recorded
-        self._on_close = on_close
-        self._on_waiting = on_waiting
-        self._on_counting = on_counting
+        self._observer = observer
         self._registry = submissions.registry
         """Held, counted and excluded clients; changes since the last round may be undone."""
         self._revoked: set[str] = set()
@@ -320,14 +327,14 @@ class Admission:
 
     def _ready(self, deadline: float) -> bool:
         stored, now = self._submissions.submission_count(), time.monotonic()
-        self._on_waiting(self._wait_status(stored, deadline - now))
+        self._observer.waiting(self._wait_status(stored, deadline - now))
         grace_s = self._config.clients.grace_s
         return (
             stored >= self._config.clients.expected
-            or self._closed.is_set()
+            or self._control.closed.is_set()
             or self._finishing
             or now >= deadline
-            or (self._has_minimum and self._commands.asked.close)
+            or (self._has_minimum and self._control.commands.asked.close)
             or (self._has_minimum and grace_s is not None and now >= self._last_arrival + grace_s)
             # The first round is over, so the wait for participants is, too.
             or (self._has_minimum and self._round > 0)
@@ -350,7 +357,7 @@ class Admission:
         return self._n_complete >= self._config.clients.minimum
 
     def _wait_status(self, stored: int, left_s: float) -> WaitStatus:
-        incomplete, by_server = dict(self._incomplete), self._commands.by_server
+        incomplete, by_server = dict(self._incomplete), self._control.commands.by_server
         return WaitStatus(stored, self._n_complete, left_s, incomplete, commands=by_server)
 
     async def _sleep(self, pause: float, deadline: float) -> None:
@@ -358,7 +365,7 @@ class Admission:
         until = min(time.monotonic() + pause, deadline)
         while (left := until - time.monotonic()) > 0 and not self._ready(deadline):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closed.wait(), min(left, _POLL_S))
+                await asyncio.wait_for(self._control.closed.wait(), min(left, _POLL_S))
 
     async def _admit_due(self, round: int, *, ready: bool, hold: bool, last: bool) -> bool:
         """Counts the clients due by ``round``, page by page, in one order; True if all three servers are ready.
@@ -385,7 +392,7 @@ class Admission:
         if last and self._enrolling and self._can_join(remaining):
             # Rows are joined once, so the run is closed before the join.
             self._enrolling = False
-            await asyncio.to_thread(self._on_close)
+            await asyncio.to_thread(self._observer.closed)
         for form, submissions in remaining:
             if form.by_capacity and not last:
                 self._registry.hold(submissions, form.together)
@@ -406,7 +413,7 @@ class Admission:
     ) -> AsyncIterator[tuple[SyncPage, list[StoredSubmission]]]:
         """Yields the three servers' pages with the due submissions; carries out commands and withdrawals on the way."""
         commands = CommandSet.from_dict(
-            self._effects.once_json("asked", lambda: self._commands.asked.to_dict())
+            self._effects.once_json("asked", lambda: self._control.commands.asked.to_dict())
         )
         # Rows of all sources are joined once: a client that comes after that comes too late.
         joined = self._config.sources and self._registry.counted
@@ -423,7 +430,7 @@ class Admission:
         async for heard in pages:
             if not heard.after:
                 await self._apply_commands(
-                    self._commands.tell([one.asked for one in heard.listings]), round
+                    self._control.commands.tell([one.asked for one in heard.listings]), round
                 )
             found = await self._resolve_page(heard, round)
             yield heard, [heard.mine[item] for item in found.due.values()]
@@ -453,7 +460,7 @@ class Admission:
         if agreed.close and self._enrolling and self._has_minimum:
             self._enrolling = False
             self._transcript.note(CLOSED.what, round=round)
-            await asyncio.to_thread(self._on_close)
+            await asyncio.to_thread(self._observer.closed)
         if agreed.finish and round > 0 and not self._finishing:
             self._finishing = True
             self._transcript.note(FINISHING.what, round=round)
@@ -595,7 +602,7 @@ class Admission:
         self._transcript.note(
             note.what, round=batch.round, form=form.together, capacities=capacities
         )
-        return replace(batch, progress=self._on_counting(batch))
+        return replace(batch, progress=self._observer.counting(batch))
 
     def _record_outcome(self, record: ParticipantRecord) -> None:
         self._transcript.client(

@@ -18,19 +18,23 @@ from mechanisms.aim import AimResult, Estimate, Measurement
 from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MALICIOUS, SEMI_HONEST, Config, config_from_dict
 from parties.identity.tls import authority_bytes, make_certificates, public_keys
-from parties.mpc.agreement import run_identity
-from parties.mpc.computation import ComputeServer, LeadDuties, compute
+from parties.mpc.computation import compute
 from parties.mpc.estimation import LEAD
+from parties.mpc.finishing import LeadDuties
 from parties.mpc.inputs import form_for, input_forms
 from parties.mpc.outputs import CostsFile
+from parties.mpc.participants.control import AdmissionControl
 from parties.mpc.participants.listing import Page
-from parties.mpc.planning.budget import make_plan, security_bits
+from parties.mpc.planning.budget import make_plan
 from parties.mpc.private_bins import first_workload
 from parties.mpc.records import StoredSubmission
 from parties.mpc.replay.effects import Effects
+from parties.mpc.server_folder import ServerFolder
+from parties.mpc.session import MpcSession
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import RING_BITS, Submission
 from parties.observability.events import Event, Progress
+from parties.observability.status import RunInfo, RunStatus
 from parties.session.result_digests import ResultDigests
 from parties.session.study import Study
 from protocols.context import Context, Costs
@@ -203,34 +207,29 @@ def _uploads(config: Config, pid: int) -> dict[str, _Upload]:
 
 async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | None) -> None:
     """Runs one server in ``folder`` to its end, from the state of its store."""
-    workload, pid = config.build_workload(), ctx.pid
+    study, pid = Study.of(config), ctx.pid
     directory = folder / str(pid)
     directory.mkdir(exist_ok=True)
-    plan, bits = make_plan(Study(config, workload)), security_bits(Study(config, workload))
     circumstances = _Nonce()
     lead = LeadDuties(_Uniform, _nothing_written) if pid == LEAD else None
     with _MadeUpStore(directory / "store", config.digest()) as store:
         store.uploads = _uploads(config, pid)
         path = directory / "transcript.jsonl"
         transcript = circumstances.transcript(path, sign=bytes, header={})
-        server = ComputeServer(
-            config=config,
+        session = MpcSession(
+            study=study,
             pid=pid,
-            directory=directory,
-            workload=workload,
-            plan=plan,
-            security_bits=bits,
-            store=store,
-            transcript=transcript,
-            progress=Progress(_StoppedAfter(stop_after)),
-            closed=asyncio.Event(),
+            plan=make_plan(study),
+            folder=ServerFolder(directory, store, transcript),
             effects=circumstances,
+            progress=Progress(_StoppedAfter(stop_after)),
+            status=RunStatus(RunInfo.of_server(config, pid)),
+            control=AdmissionControl(asyncio.Event()),
             authority=_authority()[0],
         )
-        identity = run_identity(config, workload.digest(), plan, bits)
         costs = CostsFile(directory / "costs.json", Costs())
         try:
-            await compute(server, ctx, identity, costs=costs, lead=lead)
+            await compute(session, ctx, costs=costs, lead=lead)
         except _Stopped:
             return
         finally:

@@ -39,7 +39,7 @@ from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes
 from parties.methods.flaim.client import FlaimClientSession
 from parties.methods.flaim.settings import settings_of
-from parties.mpc.computation import read_traffic
+from parties.mpc.finishing import read_traffic
 from parties.mpc.inputs import input_forms
 from parties.mpc.participants.listing import (
     ListedUpload,

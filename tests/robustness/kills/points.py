@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import parties.identity.tls
-import parties.mpc.computation
+import parties.mpc.server_folder
 import parties.session.enrollment
 from bench.load.services import children
 from parties.mpc.storage.outbox import Outbox
@@ -161,5 +161,5 @@ def watch(number: int, fault: str, hit: Path) -> Point:
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")
     point.watch(Transcript, "seal", lambda _, reason: f"seal {reason}")
     point.watch(Context, "step", lambda _, name, round=None: f"step {name} {round}")
-    point.watch(parties.mpc.computation, "write_json", lambda path, *_, **__: path.name)
+    point.watch(parties.mpc.server_folder, "write_json", lambda path, *_, **__: path.name)
     return point
