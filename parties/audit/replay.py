@@ -17,7 +17,7 @@ import asyncio
 import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,9 +43,14 @@ from parties.mpc.participants.control import AdmissionControl
 from parties.mpc.participants.listing import Page
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import RunningTotal, StoredSubmission
-from parties.mpc.replay.effects import Effects, SubmissionView
+from parties.mpc.replay.effects import Effects, ParticipantView, SubmissionView, TotalView
 from parties.mpc.replay.log import REPLAY_FOLDER, SERVER_FILE, Recording, read_replay_log
-from parties.mpc.replay.recorder import RecordedSubmissions, with_recorded_state
+from parties.mpc.replay.recorder import (
+    RecordedFinalized,
+    RecordedSubmissions,
+    RecordedTotals,
+    with_recorded_state,
+)
 from parties.mpc.server_folder import ServerFolder
 from parties.mpc.session import MpcSession
 from parties.mpc.storage.store import Store
@@ -97,13 +102,18 @@ class ReplayedEffects(Effects):
             super().store(directory, config_digest, rounds=rounds), self, rounds
         )
 
-    def submission_view(self, store: Store) -> SubmissionView:
-        """See ``Effects.submission_view``: returns the recorded submissions alone."""
-        return ReplayedSubmissions(store, self, self._pid, self._forms, self.resumed)
+    def participants(self, store: Store) -> ParticipantView:
+        """See ``Effects.participants``: answers are the recorded ones."""
+        return replace(
+            super().participants(store),
+            submissions=ReplayedSubmissions(store.submissions, self, self._pid, self._forms),
+            finalized=RecordedFinalized(store.finalized, self),
+            totals=ReplayedTotals(store.totals, self, self.resumed),
+        )
 
 
 class ReplayedSubmissions(RecordedSubmissions):
-    """``RecordedSubmissions`` of a replay, which verify the digests of shares; ``resumed`` collects the totals."""
+    """``RecordedSubmissions`` of a replay, which verify the digests of shares."""
 
     def __init__(
         self,
@@ -111,12 +121,10 @@ class ReplayedSubmissions(RecordedSubmissions):
         effects: Effects,
         pid: int,
         forms: Mapping[str, InputForm],
-        resumed: list[tuple[int, str]],
     ) -> None:
         super().__init__(inner, effects)
         self._pid = pid
         self._forms = forms
-        self._resumed = resumed
         self._listed: dict[tuple[str, int], StoredSubmission] = {}
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
@@ -133,9 +141,9 @@ class ReplayedSubmissions(RecordedSubmissions):
             raise CheckFailed(f"the recording has two submissions of {client!r} in one")
         return stored
 
-    def read_submission(self, client: str, version: int) -> bytes:
-        """See ``SubmissionView.read_submission``. Raises CheckFailed for shares with other digests than compared."""
-        body = super().read_submission(client, version)
+    def read(self, client: str, version: int) -> bytes:
+        """See ``SubmissionView.read``. Raises CheckFailed for shares with other digests than compared."""
+        body = super().read(client, version)
         stored = self._listed[client, version]
         digests = self._forms[stored.submission.form].component_digests(
             self._pid, body, stored.submission.capacity
@@ -146,9 +154,17 @@ class ReplayedSubmissions(RecordedSubmissions):
             )
         return body
 
-    def load_total(self, round: int, pid: int) -> RunningTotal:
-        """See ``SubmissionView.load_total``."""
-        total = super().load_total(round, pid)
+
+class ReplayedTotals(RecordedTotals):
+    """``RecordedTotals`` of a replay; ``resumed`` collects the totals that are loaded."""
+
+    def __init__(self, inner: TotalView, effects: Effects, resumed: list[tuple[int, str]]) -> None:
+        super().__init__(inner, effects)
+        self._resumed = resumed
+
+    def load(self, round: int, pid: int) -> RunningTotal:
+        """See ``TotalView.load``."""
+        total = super().load(round, pid)
         self._resumed.append((round, encode(total.commitment(self.commitment_key()))))
         return total
 

@@ -136,11 +136,11 @@ def load_selections(store: Store, rounds: int) -> dict[int, int]:
 def release_state(store: Store, rounds: int) -> dict[str, object]:
     """Public state of a server: its openings and charges so far, as it sends them to the others."""
     return {
-        "checkpoints": [checkpoint.to_dict() for checkpoint in store.checkpoints()],
+        "checkpoints": [checkpoint.to_dict() for checkpoint in store.releases.checkpoints()],
         "ledger": [entry.to_dict() for entry in DurableLedger(store).entries],
         "selections": {str(k): v for k, v in load_selections(store, rounds).items()},
-        "inputs": [inputs.to_list() for inputs in store.inputs()],
-        "models": {str(k): v for k, v in store.estimates().items()},
+        "inputs": [inputs.to_list() for inputs in store.releases.inputs()],
+        "models": {str(k): v for k, v in store.releases.estimates().items()},
     }
 
 
@@ -204,9 +204,11 @@ async def agree_on_resume(
     ]
     found = conclude_restart(states, ctx.pid, initial)
     claims = [KeysClaim.from_dict(d.get("noise"), pid) for pid, d in enumerate(documents)]
-    agreed = agree_on_keys(ctx, claims, keys, fresh, bound=bool(mine.entries or store.inputs()))
-    if not agreed.problem and not store.ended:
-        store.save_noise_keys(agreed.keys)
+    agreed = agree_on_keys(
+        ctx, claims, keys, fresh, bound=bool(mine.entries or store.releases.inputs())
+    )
+    if not agreed.problem and not store.state.ended:
+        store.state.save_noise_keys(agreed.keys)
     _keep_common_releases(store, states[ctx.pid], found)
     adopted = mine.adopt([entry for entry in found.charged if mine.paid(entry.opening) is None])
     nonces = [str(document.get("nonce")) for document in documents]
@@ -257,9 +259,9 @@ def _keep_common_releases(store: Store, mine: ReportedState, found: RestartConcl
         kept = {(c.round, c.candidate): release_content(c) for c in found.history}
         for key, held in mine.checkpoints.items():
             if kept.get(key) != release_content(held):
-                store.drop_checkpoint(*key)
+                store.releases.drop_checkpoint(*key)
         for checkpoint in found.history:
-            store.save_checkpoint(checkpoint)
+            store.releases.save_checkpoint(checkpoint)
         for number, candidate in mine.selections.items():
             if found.selections.get(number) != candidate:
                 store.drop_meta(f"{_SELECTED}{number}")
@@ -271,11 +273,11 @@ def restore_releases(store: Store, document: Mapping[str, object], rounds: int) 
     """Restores the releases of ``release_state`` into a store, to begin a replay. Raises ProtocolViolation."""
     state = parse_reported_state(document, -1, rounds=rounds)
     for checkpoint in state.checkpoints.values():
-        store.save_checkpoint(checkpoint)
+        store.releases.save_checkpoint(checkpoint)
     for number, candidate in state.selections.items():
         save_selection(store, number, candidate)
     for inputs in state.inputs.values():
-        store.save_inputs(inputs)
+        store.releases.save_inputs(inputs)
     for number, digest in state.models.items():
-        store.note_estimate(number, digest)
+        store.releases.note_estimate(number, digest)
     DurableLedger(store).adopt(state.entries)

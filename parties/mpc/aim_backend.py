@@ -241,7 +241,7 @@ class MpcBackend:
     async def _commit(self, inputs: RoundInputs) -> RoundInputs:
         """Inputs of the round, recorded at all three servers."""
         self._inputs = recorded = await commit_inputs(
-            self._ctx, self._store, self._openings, inputs
+            self._ctx, self._store.releases, self._openings, inputs
         )
         self._transcript.note(
             INPUTS.what,
@@ -440,7 +440,7 @@ class MpcBackend:
             )
         self._transcript.flush()
         checkpoint = Checkpoint(self._round, candidate, sigma, self._clients, noisy)
-        self._store.save_checkpoint(checkpoint)
+        self._store.releases.save_checkpoint(checkpoint)
         return noisy
 
     def _require_counts(self) -> Share:

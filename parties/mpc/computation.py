@@ -36,7 +36,7 @@ from parties.mpc.replay.effects import Effects
 from parties.mpc.server_folder import StepAccounts
 from parties.mpc.session import MpcSession
 from parties.mpc.steps import AGREE, FINISH
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.run_state import RunState
 from parties.mpc.transcript_schema import AGREED, CLAIMED, FINISHED, PUBLISHED
 from parties.observability.events import round_text
 from parties.session.study import Study
@@ -74,7 +74,7 @@ async def compute(
     rounds = AimRounds(session, ctx, resumed, _admission(session, ctx, resumed), accounts)
     resolved, released = await rounds.resolve_bins()
     result = await rounds.run(resolved, released, lead)
-    folder.store.close_to_clients()
+    folder.store.state.close_to_clients()
     with ctx.step(FINISH.name) as c:
         await rounds.finish(c, resolved, result, lead)
     accounts.write()
@@ -98,7 +98,7 @@ async def _agree(session: MpcSession, ctx: Context) -> ResumePoint:
             budget=plan.rho,
             accountant=plan.accountant,
             nonce=nonce,
-            keys=known_noise_keys(session.folder.store, effects),
+            keys=known_noise_keys(session.folder.store.state, effects),
             fresh=None if keyless else ctx.fresh_noise_keys(),
             max_bytes=max_state_bytes(study.workload, plan.rounds, study.config.domain),
         )
@@ -107,9 +107,9 @@ async def _agree(session: MpcSession, ctx: Context) -> ResumePoint:
     return replace(resumed, openings=replace(resumed.openings, problem=keyless))
 
 
-def known_noise_keys(store: Store, effects: Effects) -> NoiseKeys | None:
+def known_noise_keys(state: RunState, effects: Effects) -> NoiseKeys | None:
     """Noise keys of an earlier attempt. Raises StoreError."""
-    kept = effects.once("noise keys", lambda: pack_keys(store.noise_keys()))
+    kept = effects.once("noise keys", lambda: pack_keys(state.noise_keys()))
     return unpack_keys(kept)
 
 
@@ -164,7 +164,7 @@ def _admission(session: MpcSession, ctx: Context, resumed: ResumePoint) -> Admis
     admission = Admission(
         ctx,
         config,
-        session.effects.submission_view(store),
+        session.effects.participants(store),
         forms=input_forms(Study(config, counted)),
         cells=counted.maximal_cells,
         transcript=session.folder.transcript,
@@ -264,7 +264,7 @@ class AimRounds:
     def _estimator(self, study: Study, lead: LeadDuties | None) -> Estimator:
         found, effects = self.resumed.conclusion, self.session.effects
         models = ModelCache(
-            self.session.folder.store,
+            self.session.folder.store.releases,
             found.models,
             found.everywhere,
             effects,

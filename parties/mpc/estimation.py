@@ -23,7 +23,7 @@ from mechanisms.scores import ANSWER_BITS, FRACTION_BITS
 from mechanisms.workload import Workload
 from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import ESTIMATE, WORKING
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.releases import ReleaseStore
 from parties.session.study import Study
 from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
@@ -64,14 +64,14 @@ class ModelCache:
 
     def __init__(
         self,
-        store: Store,
+        releases: ReleaseStore,
         agreed: Mapping[int, str],
         everywhere: Collection[int],
         effects: Effects,
         *,
         untaught: Collection[int] = (),
     ) -> None:
-        self._store = store
+        self._releases = releases
         self._not_everywhere = untaught
         self._agreed = agreed
         self._everywhere = everywhere
@@ -85,7 +85,7 @@ class ModelCache:
         """Model of ``round`` if this server is one of two that have it. Raises StoreError."""
         known = round in self._agreed and self._effects.once_json(
             f"has model of round {round}",
-            lambda: self._store.estimates().get(round) == self._agreed[round],
+            lambda: self._releases.estimates().get(round) == self._agreed[round],
         )
         return self._load(round) if known else None
 
@@ -112,10 +112,10 @@ class ModelCache:
 
     def save(self, round: int, estimate: bytes) -> None:
         """Stores the model of ``round``; durable on return."""
-        self._store.save_estimate(round, estimate)
+        self._releases.save_estimate(round, estimate)
 
     def _load(self, round: int) -> bytes:
-        return self._effects.once(f"model of round {round}", lambda: self._store.estimate(round))
+        return self._effects.once(f"model of round {round}", lambda: self._releases.estimate(round))
 
 
 class LeadEstimator:

@@ -20,7 +20,6 @@ from parties.mpc.estimation import (
 )
 from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import DONE
-from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import PUBLISHED
 from parties.session.result_digests import ResultDigests
@@ -94,11 +93,11 @@ def read_traffic(answers: Sequence[bytes]) -> dict[str, object]:
 
 
 def _own_traffic(store: Store, sent_by_step: Mapping[str, int]) -> dict[str, object]:
-    received, sent = store.traffic_bytes()
+    received, sent = store.traffic.total_bytes()
     return {
         "sent": sent_by_step,
-        "passed_on": Outbox(store).passed_on()[0],
-        "clients": store.submission_count(),
+        "passed_on": store.outbox.passed_on()[0],
+        "clients": store.submissions.count(),
         "from_clients": received,
         "to_clients": sent,
     }

@@ -126,7 +126,7 @@ def make_runtime(
             (first.name, second.name, third.name),
             (first.key, second.key, third.key),
         ),
-        seals=sealing_keys(config, files, ended=folder.store.ended),
+        seals=sealing_keys(config, files, ended=folder.store.state.ended),
         session=config.run.id,
         timeout_s=config.timeouts.receive_s,
         connect_timeout_s=config.timeouts.connect_s,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from mechanisms.scores import ScoreSpec
 from parties.mpc.records import RoundInputs
 from parties.mpc.steps import COMMIT
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.releases import ReleaseStore
 from protocols.context import Context, NoiseKeys, NoiseSource
 from protocols.errors import CheckFailed, ProtocolViolation
 
@@ -108,7 +108,7 @@ class Openings:
 
 
 async def commit_inputs(
-    ctx: Context, store: Store, openings: Openings, inputs: RoundInputs
+    ctx: Context, releases: ReleaseStore, openings: Openings, inputs: RoundInputs
 ) -> RoundInputs:
     """Records a round's ``inputs`` at all three servers before its first charge; durable on return.
 
@@ -132,7 +132,7 @@ async def commit_inputs(
     inputs = known or inputs
     with ctx.step(COMMIT.name, round=inputs.round) as c:
         await _compare(c, inputs)
-        store.save_inputs(inputs)
+        releases.save_inputs(inputs)
         await _compare(c, inputs)
     return inputs
 

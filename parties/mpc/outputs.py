@@ -176,7 +176,7 @@ def has_store(directory: Path) -> bool:
 
 def check_open(store: Store) -> None:
     """Raises StoreError if the store was forgotten."""
-    since = store.forgotten
+    since = store.state.forgotten
     if since is not None:
         raise StoreError(
             store.directory,
@@ -221,7 +221,7 @@ def forget_run(
     if not has_store(directory):
         raise StoreError(directory, "is no compute server's folder; expected the one of its --dir")
     with Store(directory / STORE_FOLDER, config.digest()) as store:
-        store.forget()
+        store.state.forget()
         if (directory / REPLAY_FOLDER).exists():
             with disk_errors(directory / REPLAY_FOLDER, "deleted"):
                 shutil.rmtree(directory / REPLAY_FOLDER)

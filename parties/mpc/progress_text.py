@@ -31,7 +31,7 @@ from parties.mpc.steps import (
     FINISH,
     OF_PROOFS,
 )
-from parties.mpc.storage.store import PARTICIPANT_RECORD_QUERY, Store
+from parties.mpc.storage.participant_records import PARTICIPANT_RECORD_QUERY
 from parties.observability.events import Progress, round_text
 from parties.observability.heartbeat import Throttle, duration_text
 from parties.observability.status import (
@@ -41,7 +41,7 @@ from parties.observability.status import (
     RunStatus,
     StepTotals,
 )
-from parties.storage.database import Row
+from parties.storage.database import Database, Row
 from protocols.context import Costs, StepCost
 from protocols.runtime import PartyRuntime
 from protocols.steps import (
@@ -179,7 +179,7 @@ _WAITING = "SELECT client, pid FROM outbox WHERE refused IS NULL ORDER BY pid"
 
 def observe_store(
     status: RunStatus,
-    store: Store,
+    store: Database,
     names: Sequence[str],
     *,
     rho: float,
@@ -199,7 +199,7 @@ def observe_mesh(status: RunStatus, runtime: PartyRuntime, progress: Progress) -
 
 def observe_admission(
     status: RunStatus,
-    store: Store,
+    store: Database,
     names: Sequence[str],
     admission: Admission,
     *,

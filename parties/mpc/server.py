@@ -129,7 +129,7 @@ async def _serve(session: MpcSession, files: CertificateFiles, ports: SharedPort
             )
             # The others wait for the last message, so this server sends it before it deletes its state.
             await runtime.flush()
-            session.folder.store.end()
+            session.folder.store.state.end()
         except BaseException as error:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
@@ -172,7 +172,7 @@ async def _ingest(
     """Starts to take submissions, unless the run has ended."""
     config, store = session.study.config, session.folder.store
     address = config.require_parties()[session.pid].ingest
-    if store.ended:
+    if store.state.ended:
         session.progress.event("listening", "the run has ended: no submissions are taken")
         return None
     ingest = await start_ingest(

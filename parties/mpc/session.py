@@ -26,7 +26,7 @@ from parties.mpc.replay.effects import Effects
 from parties.mpc.replay.log import REPLAY_FOLDER, WARNING, ReplayLog
 from parties.mpc.replay.recorder import RecordedEffects
 from parties.mpc.server_folder import ServerFolder, open_transcript
-from parties.mpc.storage.store import RHO
+from parties.mpc.storage.run_state import RHO
 from parties.observability.events import Progress
 from parties.observability.status import RunStatus
 from parties.session.study import Study
@@ -115,9 +115,9 @@ def open_session(
         control.commands.keep_in(store)
         registered = RegisteredFolder.of_server(config, pid, store.identity, directory)
         registration = StudyRegistration.begin(register, registered)
-        store.admit = registration.check_client
+        store.submissions.admit = registration.check_client
         store.set_meta(RHO, repr(plan.rho))
-        before = store.ended
+        before = store.state.ended
         if before:
             # A kill may have interrupted the deletion.
             discard_secrets(store, files, registration, progress=progress)
@@ -150,7 +150,7 @@ def open_session(
             raise
         finally:
             # The run has ended, even if a connection failed after that.
-            if store.ended and not before:
+            if store.state.ended and not before:
                 discard_secrets(store, files, registration, progress=progress)
             status.freeze()
 

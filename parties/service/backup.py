@@ -334,7 +334,7 @@ def _scrub(folder: Path, kept: BackedUpStore) -> None:
     store = (folder / kept.path).parent
     if holds_shares(store):
         with Store(store, kept.config) as opened:
-            opened.end()
+            opened.state.end()
             opened.discard_shares()
     with disk_errors(store, "deleted"):
         shutil.rmtree(store.parent / TAPE, ignore_errors=True)

@@ -17,7 +17,7 @@ from parties.foundation.untrusted_text import parse_json
 from parties.methods.registry import plan_of
 from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.progress_text import Rows, budget_use, participant_statuses
-from parties.mpc.storage.store import ENDED, FORGOTTEN, RHO
+from parties.mpc.storage.run_state import ENDED, FORGOTTEN, RHO
 from parties.observability.status import (
     FLAIM_SERVER,
     MPC_SERVER,

@@ -24,7 +24,7 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
-from parties.mpc.storage.store import ENDED, FORGOTTEN
+from parties.mpc.storage.run_state import ENDED, FORGOTTEN
 from parties.report.quality import QUALITY
 from parties.service.settings import KeepSection, load_settings
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE

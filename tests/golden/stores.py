@@ -175,42 +175,42 @@ def contents(folder: Path, beside: Path) -> dict[str, object]:
 def _of_server(server: Path, toml: Path, pid: int) -> dict[str, object]:
     config = load_config(toml)
     with Store(server / "store", config.digest()) as store:
-        totals = [store.load_total(round, pid) for round in store.total_rounds()]
-        keys = store.noise_keys()
+        totals = [store.totals.load(round, pid) for round in store.totals.rounds()]
+        keys = store.state.noise_keys()
         return {
             "identity": store.identity,
-            "closed": store.closed_to_clients,
-            "ended": store.ended,
-            "submissions": [_of_submission(store, stored) for stored in store.submissions()],
-            "standings": [standing.to_dict() for standing in store.records()],
-            "finals": [asdict(final) for final in store.finalized()],
-            "totals": [_of_total(total, store.commitment_key()) for total in totals],
+            "closed": store.state.closed_to_clients,
+            "ended": store.state.ended,
+            "submissions": [_of_submission(store, stored) for stored in store.submissions.all()],
+            "standings": [standing.to_dict() for standing in store.records.all()],
+            "finals": [asdict(final) for final in store.finalized.finalized()],
+            "totals": [_of_total(total, store.totals.commitment_key()) for total in totals],
             "noise_keys": None if keys is None else _digest(keys.own, keys.next, keys.private),
-            "inputs": [inputs.to_list() for inputs in store.inputs()],
+            "inputs": [inputs.to_list() for inputs in store.releases.inputs()],
             "estimates": [
-                [round, digest, _digest(store.estimate(round))]
-                for round, digest in store.estimates().items()
+                [round, digest, _digest(store.releases.estimate(round))]
+                for round, digest in store.releases.estimates().items()
             ],
             "checkpoints": [
                 [point.round, point.candidate, point.sigma, point.clients, point.noisy.tolist()]
-                for point in store.checkpoints()
+                for point in store.releases.checkpoints()
             ],
             "roll": [store.registry.counted, store.registry.held, store.registry.known],
             "members": [list(member) for member in store.registry.members],
             "ledger": _entries(DurableLedger(store)),
-            "traffic": store.traffic(),
+            "traffic": store.traffic.by_client(),
         }
 
 
 def _of_submission(store: Store, stored: StoredSubmission) -> list[object]:
     submission = stored.submission
-    signed = store.upload(submission.client)
+    signed = store.submissions.upload(submission.client)
     return [
         asdict(submission),
         stored.upload,
         [stored.body_digest, stored.own_digest, stored.next_digest],
         stored.size,
-        _digest(store.read_submission(submission.client, submission.version)),
+        _digest(store.submissions.read(submission.client, submission.version)),
         None if signed is None else _digest(signed.upload.message(), signed.signature),
     ]
 

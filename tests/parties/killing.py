@@ -23,8 +23,12 @@ import parties.mpc.server_folder
 from parties.audit.runner import audit_folder
 from parties.methods.distaim import write_lead_report
 from parties.mpc.server import run_mpc_server
+from parties.mpc.storage.folder_files import FolderFiles
 from parties.mpc.storage.outbox import Outbox
+from parties.mpc.storage.releases import ReleaseStore
 from parties.mpc.storage.store import Store
+from parties.mpc.storage.submissions import SubmissionStore
+from parties.mpc.storage.totals import TotalStore
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.products import NumpySums
 from protocols.transcript import Transcript
@@ -66,13 +70,17 @@ class _Point:
 
 def _watch(point: _Point) -> None:
     point.watch(DurableLedger, "charge", lambda _, round, step, __, **___: f"charge {round} {step}")
-    point.watch(Store, "save_checkpoint", lambda _, checkpoint: f"checkpoint {checkpoint.round}")
+    point.watch(
+        ReleaseStore, "save_checkpoint", lambda _, checkpoint: f"checkpoint {checkpoint.round}"
+    )
     point.watch(Store, "set_meta", lambda _, key, value: f"meta {key}")
-    point.watch(Store, "save_total", lambda _, total: f"total {total.round}")
-    point.watch(Store, "discard_files", lambda _, table: f"discard {table}")
+    point.watch(TotalStore, "save", lambda _, total: f"total {total.round}")
+    point.watch(FolderFiles, "discard", lambda _, table: f"discard {table}")
     point.watch(Store, "scrub", lambda _: "scrub")
     point.watch(
-        Store, "accept", lambda _, upload, *rest, **named: f"accept {upload.submission.client}"
+        SubmissionStore,
+        "accept",
+        lambda _, upload, *rest, **named: f"accept {upload.submission.client}",
     )
     point.watch(
         Outbox, "delivered", lambda _, client, pid, *rest, **named: f"delivered {client} {pid}"

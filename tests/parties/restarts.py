@@ -39,17 +39,17 @@ from parties.mpc.inputs import AdditionResult, SubmissionBatch
 from parties.mpc.openings import choice_name
 from parties.mpc.participants.admission import Admission
 from parties.mpc.participants.control import AdmissionControl
-from parties.mpc.participants.registry import ParticipantRegistry
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import StoredSubmission
 from parties.mpc.replay.effects import Effects
 from parties.mpc.server_folder import ServerFolder
 from parties.mpc.session import MpcSession
 from parties.mpc.steps import AGREE
-from parties.mpc.storage.store import _BODY_FOLDERS, Store
+from parties.mpc.storage.folder_files import BODY_FOLDERS, FolderFiles
+from parties.mpc.storage.store import Store
 from parties.mpc.storage.tables import STORE_SCHEMA
 from parties.session.study import Study
-from parties.storage.database import _META
+from parties.storage.database import _META, Database
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.base import open_value
 from protocols.context import Context, Costs, Payload, StepCost, root_path
@@ -123,17 +123,39 @@ class Image:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
+class MemoryFiles(FolderFiles):
+    """Files of a store in memory, by name."""
+
+    def __init__(self, database: Database, kept: Mapping[str, bytes]) -> None:
+        super().__init__(database)
+        self.kept = dict(kept)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.kept[name] = data
+
+    def read(self, name: str, digest: str) -> bytes:
+        data = self.kept[name]
+        assert hashlib.sha256(data).hexdigest() == digest
+        return data
+
+    def drop_unnamed(self, table: str) -> None:
+        named = {row[0] for row in self._database.rows(f"SELECT path FROM {table}")}  # noqa: S608
+        for name in [name for name in self.kept if name.startswith(f"{BODY_FOLDERS[table]}/")]:
+            if name not in named:
+                del self.kept[name]
+
+
 class Disk(Store):
     """A store in memory; each transaction that is durable at its end is one event of its server."""
 
     def __init__(self, image: Image, event: Callable[[], None]) -> None:
-        self.registry = ParticipantRegistry(self)
-        self.admit = lambda client: None
         self.directory = self._path = Path("disk")
         self._lock, self._flushing = threading.RLock(), threading.Lock()
         self._entered = self._flushed = 0
         self._event = event
-        self._files = dict(image.files)
+        self._kept = MemoryFiles(self, image.files)
+        self._assemble(self._kept)
+        self.submissions.read = lambda client, version=1: b""  # type: ignore[method-assign, misc]
         self._seen = -1
         self._db = sqlite3.connect(":memory:", isolation_level=None)
         if image.database:
@@ -151,7 +173,7 @@ class Disk(Store):
         """Facts and image as they are now, made anew only where something was written."""
         if self._seen != self._db.total_changes:
             self._seen = self._db.total_changes
-            self._image = Image(self._db.serialize(), dict(self._files))
+            self._image = Image(self._db.serialize(), dict(self._kept.kept))
             self._facts = self._held()
 
     @contextlib.contextmanager
@@ -169,23 +191,6 @@ class Disk(Store):
     def flush(self) -> None:
         pass
 
-    def _write(self, name: str, data: bytes) -> None:
-        self._files[name] = data
-
-    def _read(self, name: str, digest: str) -> bytes:
-        data = self._files[name]
-        assert hashlib.sha256(data).hexdigest() == digest
-        return data
-
-    def _drop_unnamed(self, table: str) -> None:
-        named = {row[0] for row in self.rows(f"SELECT path FROM {table}")}  # noqa: S608
-        for name in [name for name in self._files if name.startswith(f"{_BODY_FOLDERS[table]}/")]:
-            if name not in named:
-                del self._files[name]
-
-    def read_submission(self, client: str, version: int = 1) -> bytes:
-        return b""
-
     def take_in(self, client: str, pid: int) -> None:
         """Takes in an owner's submission, whose parts all three servers get."""
         said = make_submission(client)
@@ -201,19 +206,22 @@ class Disk(Store):
         return self._facts
 
     def _held(self) -> dict[str, object]:
-        keys = self.noise_keys()
+        keys = self.state.noise_keys()
         return {
             "keys": None if keys is None else (keys.own, keys.next),
-            "inputs": tuple(tuple(i.to_list()) for i in self.inputs()),
+            "inputs": tuple(tuple(i.to_list()) for i in self.releases.inputs()),
             "charges": tuple(sorted((e.round, e.step, e.opening) for e in self.charges())),
             "spent": sum((Fraction(e.rho) for e in self.charges()), Fraction(0)),
             "measured": tuple(
-                sorted((c.round, c.candidate, c.noisy.tobytes().hex()) for c in self.checkpoints())
+                sorted(
+                    (c.round, c.candidate, c.noisy.tobytes().hex())
+                    for c in self.releases.checkpoints()
+                )
             ),
             "chosen": tuple(sorted(load_selections(self, 9).items())),
             "totals": tuple(self.rows("SELECT round, clients FROM total ORDER BY round")),
-            "models": tuple(sorted(self.estimates().items())),
-            "final": tuple(self.finalized()),
+            "models": tuple(sorted(self.releases.estimates().items())),
+            "final": tuple(self.finalized.finalized()),
         }
 
     def charges(self) -> list[LedgerEntry]:
@@ -477,7 +485,7 @@ class World:
         assert [e.opening for e in server.disk.charges()].count(name) == 1, "not charged once"
         for other in self.servers:
             if other.pid != self.state.liar:
-                assert round in {i.round for i in other.disk.inputs()}, "no record"
+                assert round in {i.round for i in other.disk.releases.inputs()}, "no record"
 
     def came_out(self, ctx: Context, name: str, value: str) -> None:
         if ctx.pid != self.state.liar:
@@ -575,7 +583,7 @@ async def serve(server: Server) -> None:
             budget=around.plan.rho,
             accountant=around.plan.accountant,
             nonce=f"{world.number:032x}",
-            keys=computation.known_noise_keys(server.disk, around.effects),
+            keys=computation.known_noise_keys(server.disk.state, around.effects),
             fresh=ctx.fresh_noise_keys(),
             max_bytes=made.max_bytes,
         )
@@ -587,7 +595,7 @@ async def serve(server: Server) -> None:
     arrivals = Everyone(
         ctx,
         made.config,
-        server.disk,
+        around.effects.participants(server.disk),
         forms={"seeded": Form()},  # type: ignore[dict-item]
         cells=made.workload.maximal_cells,
         transcript=quiet,
@@ -643,7 +651,9 @@ async def _select(ctx: Context, x_sh: Share, spec: Any, *, kept: object, noise: 
     """An index that depends on counts, model and noise; what is opened is worth as much as the index is."""
     samples = await noise(ctx, len(spec.candidates))
     world, view = _world(ctx), (x_sh.own.tobytes(), x_sh.next.tobytes(), spec.answers.tobytes())
-    record = {i.round: i for i in world.servers[ctx.pid].disk.inputs()}[int(ctx.cost.round or 0)]
+    record = {i.round: i for i in world.servers[ctx.pid].disk.releases.inputs()}[
+        int(ctx.cost.round or 0)
+    ]
     for place, candidate in enumerate(spec.candidates):
         one = samples[place : place + 1]
         world.takes_part(ctx, candidate, choice_name(record), one, (candidate, view))

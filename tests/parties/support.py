@@ -28,7 +28,7 @@ from parties.mpc.participants.admission import Admission
 from parties.mpc.participants.control import AdmissionControl
 from parties.mpc.participants.waiting_text import WaitStatus
 from parties.mpc.records import RunningTotal
-from parties.mpc.replay.effects import Effects, SubmissionView
+from parties.mpc.replay.effects import Effects, ParticipantView
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import Submission
 from parties.mpc.submission.sealed_upload import (
@@ -252,7 +252,7 @@ class Unobserved:
 def make_arrivals(
     ctx: Context,
     config: Config,
-    holdings: SubmissionView,
+    holdings: ParticipantView,
     forms: Mapping[str, InputForm],
     cells: int,
     *,
@@ -261,7 +261,7 @@ def make_arrivals(
 ) -> Admission:
     """
 
-    server's count of whom ``submission_view`` has, with nobody's orders; its transcript tells ``on_client`` alone.
+    server's count of whom ``holdings`` has, with nobody's orders; its transcript tells ``on_client`` alone.
     """
     transcript = SimpleNamespace(client=on_client, note=lambda what, **_: None, flush=lambda: None)
     return Admission(

@@ -100,15 +100,15 @@ async def test_run_party_goes_on_before_a_gap_when_a_liar_and_a_forgetful_server
     await cluster.run(owners=EVERYONE, kill=(1, "round", killed_in))
     for pid, dropped in ((1, forgotten), (0, denied)):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            for place, kept in enumerate(store.checkpoints()):
+            for place, kept in enumerate(store.releases.checkpoints()):
                 if place in dropped:
-                    store.drop_checkpoint(kept.round, kept.candidate)
+                    store.releases.drop_checkpoint(kept.round, kept.candidate)
     recording = Recording()
     assert await cluster.run(records={2: recording}) == [None] * 3
     assert "lost" in recording.events
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            held = places(store.checkpoints())
+            held = places(store.releases.checkpoints())
         assert [candidate for number, candidate in held if number == 0] == [0, 1, 2]
         assert sorted(number for number, _ in held) == [0, 0, *range(held[-1][0] + 1)]
 

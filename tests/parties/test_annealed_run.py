@@ -148,7 +148,7 @@ async def test_annealed_run_divides_what_a_lost_charge_leaves(cluster: Cluster) 
 async def test_annealed_run_adopts_a_round_that_two_servers_finished(cluster: Cluster) -> None:
     assert None not in await cluster.run(owners=EVERYONE, kill=(0, "writing", None))
     with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
-        before = [(c.round, c.noisy.tolist()) for c in store.checkpoints()]
+        before = [(c.round, c.noisy.tolist()) for c in store.releases.checkpoints()]
     for pid in (2,):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
             store._db.execute("DELETE FROM checkpoint WHERE round > 2")
@@ -158,7 +158,7 @@ async def test_annealed_run_adopts_a_round_that_two_servers_finished(cluster: Cl
     assert await cluster.run() == [None] * 3
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            assert [(c.round, c.noisy.tolist()) for c in store.checkpoints()] == before
+            assert [(c.round, c.noisy.tolist()) for c in store.releases.checkpoints()] == before
     assert assert_sound(cluster) < 1e-9
 
 

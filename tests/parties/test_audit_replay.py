@@ -25,7 +25,8 @@ from parties.mpc.inputs.counts import Counts
 from parties.mpc.records import RunningTotal
 from parties.mpc.replay.log import Recording, ReplayLog, read_replay_log
 from parties.mpc.replay.recorder import RecordedEffects
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.submissions import SubmissionStore
+from parties.mpc.storage.totals import TotalStore
 from protocols.context import Context
 from protocols.discrete import Sampler
 from protocols.ring import R32
@@ -168,9 +169,9 @@ def moved_total(total: RunningTotal, component: int) -> RunningTotal:
 
 def recorded_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
     """Server 1 stores other shares of one owner after it has compared the digests of those that came."""
-    honest = Store.read_submission
+    honest = SubmissionStore.read
 
-    def read(store: Store, client: str, version: int) -> bytes:
+    def read(store: SubmissionStore, client: str, version: int) -> bytes:
         body = honest(store, client, version)
         if "server-1" not in str(store.directory) or client != EVERYONE[1]:
             return body
@@ -178,7 +179,7 @@ def recorded_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
         parts[component] = moved(parts[component])
         return parts.tobytes()
 
-    patch.setattr(Store, "read_submission", read)
+    patch.setattr(SubmissionStore, "read", read)
 
 
 def added_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
@@ -196,13 +197,13 @@ def added_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
 
 def resumed_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
     """Server 1 goes on after a restart with another total than it had."""
-    honest = Store.load_total
+    honest = TotalStore.load
 
-    def load(store: Store, round: int, pid: int) -> RunningTotal:
+    def load(store: TotalStore, round: int, pid: int) -> RunningTotal:
         total = honest(store, round, pid)
         return moved_total(total, component) if pid == 1 else total
 
-    patch.setattr(Store, "load_total", load)
+    patch.setattr(TotalStore, "load", load)
 
 
 @pytest.mark.parametrize("component", [0, 1], ids=["own", "next"])

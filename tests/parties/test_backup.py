@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     with Store(made / "store", CONFIG) as store:
         put(store, make_submission("clinic-a"), b"shares of a")
         put(store, make_submission("clinic-b"), b"shares of b", outgoing=(1,))
-        store.save_total(make_total(0, ("clinic-z",), np.arange(9, dtype=np.uint32)))
+        store.totals.save(make_total(0, ("clinic-z",), np.arange(9, dtype=np.uint32)))
     (made / "transcript.jsonl").write_text("one\ntwo\n")
     (made / "store" / "incoming" / "half").write_bytes(b"half a body")
     (made / ".costs.json.0123abcd").write_bytes(b"half a file")
@@ -80,8 +80,8 @@ def test_a_restored_folder_has_all_that_the_server_kept_and_nothing_that_passes(
     assert not [path for path in again.rglob("*") if "half" in path.name or path.name[0] == "."]
     with Store(again / "store", CONFIG) as store, Store(folder / "store", CONFIG) as before:
         assert store.identity == before.identity
-        assert store.read_submission("clinic-a") == b"shares of a"
-        assert store.load_total(0, 0).share.own.tolist() == list(range(9))
+        assert store.submissions.read("clinic-a") == b"shares of a"
+        assert store.totals.load(0, 0).share.own.tolist() == list(range(9))
 
 
 def test_a_backup_and_what_is_made_of_it_is_its_owner_s_alone(folder: Path, tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_a_backup_is_of_one_moment_while_the_store_is_written_to(
     for number in range(3):
         again = restored(tmp_path / f"copy-{number}", tmp_path / f"again-{number}")
         with Store(again / "store", CONFIG) as store:
-            clients = [item.submission.client for item in store.submissions()]
+            clients = [item.submission.client for item in store.submissions.all()]
             assert 2 <= len(clients) <= made + 2
             for client in clients:
-                body = store.read_submission(client)
+                body = store.submissions.read(client)
                 assert body.startswith((client.encode(), b"shares of"))
 
 
@@ -143,15 +143,15 @@ def test_a_file_that_has_gone_while_it_is_copied_begins_the_copy_anew(
             with Store(folder / "store", CONFIG) as store:
                 for round in (1, 2):
                     counts = np.full(9, round, np.uint32)
-                    store.save_total(make_total(round, ("clinic-z",), counts))
+                    store.totals.save(make_total(round, ("clinic-z",), counts))
         return found
 
     monkeypatch.setattr(backup_module, "snapshot", then_a_round_is_over)
     back_up(folder, tmp_path / "copy", OWN)
     assert times == 2
     with Store(restored(tmp_path / "copy", tmp_path / "again") / "store", CONFIG) as store:
-        assert store.total_rounds() == [1, 2]
-        assert store.load_total(2, 0).share.own.tolist() == [2] * 9
+        assert store.totals.rounds() == [1, 2]
+        assert store.totals.load(2, 0).share.own.tolist() == [2] * 9
 
 
 def test_a_transcript_that_grows_is_copied_up_to_the_moment(
@@ -429,7 +429,7 @@ def test_of_several_runs_those_that_have_ended_come_back_without_their_shares(
         assert len(bodies_in(again / "studies" / name / "run" / "store", "submissions")) == there
     assert b"shares of over" not in kept.values()
     with Store(again / "studies" / "over" / "run" / "store", CONFIG) as store:
-        assert store.ended
+        assert store.state.ended
 
 
 async def test_three_servers_restored_to_the_same_old_backup_do_not_release_again(

@@ -147,7 +147,7 @@ async def test_server_turns_an_owner_away_by_list_and_date(
         with pytest.raises(NotEnrolled, match=words) as raised:
             await submit(config, make_codes(20), certificates[C])
         assert describe(raised.value).status == Status.NOT_ENROLLED
-        assert [store.submission_count() for store in stores.values()] == [0, 0, 0]
+        assert [store.submissions.count() for store in stores.values()] == [0, 0, 0]
 
 
 async def test_run_that_its_operators_closed_takes_nobody_new(
@@ -213,7 +213,7 @@ async def test_run_that_has_ended_says_so_with_the_same_status(
     config = make_config()
     async with running_servers(config, tmp_path, certificates) as stores:
         for store in stores.values():
-            store.close_to_clients()
+            store.state.close_to_clients()
         with pytest.raises(NotEnrolled, match="takes no submissions any more") as raised:
             await submit(config, make_codes(20), certificates[A])
         assert (raised.value.status, describe(raised.value).status) == (410, Status.NOT_ENROLLED)
@@ -229,7 +229,7 @@ async def test_revoked_owner_is_turned_away_by_the_server_that_revokes_it(
         orders.ask(revoke=[A, B])
         with pytest.raises((PartialSubmission, NotEnrolled), match="was revoked by this server"):
             await submit(config, make_codes(20), certificates[A])
-        assert stores[1].upload_digest(A) is None
+        assert stores[1].submissions.upload_digest(A) is None
 
 
 def test_closing_is_remembered(tmp_path: Path) -> None:

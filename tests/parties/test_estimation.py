@@ -173,16 +173,16 @@ def test_a_model_that_two_servers_have_stays_whatever_the_lead_sends(tmp_path: P
     """One server's word alone changes nothing that another holds: with another model the run could never end."""
     kept, other = (encode_estimate(make_estimate(seed), 100) for seed in (1, 2))
     with Store(tmp_path, "ab" * 32) as store:
-        store.save_estimate(1, kept)
+        store.releases.save_estimate(1, kept)
         agreed = {1: hashlib.sha256(kept).hexdigest()}
-        models = ModelCache(store, agreed, {}, Effects())
+        models = ModelCache(store.releases, agreed, {}, Effects())
         with pytest.raises(ProtocolViolation, match="another model of round 1") as caught:
             models.take(1, other)
         assert caught.value.pid == LEAD
         models.take(1, kept)
         models.take(2, other)
         assert (models.own(1), models.own(2), models.everywhere(1)) == (kept, None, None)
-        store.save_estimate(1, other)
+        store.releases.save_estimate(1, other)
         assert models.own(1) is None
 
 

@@ -275,11 +275,9 @@ async def test_run_excludes_an_owner_whose_counts_are_out_of_bounds(
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
             for item in results[0]["counted"]:
-                assert store.upload_digest(item["client"]) == item["digest"]
-                assert status_answer(store.participant_record(item["client"]), closed=True)[
-                    "counted"
-                ]
-            asked = status_answer(store.participant_record(EVERYONE[2]), closed=True)
+                assert store.submissions.upload_digest(item["client"]) == item["digest"]
+                assert status_answer(store.records.find(item["client"]), closed=True)["counted"]
+            asked = status_answer(store.records.find(EVERYONE[2]), closed=True)
             assert asked == {"counted": False, "round": 0, "excluded": "out of bounds"}
     audit = audit_folder(collect(cluster, tmp_path / "run"))
     assert audit.ok

@@ -21,7 +21,10 @@ from parties.foundation.errors import CertificateError, StoreError
 from parties.mpc.outputs import STORE_FOLDER, forget_run
 from parties.mpc.records import RunningTotal
 from parties.mpc.server import run_mpc_server
+from parties.mpc.storage.folder_files import FolderFiles
 from parties.mpc.storage.store import Store
+from parties.mpc.storage.submissions import SubmissionStore
+from parties.mpc.storage.totals import TotalStore
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolError
 from protocols.pairing import Seals
@@ -39,29 +42,29 @@ PIECE = 24
 def secrets_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
     """Pieces of all bodies and totals that any server kept, and the keys that commit to totals, by kind."""
     seen: dict[str, list[bytes]] = {"body": [], "total": [], "key": []}
-    read, save, key = Store.read_submission, Store.save_total, Store.commitment_key
+    read, save, key = SubmissionStore.read, TotalStore.save, TotalStore.commitment_key
 
-    def reading(self: Store, client: str, version: int) -> bytes:
+    def reading(self: SubmissionStore, client: str, version: int) -> bytes:
         body = read(self, client, version)
         # A seeded body is a pair of keys, or a key and a vector.
         seen["body"] += [body[:PIECE], body[-PIECE:]]
         return body
 
-    def saving(self: Store, total: RunningTotal) -> None:
+    def saving(self: TotalStore, total: RunningTotal) -> None:
         seen["total"] += [
             np.asarray(part[:8], "<u4").tobytes()[:PIECE]
             for part in (total.share.own, total.share.next)
         ]
         save(self, total)
 
-    def keyed(self: Store) -> bytes:
+    def keyed(self: TotalStore) -> bytes:
         found = key(self)
         seen["key"] += [found, found.hex().encode()]
         return found
 
-    monkeypatch.setattr(Store, "read_submission", reading)
-    monkeypatch.setattr(Store, "save_total", saving)
-    monkeypatch.setattr(Store, "commitment_key", keyed)
+    monkeypatch.setattr(SubmissionStore, "read", reading)
+    monkeypatch.setattr(TotalStore, "save", saving)
+    monkeypatch.setattr(TotalStore, "commitment_key", keyed)
     monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
     return seen
 
@@ -109,9 +112,9 @@ async def test_nothing_secret_is_left_when_all_three_are_done(
         }
         with opened(cluster, pid) as store:
             assert DurableLedger(store).entries
-            assert store.checkpoints()
-            assert store.submission_count() == 3
-            assert {s.own_digest + s.next_digest for s in store.submissions()} == {""}
+            assert store.releases.checkpoints()
+            assert store.submissions.count() == 3
+            assert {s.own_digest + s.next_digest for s in store.submissions.all()} == {""}
 
 
 async def test_servers_that_have_ended_meet_again_and_the_audit_passes(cluster: Cluster) -> None:
@@ -146,15 +149,15 @@ async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_h
 async def test_a_deletion_that_was_broken_off_goes_on_at_the_next_start(
     cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Store.discard_files
+    real = FolderFiles.discard
     with monkeypatch.context() as patch:
 
-        def broken(self: Store, table: str) -> None:
+        def broken(self: FolderFiles, table: str) -> None:
             if table == "total":
-                raise StoreError(self.directory, "cannot be deleted: Input/output error")
+                raise StoreError(Path("store"), "cannot be deleted: Input/output error")
             real(self, table)
 
-        patch.setattr(Store, "discard_files", broken)
+        patch.setattr(FolderFiles, "discard", broken)
         ended = await cluster.run(owners=EVERYONE)
     assert all(isinstance(error, StoreError) for error in ended)
     assert {"total", "key", "seal"} <= found_in(cluster.folder, secrets_seen)
@@ -225,7 +228,7 @@ async def test_nothing_is_computed_with_a_server_that_offers_another_sealing_key
     for pid in (0, 2):
         assert isinstance(ended[pid], ProtocolError)
         with opened(cluster, pid) as store:
-            assert store.checkpoints() == []
+            assert store.releases.checkpoints() == []
     assert any("party 1 has another sealing key" in str(ended[pid]) for pid in (0, 2))
     # With its own one all goes well.
     assert await cluster.run(owners=EVERYONE) == [None] * 3
@@ -301,7 +304,7 @@ async def test_forget_the_command_refuses_another_configuration(
                 in result.output
             )
     with opened(cluster, 0) as store:
-        assert store.forgotten is not None
+        assert store.state.forgotten is not None
 
 
 def write(config: Config, folder: Path) -> Path:

@@ -125,7 +125,7 @@ class Server:
     def stored(self) -> list[str]:
         """Clients in the store; nothing else may be left lying about."""
         assert list((self.store.directory / "incoming").iterdir()) == []
-        clients = [item.submission.client for item in self.store.submissions()]
+        clients = [item.submission.client for item in self.store.submissions.all()]
         for folder in ("submissions", "outbox"):
             assert len(bodies_in(self.store.directory, folder)) == len(clients)
         return clients
@@ -192,11 +192,11 @@ async def test_put_stores_a_submission_once(server: Server) -> None:
     assert (status, answer["status"], answer["upload"]) == (202, "already stored", digest)
     assert server.stored() == ["clinic-a"]
     body = ready.parts.bodies[PID]
-    assert server.store.read_submission("clinic-a") == body
-    (stored,) = server.store.submissions()
+    assert server.store.submissions.read("clinic-a") == body
+    (stored,) = server.store.submissions.all()
     own, next_ = component_digests(parse_upload(PID, "seeded", body, CELLS))
     assert (stored.own_digest, stored.next_digest) == (own.hex(), next_.hex())
-    requests, received, sent = server.store.traffic()["clinic-a"]
+    requests, received, sent = server.store.traffic.by_client()["clinic-a"]
     # The second time nothing is asked for, which a client that waits for 100 would have saved.
     assert (requests, received) == (2, SIZE)
     assert sent > 300
@@ -267,7 +267,7 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
         "excluded": None,
     }
     await server.put()
-    server.store.close_to_clients()
+    server.store.state.close_to_clients()
     _, answer = await server.request("GET", "/v1/runs/trial")
     digest = server.upload().signed.upload.digest()
     assert (answer["open"], answer["upload"]) == (False, digest)
@@ -291,7 +291,7 @@ async def test_get_tells_a_client_what_became_of_its_own_submission(server: Serv
         ParticipantRecord("clinic-a", "ab" * 32, 2),
         ParticipantRecord("clinic-b", "cd" * 32, 0, Exclusion.OUT_OF_BOUNDS),
     ]
-    server.store.save_records(standings)
+    server.store.records.save(standings)
     told = {}
     for client in ("clinic-a", "clinic-b", "clinic-c"):
         _, answer = await server.request("GET", "/v1/runs/trial", client=client)
@@ -458,7 +458,7 @@ async def test_put_refuses_a_body_that_was_changed_anywhere(server: Server, plac
     assert (status, error_of(answer)["where"]) == (400, "body")
     assert "SHA-256" in error_of(answer)["what"]
     assert server.stored() == []
-    assert server.store.traffic()["clinic-a"][1] == SIZE
+    assert server.store.traffic.by_client()["clinic-a"][1] == SIZE
 
 
 async def test_put_refuses_another_submission_of_a_client_that_is_stored(server: Server) -> None:
@@ -473,7 +473,7 @@ async def test_put_refuses_another_submission_of_a_client_that_is_stored(server:
         assert status == 409
         assert "clinic-a" in error_of(answer)["what"]
         assert "first one stands" in error_of(answer)["expected"]
-    assert server.store.read_submission("clinic-a") == server.upload().parts.bodies[PID]
+    assert server.store.submissions.read("clinic-a") == server.upload().parts.bodies[PID]
 
 
 async def test_put_refuses_when_the_run_is_full_or_over(server: Server) -> None:
@@ -481,7 +481,7 @@ async def test_put_refuses_when_the_run_is_full_or_over(server: Server) -> None:
         assert (await server.put(client=client))[0] == 202
     status, answer = await server.put(client="clinic-d")
     assert (status, "3 expected clients" in error_of(answer)["what"]) == (403, True)
-    server.store.close_to_clients()
+    server.store.state.close_to_clients()
     status, answer = await server.put(client="clinic-d")
     assert (status, "no submissions any more" in error_of(answer)["what"]) == (410, True)
     assert server.stored() == ["clinic-a", "clinic-b", "clinic-c"]

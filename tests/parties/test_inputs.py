@@ -26,6 +26,7 @@ from parties.mpc.participants.listing import Page
 from parties.mpc.participants.registry import TABLES as ROLL_TABLES
 from parties.mpc.participants.registry import ParticipantRegistry
 from parties.mpc.records import ParticipantRecord, RunningTotal, StoredSubmission
+from parties.mpc.replay.effects import ParticipantView
 from parties.mpc.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, CheckFacts
 from parties.session.study import Study
 from parties.storage.database import Database
@@ -243,23 +244,23 @@ class Held:
     def stored(self, client: str, upload: str) -> StoredSubmission:
         raise NotImplementedError
 
-    def submission_count(self) -> int:
+    def count(self) -> int:
         return len(self.all)
 
-    def read_submission(self, client: str, version: int) -> bytes:
+    def read(self, client: str, version: int) -> bytes:
         return self.body(client)
 
-    def total_rounds(self) -> list[int]:
-        return []
-
-    def load_total(self, round: int, pid: int) -> RunningTotal:
+    def settle(self, client: str, version: int, withdrawal: object = None) -> None:
         raise NotImplementedError
 
-    def save_total(self, total: RunningTotal) -> None:
-        self.saved.append(total)
+    @property
+    def view(self) -> ParticipantView:
+        records = CountedRecords(len(self.all))
+        return ParticipantView(self.registry, self, NoFinalized(), NewTotals(self.saved), records)
 
-    def commitment_key(self) -> bytes:
-        return bytes(32)
+
+class NoFinalized:
+    """Nobody is counted for good."""
 
     def finalized(self) -> list[Finalized]:
         return []
@@ -267,23 +268,46 @@ class Held:
     def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
         return {}
 
-    def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
+    def unregistered(self, after: str, upto: str | None) -> dict[str, str]:
         return {}
-
-    def retain_totals(self, rounds: Collection[int]) -> None:
-        assert list(rounds) == []
 
     def save_finalized(self, finals: Collection[Finalized]) -> None:
         assert list(finals) == []
 
-    def settle(self, client: str, version: int, withdrawal: object = None) -> None:
-        raise NotImplementedError
 
-    def records(self) -> list[ParticipantRecord]:
+@dataclass
+class NewTotals:
+    """Totals of a run that has none yet."""
+
+    saved: list[RunningTotal]
+
+    def retain(self, rounds: Collection[int]) -> None:
+        assert list(rounds) == []
+
+    def rounds(self) -> list[int]:
         return []
 
-    def save_records(self, standings: Iterable[ParticipantRecord]) -> None:
-        assert [s.excluded for s in standings] == [None] * len(self.all)
+    def load(self, round: int, pid: int) -> RunningTotal:
+        raise NotImplementedError
+
+    def save(self, total: RunningTotal) -> None:
+        self.saved.append(total)
+
+    def commitment_key(self) -> bytes:
+        return bytes(32)
+
+
+@dataclass
+class CountedRecords:
+    """Records of ``number`` owners, all counted."""
+
+    number: int
+
+    def all(self) -> list[ParticipantRecord]:
+        return []
+
+    def save(self, records: Iterable[ParticipantRecord]) -> None:
+        assert [s.excluded for s in records] == [None] * self.number
 
 
 @pytest.fixture
@@ -317,7 +341,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps(
     async def party(ctx: Context) -> RunningTotal:
         mine = [stored(form, ctx.pid, c, bodies[c][ctx.pid]) for c, form in sent.items()]
         held = Held(make_roll(), mine, lambda client: bodies[client][ctx.pid])
-        arrivals = make_arrivals(ctx, CONFIG, held, forms, WORKLOAD.maximal_cells)
+        arrivals = make_arrivals(ctx, CONFIG, held.view, forms, WORKLOAD.maximal_cells)
         total = await arrivals.admit(0)
         assert held.saved == [total]
         return total
@@ -365,11 +389,12 @@ class Arriving(Held):
         gone = 1 if 0 <= self.withdrawn < self.there else 0
         return self.all[gone : self.there]
 
-    def submission_count(self) -> int:
+    def count(self) -> int:
         return min(self.there, len(self.all))
 
-    def save_records(self, standings: Iterable[ParticipantRecord]) -> None:
-        assert [s.excluded for s in standings] == [None] * (len(self.all) - (self.withdrawn > 0))
+    @property
+    def view(self) -> ParticipantView:
+        return replace(super().view, records=CountedRecords(len(self.all) - (self.withdrawn > 0)))
 
 
 def count_in_as_they_come(
@@ -391,7 +416,7 @@ def count_in_as_they_come(
 
         config = make_config({"clients.expected": 3, "clients.minimum": 1})
         arrivals = make_arrivals(
-            ctx, config, held, {SEEDED: form}, WORKLOAD.maximal_cells, on_client=note
+            ctx, config, held.view, {SEEDED: form}, WORKLOAD.maximal_cells, on_client=note
         )
         return await arrivals.admit(0)
 

@@ -26,7 +26,7 @@ from parties.mpc.inputs import InputForm, form_for, input_forms, own
 from parties.mpc.participants import notices
 from parties.mpc.planning.upload_size import UploadSize
 from parties.mpc.records import RunningTotal
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.totals import TotalStore
 from parties.mpc.submission.submit import submit
 from parties.mpc.transcript_schema import COUNTING
 from parties.report.html import render_html
@@ -129,15 +129,15 @@ def finish(
     kill: tuple[int, str, int | None] | None = None,
 ) -> Finished:
     totals: dict[str, RunningTotal] = {}
-    save = Store.save_total
+    save = TotalStore.save
 
-    def kept(store: Store, total: RunningTotal) -> None:
+    def kept(store: TotalStore, total: RunningTotal) -> None:
         totals[store.directory.parent.name] = total
         save(store, total)
 
     config = make_config(LINKED | changes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "save_total", kept)
+        patch.setattr(TotalStore, "save", kept)
         # The ports, and so the configuration, are drawn anew where a run is made.
         patch.setattr("tests.parties.audit_runs.make_config", lambda overrides: config)
         make_run(

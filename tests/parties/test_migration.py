@@ -11,7 +11,6 @@ import pytest
 from parties.foundation.errors import StoreError
 from parties.foundation.version import STORE_VERSION, version
 from parties.mpc.storage import incoming
-from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
 from parties.storage.database import FILE, Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
@@ -125,19 +124,19 @@ def test_a_server_s_store_of_version_1_keeps_its_bodies_in_files(
     set_version(tmp_path / FILE, 1, "DROP TABLE body")
     with Store(tmp_path, CONFIG) as store:
         put(store, make_submission("clinic-b"), b"shares of b")
-        assert store.read_submission("clinic-a") == b"shares of a"
-        assert store.read_submission("clinic-b") == b"shares of b"
-        assert Outbox(store).content("clinic-a") == b"sealed: shares of a"
+        assert store.submissions.read("clinic-a") == b"shares of a"
+        assert store.submissions.read("clinic-b") == b"shares of b"
+        assert store.outbox.content("clinic-a") == b"sealed: shares of a"
     assert version_at(tmp_path / FILE) == STORE_VERSION
 
 
 def test_a_server_s_store_from_before_versions_is_taken_over(tmp_path: Path) -> None:
     """Its tables are those of version 1."""
     with Store(tmp_path, CONFIG) as store:
-        store.close_to_clients()
+        store.state.close_to_clients()
     set_version(tmp_path / FILE, 0)
     with Store(tmp_path, CONFIG) as store:
-        assert store.closed_to_clients
+        assert store.state.closed_to_clients
     assert version_at(tmp_path / FILE) == STORE_VERSION
 
 

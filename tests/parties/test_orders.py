@@ -20,7 +20,7 @@ from parties.config import CertificateFiles
 from parties.foundation.exit_codes import TooFewClients
 from parties.mpc.records import RunningTotal
 from parties.mpc.server import run_mpc_server
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.totals import TotalStore
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.admin_listener import SOCKET_NAME
 from parties.service.exposed_run import command_handlers, with_admin_api
@@ -174,13 +174,13 @@ async def test_revoked_owner_is_taken_out_where_all_three_ask_it(
     form: str, tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     totals: dict[tuple[str, int], RunningTotal] = {}
-    real = Store.save_total
+    real = TotalStore.save
 
-    def saving(store: Store, total: RunningTotal) -> None:
+    def saving(store: TotalStore, total: RunningTotal) -> None:
         totals[store.directory.parent.name, total.round] = total
         real(store, total)
 
-    monkeypatch.setattr(Store, "save_total", saving)
+    monkeypatch.setattr(TotalStore, "save", saving)
     config = make_config({"run.rounds": 1, "clients.minimum": 1, "run.input": form})
     operated = Operated(Cluster(config, tmp_path, certificates))
     await operated.cluster.submit([A, B])

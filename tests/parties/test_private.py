@@ -39,13 +39,15 @@ def test_store_and_tape_are_their_owners_alone_whatever_the_umask(tmp_path: Path
     tape = ReplayLog(tmp_path, 0)
     with Store(tmp_path / "store", CONFIG) as store:
         upload, digests = make_upload(make_submission()), ("aa" * 32, "bb" * 32)
-        with store.incoming() as body, store.incoming() as whole:
+        with store.submissions.incoming() as body, store.submissions.incoming() as whole:
             body.write(b"body")
             whole.write(b"sealed")
-            store.accept(upload, body, digests, limit=3, outgoing=OutgoingUpload(whole, (1, 2)))
-        store.save_total(make_total(1, ("clinic-a",), np.ones(9, np.uint32)))
-        store.save_checkpoint(Checkpoint(1, 2, 20.5, 3, np.array([1.5])))
-        store.add_traffic("clinic-a", received=1, sent=1)
+            store.submissions.accept(
+                upload, body, digests, limit=3, outgoing=OutgoingUpload(whole, (1, 2))
+            )
+        store.totals.save(make_total(1, ("clinic-a",), np.ones(9, np.uint32)))
+        store.releases.save_checkpoint(Checkpoint(1, 2, 20.5, 3, np.array([1.5])))
+        store.traffic.add("clinic-a", received=1, sent=1)
         found = {
             path.relative_to(tmp_path).as_posix(): path.stat().st_mode & 0o777
             for path in tmp_path.rglob("*")

@@ -22,7 +22,7 @@ from parties.methods.distaim import write_lead_report
 from parties.mpc.estimation import make_estimator
 from parties.mpc.planning.validation import validate_run
 from parties.mpc.records import RunningTotal
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.totals import TotalStore
 from parties.mpc.transcript_schema import COUNTING, RECOUNTING
 from parties.session.study import Study
 from protocols.fields import encode
@@ -67,14 +67,14 @@ class Finished:
 def finished(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Finished:
     folder = tmp_path_factory.mktemp("private")
     totals: dict[str, RunningTotal] = {}
-    save = Store.save_total
+    save = TotalStore.save
 
-    def kept(store: Store, total: RunningTotal) -> None:
+    def kept(store: TotalStore, total: RunningTotal) -> None:
         totals[store.directory.parent.name] = total
         save(store, total)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "save_total", kept)
+        patch.setattr(TotalStore, "save", kept)
         make_run(folder, certificates, PRIVATE, capacities=CAPACITIES, estimator=make_estimator)
     return Finished(folder, totals)
 

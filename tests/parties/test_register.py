@@ -198,7 +198,7 @@ async def test_run_party_refuses_an_old_copy_of_its_folder_where_all_three_are_o
     assert "old copy" in str(next(e for e in ended if isinstance(e, StudyReleased)))
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            assert {checkpoint.round for checkpoint in store.checkpoints()} <= {0}
+            assert {checkpoint.round for checkpoint in store.releases.checkpoints()} <= {0}
 
 
 async def test_run_party_takes_a_fresh_folder_while_nothing_was_released(cluster: Cluster) -> None:
@@ -274,7 +274,7 @@ async def test_a_sealing_key_stays_for_a_study_that_is_not_over(
     assert await cluster.run(owners=EVERYONE, records={0: record}) == [None] * 3
     assert seal.exists()
     assert f"{seal} stays: {tmp_path / 'another'} needs it, too" in record.texts
-    other.end()
+    other.state.end()
     assert await cluster.run() == [None] * 3
     assert not seal.exists()
 

@@ -19,7 +19,6 @@ from parties.crypto.hpke import SealKey
 from parties.foundation.errors import SealError
 from parties.identity.tls import certificate_bytes, client_context, make_certificates, pinned_key_in
 from parties.mpc.intake import forwarder
-from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
 from parties.mpc.submission import sealed_upload as sealed
 from parties.mpc.submission.sealed_upload import (
@@ -104,7 +103,7 @@ def what(answer: dict[str, object]) -> tuple[str, str]:
 
 async def until_waiting_for_nobody(store: Store) -> None:
     async with asyncio.timeout(10):
-        while Outbox(store).waiting(0) + Outbox(store).waiting(1) + Outbox(store).waiting(2):  # noqa: ASYNC110
+        while store.outbox.waiting(0) + store.outbox.waiting(1) + store.outbox.waiting(2):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -125,18 +124,20 @@ async def test_an_upload_to_any_server_reaches_all_three(
         assert [receipt.party for receipt in receipts] == list(PARTIES)
         for receipt in receipts:
             check_receipt(receipt, ready.signed.upload, asker.config)
-        assert [stores[i].read_submission("clinic-a") for i in range(3)] == list(ready.parts.bodies)
-        assert {stores[i].upload_digest("clinic-a") for i in range(3)} == {
+        assert [stores[i].submissions.read("clinic-a") for i in range(3)] == list(
+            ready.parts.bodies
+        )
+        assert {stores[i].submissions.upload_digest("clinic-a") for i in range(3)} == {
             ready.signed.upload.digest()
         }
         # Nothing is kept where it is not needed any more; bytes are counted at who passed them on.
         assert bodies_in(stores[pid].directory, "outbox") == []
         others = [i for i in range(3) if i != pid]
         sent = sum(len(ready.sealed.for_server(i).content) for i in others)
-        assert [Outbox(stores[i]).passed_on()[0] for i in range(3)] == [
+        assert [stores[i].outbox.passed_on()[0] for i in range(3)] == [
             sent if i == pid else 0 for i in range(3)
         ]
-        assert [list(stores[i].traffic()) for i in others] == [[], []]
+        assert [list(stores[i].traffic.by_client()) for i in others] == [[], []]
         status, answer = await asker.upload(others[0], ready)
         assert (status, answer["status"], answer["kept_for"]) == (200, "already stored", [])
 
@@ -151,15 +152,15 @@ async def test_parts_for_a_server_that_is_away_wait_and_survive_a_restart(
         status, answer = await asker.upload(0, ready)
         assert (status, answer["kept_for"]) == (202, ["party-2"])
         assert [receipt.party for receipt in receipts_in(answer)] == ["party-0", "party-1"]
-        assert Outbox(stores[0]).waiting(2) == ["clinic-a"]
+        assert stores[0].outbox.waiting(2) == ["clinic-a"]
     # The one that took it was away in between; the one that was away comes back later still.
     async with running_servers(config, tmp_path, certificates, (0,)) as stores:
         await asyncio.sleep(0.3)
         async with running_servers(config, tmp_path, certificates, (2,)) as late:
             await until_waiting_for_nobody(stores[0])
-            assert late[2].read_submission("clinic-a") == ready.parts.bodies[2]
+            assert late[2].submissions.read("clinic-a") == ready.parts.bodies[2]
         assert bodies_in(stores[0].directory, "outbox") == []
-        receipts = Outbox(stores[0]).delivery_status("clinic-a").receipts
+        receipts = stores[0].outbox.delivery_status("clinic-a").receipts
         for receipt in receipts.values():
             check_receipt(receipt, ready.signed.upload, config)
         assert sorted(receipts) == [1, 2]
@@ -186,14 +187,14 @@ async def test_more_parts_wait_for_a_server_that_is_away_than_are_queued(
             assert (status, answer["kept_for"]) == (202, ["party-1", "party-2"])
         async with running_servers(config, tmp_path, certificates, (1,)) as there:
             async with asyncio.timeout(10):
-                while Outbox(stores[0]).waiting(1):  # noqa: ASYNC110
+                while stores[0].outbox.waiting(1):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
-            assert there[1].submission_count() == 3
+            assert there[1].submissions.count() == 3
         await asker.upload(0, sealed_upload(config, clients[3]))
-        assert Outbox(stores[0]).waiting(2) == clients
+        assert stores[0].outbox.waiting(2) == clients
     async with running_servers(config, tmp_path, certificates, (0, 1, 2)) as stores:
         await until_waiting_for_nobody(stores[0])
-        assert [store.submission_count() for store in stores.values()] == [4, 4, 4]
+        assert [store.submissions.count() for store in stores.values()] == [4, 4, 4]
     assert max(queued) == 2
 
 
@@ -222,13 +223,13 @@ async def test_a_delivery_that_was_not_noted_is_made_again_and_counts_once(
         again = await asker.pass_on(1, ready.signed, part, by="party-2")
         assert (first[0], again[0]) == (201, 200)
         assert first[1] == again[1]
-        assert len(stores[1].submissions()) == 1
+        assert len(stores[1].submissions.all()) == 1
 
 
 async def test_a_refusal_ends_with_its_reason(asker: Asker, tmp_path: Path) -> None:
     ready = sealed_upload(asker.config)
     async with running_servers(asker.config, tmp_path, asker.certificates) as stores:
-        stores[2].close_to_clients()
+        stores[2].state.close_to_clients()
         status, answer = await asker.upload(0, ready)
         assert (status, answer["kept_for"]) == (202, [])
         refused = answer["refused"]
@@ -261,7 +262,7 @@ async def test_a_server_cannot_make_up_an_owner(asker: Asker, store: Store, tmp_
     status, answer = await asker.pass_on(1, made_up.signed, made_up.sealed.for_server(1))
     assert (status, what(answer)[1]) == (403, "'party-0' is a compute server of this run")
     assert upload.digest() == ready.signed.upload.digest()
-    assert store.submissions() == []
+    assert store.submissions.all() == []
 
 
 async def test_a_server_cannot_alter_what_it_passes_on(asker: Asker, store: Store) -> None:
@@ -278,7 +279,7 @@ async def test_a_server_cannot_alter_what_it_passes_on(asker: Asker, store: Stor
         403,
         (f"header {SIGNATURE_HEADER}", "a signature is not one of 'clinic-a'"),
     )
-    assert store.submissions() == []
+    assert store.submissions.all() == []
 
 
 async def test_only_the_other_servers_pass_parts_on(
@@ -296,7 +297,7 @@ async def test_only_the_other_servers_pass_parts_on(
     for by in ("clinic-a", "party-1", "second"):
         status, answer = await impostor.pass_on(1, ready.signed, ready.sealed.for_server(1), by=by)
         assert (status, what(answer)[0]) == (403, "client certificate")
-    assert store.submissions() == []
+    assert store.submissions.all() == []
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ async def test_parts_with_malformed_headers_are_refused(
     body = ready.sealed.for_server(1).content
     status, _ = await asker.put(1, "part", headers, body, by="party-0")
     assert status == 400
-    assert store.submissions() == []
+    assert store.submissions.all() == []
 
 
 @pytest.mark.parametrize(("change", "status"), [(-1, 400), (1, 413), (10_000_000, 413)])
@@ -333,7 +334,7 @@ async def test_parts_of_another_size_are_refused(
     headers = ready.signed.headers_between_servers()
     got, _ = await asker.put(1, "part", headers, wrong, by="party-0")
     assert got == status
-    assert store.submissions() == []
+    assert store.submissions.all() == []
 
 
 async def test_parts_follow_the_rules_for_submissions(asker: Asker, store: Store) -> None:
@@ -349,7 +350,7 @@ async def test_parts_follow_the_rules_for_submissions(asker: Asker, store: Store
         assert (await asker.pass_on(1, more.signed, more.sealed.for_server(1)))[0] == 201
     late = sealed_upload(asker.config, "clinic-d")
     assert (await asker.pass_on(1, late.signed, late.sealed.for_server(1)))[0] == 403
-    store.close_to_clients()
+    store.state.close_to_clients()
     assert (await asker.pass_on(1, late.signed, late.sealed.for_server(1)))[0] == 410
     assert (await asker.pass_on(1, ready.signed, ready.sealed.for_server(1)))[0] == 200
 
@@ -399,7 +400,7 @@ async def test_a_receipt_that_does_not_hold_is_none(asker: Asker, tmp_path: Path
             status, answer = await asker.upload(0, ready)
             assert (status, answer["kept_for"]) == (202, ["party-2"])
             assert sizes[0] == len(ready.sealed.for_server(2).content)
-            assert Outbox(stores[0]).waiting(2) == ["clinic-a"]
+            assert stores[0].outbox.waiting(2) == ["clinic-a"]
 
 
 # What can be read
@@ -474,8 +475,8 @@ async def test_a_common_part_that_opens_to_two_bodies_is_found_by_its_holders(
     async with running_servers(asker.config, tmp_path, asker.certificates) as stores:
         status, _ = await asker.upload(0, ready)
         assert status == 201
-        bodies = [stores[pid].read_submission("clinic-a") for pid in range(3)]
-        stored = [stores[pid].submissions()[0] for pid in range(3)]
+        bodies = [stores[pid].submissions.read("clinic-a") for pid in range(3)]
+        stored = [stores[pid].submissions.all()[0] for pid in range(3)]
     assert bodies[1][16:] != bodies[2][16:]
     for sender, receiver in ((0, 1), (2, 0)):
         claimed = bytes.fromhex(stored[sender].next_digest)

@@ -113,31 +113,31 @@ def _charge(times: int) -> Callable[[Disk], None]:
 
 def _records(**changes: object) -> Callable[[Disk], None]:
     def forge(disk: Disk) -> None:
-        for inputs in disk.inputs():
-            disk.save_inputs(replace(inputs, **changes))  # type: ignore[arg-type]
+        for inputs in disk.releases.inputs():
+            disk.releases.save_inputs(replace(inputs, **changes))  # type: ignore[arg-type]
 
     return forge
 
 
 def _next_record(disk: Disk) -> None:
     """Of the round after the last, with noise that was used before."""
-    known = disk.inputs()
+    known = disk.releases.inputs()
     noise = known[-1].noise if known else FORGED
-    disk.save_inputs(
+    disk.releases.save_inputs(
         RoundInputs(1 + max((i.round for i in known), default=-1), FORGED, noise, 3, 0)
     )
 
 
 def _release(disk: Disk) -> None:
-    for held in disk.checkpoints():
-        disk.drop_checkpoint(held.round, held.candidate)
-        disk.save_checkpoint(replace(held, noisy=held.noisy + 4096.0))
+    for held in disk.releases.checkpoints():
+        disk.releases.drop_checkpoint(held.round, held.candidate)
+        disk.releases.save_checkpoint(replace(held, noisy=held.noisy + 4096.0))
 
 
 def _next_release(disk: Disk) -> None:
-    rounds = [held.round for held in disk.checkpoints()]
+    rounds = [held.round for held in disk.releases.checkpoints()]
     made = Checkpoint(1 + max(rounds, default=0), 2, 1.5, 3, np.full(4, 4096.0))
-    disk.save_checkpoint(made)
+    disk.releases.save_checkpoint(made)
 
 
 def _choice(disk: Disk) -> None:
@@ -147,18 +147,18 @@ def _choice(disk: Disk) -> None:
 
 
 def _keys(disk: Disk) -> None:
-    disk.save_noise_keys(NoiseKeys(b"f" * 16, b"f" * 16, b"f" * 16))
+    disk.state.save_noise_keys(NoiseKeys(b"f" * 16, b"f" * 16, b"f" * 16))
 
 
 def _models(disk: Disk) -> None:
-    for number in disk.estimates():
-        disk.save_estimate(number, disk.estimate(number) + b"f")
+    for number in disk.releases.estimates():
+        disk.releases.save_estimate(number, disk.releases.estimate(number) + b"f")
 
 
 def _totals(disk: Disk) -> None:
-    for number in disk.total_rounds():
+    for number in disk.totals.rounds():
         zeros = R32.zeros((study(1, "fixed").workload.maximal_cells,))
-        disk.save_total(RunningTotal(number, Share(R32, 0, zeros, zeros), [("x", FORGED)]))
+        disk.totals.save(RunningTotal(number, Share(R32, 0, zeros, zeros), [("x", FORGED)]))
 
 
 def _final(disk: Disk) -> None:

@@ -32,7 +32,7 @@ def make_run(folder: Path, *, ended: bool = True, tape: bool = False) -> float:
     """A server's folder with what a run leaves; returns when it ended."""
     with Store(folder / "store", "c0" * 32) as store:
         if ended:
-            store.end()
+            store.state.end()
         at = store.meta("ended") or "2026-01-01T00:00:00Z"
     for name in ("transcript.jsonl", "result.json", "synthetic.csv", "report.html", "costs.json"):
         (folder / name).write_text(name)
@@ -132,7 +132,7 @@ async def test_a_real_run_keeps_its_ledger_and_is_over_when_it_is_started_again(
     removed = sweep(cluster.directory(0), KeepSection(0, 0), now=9e9)
     assert {item.what for item in removed} == {TRANSCRIPTS, RESULTS}
     with Store(store, cluster.config.digest()) as opened:
-        assert opened.ended
+        assert opened.state.ended
         assert DurableLedger(opened).entries == entries != []
 
 

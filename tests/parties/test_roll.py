@@ -18,7 +18,7 @@ import parties.storage.database
 from parties.identity.signing import Issuer
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.inputs.counts import Counts
-from parties.mpc.participants.finalized import Finalized, FinalizedStore
+from parties.mpc.participants.finalized import Finalized
 from parties.mpc.participants.listing import (
     MAX_PENDING_VERSIONS,
     ListedUpload,
@@ -29,6 +29,7 @@ from parties.mpc.participants.registry import RegistryEntry
 from parties.mpc.participants.sync import SyncPage, sync_participants
 from parties.mpc.participants.waiting_text import WaitStatus
 from parties.mpc.records import ParticipantRecord, StoredSubmission
+from parties.mpc.replay.effects import Effects
 from parties.mpc.storage.store import Store
 from parties.session.operator_commands import CommandSet
 from protocols.context import Context
@@ -61,9 +62,9 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def put(store: Store, client: str, *, version: int = 1, form: str = PLAIN) -> None:
     """An upload that holds zeros alone, of which all components are the same."""
     submission = make_submission(client, version=version, form=form, nonce=f"{version:032x}")
-    with store.incoming() as body:
+    with store.submissions.incoming() as body:
         body.write(bytes(16 * WORKLOAD.maximal_cells))
-        store.accept(make_upload(submission), body, ("ab" * 32,) * 2, limit=5_000)
+        store.submissions.accept(make_upload(submission), body, ("ab" * 32,) * 2, limit=5_000)
 
 
 def names(submissions: Sequence[StoredSubmission]) -> list[str]:
@@ -85,7 +86,7 @@ def test_roll_keeps_members_in_the_order_of_the_total_over_pages(
     late = [owner(number) for number in range(3 * SMALL, 0, -1)]
     for client in late:
         put(store, client)
-    by_name = {s.submission.client: s for s in store.submissions()}
+    by_name = {s.submission.client: s for s in store.submissions.all()}
     roll.count([by_name[client] for client in late], "plain", 4)
     assert [client for client, _ in roll.members] == ["z", "a", *late] == [*roll.members.names]
     assert (len(roll.members), ("a", "22" * 32) in roll.members) == (3 * SMALL + 2, True)
@@ -99,7 +100,7 @@ def test_roll_tells_who_is_held_counted_excluded_and_gone(store: Store) -> None:
     roll.begin([], {}, 0)
     for client in "abcd":
         put(store, client)
-    a, b, c, d = store.submissions()
+    a, b, c, d = store.submissions.all()
     roll.hold([a, b], "rows")
     assert roll.held_by_kind() == [("rows", 2, 200)]
     roll.count([c], "rows", 1)
@@ -129,7 +130,7 @@ def test_roll_tells_who_is_held_counted_excluded_and_gone(store: Store) -> None:
 def pages_of(store: Store, revoked: Sequence[str] = ()) -> list[list[tuple[str, int]]]:
     found, after = [], ""
     while True:
-        page = store.page(1, after, revoked)
+        page = store.submissions.page(1, after, revoked)
         found.append([(s.submission.client, s.submission.version) for s in page.submissions])
         if page.upto is None:
             return found
@@ -146,7 +147,7 @@ def test_pages_have_everybody_once_and_all_versions_of_a_client_together(
     pages = pages_of(store)
     assert max(map(len, pages)) <= SMALL
     whole = [item for page in pages for item in page]
-    assert whole == [(s.submission.client, s.submission.version) for s in store.submissions()]
+    assert whole == [(s.submission.client, s.submission.version) for s in store.submissions.all()]
     for number in range(2 * SMALL):
         assert sum(any(client == owner(number) for client, _ in page) for page in pages) == 1
     # As many as a page has, and none after them.
@@ -160,17 +161,17 @@ def test_page_leaves_out_what_is_held_decided_revoked_or_comes_too_late(store: S
     put(store, "a", version=2)
     put(store, "b", version=2)
     put(store, "f", version=2)
-    by_name = {(s.submission.client, s.submission.version): s for s in store.submissions()}
+    by_name = {(s.submission.client, s.submission.version): s for s in store.submissions.all()}
     store.registry.begin([("e", by_name["e", 1].upload)], {}, 0)
     store.registry.hold([by_name["a", 2]], "plain")
     store.registry.count([by_name["b", 1]], "plain", 0)
     finals = [Finalized(c, by_name[c, 1].upload, 0) for c in "efg"]
-    FinalizedStore(store).save_finalized(finals)
+    store.finalized.save_finalized(finals)
     assert pages_of(store, "cg") == [[("b", 2), ("d", 1), ("f", 1), ("g", 1)]]
-    assert store.unregistered_finalized("", None) == {c: by_name[c, 1].upload for c in "fg"}
-    assert store.unregistered_finalized("f", None).keys() == {"g"}
-    assert store.unregistered_finalized("", "f").keys() == {"f"}
-    assert store.page(0, "").submissions == ()
+    assert store.finalized.unregistered("", None) == {c: by_name[c, 1].upload for c in "fg"}
+    assert store.finalized.unregistered("f", None).keys() == {"g"}
+    assert store.finalized.unregistered("", "f").keys() == {"f"}
+    assert store.submissions.page(0, "").submissions == ()
 
 
 # What servers say to one another
@@ -233,7 +234,14 @@ def test_roll_call_ends_each_page_where_the_first_of_the_three_does(tmp_path: Pa
 
 def called(ctx: Context, store: Store) -> AsyncIterator[SyncPage]:
     return sync_participants(
-        ctx, store, WHOSE, 0, up_to_round=1, ready=True, commands=CommandSet(), expected=5_000
+        ctx,
+        store.submissions,
+        WHOSE,
+        0,
+        up_to_round=1,
+        ready=True,
+        commands=CommandSet(),
+        expected=5_000,
     )
 
 
@@ -261,7 +269,7 @@ async def counting(ctx: Context, store: Store, form: Counts, watch: "Watched") -
     await make_arrivals(
         ctx,
         CONFIG,
-        store,
+        Effects().participants(store),
         {PLAIN: form},
         WORKLOAD.maximal_cells,
         on_waiting=lambda state: watch.hear(ctx.pid, state),
@@ -335,7 +343,7 @@ async def test_memory_does_not_grow_with_the_owners_that_are_counted_or_held(
                     assert not [task.exception() for task in tasks if task.done()]
                     await waiting
                     grown.append(await least_traced())
-            kept = stores[0].submissions()
+            kept = stores[0].submissions.all()
             grown.append(traced_bytes())
             assert len(kept) == 800
         finally:

@@ -348,7 +348,7 @@ async def test_submit_sends_as_many_rows_as_its_capacity_whatever_there_are(
         assert len({each.traffic.sent_bytes for each in told}) == 1
         assert not any("rows=" in repr(each) for each in told)
         for store in stores.values():
-            kept = store.submissions()
+            kept = store.submissions.all()
             assert [(s.submission.form, s.submission.capacity) for s in kept] == [(ROWS, 40)] * 2
             assert len({s.size for s in kept}) == 1
 
@@ -376,4 +376,4 @@ async def test_servers_refuse_a_capacity_beyond_the_bound_or_another_than_was_se
         with pytest.raises(SubmissionRefused, match=where) as caught:
             await send_prepared(CONFIG, made, files)
         assert caught.value.status == status
-        assert [store.submissions() for store in stores.values()] == [[], [], []]
+        assert [store.submissions.all() for store in stores.values()] == [[], [], []]

@@ -17,7 +17,7 @@ from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
 from parties.mpc.records import RunningTotal
 from parties.mpc.steps import CLIENTS_COUNT, PASSED
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.totals import TotalStore
 from parties.mpc.transcript_schema import COUNTING
 from protocols.steps import OF_COUNTING
 from tests.parties.audit_runs import Lines, collect, copy_run, make_run, read_lines
@@ -53,14 +53,14 @@ class Mixed:
 def mixed(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Mixed:
     folder = tmp_path_factory.mktemp("mixed")
     totals: dict[str, RunningTotal] = {}
-    save = Store.save_total
+    save = TotalStore.save
 
-    def kept(store: Store, total: RunningTotal) -> None:
+    def kept(store: TotalStore, total: RunningTotal) -> None:
         totals[store.directory.parent.name] = total
         save(store, total)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "save_total", kept)
+        patch.setattr(TotalStore, "save", kept)
         make_run(folder, certificates, BOTH, capacities=CAPACITIES)
     return Mixed(folder, totals)
 

@@ -79,8 +79,8 @@ def totals(monkeypatch: pytest.MonkeyPatch) -> dict[str, RunningTotal]:
 
     def keep(store: Store, *args: Any, **kwargs: Any) -> None:
         pid = int(store.directory.parent.name[-1])
-        if rounds := store.total_rounds():
-            kept[store.directory.parent.name] = store.load_total(max(rounds), pid)
+        if rounds := store.totals.rounds():
+            kept[store.directory.parent.name] = store.totals.load(max(rounds), pid)
         real(store, *args, **kwargs)
 
     real = parties.mpc.session.discard_secrets
@@ -149,7 +149,7 @@ async def test_run_party_counts_everyone_and_charges_the_plan(
             assert (total.round, sorted(total.clients)) == (4, list(EVERYONE))
             shares.append(total.share)
             assert steps(Counter(DurableLedger(store).entries)) == planned(cluster.config)
-            assert store.closed_to_clients
+            assert store.state.closed_to_clients
     for pid in range(3):
         assert np.array_equal(shares[pid].next, shares[(pid + 1) % 3].own)
     counts = np.concatenate([make_codes(20, seed) for seed in range(3)])
@@ -283,9 +283,9 @@ def forget_after(cluster: Cluster, round: int, *pids: int, charges: bool = True)
     """Releases after a round, and with ``charges`` what was charged for them, are not in these servers' stores."""
     for pid in pids:
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            for checkpoint in store.checkpoints():
+            for checkpoint in store.releases.checkpoints():
                 if checkpoint.round > round:
-                    store.drop_checkpoint(checkpoint.round, checkpoint.candidate)
+                    store.releases.drop_checkpoint(checkpoint.round, checkpoint.candidate)
             for number in range(round + 1, 5):
                 store.drop_meta(f"selected/{number}")
             if not charges:
@@ -297,7 +297,7 @@ def forget_after(cluster: Cluster, round: int, *pids: int, charges: bool = True)
 def noisy(cluster: Cluster, pid: int) -> list[tuple[int, int, list[float]]]:
     """Releases that a server holds."""
     with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-        return [(c.round, c.candidate, c.noisy.tolist()) for c in store.checkpoints()]
+        return [(c.round, c.candidate, c.noisy.tolist()) for c in store.releases.checkpoints()]
 
 
 @pytest.mark.parametrize("forgetful", [0, 1, 2])
@@ -344,11 +344,11 @@ async def test_run_party_uses_no_measurement_that_a_server_has_planted(
     planted = np.full(workload.domain.size(workload.candidates[4]), 1e6)
     with Store(cluster.directory(liar) / "store", cluster.config.digest()) as store:
         save_selection(store, 2, 4)
-        store.save_checkpoint(Checkpoint(2, 4, 1.0, 4, planted))
+        store.releases.save_checkpoint(Checkpoint(2, 4, 1.0, 4, planted))
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            assert all(c.sigma != 1.0 and c.noisy.max() < 1e5 for c in store.checkpoints())
+            assert all(c.sigma != 1.0 and c.noisy.max() < 1e5 for c in store.releases.checkpoints())
     assert result(cluster)["rounds_done"] >= 3  # The interruption may have cost a release.
 
 
@@ -357,15 +357,15 @@ async def test_run_party_goes_on_with_what_two_servers_hold_where_the_third_hold
 ) -> None:
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
-        last = store.checkpoints()[-1]
-        store.drop_checkpoint(last.round, last.candidate)
-        store.save_checkpoint(replace(last, noisy=last.noisy + 1))
+        last = store.releases.checkpoints()[-1]
+        store.releases.drop_checkpoint(last.round, last.candidate)
+        store.releases.save_checkpoint(replace(last, noisy=last.noisy + 1))
     recordings = {pid: Recording() for pid in range(3)}
     assert await cluster.run(records=recordings) == [None] * 3
     for recording in recordings.values():
         assert any("different releases of round 4" in text for text in recording.texts)
     with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
-        assert np.array_equal(store.checkpoints()[-1].noisy, last.noisy)
+        assert np.array_equal(store.releases.checkpoints()[-1].noisy, last.noisy)
 
 
 async def test_run_party_refuses_to_overspend(cluster: Cluster) -> None:
@@ -534,8 +534,8 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
         # In the order in which they came.
         assert (total.round, sorted(total.clients)) == (4, list(EVERYONE[:2]))
         with Store(cluster.directory(pid) / "store", config.digest()) as store:
-            assert (store.upload_digest(OWNERS[3]) is None) == (pid == 2)
-            asked = status_answer(store.participant_record(OWNERS[3]), closed=True)
+            assert (store.submissions.upload_digest(OWNERS[3]) is None) == (pid == 2)
+            asked = status_answer(store.records.find(OWNERS[3]), closed=True)
             assert asked == {"counted": False, "round": 4, "excluded": "incomplete"}
     # Everybody sees that it was server 2 who had no part of it.
     (left_out,) = cast("list[dict[str, object]]", result(cluster)["excluded"])

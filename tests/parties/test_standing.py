@@ -41,8 +41,8 @@ async def test_ask_standings_tells_what_each_server_says(
             "there, to be counted from the start (round 0) on"
         ] * 2
         upload = str(sent.upload)
-        stores[0].save_records([ParticipantRecord(OWNER, upload, 0)])
-        stores[1].save_records(
+        stores[0].records.save([ParticipantRecord(OWNER, upload, 0)])
+        stores[1].records.save(
             [ParticipantRecord(OWNER, upload, 0, Exclusion.COMPONENTS_DIFFER, (1,))]
         )
         told = await ask_submission_status(config, certificates[OWNER])
@@ -66,7 +66,7 @@ async def test_receipt_and_status_tell_the_round_from_which_rows_count(
     config, state = make_config({"run.rounds": 30}), tmp_path / "state"
     async with running_servers(config, tmp_path, certificates) as stores:
         for store in stores.values():
-            store.save_total(make_total(18, (), np.zeros(56, np.uint32)))
+            store.totals.save(make_total(18, (), np.zeros(56, np.uint32)))
         sent = await submit(config, make_codes(20), certificates[OWNER], state=state, first_round=1)
         assert (sent.rows, sent.first_round, sent.counted_from) == (20, 1, 19)
         text = submitted_text(sent)
@@ -75,14 +75,14 @@ async def test_receipt_and_status_tell_the_round_from_which_rows_count(
         assert {each.text for each in told} == {"there, to be counted from round 19 on"}
         # It was counted a round later still: --status says so, the receipt does not say otherwise.
         for store in stores.values():
-            store.save_records([ParticipantRecord(OWNER, str(sent.upload), 20)])
+            store.records.save([ParticipantRecord(OWNER, str(sent.upload), 20)])
         again = await refresh_receipts(config, certificates[OWNER], state)
         assert (again.earlier, again.rows) == (True, 20)
         told = await ask_submission_status(config, certificates[OWNER])
         assert "20 rows, counted from round 20 on" in submitted_text(again, told)
         for store in stores.values():
-            store.save_records([])
-            store.close_to_clients()
+            store.records.save([])
+            store.state.close_to_clients()
         told = await ask_submission_status(config, certificates[OWNER])
         assert {each.text for each in told} == {"there and not counted: no round is left"}
 

@@ -24,7 +24,7 @@ from parties.mpc.exclusion import Exclusion
 from parties.mpc.records import Checkpoint, ParticipantRecord, RunningTotal
 from parties.mpc.storage import incoming
 from parties.mpc.storage.incoming import OutgoingUpload
-from parties.mpc.storage.outbox import DeliveryStatus, Outbox
+from parties.mpc.storage.outbox import DeliveryStatus
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import Submission
 from parties.mpc.submission.sealed_upload import ServerReceipt
@@ -72,11 +72,11 @@ def put(
 ) -> bool:
     """Store a body, of the upload whose common part has the digest of `sealed`, and what is to be passed on."""
     upload = make_upload(submission, sealed)
-    with store.incoming() as part, store.incoming() as whole:
+    with store.submissions.incoming() as part, store.submissions.incoming() as whole:
         part.write(body)
         whole.write(b"sealed: " + body)
         kept = OutgoingUpload(whole, outgoing) if outgoing else None
-        return store.accept(upload, part, COMPONENTS, limit=limit, outgoing=kept)
+        return store.submissions.accept(upload, part, COMPONENTS, limit=limit, outgoing=kept)
 
 
 def set_many(store: Store, count: int) -> None:
@@ -98,33 +98,41 @@ def test_store_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
     )
     with Store(folder, CONFIG) as first:
         put(first, make_submission("clinic-a"), b"one")
-        first.save_total(total)
-        first.save_checkpoint(make_checkpoint())
+        first.totals.save(total)
+        first.releases.save_checkpoint(make_checkpoint())
         DurableLedger(first, 1.0).charge(1, "select", ExponentialEvent(1.0))
-        first.add_traffic("clinic-a", received=10, sent=3)
-        first.add_traffic("clinic-a", received=1, sent=1)
+        first.traffic.add("clinic-a", received=10, sent=3)
+        first.traffic.add("clinic-a", received=1, sent=1)
         first.set_meta("phase", "rounds")
-        first.close_to_clients()
+        first.state.close_to_clients()
     with Store(folder, CONFIG) as again:
-        stored = again.submissions()
+        stored = again.submissions.all()
         assert [item.submission for item in stored] == [make_submission("clinic-a")]
         assert (stored[0].size, stored[0].own_digest, stored[0].next_digest) == (3, *COMPONENTS)
-        assert again.read_submission("clinic-a") == b"one"
+        assert again.submissions.read("clinic-a") == b"one"
         upload = make_upload(make_submission("clinic-a"))
-        assert (stored[0].upload, again.upload("clinic-a")) == (upload.upload.digest(), upload)
-        assert again.upload_digest("clinic-a") == upload.upload.digest()
-        assert (again.upload_digest("clinic-b"), again.upload("clinic-b")) == (None, None)
-        loaded = again.load_total(2, PID)
+        assert (stored[0].upload, again.submissions.upload("clinic-a")) == (
+            upload.upload.digest(),
+            upload,
+        )
+        assert again.submissions.upload_digest("clinic-a") == upload.upload.digest()
+        assert (
+            again.submissions.upload_digest("clinic-b"),
+            again.submissions.upload("clinic-b"),
+        ) == (None, None)
+        loaded = again.totals.load(2, PID)
         assert loaded.clients == total.clients
         np.testing.assert_array_equal(loaded.share.own, total.share.own)
         np.testing.assert_array_equal(loaded.share.next, total.share.next)
-        assert [item.to_dict() for item in again.checkpoints()] == [make_checkpoint().to_dict()]
+        assert [item.to_dict() for item in again.releases.checkpoints()] == [
+            make_checkpoint().to_dict()
+        ]
         assert DurableLedger(again).entries == [
             LedgerEntry(1, "select", ExponentialEvent(1.0), 0.125)
         ]
-        assert again.traffic() == {"clinic-a": (2, 11, 4)}
+        assert again.traffic.by_client() == {"clinic-a": (2, 11, 4)}
         assert again.meta("phase") == "rounds"
-        assert again.closed_to_clients
+        assert again.state.closed_to_clients
 
 
 def test_store_refuses_a_folder_in_use_or_of_another_run(tmp_path: Path) -> None:
@@ -175,11 +183,11 @@ def test_accept_counts_a_client_once(store: Store) -> None:
         put(store, first, b"one", sealed="otherwise")
     with pytest.raises(SubmissionConflict):
         put(store, make_submission("clinic-a", nonce="11" * 16), b"one")
-    assert store.read_submission("clinic-a") == b"one"
-    assert len(store.submissions()) == 1
+    assert store.submissions.read("clinic-a") == b"one"
+    assert len(store.submissions.all()) == 1
     # Digests of shares are for the mesh, not for a log.
-    assert not set(COMPONENTS) & set(repr(store.submissions()[0]).split("'"))
-    assert store.submissions()[0].own_digest == COMPONENTS[0]
+    assert not set(COMPONENTS) & set(repr(store.submissions.all()[0]).split("'"))
+    assert store.submissions.all()[0].own_digest == COMPONENTS[0]
     assert files_of(store, "incoming") == []
 
 
@@ -188,17 +196,17 @@ def test_accept_refuses_when_full_or_closed_but_knows_what_it_has(store: Store) 
         put(store, make_submission(client), client.encode(), limit=2)
     with pytest.raises(RunFull, match="2 expected clients"):
         put(store, make_submission("clinic-c"), b"three", limit=2)
-    store.close_to_clients()
+    store.state.close_to_clients()
     with pytest.raises(RunClosed):
         put(store, make_submission("clinic-c"), b"three", limit=9)
     assert put(store, make_submission("clinic-a"), b"clinic-a", limit=2) is False
-    assert [item.submission.client for item in store.submissions()] == ["clinic-a", "clinic-b"]
+    assert [item.submission.client for item in store.submissions.all()] == ["clinic-a", "clinic-b"]
 
 
 def test_page_is_in_client_order_up_to_a_round(store: Store) -> None:
     for client, number in (("clinic-c", 1), ("clinic-a", 3), ("clinic-b", 2)):
         put(store, make_submission(client, first_round=number), b"x")
-    pages = [store.page(number, "") for number in (0, 1, 2, 3)]
+    pages = [store.submissions.page(number, "") for number in (0, 1, 2, 3)]
     assert {page.upto for page in pages} == {None}
     names = [[item.submission.client for item in page.submissions] for page in pages]
     assert names == [
@@ -213,7 +221,7 @@ def test_submissions_that_come_between_two_looks_are_seen(store: Store) -> None:
     seen = []
     for client in ("clinic-c", "clinic-a", "clinic-b"):
         put(store, make_submission(client), b"x")
-        seen.append([item.submission.client for item in store.submissions()])
+        seen.append([item.submission.client for item in store.submissions.all()])
     assert seen == [
         ["clinic-c"],
         ["clinic-a", "clinic-c"],
@@ -223,7 +231,7 @@ def test_submissions_that_come_between_two_looks_are_seen(store: Store) -> None:
 
 def test_discard_shares_leaves_no_body_that_was_on_its_way_in(store: Store) -> None:
     """It was opened, and the run ended before it was taken; a kill now must leave none."""
-    with store.incoming() as body:
+    with store.submissions.incoming() as body:
         body.write(b"a share")
         store.discard_shares()
         assert files_of(store, "incoming") == []
@@ -234,14 +242,14 @@ def test_add_traffic_leaves_the_next_entry_durable_on_return(store: Store) -> No
         return int(store._db.execute("PRAGMA synchronous").fetchone()[0])
 
     before = synchronous()
-    store.add_traffic("clinic-a", received=1, sent=1)
+    store.traffic.add("clinic-a", received=1, sent=1)
     assert synchronous() == before == 2, "2 is FULL"
 
 
 def test_clients_whose_names_differ_in_case_are_two(store: Store) -> None:
     put(store, make_submission("clinic"), b"lower")
     put(store, make_submission("CLINIC"), b"upper")
-    assert (store.read_submission("clinic"), store.read_submission("CLINIC")) == (
+    assert (store.submissions.read("clinic"), store.submissions.read("CLINIC")) == (
         b"lower",
         b"upper",
     )
@@ -250,12 +258,12 @@ def test_clients_whose_names_differ_in_case_are_two(store: Store) -> None:
 @pytest.mark.parametrize("name", ["submissions", "totals", "checkpoints"])
 def test_reading_refuses_damaged_files(store: Store, name: str, large_bodies: None) -> None:
     put(store, make_submission("clinic-a"), b"one")
-    store.save_total(make_total(1, (), np.ones(9, np.uint32)))
-    store.save_checkpoint(make_checkpoint())
+    store.totals.save(make_total(1, (), np.ones(9, np.uint32)))
+    store.releases.save_checkpoint(make_checkpoint())
     read: dict[str, Callable[[], object]] = {
-        "submissions": lambda: store.read_submission("clinic-a"),
-        "totals": lambda: store.load_total(1, PID),
-        "checkpoints": store.checkpoints,
+        "submissions": lambda: store.submissions.read("clinic-a"),
+        "totals": lambda: store.totals.load(1, PID),
+        "checkpoints": store.releases.checkpoints,
     }
     read[name]()
     (path,) = (store.directory / name).iterdir()
@@ -271,9 +279,9 @@ def test_reading_refuses_damaged_files(store: Store, name: str, large_bodies: No
 
 def test_reading_refuses_what_is_not_there(store: Store) -> None:
     with pytest.raises(StoreError, match=r"holds no .* of client 'clinic-a'"):
-        store.read_submission("clinic-a")
+        store.submissions.read("clinic-a")
     with pytest.raises(StoreError, match="no running total of round 4"):
-        store.load_total(4, PID)
+        store.totals.load(4, PID)
 
 
 # What is passed on
@@ -286,7 +294,7 @@ def digest(client: str) -> str:
 
 
 def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
-    outbox = Outbox(store)
+    outbox = store.outbox
     for client in ("clinic-b", "clinic-a"):
         put(store, make_submission(client), client.encode(), outgoing=(1, 2))
     assert outbox.waiting(1) == outbox.waiting(2) == ["clinic-b", "clinic-a"]
@@ -308,7 +316,7 @@ def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
 
 def test_outbox_takes_an_upload_again_that_was_refused(store: Store) -> None:
     put(store, make_submission(), b"one", outgoing=(1, 2))
-    outbox = Outbox(store)
+    outbox = store.outbox
     outbox.refused("clinic-a", 1, "no", upload=digest("clinic-a"))
     assert put(store, make_submission(), b"one", outgoing=(1,)) is False
     assert outbox.delivery_status("clinic-a") == DeliveryStatus({}, (1, 2), {})
@@ -319,20 +327,20 @@ def test_outbox_is_there_when_the_store_is_opened_again(tmp_path: Path, large_bo
     with Store(tmp_path / "s", CONFIG) as store:
         put(store, make_submission("clinic-a"), b"one", outgoing=(1, 2))
         put(store, make_submission("clinic-b"), b"two", outgoing=(1, 2))
-        Outbox(store).delivered(
+        store.outbox.delivered(
             "clinic-b", 2, RECEIPT, upload=digest("clinic-b"), sent=1, received=1
         )
         (store.directory / "outbox" / "left-over").write_bytes(b"half")
     with Store(tmp_path / "s", CONFIG) as store:
-        assert Outbox(store).waiting(1) == ["clinic-a", "clinic-b"]
-        assert Outbox(store).waiting(2) == ["clinic-a"]
+        assert store.outbox.waiting(1) == ["clinic-a", "clinic-b"]
+        assert store.outbox.waiting(2) == ["clinic-a"]
         assert len(files_of(store, "outbox")) == 2
         # Its last delivery was not on the disk when the power failed; that its file is gone says that it was.
         for path in (store.directory / "outbox").iterdir():
             path.unlink()
     with Store(tmp_path / "s", CONFIG) as store:
-        assert Outbox(store).waiting(1) == Outbox(store).waiting(2) == []
-        assert store.read_submission("clinic-a") == b"one"
+        assert store.outbox.waiting(1) == store.outbox.waiting(2) == []
+        assert store.submissions.read("clinic-a") == b"one"
 
 
 # Full disk
@@ -345,7 +353,7 @@ def test_accept_stores_nothing_when_the_disk_is_full(store: Store) -> None:
         ):
             put(store, make_submission("clinic-a"), bytes(300_000))
         assert put(store, make_submission("clinic-b"), b"small") is True
-    assert [item.submission.client for item in store.submissions()] == ["clinic-b"]
+    assert [item.submission.client for item in store.submissions.all()] == ["clinic-b"]
     assert files_of(store, "incoming") == []
     assert len(bodies_in(store.directory, "submissions")) == 1
     assert put(store, make_submission("clinic-a"), bytes(300_000)) is True
@@ -362,7 +370,7 @@ def test_store_stays_as_it_was_when_the_database_cannot_grow(store: Store) -> No
                 put(store, make_submission("clinic-b"), body)
         # A large body's file had its place already when the row was refused.
         assert len(bodies_in(store.directory, "submissions")) == 1
-    assert store.submission_count() == 1
+    assert store.submissions.count() == 1
     store.set_meta("key", "value")
     assert store.meta("key") == "value"
     assert put(store, make_submission("clinic-b"), b"two") is True
@@ -374,29 +382,29 @@ def test_store_stays_as_it_was_when_the_database_cannot_grow(store: Store) -> No
 def test_save_total_keeps_the_last_two_rounds(store: Store) -> None:
     for number in range(4):
         vector = np.full(3, number, np.uint32)
-        store.save_total(make_total(number, (f"client-{number}",), vector))
-    assert store.total_rounds() == [2, 3]
+        store.totals.save(make_total(number, (f"client-{number}",), vector))
+    assert store.totals.rounds() == [2, 3]
     assert len(files_of(store, "totals")) == 2
     again = np.full(3, 99, np.uint32)
-    store.save_total(make_total(3, ("other",), again))
-    assert store.load_total(3, PID).share.own.tolist() == [99, 99, 99]
-    assert store.load_total(2, PID).share.own.tolist() == [2, 2, 2]
+    store.totals.save(make_total(3, ("other",), again))
+    assert store.totals.load(3, PID).share.own.tolist() == [99, 99, 99]
+    assert store.totals.load(2, PID).share.own.tolist() == [2, 2, 2]
 
 
 def test_save_standings_keeps_the_last_ones(store: Store) -> None:
     first = ParticipantRecord("a", "1" * 64, 0)
-    assert store.records() == []
-    store.save_records([ParticipantRecord("b", "2" * 64, 1), first])
-    assert store.records() == [first, ParticipantRecord("b", "2" * 64, 1)]
+    assert store.records.all() == []
+    store.records.save([ParticipantRecord("b", "2" * 64, 1), first])
+    assert store.records.all() == [first, ParticipantRecord("b", "2" * 64, 1)]
     out = ParticipantRecord("b", "2" * 64, 2, Exclusion.COMPONENTS_DIFFER, (0, 2))
-    store.save_records([out])
-    assert store.records() == [out]
-    assert (store.participant_record("b"), store.participant_record("a")) == (out, None)
+    store.records.save([out])
+    assert store.records.all() == [out]
+    assert (store.records.find("b"), store.records.find("a")) == (out, None)
 
 
 def test_commitment_depends_on_the_key_and_on_all_of_a_total(store: Store) -> None:
-    key, one = store.commitment_key(), np.ones(3, np.uint32)
-    assert store.commitment_key() == key
+    key, one = store.totals.commitment_key(), np.ones(3, np.uint32)
+    assert store.totals.commitment_key() == key
     totals = [
         make_total(1, ("a", "b"), one),
         make_total(2, ("a", "b"), one),
@@ -424,22 +432,22 @@ def test_total_is_checked_and_shows_no_shares() -> None:
 
 def test_save_checkpoint_is_idempotent_and_refuses_contradictions(store: Store) -> None:
     for candidate in (5, 2):
-        store.save_checkpoint(make_checkpoint(0, candidate))
+        store.releases.save_checkpoint(make_checkpoint(0, candidate))
     for checkpoint in (make_checkpoint(1), make_checkpoint(0, 2), make_checkpoint(1)):
-        store.save_checkpoint(checkpoint)
-    assert [(item.round, item.candidate) for item in store.checkpoints()] == [
+        store.releases.save_checkpoint(checkpoint)
+    assert [(item.round, item.candidate) for item in store.releases.checkpoints()] == [
         (0, 5),
         (0, 2),
         (1, 2),
     ]
     with pytest.raises(StoreError, match="round 1, candidate 2 is stored with another"):
-        store.save_checkpoint(make_checkpoint(1, shift=1.0))
+        store.releases.save_checkpoint(make_checkpoint(1, shift=1.0))
     with pytest.raises(StoreError, match="servers disagree"):
-        store.save_checkpoint(Checkpoint(1, 2, 20.5, 4, make_checkpoint().noisy))
-    assert len(store.checkpoints()) == 3
-    store.drop_checkpoint(1, 2)
-    store.save_checkpoint(make_checkpoint(1, shift=1.0))
-    assert len(store.checkpoints()) == 3
+        store.releases.save_checkpoint(Checkpoint(1, 2, 20.5, 4, make_checkpoint().noisy))
+    assert len(store.releases.checkpoints()) == 3
+    store.releases.drop_checkpoint(1, 2)
+    store.releases.save_checkpoint(make_checkpoint(1, shift=1.0))
+    assert len(store.releases.checkpoints()) == 3
 
 
 @given(noisy=st.lists(st.floats(allow_nan=False), max_size=5), sigma=st.floats(0.1, 1e6))
@@ -471,9 +479,9 @@ def test_checkpoint_from_dict_refuses_other_contents(change: dict[str, object]) 
 
 def test_files_of_a_store_are_its_owners_alone(store: Store, large_bodies: None) -> None:
     put(store, make_submission("clinic-a"), b"one", outgoing=(1,))
-    store.save_total(make_total(1, (), np.ones(9, np.uint32)))
-    store.save_checkpoint(make_checkpoint())
-    with store.incoming() as body:
+    store.totals.save(make_total(1, (), np.ones(9, np.uint32)))
+    store.releases.save_checkpoint(make_checkpoint())
+    with store.submissions.incoming() as body:
         body.write(b"on its way")
         found = [path for path in store.directory.rglob("*") if path.name != "lock"]
         files = {path.relative_to(store.directory).parts[0] for path in found if path.is_file()}
@@ -508,21 +516,21 @@ with Store(Path(sys.argv[1]), "c0" * 32) as store:
     for number in range(100000):
         ledger.charge(number, "select", ExponentialEvent(1e-3))
         vector = np.full(20000, number, np.uint32)
-        store.save_total(make_total(number, (), vector))
-        store.save_checkpoint(Checkpoint(number, 0, 1.0, 1, np.full(500, float(number))))
+        store.totals.save(make_total(number, (), vector))
+        store.releases.save_checkpoint(Checkpoint(number, 0, 1.0, 1, np.full(500, float(number))))
         name = f"client-{number}"
         upload = make_upload(make_submission(name))
-        with store.incoming() as body, store.incoming() as whole:
+        with store.submissions.incoming() as body, store.submissions.incoming() as whole:
             # Some are small, and kept in the database; others are not.
             copies = 10000 if number % 3 else 500
             body.write(name.encode() * copies)
             whole.write(b"sealed: " + name.encode() * copies)
             kept = OutgoingUpload(whole, (1, 2))
-            store.accept(upload, body, ("a", "b"), limit=10**6, outgoing=kept)
+            store.submissions.accept(upload, body, ("a", "b"), limit=10**6, outgoing=kept)
         if number % 2:
             for pid in (1, 2):
                 receipt = ServerReceipt(f"party-{pid}", b"key", b"signature")
-                Outbox(store).delivered(
+                store.outbox.delivered(
                     name, pid, receipt, upload=upload.upload.digest(), sent=1, received=1
                 )
         print(number, flush=True)
@@ -555,20 +563,20 @@ def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
     with Store(folder, CONFIG) as store:
         # Nothing confirmed is missing; at most the one write that was under way is there besides.
         assert confirmed + 1 <= len(DurableLedger(store).entries) <= confirmed + 2
-        assert confirmed + 1 <= len(store.checkpoints()) <= confirmed + 2
-        for item in store.checkpoints():
+        assert confirmed + 1 <= len(store.releases.checkpoints()) <= confirmed + 2
+        for item in store.releases.checkpoints():
             assert (item.noisy == item.round).all()
-        last = store.total_rounds()[-1]
+        last = store.totals.rounds()[-1]
         assert last in (confirmed, confirmed + 1)
-        assert (store.load_total(last, PID).share.own == last).all()
-        stored = store.submissions()
+        assert (store.totals.load(last, PID).share.own == last).all()
+        stored = store.submissions.all()
         assert confirmed + 1 <= len(stored) <= confirmed + 2
         for record in stored:
             name = record.submission.client
-            assert store.read_submission(name) == name.encode() * copies(name)
+            assert store.submissions.read(name) == name.encode() * copies(name)
         assert len(bodies_in(store.directory, "submissions")) == len(stored)
         # What was accepted is passed on, or waits with all that is to be passed on; nothing else is there.
-        outbox = Outbox(store)
+        outbox = store.outbox
         waiting = set(outbox.waiting(1)) | set(outbox.waiting(2))
         assert len(bodies_in(store.directory, "outbox")) == len(waiting)
         for record in stored:
@@ -587,7 +595,7 @@ def test_what_is_accepted_at_the_same_time_shares_a_write_to_the_disk_that_all_w
     real = database.sync_content
 
     def slow(path: Path) -> None:
-        there = store.submission_count()
+        there = store.submissions.count()
         time.sleep(0.02)
         real(path)
         written.append(there)
@@ -633,11 +641,11 @@ def test_submissions_take_a_few_hundred_bytes_of_memory_for_each_owner(tmp_path:
     with Store(tmp_path / "s", CONFIG) as store:
         for number in range(owners):
             put(store, make_submission(f"owner-{number}"), b"one", limit=owners)
-        store.submission_count()
+        store.submissions.count()
         gc.collect()
         tracemalloc.start()
         try:
-            stored = store.submissions()
+            stored = store.submissions.all()
             gc.collect()
             held, _ = tracemalloc.get_traced_memory()
         finally:

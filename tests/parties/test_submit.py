@@ -73,9 +73,9 @@ async def test_submit_stores_shares_of_the_counts(
     config = make_config({"run.upload": form})
     async with running_servers(config, tmp_path, certificates) as stores:
         receipt = await submit(config, CODES, certificates["clinic-a"])
-        bodies = [stores[pid].read_submission("clinic-a") for pid in range(3)]
-        digests = {stores[pid].upload_digest("clinic-a") for pid in range(3)}
-        traffic = {PARTIES[pid]: stores[pid].traffic() for pid in range(3)}
+        bodies = [stores[pid].submissions.read("clinic-a") for pid in range(3)]
+        digests = {stores[pid].submissions.upload_digest("clinic-a") for pid in range(3)}
+        traffic = {PARTIES[pid]: stores[pid].traffic.by_client() for pid in range(3)}
     own = [upload_components(pid, form, bodies[pid], 56)[0] for pid in range(3)]
     total = own[0] + own[1] + own[2]
     np.testing.assert_array_equal(total, count_marginals(CODES, config.build_workload()))
@@ -129,7 +129,7 @@ async def test_submit_table_reads_checks_and_submits(
     async with running_servers(config, tmp_path, certificates) as stores:
         receipt = await submit_table(config, table, certificates["clinic-a"], first_round=3)
         assert receipt.complete
-        assert [stores[0].submissions()[0].submission.first_round] == [3]
+        assert [stores[0].submissions.all()[0].submission.first_round] == [3]
 
 
 async def test_submit_of_many_owners_at_once(tmp_path: Path, certificates: Certificates) -> None:
@@ -139,7 +139,7 @@ async def test_submit_of_many_owners_at_once(tmp_path: Path, certificates: Certi
         receipts = await asyncio.gather(*(submit(config, CODES, certificates[n]) for n in names))
         assert [receipt.client for receipt in receipts] == names
         for store in stores.values():
-            assert [item.submission.client for item in store.submissions()] == names
+            assert [item.submission.client for item in store.submissions.all()] == names
         # The run expects three; the fourth is told so by all, and learns what to do about it.
         with pytest.raises(SubmissionRefused, match="3 expected clients") as caught:
             await submit(config, CODES, certificates["clinic-d"])
@@ -169,7 +169,7 @@ async def test_submit_table_sends_nothing_when_the_table_is_wrong(
     async with running_servers(config, tmp_path, certificates) as stores:
         with pytest.raises(DataError, match=message):
             await submit_table(config, table, certificates["clinic-a"])
-        assert [store.traffic() for store in stores.values()] == [{}, {}, {}]
+        assert [store.traffic.by_client() for store in stores.values()] == [{}, {}, {}]
 
 
 async def test_submit_refuses_more_rows_than_the_public_bound(
@@ -184,7 +184,7 @@ async def test_submit_refuses_more_rows_than_the_public_bound(
             await submit(config, make_codes(41), certificates["clinic-a"], capacity=40)
         with pytest.raises(DataError, match="a capacity of 101 rows; expected 1 to 100"):
             await submit(config, CODES, certificates["clinic-a"], capacity=101)
-        assert [store.traffic() for store in stores.values()] == [{}, {}, {}]
+        assert [store.traffic.by_client() for store in stores.values()] == [{}, {}, {}]
 
 
 async def test_submit_table_sends_as_much_of_a_table_without_rows_as_of_any_other(
@@ -219,14 +219,16 @@ async def test_submit_says_who_has_it_and_who_will_get_it_when_one_server_is_awa
         # The owner need not return: the server that took it passes it on.
         async with running_servers(config, tmp_path, certificates, (away,)) as late:
             async with asyncio.timeout(10):
-                while late[away].upload_digest("clinic-a") is None:  # noqa: ASYNC110
+                while late[away].submissions.upload_digest("clinic-a") is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            assert late[away].upload_digest("clinic-a") == receipt.upload
+            assert late[away].submissions.upload_digest("clinic-a") == receipt.upload
             asked = await refresh_receipts(config, owner, state)
             assert (asked.kept_for, asked.complete) == ((), True)
             again = await submit(config, CODES, owner, state=state)
         assert again.earlier
-        assert {store.upload_digest("clinic-a") for store in stores.values()} == {receipt.upload}
+        assert {store.submissions.upload_digest("clinic-a") for store in stores.values()} == {
+            receipt.upload
+        }
 
 
 async def test_submit_again_asks_the_server_whose_receipt_is_missing(
@@ -241,7 +243,7 @@ async def test_submit_again_asks_the_server_whose_receipt_is_missing(
     async with running_servers(config, tmp_path, certificates, (2,)) as stores:
         again = await submit(config, CODES, owner, state=state)
         assert (again.complete, again.via) == (True, "party-2")
-        assert stores[2].upload_digest("clinic-a") == receipt.upload
+        assert stores[2].submissions.upload_digest("clinic-a") == receipt.upload
 
 
 async def test_submit_sends_nothing_to_servers_that_began_anew_once_all_three_had_it(
@@ -259,7 +261,7 @@ async def test_submit_sends_nothing_to_servers_that_began_anew_once_all_three_ha
         again = await submit(config, CODES, owner, state=state, spend=charged.append)
         assert again == replace(receipt, earlier=True)
         assert await refresh_receipts(config, owner, state) == again
-        assert [store.traffic() for store in stores.values()] == [{}] * 3
+        assert [store.traffic.by_client() for store in stores.values()] == [{}] * 3
         with pytest.raises(StoreError, match="of another submission, which all three servers have"):
             await submit(config, make_codes(40), owner, state=state, spend=charged.append)
         # Another state file is another submission, and paid for by itself.
@@ -284,7 +286,7 @@ async def test_submit_sends_nothing_that_is_not_paid_for_and_pays_once_for_a_ret
     async with running_servers(config, tmp_path, certificates, (0, 2)) as stores:
         with pytest.raises(BudgetExceeded):
             await submit(config, CODES, owner, state=state, spend=broke)
-        assert [store.traffic() for store in stores.values()] == [{}] * 2
+        assert [store.traffic.by_client() for store in stores.values()] == [{}] * 2
         first = await submit(config, CODES, owner, state=state, spend=account.spend)
         assert first.kept_for == ("party-1",)
     async with running_servers(config, tmp_path, certificates):
@@ -338,7 +340,7 @@ async def test_submit_is_refused_where_the_owner_agreed_to_another_configuration
         with pytest.raises(SubmissionRefused, match="another configuration") as caught:
             await submit(smaller, CODES, certificates["clinic-a"])
         assert "the same config at the servers and at every data owner" in str(caught.value)
-        assert all(store.submissions() == [] for store in stores.values())
+        assert all(store.submissions.all() == [] for store in stores.values())
         # What each host has for itself does not count.
         await submit(config.override({"timeouts.submit_s": 7.0}), CODES, certificates["clinic-a"])
 
@@ -349,12 +351,12 @@ async def test_submit_without_its_state_is_refused_the_second_time(
     config = make_config()
     async with running_servers(config, tmp_path, certificates) as stores:
         await submit(config, CODES, certificates["clinic-a"])
-        before = [store.read_submission("clinic-a") for store in stores.values()]
+        before = [store.submissions.read("clinic-a") for store in stores.values()]
         with pytest.raises(SubmissionRefused, match="the first one stands") as caught:
             await submit(config, CODES, certificates["clinic-a"])
         assert str(caught.value).count("client 'clinic-a' is stored with another submission") == 1
         assert caught.value.status == 409
-        assert [store.read_submission("clinic-a") for store in stores.values()] == before
+        assert [store.submissions.read("clinic-a") for store in stores.values()] == before
 
 
 async def test_submit_says_that_a_refusal_stands_when_only_one_server_refuses(
@@ -362,7 +364,7 @@ async def test_submit_says_that_a_refusal_stands_when_only_one_server_refuses(
 ) -> None:
     config = make_config()
     async with running_servers(config, tmp_path, certificates) as stores:
-        stores[1].close_to_clients()
+        stores[1].state.close_to_clients()
         with pytest.raises(PartialSubmission, match="refusal stands") as caught:
             await submit(config, CODES, certificates["clinic-a"])
         assert sorted(caught.value.reached) == ["party-0", "party-2"]
@@ -458,7 +460,7 @@ async def test_submit_learns_that_the_servers_do_not_know_its_authority(
             await submit(config, CODES, files)
         # Final, not tried until the deadline.
         assert time.monotonic() - started < 3
-        assert [store.traffic() for store in stores.values()] == [{}, {}, {}]
+        assert [store.traffic.by_client() for store in stores.values()] == [{}, {}, {}]
 
 
 async def test_submit_sends_nothing_to_a_server_of_another_name(
@@ -478,8 +480,8 @@ async def test_submit_sends_nothing_to_a_server_of_another_name(
     ):
         receipt = await submit(config, CODES, certificates["clinic-a"])
         assert receipt.kept_for == ("party-1",)
-        assert stores[1].traffic() == {}
-        assert stores[1].submissions() == []
+        assert stores[1].traffic.by_client() == {}
+        assert stores[1].submissions.all() == []
 
 
 # Servers that lie or fail
@@ -602,7 +604,9 @@ async def test_submit_finds_out_that_the_server_it_came_to_has_dropped_a_part(
         assert receipt.complete
         # Each had to be reached by the owner.
         assert receipt.traffic.requests == 3
-        assert {store.upload_digest("clinic-a") for store in stores.values()} == {receipt.upload}
+        assert {store.submissions.upload_digest("clinic-a") for store in stores.values()} == {
+            receipt.upload
+        }
     assert real is not Forwarder.send
 
 
@@ -621,7 +625,9 @@ async def test_status_believes_no_server_that_says_of_others_that_they_are_away(
         assert (asked.kept_for, len(asked.receipts)) == ((), 1)
         again = await submit(config, CODES, owner, state=state)
         assert again.complete
-        assert {store.upload_digest("clinic-a") for store in stores.values()} == {again.upload}
+        assert {store.submissions.upload_digest("clinic-a") for store in stores.values()} == {
+            again.upload
+        }
 
 
 # Taking part
@@ -667,7 +673,7 @@ async def test_submit_sends_nothing_when_no_round_is_drawn_and_stays_out_when_ru
         first = await submit(config, CODES, certificates["clinic-a"], state=state)
         monkeypatch.undo()
         second = await submit(config, CODES, certificates["clinic-a"], state=state)
-        assert [store.traffic() for store in stores.values()] == [{}, {}, {}]
+        assert [store.traffic.by_client() for store in stores.values()] == [{}, {}, {}]
     for receipt in (first, second):
         assert (receipt.first_round, receipt.upload, receipt.receipts) == (None, None, ())
         assert receipt.to_dict()["participates"] is False

@@ -37,7 +37,7 @@ import protocols.select
 import protocols.upload
 from mechanisms.workload import count_marginals
 from parties.config import CertificateFiles
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.submissions import SubmissionStore
 from parties.mpc.submission.submit import submit
 from protocols.context import Context, Payload, StepCost
 from protocols.keystream import Keystream
@@ -128,9 +128,9 @@ async def kept_from(
 def components_kept(patch: pytest.MonkeyPatch) -> list[bytes]:
     """Records the components x2 that servers 1 and 2 read from their stores: they are deleted at the end of a run."""
     found: list[bytes] = []
-    real = Store.read_submission
+    real = SubmissionStore.read
 
-    def keeping(store: Store, client: str, version: int) -> bytes:
+    def keeping(store: SubmissionStore, client: str, version: int) -> bytes:
         body, server = real(store, client, version), store.directory.parent.name
         for pid in (1, 2):
             if server == f"server-{pid}":
@@ -138,7 +138,7 @@ def components_kept(patch: pytest.MonkeyPatch) -> list[bytes]:
                 found.append((parts.next if pid == 1 else parts.own).data)
         return body
 
-    patch.setattr(Store, "read_submission", keeping)
+    patch.setattr(SubmissionStore, "read", keeping)
     return found
 
 

@@ -28,7 +28,7 @@ from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes, signer
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.inputs.own import OwnerInput
-from parties.mpc.participants.finalized import Finalized, FinalizedStore
+from parties.mpc.participants.finalized import Finalized
 from parties.mpc.participants.listing import (
     IncompleteSubmission,
     ListedUpload,
@@ -43,6 +43,8 @@ from parties.mpc.planning.budget import distaim_release
 from parties.mpc.records import ParticipantRecord, RunningTotal
 from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.store import Store
+from parties.mpc.storage.submissions import SubmissionStore
+from parties.mpc.storage.totals import TotalStore
 from parties.mpc.submission.messages import MAX_VERSION
 from parties.mpc.submission.resubmit import (
     complete_replacement,
@@ -101,13 +103,13 @@ def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
 def totals(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], RunningTotal]:
     """Totals that each server saved, by its folder and the round."""
     found: dict[tuple[str, int], RunningTotal] = {}
-    real = Store.save_total
+    real = TotalStore.save
 
-    def saving(store: Store, total: RunningTotal) -> None:
+    def saving(store: TotalStore, total: RunningTotal) -> None:
         found[store.directory.parent.name, total.round] = total
         real(store, total)
 
-    monkeypatch.setattr(Store, "save_total", saving)
+    monkeypatch.setattr(TotalStore, "save", saving)
     return found
 
 
@@ -309,8 +311,8 @@ async def counted(tmp_path: Path, certificates: Certificates) -> AsyncIterator[W
         zeros = np.zeros(56, np.uint32)
         for pid, store in stores.items():
             total = RunningTotal(0, Share(R32, pid, zeros, zeros), [(A, str(sent.upload))])
-            store.save_total(total)
-            store.save_records([ParticipantRecord(A, str(sent.upload), 0)])
+            store.totals.save(total)
+            store.records.save([ParticipantRecord(A, str(sent.upload), 0)])
         yield owner
 
 
@@ -363,16 +365,16 @@ async def test_a_former_upload_does_not_come_back_whoever_sends_it(
         assert (await asker.upload(0, old))[0] == 201
         assert (await asker.upload(0, new))[0] == 201
         for pid, store in stores.items():
-            assert store.read_submission(A, 1) == old.parts.bodies[pid]
+            assert store.submissions.read(A, 1) == old.parts.bodies[pid]
             # A later version is here: an earlier one is not sent on, nor taken from anybody.
             assert (await asker.upload(pid, old))[0] == 409
-            store.settle(A, 1)
+            store.submissions.settle(A, 1)
             with pytest.raises(StoreError, match="holds no submission"):
-                store.read_submission(A, 1)
-            assert store.read_submission(A, 2) == new.parts.bodies[pid]
+                store.submissions.read(A, 1)
+            assert store.submissions.read(A, 2) == new.parts.bodies[pid]
         for pid, store in stores.items():
-            store.settle(A, 2, sign_withdrawal(config, certificates[A], 2))
-            assert store.submissions() == []
+            store.submissions.settle(A, 2, sign_withdrawal(config, certificates[A], 2))
+            assert store.submissions.all() == []
             for ready in (old, new):
                 status, answer = await asker.upload(pid, ready)
                 assert (status, what(answer)[0]) == (409, "store")
@@ -396,9 +398,9 @@ async def test_what_is_passed_on_is_the_newest_version(
         assert (await asker.upload(0, new))[1]["kept_for"] == ["party-2"]
         async with running_servers(config, tmp_path, certificates, (2,)) as late:
             await until_waiting_for_nobody(stores[0])
-            assert [s.submission.version for s in late[2].submissions()] == [2]
+            assert [s.submission.version for s in late[2].submissions.all()] == [2]
         for store in stores.values():
-            assert [s.submission.version for s in store.submissions()] == [1, 2]
+            assert [s.submission.version for s in store.submissions.all()] == [1, 2]
 
 
 def test_a_store_keeps_few_versions_that_servers_have_not_met_over(tmp_path: Path) -> None:
@@ -407,10 +409,10 @@ def test_a_store_keeps_few_versions_that_servers_have_not_met_over(tmp_path: Pat
             assert put(store, make_submission(A, version=version), b"x")
         with pytest.raises(SubmissionConflict, match="4 versions"):
             put(store, make_submission(A, version=5), b"x")
-        assert store.submission_count() == 1
-        store.settle(A, 3)
+        assert store.submissions.count() == 1
+        store.submissions.settle(A, 3)
         assert put(store, make_submission(A, version=5), b"x")
-        assert [s.submission.version for s in store.submissions()] == [4, 5]
+        assert [s.submission.version for s in store.submissions.all()] == [4, 5]
 
 
 async def test_servers_take_withdrawals_of_the_owner_that_asks_alone(
@@ -433,7 +435,7 @@ async def test_servers_take_withdrawals_of_the_owner_that_asks_alone(
             ({}, A, 400),
         ):
             assert (await asker.put(1, "withdrawal", headers, b"", by=by))[0] == status
-        assert stores[1].page(1, "").withdrawn == ()
+        assert stores[1].submissions.page(1, "").withdrawn == ()
         for _ in range(2):
             status, answer = await asker.put(1, "withdrawal", good.headers(), b"", by=A)
             assert (status, answer["asked"], answer["settled"], answer["receipts"]) == (
@@ -442,7 +444,7 @@ async def test_servers_take_withdrawals_of_the_owner_that_asks_alone(
                 0,
                 [],
             )
-        assert stores[1].page(1, "").withdrawn == (good,)
+        assert stores[1].submissions.page(1, "").withdrawn == (good,)
 
 
 def test_draw_ends_with_the_versions_that_servers_take() -> None:
@@ -550,15 +552,17 @@ async def test_a_server_that_loses_what_comes_after_a_withdrawal_is_named(
     going = Going(Cluster(config, tmp_path, certificates))
     await asyncio.sleep(0.3)
     a, b = going.who(A), going.who(B)
-    real = Store.page
+    real = SubmissionStore.page
 
-    def page(store: Store, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
+    def page(
+        store: SubmissionStore, up_to_round: int, after: str, revoked: Collection[str]
+    ) -> Page:
         lost = A if "server-2" in str(store.directory) else None
         found = real(store, up_to_round, after, revoked)
         left = tuple(s for s in found.submissions if s.submission.client != lost)
         return replace(found, submissions=left)
 
-    monkeypatch.setattr(Store, "page", page)
+    monkeypatch.setattr(SubmissionStore, "page", page)
     await a.submit(make_codes(20, 1))
     assert (await a.withdraw()).complete
     again = await submit(
@@ -606,14 +610,14 @@ async def test_a_withdrawal_holds_at_all_three_where_one_was_killed_before_it_de
     a, b = going.who(A), going.who(B)
     await a.submit(make_codes(20, 1))
     await b.submit(make_codes(20, 2))
-    real, dying = Store.settle, [True]
+    real, dying = SubmissionStore.settle, [True]
 
-    def settle(store: Store, client: str, *rest: Any) -> None:
+    def settle(store: SubmissionStore, client: str, *rest: Any) -> None:
         if dying[0] and "server-1" in str(store.directory):
             raise StoreError(store.directory, "killed")
         real(store, client, *rest)
 
-    monkeypatch.setattr(Store, "settle", settle)
+    monkeypatch.setattr(SubmissionStore, "settle", settle)
     found = await b.withdraw()
     # Who is not there signs nothing, and nothing is given back.
     assert not found.complete
@@ -644,19 +648,19 @@ async def test_rows_that_one_server_alone_has_saved_may_still_be_withdrawn(
     a, b = going.who(A), going.who(B)
     await a.submit(make_codes(20, 1))
     await b.submit(make_codes(20, 2))
-    real, dying = Store.save_total, [True]
+    real, dying = TotalStore.save, [True]
 
-    def save(store: Store, total: RunningTotal) -> None:
+    def save(store: TotalStore, total: RunningTotal) -> None:
         first = "server-0" in str(store.directory)
         if dying[0] and not first:
             raise StoreError(store.directory, "killed")
         real(store, total)
 
-    monkeypatch.setattr(Store, "save_total", save)
+    monkeypatch.setattr(TotalStore, "save", save)
     going.closed.set()
     assert None not in await going.task
     with Store(going.cluster.directory(0) / "store", config.digest()) as store:
-        assert [final.client for final in store.finalized()] == [A, B]
+        assert [final.client for final in store.finalized.finalized()] == [A, B]
         assert DurableLedger(store).entries == []
     dying[0] = False
     again = Going(going.cluster)
@@ -678,10 +682,10 @@ async def test_what_is_sent_after_a_withdrawal_is_waited_for(
     async with running_servers(owner.config, tmp_path, certificates) as stores:
         signed_by_owner = sign_withdrawal(owner.config, owner.files, 1)
         for pid, store in stores.items():
-            store.settle(A, 1, signed_by_owner)
-            store.save_total(RunningTotal(0, Share(R32, pid, zeros, zeros)))
+            store.submissions.settle(A, 1, signed_by_owner)
+            store.totals.save(RunningTotal(0, Share(R32, pid, zeros, zeros)))
             gone = signed_by_owner.withdrawal.digest()
-            store.save_records([ParticipantRecord(A, gone, 0, Exclusion.WITHDRAWN)])
+            store.records.save([ParticipantRecord(A, gone, 0, Exclusion.WITHDRAWN)])
         told = await ask_submission_status(owner.config, owner.files)
         assert {each.text for each in told} == {"not counted, in round 0: withdrawn"}
         own = OwnerInput.of(Study.of(owner.config), make_codes(20), None)
@@ -709,11 +713,11 @@ async def test_a_withdrawal_waits_for_servers_that_are_away_and_gives_nothing_ba
         assert (found.complete, found.waiting) == (False, {"party-0"})
         assert sorted(found.problems) == ["party-1", "party-2"]
         assert owner.spent == (1, [None])
-        assert FinalizedStore(stores[0]).withdrawal(A).withdrawal.version == 1
+        assert stores[0].finalized.withdrawal(A).withdrawal.version == 1
         text = withdrawn_text(found, "trial")
         assert "party-0 knows of it" in text
         # When the run ends without it, no round is left that could count it: the server's word holds.
-        stores[0].close_to_clients()
+        stores[0].state.close_to_clients()
         assert list((await owner.withdraw()).confirmed) == ["party-0"]
         assert bodies_in(stores[0].directory, "submissions") == []
         assert bodies_in(stores[0].directory, "outbox") == []
@@ -731,8 +735,8 @@ async def test_an_owner_without_its_state_file_withdraws_what_servers_have(
         owner.state.unlink()
         assert not (await owner.withdraw()).complete
         for store in stores.values():
-            assert FinalizedStore(store).withdrawal(A).withdrawal.version == 1
-            store.settle(A, 1)
+            assert store.finalized.withdrawal(A).withdrawal.version == 1
+            store.submissions.settle(A, 1)
         assert (await owner.withdraw()).complete
         # Which charge it was nobody knows any more.
         assert owner.spent == (1, [None])
@@ -812,14 +816,14 @@ async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
     async with running_servers(config, tmp_path, certificates) as stores:
         await owner.submit(make_codes(20, 1))
         for pid in (0, 1):
-            stores[pid].settle(A, 1)
+            stores[pid].submissions.settle(A, 1)
         real = ReceiptSigner.settle
 
         def lying(maker: ReceiptSigner, settled: Tombstone) -> ServerReceipt:
             return real(maker, replace(settled, client=B))
 
         with pytest.MonkeyPatch.context() as patch:
-            stores[2].settle(A, 1)
+            stores[2].submissions.settle(A, 1)
             patch.setattr(ReceiptSigner, "settle", lying)
             found = await owner.withdraw()
         assert (found.complete, sorted(found.problems)) == (False, list(PARTIES))

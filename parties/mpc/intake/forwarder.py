@@ -19,7 +19,6 @@ import aiohttp
 from parties.config import CertificateFiles, Config, PartySection
 from parties.foundation.errors import CertificateError, StoreError
 from parties.identity.tls import client_contexts, explain_tls_error
-from parties.mpc.storage.outbox import Outbox
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.http_api import (
     InvalidAnswer,
@@ -116,7 +115,7 @@ class _PeerQueue:
         self._pid = pid
         self._party: PartySection = shared.config.require_parties()[pid]
         self._server_name = study_sni_name(shared.config.digest())
-        self._outbox = Outbox(shared.store)
+        self._outbox = shared.store.outbox
         self._context = context
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tries: dict[str, asyncio.Future[None]] = {}
@@ -267,7 +266,7 @@ class _PeerQueue:
 
     def _in_outbox(self, client: str) -> tuple[SignedUpload, ReceivedUpload] | None:
         """A client's upload and the other server's part of it; None if no server waits for it. Blocks."""
-        upload = self._shared.store.upload(client)
+        upload = self._shared.store.submissions.upload(client)
         content = None if upload is None else self._outbox.content(client)
         if upload is None or content is None:
             return None

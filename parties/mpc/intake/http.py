@@ -55,10 +55,9 @@ from parties.foundation.errors import (
 from parties.foundation.version import ingest_headers
 from parties.mpc.intake.forwarder import Forwarder
 from parties.mpc.intake.validation import RequestValidator, requester_name
-from parties.mpc.participants.finalized import FinalizedStore
 from parties.mpc.records import status_answer
 from parties.mpc.storage.incoming import IncomingBody, OutgoingUpload
-from parties.mpc.storage.outbox import DeliveryStatus, Outbox
+from parties.mpc.storage.outbox import DeliveryStatus
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.http_api import (
     COUNTED_STATUS,
@@ -153,11 +152,11 @@ class IngestApi:
         """The upload, and whether nothing of it is needed any more. Raises IngestError, StoreError."""
         upload = self.judge.validate_upload(request)
         _require_enrolled(self.enrolment.identity(upload.submission.client))
-        stored = self.store.check_upload(upload, self.judge.config.clients.expected)
+        stored = self.store.submissions.check_upload(upload, self.judge.config.clients.expected)
         if not stored:
             _require_enrolled(self.enrolment.time())
         client = upload.submission.client
-        return upload, stored and Outbox(self.store).delivery_status(client).n_secured == 2
+        return upload, stored and self.store.outbox.delivery_status(client).n_secured == 2
 
     async def expect_submission(self, request: web.Request) -> web.StreamResponse | None:
         """Refuses an upload by its headers, or answers 100, before the participant sends its body."""
@@ -169,7 +168,7 @@ class IngestApi:
         upload, known = request.get(_VALIDATED) or self._validate_upload(request)
         client, new = upload.submission.client, False
         if not known:
-            with self.store.incoming() as whole:
+            with self.store.submissions.incoming() as whole:
                 await self._receive(request, whole)
                 async with self._turns:
                     new, sealed, pids = await asyncio.to_thread(self._store_upload, upload, whole)
@@ -193,8 +192,8 @@ class IngestApi:
         if sealed.describe(submission) != upload.upload:
             raise _other_digest()
         status = DeliveryStatus()
-        if self.store.upload_digest(submission.client) == upload.upload.digest():
-            status = Outbox(self.store).delivery_status(submission.client)
+        if self.store.submissions.upload_digest(submission.client) == upload.upload.digest():
+            status = self.store.outbox.delivery_status(submission.client)
         others = [
             pid
             for pid in range(3)
@@ -208,7 +207,7 @@ class IngestApi:
     def _status_of(self, request: web.Request, upload: SignedUpload, status: str) -> web.Response:
         """Delivery status of an upload that is stored here, with receipts. Blocks."""
         submission = upload.submission
-        record = Outbox(self.store).delivery_status(submission.client)
+        record = self.store.outbox.delivery_status(submission.client)
         # A concurrent request may have stored the upload without having flushed it yet.
         self.store.flush()
         names = [party.name for party in self.judge.config.require_parties()]
@@ -238,7 +237,7 @@ class IngestApi:
         """Delivery status of the requester's upload. Raises IngestError (404) if none is here."""
         client = self.judge.client(request)
         self.judge.check_run(request)
-        upload = await asyncio.to_thread(self.store.upload, client)
+        upload = await asyncio.to_thread(self.store.submissions.upload, client)
         if upload is None:
             what = f"no submission of {client!r} at {self.judge.party}"
             raise IngestError(404, what, where="store", expected="one, sent to any server")
@@ -253,13 +252,13 @@ class IngestApi:
         return await asyncio.to_thread(self._tombstone_of, signed.withdrawal.client)
 
     def _withdraw(self, signed: SignedWithdrawal) -> None:
-        said, settlements = signed.withdrawal, FinalizedStore(self.store)
+        said, settlements = signed.withdrawal, self.store.finalized
         with self.store.held():
             if said.version <= settlements.version(said.client) or settlements.final(said.client):
                 return
-            if self.store.closed_to_clients:
+            if self.store.state.closed_to_clients:
                 # No round is left that could count the submission.
-                self.store.settle(said.client, said.version, signed)
+                self.store.submissions.settle(said.client, said.version, signed)
             else:
                 settlements.add_withdrawal(signed)
 
@@ -270,10 +269,10 @@ class IngestApi:
         return await asyncio.to_thread(self._tombstone_of, client)
 
     def _tombstone_of(self, client: str) -> web.Response:
-        settlements, run = FinalizedStore(self.store), self.judge.config.run.id
+        settlements, run = self.store.finalized, self.judge.config.run.id
         with self.store.held():
             version, asked = settlements.version(client), settlements.withdrawal(client)
-            stored, final = self.store.newest_version(client), settlements.final(client)
+            stored, final = self.store.submissions.newest_version(client), settlements.final(client)
         settled = Tombstone(run, self.judge.digest, client, version)
         wanted = 0 if asked is None else asked.withdrawal.version
         return web.json_response(
@@ -297,7 +296,9 @@ class IngestApi:
         upload = self.judge.validate_forwarded(request)
         # Another server has accepted the upload, in time by its own clock.
         _require_enrolled(self.enrolment.identity(upload.submission.client))
-        return upload, self.store.check_upload(upload, self.judge.config.clients.expected)
+        return upload, self.store.submissions.check_upload(
+            upload, self.judge.config.clients.expected
+        )
 
     async def expect_forwarded(self, request: web.Request) -> web.StreamResponse | None:
         """As ``expect_submission``, for a part from another server."""
@@ -309,7 +310,7 @@ class IngestApi:
         if stored:
             await asyncio.to_thread(self.store.flush)
         else:
-            with self.store.incoming() as incoming:
+            with self.store.submissions.incoming() as incoming:
                 await self._receive(request, incoming)
                 async with self._turns:
                     stored = not await asyncio.to_thread(self._receive_forwarded, upload, incoming)
@@ -341,9 +342,11 @@ class IngestApi:
         digests = form.component_digests(pid, body, upload.submission.capacity)
         own, next_ = (digest.hex() for digest in digests)
         limit = self.judge.config.clients.expected
-        with self.store.incoming() as opened:
+        with self.store.submissions.incoming() as opened:
             opened.write(body)
-            return self.store.accept(upload, opened, (own, next_), limit=limit, outgoing=outgoing)
+            return self.store.submissions.accept(
+                upload, opened, (own, next_), limit=limit, outgoing=outgoing
+            )
 
     async def _expect(
         self, request: web.Request, validator: Callable[[web.Request], tuple[SignedUpload, bool]]
@@ -399,13 +402,13 @@ class IngestApi:
                 "rows_per_client": config.clients.rows_per_client,
                 "rounds": config.run.rounds,
                 "participation": config.clients.participation,
-                "open": not self.store.closed_to_clients and away is None,
+                "open": not self.store.state.closed_to_clients and away is None,
                 "turned_away": None if away is None else away.what,
-                "upload": self.store.upload_digest(client),
+                "upload": self.store.submissions.upload_digest(client),
                 "counted_from": self.store.counted_from(client),
-                "settled": FinalizedStore(self.store).version(client),
+                "settled": self.store.finalized.version(client),
                 **status_answer(
-                    self.store.participant_record(client), closed=self.store.closed_to_clients
+                    self.store.records.find(client), closed=self.store.state.closed_to_clients
                 ),
             }
         )
@@ -467,7 +470,7 @@ class IngestApi:
         )
         request[_COUNTED] = True
         try:
-            self.store.add_traffic(client, received=request.get(_RECEIVED, 0), sent=sent)
+            self.store.traffic.add(client, received=request.get(_RECEIVED, 0), sent=sent)
         except StoreError as error:
             logger.warning("bytes not counted: %s", error)
 

@@ -47,7 +47,7 @@ from parties.mpc.participants.registry import RegistryEntry
 from parties.mpc.participants.sync import SyncPage, sync_participants
 from parties.mpc.participants.waiting_text import WaitStatus
 from parties.mpc.records import ParticipantRecord, RunningTotal, StoredSubmission, members_digest
-from parties.mpc.replay.effects import Effects, SubmissionView
+from parties.mpc.replay.effects import Effects, ParticipantView
 from parties.mpc.steps import CLIENTS_COMPARE, CLIENTS_COUNT, CLIENTS_RESUME
 from parties.mpc.submission.messages import MAX_VERSION
 from parties.mpc.submission.withdrawal import SignedWithdrawal
@@ -104,7 +104,7 @@ class Admission:
         self,
         ctx: Context,
         config: Config,
-        submissions: SubmissionView,
+        participants: ParticipantView,
         *,
         forms: Mapping[str, InputForm],
         cells: int,
@@ -117,7 +117,10 @@ class Admission:
     ) -> None:
         self._ctx = ctx
         self._config = config
-        self._submissions = submissions
+        self._submissions = participants.submissions
+        self._finalized = participants.finalized
+        self._totals = participants.totals
+        self._stored_records = participants.records
         self._forms = forms
         self._cells = cells
         self._transcript = transcript
@@ -126,7 +129,7 @@ class Admission:
         self._control = control
         self._recorded = recorded
         self._observer = observer
-        self._registry = submissions.registry
+        self._registry = participants.registry
         """Held, counted and excluded clients; changes since the last round may be undone."""
         self._revoked: set[str] = set()
         """Clients that all three operators revoke."""
@@ -159,7 +162,7 @@ class Admission:
         If this process admits no one because all rounds are done, the stored records.
         """
         if self._total is None:
-            return self._submissions.records()
+            return self._stored_records.all()
         return sorted(self._records(), key=lambda s: s.client)
 
     def _records(self) -> Iterator[ParticipantRecord]:
@@ -200,20 +203,20 @@ class Admission:
         if self._registry.counted < self._config.clients.minimum:
             raise TooFewClients(
                 f"round {round}: {self._registry.counted} data owners are complete at all three servers, "
-                f"{self._submissions.submission_count()} have reached this one; expected at least "
+                f"{self._submissions.count()} have reached this one; expected at least "
                 f"clients.minimum = {self._config.clients.minimum} {self._wait_text}"
             )
         self._check_sources()
         self._check_recorded(round)
         await self._prove(round)
         self._total = RunningTotal(round, total.share, self._registry.members)
-        key = await asyncio.to_thread(self._submissions.commitment_key)
+        key = await asyncio.to_thread(self._totals.commitment_key)
         commitment = await asyncio.to_thread(self._total.commitment, key)
         self._transcript.note(TOTAL.what, round=round, commitment=encode(commitment))
         # The commitment is on disk before the total, which a restart may use.
         self._transcript.flush()
-        await asyncio.to_thread(self._submissions.save_total, self._total)
-        await asyncio.to_thread(self._submissions.save_records, self._records())
+        await asyncio.to_thread(self._totals.save, self._total)
+        await asyncio.to_thread(self._stored_records.save, self._records())
         self.seconds += time.perf_counter() - started
         return self._total
 
@@ -261,12 +264,12 @@ class Admission:
     async def _common_total(self, round: int) -> RunningTotal:
         """Latest total that all three servers hold for the same uploads; else zero, since submissions are kept."""
         held = {
-            number: members_digest(self._submissions.load_total(number, self._ctx.pid).members)
-            for number in self._submissions.total_rounds()
+            number: members_digest(self._totals.load(number, self._ctx.pid).members)
+            for number in self._totals.rounds()
         }
         said = {
             "totals": sorted(held.items()),
-            "final": [astuple(item) for item in self._submissions.finalized()],
+            "final": [astuple(item) for item in self._finalized.finalized()],
         }
         with self._ctx.step(CLIENTS_RESUME.name, round=round) as c:
             replies_raw = await c.exchange(json.dumps(said).encode())
@@ -278,15 +281,15 @@ class Admission:
             if number <= round and all(totals.get(number) == digest for totals, _ in replies)
         ]
         agreed = agreed_finalized([finals for _, finals in replies])
-        await asyncio.to_thread(self._submissions.retain_totals, common)
-        await asyncio.to_thread(self._submissions.save_finalized, agreed)
+        await asyncio.to_thread(self._totals.retain, common)
+        await asyncio.to_thread(self._finalized.save_finalized, agreed)
         total = RunningTotal.empty(round, self._ctx.pid, self._cells)
         if common:
-            found = self._submissions.load_total(max(common), self._ctx.pid)
+            found = self._totals.load(max(common), self._ctx.pid)
             if found.share.shape == (self._cells,):
                 self._transcript.note(COUNTED.what, round=round, clients=list(found.clients))
                 total = found
-        rounds = {s.client: s.round for s in self._submissions.records() if s.excluded is None}
+        rounds = {s.client: s.round for s in self._stored_records.all() if s.excluded is None}
         self._registry.begin(total.members, rounds, total.round)
         return RunningTotal(total.round, total.share, self._registry.members)
 
@@ -326,7 +329,7 @@ class Admission:
         )
 
     def _ready(self, deadline: float) -> bool:
-        stored, now = self._submissions.submission_count(), time.monotonic()
+        stored, now = self._submissions.count(), time.monotonic()
         self._observer.waiting(self._wait_status(stored, deadline - now))
         grace_s = self._config.clients.grace_s
         return (
@@ -438,12 +441,12 @@ class Admission:
     async def _resolve_page(self, heard: SyncPage, round: int) -> Agreement:
         """Agreement on a page."""
         clients = set[str]().union(*(one.names() for one in heard.listings))
-        final = self._submissions.finalized_among(clients)
+        final = self._finalized.finalized_among(clients)
         found = agree_on_listings(heard.listings, final, round, self._registry.settled(clients))
         await self._remove_withdrawn(found, round)
         # A withdrawn or excluded upload is decided on. A later upload of its participant is not, and must not be lost
         # unnoticed.
-        left = self._submissions.unregistered_finalized(heard.after, heard.upto)
+        left = self._finalized.unregistered(heard.after, heard.upto)
         missing = found.incomplete | find_lost(heard.listings, left, round)
         known = self._registry.find(missing)
         counted = {client for client, entry in known.items() if entry.counted}
@@ -465,7 +468,7 @@ class Admission:
             self._finishing = True
             self._transcript.note(FINISHING.what, round=round)
         if revoked := agreed.revoked - self._revoked:
-            final = self._submissions.finalized_among(revoked)
+            final = self._finalized.finalized_among(revoked)
             if revoked := revoked - final.keys():
                 await self._revoke(sorted(revoked), round)
 
@@ -557,7 +560,7 @@ class Admission:
         )
 
     def _bodies(self, submissions: Sequence[StoredSubmission]) -> dict[str, bytes]:
-        read = self._submissions.read_submission
+        read = self._submissions.read
         return {
             s.submission.client: read(s.submission.client, s.submission.version)
             for s in submissions

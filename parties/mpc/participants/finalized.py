@@ -20,6 +20,9 @@ TABLES = (
     client TEXT PRIMARY KEY, run TEXT NOT NULL, config TEXT NOT NULL, version INTEGER NOT NULL,
     document TEXT NOT NULL) STRICT""",
 )
+_UNREGISTERED = """
+SELECT client, upload FROM final
+WHERE client > ?1 AND (?2 IS NULL OR client <= ?2) AND client NOT IN (SELECT client FROM roll)"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,6 +57,10 @@ class FinalizedStore:
         """Final uploads of those ``clients`` that are counted for good, by client."""
         query = "SELECT client, upload FROM final WHERE client IN (SELECT value FROM json_each(?))"
         return dict(self._database.rows(query, json.dumps(list(clients))))
+
+    def unregistered(self, after: str, upto: str | None) -> dict[str, str]:
+        """Final uploads, by client behind ``after`` up to ``upto`` (None: the last), that are not in the registry."""
+        return dict(self._database.rows(_UNREGISTERED, after, upto))
 
     def save_finalized(self, finals: Sequence[Finalized]) -> None:
         """Replaces all final uploads by ``finals``, as the three servers have agreed."""

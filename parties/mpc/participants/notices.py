@@ -43,7 +43,9 @@ class OperatorNotices:
         said = (state.stored, state.complete, tuple(state.incomplete), state.commands)
         if self._throttle.due(repr(said)):
             self._last_notice = time.monotonic()
-            text = waiting_text(config, self._pid, state, self._store.missing(config.owners))
+            text = waiting_text(
+                config, self._pid, state, self._store.submissions.missing(config.owners)
+            )
             self._progress.event("waiting", text, done=state.stored)
 
     def counting(self, batch: SubmissionBatch) -> OnCountingProgress:

@@ -1,14 +1,14 @@
 """Recorded effects: all that goes through store, transport and clock is written to a replay log.
 
-A replay uses ``RecordedSubmissions`` and ``with_recorded_state`` as well. SECRET: the recorded values; see
+A replay uses the recorded views and ``with_recorded_state`` as well. SECRET: the recorded values; see
 `parties.mpc.replay.log`. Every item is in the file before it is used, and on the disk before the transcript's records
 that result from it: after a kill, the log has at least as much as the transcript.
 """
 
 import json
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,14 @@ import numpy as np
 from parties.mpc.agreement import release_state, restore_releases
 from parties.mpc.participants.finalized import Finalized
 from parties.mpc.participants.listing import Page
-from parties.mpc.participants.registry import ParticipantRegistry
-from parties.mpc.records import ParticipantRecord, RunningTotal, StoredSubmission
-from parties.mpc.replay.effects import Effects, SubmissionView
+from parties.mpc.records import RunningTotal, StoredSubmission
+from parties.mpc.replay.effects import (
+    Effects,
+    FinalizedView,
+    ParticipantView,
+    SubmissionView,
+    TotalView,
+)
 from parties.mpc.replay.log import ReplayLog
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import Submission
@@ -48,9 +53,14 @@ class RecordedEffects(Effects):
             super().store(directory, config_digest, rounds=rounds), self, rounds
         )
 
-    def submission_view(self, store: Store) -> SubmissionView:
-        """See ``Effects.submission_view``."""
-        return RecordedSubmissions(store, self)
+    def participants(self, store: Store) -> ParticipantView:
+        """See ``Effects.participants``."""
+        return replace(
+            super().participants(store),
+            submissions=RecordedSubmissions(store.submissions, self),
+            finalized=RecordedFinalized(store.finalized, self),
+            totals=RecordedTotals(store.totals, self),
+        )
 
     def transcript(
         self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
@@ -110,17 +120,11 @@ def with_recorded_state(store: Store, effects: Effects, rounds: int) -> Store:
 
 
 class RecordedSubmissions:
-    """``SubmissionView`` whose answers go through ``effects``, except counts, which decide nothing by themselves."""
+    """``SubmissionView`` whose answers go through ``effects``, except the count, which decides nothing by itself."""
 
     def __init__(self, inner: SubmissionView, effects: Effects) -> None:
         self._inner = inner
         self._effects = effects
-        self._key = effects.once("commitment key", inner.commitment_key)
-
-    @property
-    def registry(self) -> ParticipantRegistry:
-        """See ``SubmissionView.registry``: it follows from everything else."""
-        return self._inner.registry
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str]) -> Page:
         """See ``SubmissionView.page``."""
@@ -137,70 +141,70 @@ class RecordedSubmissions:
         )
         return _stored(row)
 
-    def submission_count(self) -> int:
-        """See ``SubmissionView.submission_count``."""
-        return self._inner.submission_count()
+    def count(self) -> int:
+        """See ``SubmissionView.count``."""
+        return self._inner.count()
 
-    def read_submission(self, client: str, version: int) -> bytes:
-        """See ``SubmissionView.read_submission``."""
+    def read(self, client: str, version: int) -> bytes:
+        """See ``SubmissionView.read``."""
         return self._effects.once(
-            f"body of {client} {version}", lambda: self._inner.read_submission(client, version)
+            f"body of {client} {version}", lambda: self._inner.read(client, version)
         )
 
     def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
         """See ``SubmissionView.settle``."""
         self._inner.settle(client, version, withdrawal)
 
+
+class RecordedFinalized:
+    """``FinalizedView`` whose answer to ``finalized`` goes through ``effects``; others are of what was saved here."""
+
+    def __init__(self, inner: FinalizedView, effects: Effects) -> None:
+        self._effects = effects
+        self._finalized = inner.finalized
+        self.finalized_among = inner.finalized_among
+        self.unregistered = inner.unregistered
+        self.save_finalized = inner.save_finalized
+
     def finalized(self) -> list[Finalized]:
-        """See ``SubmissionView.finalized``."""
+        """See ``FinalizedView.finalized``."""
         found = self._effects.once_json(
-            "finals", lambda: [astuple(item) for item in self._inner.finalized()]
+            "finals", lambda: [astuple(item) for item in self._finalized()]
         )
         return [Finalized(*item) for item in found]
 
-    def finalized_among(self, clients: Iterable[str]) -> dict[str, str]:
-        """See ``SubmissionView.finalized_among``: of those that were saved here."""
-        return self._inner.finalized_among(clients)
 
-    def unregistered_finalized(self, after: str, upto: str | None) -> dict[str, str]:
-        """See ``SubmissionView.unregistered_finalized``: of those that were saved here."""
-        return self._inner.unregistered_finalized(after, upto)
+class RecordedTotals:
+    """``TotalView`` whose answers go through ``effects``."""
 
-    def save_finalized(self, finals: Sequence[Finalized]) -> None:
-        """See ``SubmissionView.save_finalized``."""
-        self._inner.save_finalized(finals)
+    def __init__(self, inner: TotalView, effects: Effects) -> None:
+        self._inner = inner
+        self._effects = effects
+        self._key = effects.once("commitment key", inner.commitment_key)
 
-    def retain_totals(self, rounds: Sequence[int]) -> None:
-        """See ``SubmissionView.retain_totals``."""
-        self._inner.retain_totals(rounds)
+    def retain(self, rounds: Sequence[int]) -> None:
+        """See ``TotalView.retain``."""
+        self._inner.retain(rounds)
 
-    def total_rounds(self) -> list[int]:
-        """See ``SubmissionView.total_rounds``."""
-        rounds: list[int] = self._effects.once_json("rounds of totals", self._inner.total_rounds)
+    def rounds(self) -> list[int]:
+        """See ``TotalView.rounds``."""
+        rounds: list[int] = self._effects.once_json("rounds of totals", self._inner.rounds)
         return rounds
 
-    def load_total(self, round: int, pid: int) -> RunningTotal:
-        """See ``SubmissionView.load_total``."""
+    def load(self, round: int, pid: int) -> RunningTotal:
+        """See ``TotalView.load``."""
         data = self._effects.once(
-            f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round, pid))
+            f"total of round {round}", lambda: _total_bytes(self._inner.load(round, pid))
         )
         return _total_from(data, round, pid)
 
-    def save_total(self, total: RunningTotal) -> None:
-        """See ``SubmissionView.save_total``."""
-        self._inner.save_total(total)
+    def save(self, total: RunningTotal) -> None:
+        """See ``TotalView.save``."""
+        self._inner.save(total)
 
     def commitment_key(self) -> bytes:
-        """See ``SubmissionView.commitment_key``."""
+        """See ``TotalView.commitment_key``."""
         return self._key
-
-    def records(self) -> list[ParticipantRecord]:
-        """See ``SubmissionView.records``: no message depends on them."""
-        return self._inner.records()
-
-    def save_records(self, records: Iterable[ParticipantRecord]) -> None:
-        """See ``SubmissionView.save_records``."""
-        self._inner.save_records(records)
 
 
 def _row(stored: StoredSubmission) -> list[object]:

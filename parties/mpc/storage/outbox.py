@@ -1,12 +1,12 @@
 """Outbox of a server: whole uploads that wait for other servers, and receipts of delivered parts.
 
 Uploads are kept as their participants sent them, each with the servers that it waits for. An upload comes in with the
-server's own part, in one transaction (`parties.mpc.storage.store.Store.accept`); it goes when no server waits for it
-any more. Secret: nothing, everything is sealed. Public: the servers that have a part.
+server's own part, in one transaction (`parties.mpc.storage.submissions`); it goes when no server waits for it any more.
+Secret: nothing, everything is sealed. Public: the servers that have a part.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parties.mpc.storage.bodies import read_body
@@ -47,6 +47,24 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def add(self, client: str, pids: Sequence[int], name: str) -> None:
+        """Enters that the upload in the body ``name`` waits for servers ``pids``."""
+        rows = [(client, pid, name, None) for pid in pids]
+        self._database.enter("INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)", rows)
+
+    def drop(self, client: str) -> None:
+        """Drops a client's entries, whose upload is not the newest any more, or was withdrawn."""
+        for table in ("outbox", "receipt"):
+            self._database.enter(f"DELETE FROM {table} WHERE client = ?", [(client,)])  # noqa: S608
+
+    def drop_delivered(self) -> None:
+        """Drops entries without a file: each was delivered, and the power failed before its row was deleted."""
+        waiting = self._database.rows(
+            "SELECT path FROM outbox WHERE refused IS NULL AND path NOT IN (SELECT path FROM body)"
+        )
+        gone = [row for row in waiting if not (self._database.directory / row[0]).exists()]
+        self._database.enter("DELETE FROM outbox WHERE path = ? AND refused IS NULL", gone)
 
     def waiting(self, pid: int, most: int = -1) -> list[str]:
         """Clients whose uploads wait for server ``pid``, oldest first; at most ``most`` of them."""

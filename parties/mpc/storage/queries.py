@@ -33,9 +33,6 @@ SELECT w.document, w.run, w.config FROM withdrawal w
 LEFT JOIN gone g ON g.client = w.client LEFT JOIN final f ON f.client = w.client
 WHERE w.client > ?1 AND f.client IS NULL AND (g.client IS NULL OR g.version < w.version)
 ORDER BY w.client LIMIT ?2"""
-_UNREGISTERED = """
-SELECT client, upload FROM final
-WHERE client > ?1 AND (?2 IS NULL OR client <= ?2) AND client NOT IN (SELECT client FROM roll)"""
 
 
 def undecided_page(
@@ -66,11 +63,6 @@ def undecided_page(
         tuple(w for w in withdrawn if w.withdrawal.client <= upto),
         upto,
     )
-
-
-def unregistered_finalized(database: Database, after: str, upto: str | None) -> dict[str, str]:
-    """Final uploads, by client behind ``after`` up to ``upto`` (None: the last), that are not in the registry."""
-    return dict(database.rows(_UNREGISTERED, after, upto))
 
 
 def missing_clients(database: Database, clients: Collection[str]) -> list[str]:

@@ -11,6 +11,7 @@ from parties.mpc.participants.finalized import TABLES as SETTLED_TABLES
 from parties.mpc.participants.registry import TABLES as ROLL_TABLES
 from parties.mpc.storage.bodies import TABLE as BODY_TABLE
 from parties.mpc.storage.outbox import TABLES as OUTBOX_TABLES
+from parties.mpc.storage.traffic import TRAFFIC_TABLE
 from parties.storage.privacy_ledger import LEDGER
 from parties.storage.sqlite import lacks_columns
 
@@ -20,8 +21,7 @@ STORE_SCHEMA = (
     body_digest TEXT NOT NULL, own_digest TEXT NOT NULL, next_digest TEXT NOT NULL,
     first_round INTEGER NOT NULL, size INTEGER NOT NULL, path TEXT NOT NULL, received_at REAL NOT NULL,
     PRIMARY KEY (client, version)) STRICT""",
-    """CREATE TABLE IF NOT EXISTS traffic (
-    client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT""",
+    TRAFFIC_TABLE,
     """CREATE TABLE IF NOT EXISTS total (
     round INTEGER PRIMARY KEY, clients TEXT NOT NULL, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT""",
     """CREATE TABLE IF NOT EXISTS standing (

@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,11 +28,12 @@ from parties.mpc.participants.listing import Page
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.private_bins import first_workload
 from parties.mpc.records import StoredSubmission
-from parties.mpc.replay.effects import Effects
+from parties.mpc.replay.effects import Effects, ParticipantView
 from parties.mpc.server_folder import ServerFolder
 from parties.mpc.session import MpcSession
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.messages import RING_BITS, Submission
+from parties.mpc.submission.withdrawal import SignedWithdrawal
 from parties.observability.events import Event, Progress
 from parties.observability.status import RunInfo, RunStatus
 from parties.session.result_digests import ResultDigests
@@ -66,28 +67,34 @@ class _Upload:
     body: bytes = field(repr=False)
 
 
-class _MadeUpStore(Store):
-    """A store that holds made-up uploads as if their owners had sent them."""
+@dataclass(frozen=True, slots=True)
+class _MadeUpSubmissions:
+    """``SubmissionView`` of made-up uploads, as if their owners had sent them; the rest is in a store."""
 
-    uploads: Mapping[str, _Upload] = {}
+    store: Store
+    uploads: Mapping[str, _Upload]
 
     def page(self, up_to_round: int, after: str, revoked: Collection[str] = ()) -> Page:
-        """See ``Store.page``; all undecided uploads are on one page."""
-        known = self.registry.find(self.uploads)
+        """See ``SubmissionView.page``; all undecided uploads are on one page."""
+        known = self.store.registry.find(self.uploads)
         held = (self.uploads[client].stored for client in sorted(self.uploads.keys() - known))
         return Page(tuple(s for s in held if s.submission.first_round <= up_to_round))
 
     def stored(self, client: str, upload: str) -> StoredSubmission:
-        """See ``Store.stored``."""
+        """See ``SubmissionView.stored``."""
         return self.uploads[client].stored
 
-    def submission_count(self) -> int:
-        """See ``Store.submission_count``."""
+    def count(self) -> int:
+        """See ``SubmissionView.count``."""
         return len(self.uploads)
 
-    def read_submission(self, client: str, version: int = 1) -> bytes:
-        """See ``Store.read_submission``."""
+    def read(self, client: str, version: int = 1) -> bytes:
+        """See ``SubmissionView.read``."""
         return self.uploads[client].body
+
+    def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
+        """See ``SubmissionView.settle``."""
+        self.store.submissions.settle(client, version, withdrawal)
 
 
 class _Stopped(Exception):
@@ -108,7 +115,15 @@ class _StoppedAfter:
 
 
 class _Nonce(Effects):
-    """Effects without chance: a server's nonce is the same in every run."""
+    """Effects without chance: a server's nonce is the same in every run, and ``uploads`` are there."""
+
+    def __init__(self, uploads: Mapping[str, _Upload]) -> None:
+        self._uploads = uploads
+
+    def participants(self, store: Store) -> ParticipantView:
+        """See ``Effects.participants``."""
+        made_up = _MadeUpSubmissions(store, self._uploads)
+        return replace(super().participants(store), submissions=made_up)
 
     def once(self, name: str, take: object) -> bytes:
         """See ``Effects.once``."""
@@ -210,18 +225,17 @@ async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | 
     study, pid = Study.of(config), ctx.pid
     directory = folder / str(pid)
     directory.mkdir(exist_ok=True)
-    circumstances = _Nonce()
+    effects = _Nonce(_uploads(config, pid))
     lead = LeadDuties(_Uniform, _nothing_written) if pid == LEAD else None
-    with _MadeUpStore(directory / "store", config.digest()) as store:
-        store.uploads = _uploads(config, pid)
+    with Store(directory / "store", config.digest()) as store:
         path = directory / "transcript.jsonl"
-        transcript = circumstances.transcript(path, sign=bytes, header={})
+        transcript = effects.transcript(path, sign=bytes, header={})
         session = MpcSession(
             study=study,
             pid=pid,
             plan=make_plan(study),
             folder=ServerFolder(directory, store, transcript),
-            effects=circumstances,
+            effects=effects,
             progress=Progress(_StoppedAfter(stop_after)),
             status=RunStatus(RunInfo.of_server(config, pid)),
             control=AdmissionControl(asyncio.Event()),

@@ -286,8 +286,18 @@ def _store(corpus: Corpus) -> Target:
         place.mkdir(mode=0o700)
         (place / FILE).write_bytes(data)
         with Store(place, digest) as store:
-            asked = (store.submissions(), store.finalized(), store.records(), store.checkpoints())
-            return asked, store.page(1, ""), DurableLedger(store).entries, store.traffic()
+            public = (
+                store.finalized.finalized(),
+                store.records.all(),
+                store.releases.checkpoints(),
+            )
+            asked = (store.submissions.all(), *public)
+            return (
+                asked,
+                store.submissions.page(1, ""),
+                DurableLedger(store).entries,
+                store.traffic.by_client(),
+            )
 
     return Target("store", [seed], reader, _damaged, share=0.5)
 

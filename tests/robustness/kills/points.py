@@ -22,8 +22,12 @@ import parties.identity.tls
 import parties.mpc.server_folder
 import parties.session.enrollment
 from bench.load.services import children
+from parties.mpc.storage.folder_files import FolderFiles
 from parties.mpc.storage.outbox import Outbox
+from parties.mpc.storage.releases import ReleaseStore
 from parties.mpc.storage.store import Store
+from parties.mpc.storage.submissions import SubmissionStore
+from parties.mpc.storage.totals import TotalStore
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
 from protocols.transcript import Transcript
@@ -149,12 +153,12 @@ def watch(number: int, fault: str, hit: Path) -> Point:
     """Lets ``fault`` happen at point ``number`` of this process, at none if that is 0."""
     point = Point(number, fault, hit)
     point.watch(DurableLedger, "charge", lambda _, round, step, __, **___: f"charge {round} {step}")
-    point.watch(Store, "save_checkpoint", lambda _, kept: f"checkpoint {kept.round}")
+    point.watch(ReleaseStore, "save_checkpoint", lambda _, kept: f"checkpoint {kept.round}")
     point.watch(Store, "set_meta", lambda _, key, value: f"meta {key}")
-    point.watch(Store, "save_total", lambda _, total: f"total {total.round}")
-    point.watch(Store, "discard_files", lambda _, table: f"discard {table}")
+    point.watch(TotalStore, "save", lambda _, total: f"total {total.round}")
+    point.watch(FolderFiles, "discard", lambda _, table: f"discard {table}")
     point.watch(Store, "scrub", lambda _: "scrub")
-    point.watch(Store, "accept", lambda *_, **__: "accept")
+    point.watch(SubmissionStore, "accept", lambda *_, **__: "accept")
     point.watch(Outbox, "delivered", lambda *_, **__: "delivered")
     point.watch(Transcript, "ledger", lambda _, **f: f"ledger {f['round']} {f['step']}")
     point.watch(Transcript, "opened", lambda _, **f: f"opened {f['round']} {f['what']}")

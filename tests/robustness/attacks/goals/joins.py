@@ -16,7 +16,7 @@ from mechanisms.text_table import TextTable
 from mechanisms.workload import count_marginals
 from parties.config import Config
 from parties.mpc.records import RunningTotal
-from parties.mpc.storage.store import Store
+from parties.mpc.storage.totals import TotalStore
 from parties.session.owner import source_codes
 from protocols import shuffle
 from protocols.context import Payload, StepCost
@@ -94,13 +94,13 @@ def _joined(rows: Mapping[str, Mapping[str, list[str]]]) -> NDArray[np.int32]:
 def _totals() -> Iterator[dict[str, RunningTotal]]:
     """Yields the last running totals by server, which the servers delete at the end of the run."""
     kept: dict[str, RunningTotal] = {}
-    save = Store.save_total
+    save = TotalStore.save
 
-    def saved(store: Store, total: RunningTotal) -> None:
+    def saved(store: TotalStore, total: RunningTotal) -> None:
         kept[store.directory.parent.name] = total
         save(store, total)
 
-    with patch.object(Store, "save_total", saved):
+    with patch.object(TotalStore, "save", saved):
         yield kept
 
 

@@ -97,7 +97,7 @@ def _exclude(
         wrong = finished_wrongly(study, last)
         counted = [VICTIM in study.held(pid).counted for pid in range(3)]
         with study.store(0) as store:
-            standing = store.participant_record(VICTIM)
+            standing = store.records.find(VICTIM)
     got = f"{VICTIM} is {'counted' if all(counted) else 'not counted'}"
     seen = ended.noticed(DEVIATING)
     if standing is not None and standing.excluded is Exclusion.INCOMPLETE:

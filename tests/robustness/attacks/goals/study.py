@@ -226,8 +226,10 @@ class AttackedStudy:
     def held(self, pid: int) -> Held:
         """Reads the durable state of server ``pid``, while that server does not run."""
         with self.store(pid) as store:
-            releases = {(c.round, c.candidate): c.noisy.tobytes() for c in store.checkpoints()}
-            counted = frozenset(s.client for s in store.records() if s.excluded is None)
+            releases = {
+                (c.round, c.candidate): c.noisy.tobytes() for c in store.releases.checkpoints()
+            }
+            counted = frozenset(s.client for s in store.records.all() if s.excluded is None)
             return Held(DurableLedger(store).entries, releases, counted)
 
     def start(
