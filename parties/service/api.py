@@ -41,6 +41,7 @@ from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import peer_name
 from parties.observability.events import OnRejection, ignore_rejection
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
+from parties.service.known_studies import UnknownStudy
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
 from parties.service.process_info import process_dict
@@ -52,7 +53,7 @@ from parties.service.run_api import (
     same_site_only,
     send_event,
 )
-from parties.service.service import Service, UnknownStudy, WrongStudyState
+from parties.service.service import Service, WrongStudyState
 from parties.service.status_client import get_document
 from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
 from parties.service.study_intake import MAX_PROPOSAL_BYTES, ProposalRefused
@@ -164,7 +165,7 @@ async def service_status(service: Service) -> dict[str, object]:
         ],
         "clock": {"off_s": service.clocks.own_off_s, "known": service.clocks.known},
         "troubles": _troubles(service),
-        "refused": dict(service.refused),
+        "refused": dict(service.fetcher.refused),
         "states": Counter(study.state.value for study in service.studies.values()),
         "studies": [await _study_document(service, study) for study in service.recent()],
     }
@@ -191,7 +192,7 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
         "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
         **await _summary_fields(service, study),
         "servers": _server_states(service, study),
-        "folder": service.study_folder(study).text,
+        "folder": service.studies.folder(study).text,
         "process": worker
         and {
             "id": worker.process,
@@ -229,7 +230,7 @@ async def _summary_fields(service: Service, study: StudyRecord) -> dict[str, obj
     Raises StoreError.
     """
     try:
-        summary = await service.summary(study.digest)
+        summary = await service.studies.summary(study.digest)
     except ConfigError:
         summary = None
     return {
@@ -266,14 +267,14 @@ def _server_states(service: Service, study: StudyRecord) -> list[dict[str, objec
 
 async def _same_name_studies(service: Service, study: StudyRecord) -> list[dict[str, object]]:
     """Returns other open studies of the same name, which could be confused with this one, and their differences."""
-    agreed = (await service.config(study.digest)).agreed()
+    agreed = (await service.studies.config(study.digest)).agreed()
     alike: list[dict[str, object]] = []
     for other in _in_order(service):
         if other.run != study.run or other.digest == study.digest or other.state in ENDED:
             continue
         if len(alike) == _MAX_ALIKE:
             break
-        theirs = (await service.config(other.digest)).agreed()
+        theirs = (await service.studies.config(other.digest)).agreed()
         found = [
             {"key": item.key, "here": item.ours, "there": item.theirs}
             for item in differences(agreed, theirs)
@@ -314,7 +315,7 @@ async def _readyz(request: web.Request) -> web.Response:
 async def _metrics(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     asked = [
-        asyncio.to_thread(_status_of, service.study_folder(service.studies[digest]).work)
+        asyncio.to_thread(_status_of, service.studies.folder(service.studies[digest]).work)
         for digest in service.workers
     ]
     statuses = [status for status in await asyncio.gather(*asked) if status is not None]
@@ -345,9 +346,9 @@ async def _studies(request: web.Request) -> web.Response:
 
 async def _study(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
-    study = service.find(request.match_info["id"])
-    entries = await asyncio.to_thread(service.repository.entries, study.digest)
-    proposed = await service.proposed(study.digest)
+    study = service.studies.find(request.match_info["id"])
+    entries = await asyncio.to_thread(service.studies.repository.entries, study.digest)
+    proposed = await service.studies.proposed(study.digest)
     return _answer(
         await _study_document(service, study)
         | {
@@ -363,12 +364,12 @@ async def _events(request: web.Request) -> web.StreamResponse:
     response, revision = await event_stream(request), -1
     with contextlib.suppress(ConnectionError):
         while not closing.is_set():
-            if revision != service.revision:
-                revision = service.revision
+            if revision != service.studies.changes.revision:
+                revision = service.studies.changes.revision
                 await send_event(response, "status", await service_status(service))
             else:
                 await response.write(b": at work\n\n")
-            await _wait_for_change(closing, service.changed_since(revision))
+            await _wait_for_change(closing, service.studies.changes.since(revision))
     return response
 
 
@@ -426,7 +427,10 @@ async def _propose(request: web.Request) -> web.Response:
 
 async def _approve(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
-    study, said = service.find(request.match_info["id"]), (await _body(request)).get("digest")
+    study, said = (
+        service.studies.find(request.match_info["id"]),
+        (await _body(request)).get("digest"),
+    )
     given = " ".join(str(said or "").lower().split())
     digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
     if not digits and given != fingerprint_words(study.digest):
@@ -441,7 +445,7 @@ async def _cancel(request: web.Request) -> web.Response:
     reason = (await _body(request)).get("reason", "")
     if not isinstance(reason, str) or len(reason) > 200 or not (reason + "x").isprintable():
         raise ProposalRefused("reason is not a text of at most 200 printable characters")
-    study = service.find(request.match_info["id"])
+    study = service.studies.find(request.match_info["id"])
     study = await service.cancel(study.digest, actor(request), reason)
     return _answer(await _study_document(service, study))
 
@@ -453,7 +457,7 @@ async def _cards(request: web.Request) -> web.Response:
         raise ProposalRefused(f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r} or {FLAIM!r}")
     try:
         if body.get("own"):
-            return _answer({"cards": [await service.new_card(str(kind))]})
+            return _answer({"cards": [await service.answers.new_card(str(kind))]})
         return _answer({"cards": await service.cards(str(kind))})
     except PartyError as error:
         return error_response(HTTPStatus.BAD_GATEWAY, str(error), "all servers of the study")
@@ -464,7 +468,7 @@ async def _cards(request: web.Request) -> web.Response:
 
 def _running_study(service: Service, name: str) -> StudyRecord:
     """Returns a study that has a process. Raises UnknownStudy, WrongStudyState."""
-    study = service.find(name)
+    study = service.studies.find(name)
     if study.state not in ACTIVE:
         raise WrongStudyState(f"{study.run} is {study.state}; expected one that runs")
     return study
@@ -473,7 +477,7 @@ def _running_study(service: Service, name: str) -> StudyRecord:
 async def _send_command(request: web.Request) -> web.StreamResponse:
     service, order = request.app[SERVICE], request.match_info["order"]
     study = _running_study(service, request.match_info["id"])
-    response = await _forward(request, service.study_folder(study).work, f"/{order}")
+    response = await _forward(request, service.studies.folder(study).work, f"/{order}")
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), order)
     return response
@@ -482,7 +486,7 @@ async def _send_command(request: web.Request) -> web.StreamResponse:
 async def _revoke(request: web.Request) -> web.StreamResponse:
     service, body = request.app[SERVICE], await _body(request)
     study = _running_study(service, request.match_info["id"])
-    response = await _forward(request, service.study_folder(study).work, "/revoke", body)
+    response = await _forward(request, service.studies.folder(study).work, "/revoke", body)
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), f"revoke {body.get('owner')}")
     return response
@@ -490,9 +494,9 @@ async def _revoke(request: web.Request) -> web.StreamResponse:
 
 async def _get_from_process(request: web.Request) -> web.StreamResponse:
     service = request.app[SERVICE]
-    study = service.find(request.match_info["id"])
+    study = service.studies.find(request.match_info["id"])
     return await _forward(
-        request, service.study_folder(study).work, f"/{request.match_info['what']}"
+        request, service.studies.folder(study).work, f"/{request.match_info['what']}"
     )
 
 

@@ -1,7 +1,8 @@
 """Answers to owners of a known study that does not run: it is over, or has not begun.
 
-A study without a process has no TLS endpoint of its own. ``ClosedStudyResponder`` terminates TLS with the study's own
-certificate, so that an owner gets the answer from the server that it pinned. Every request gets one answer: 410 with
+A study without a process has no TLS endpoint of its own. ``ClosedStudies`` finds the study of a connection, and
+``ClosedStudyResponder`` terminates TLS with the study's own certificate, so that an owner gets the answer from the
+server that it pinned. Every request gets one answer: 410 with
 the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry. Nothing that
 owners send is read. All answers are public.
 """
@@ -11,17 +12,23 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 
 from aiohttp import web
 
-from parties.config import CertificateFiles
+from parties.config import CertificateFiles, load_config
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import ingest_headers
 from parties.identity.tls import peer_name, server_context
 from parties.mpc.submission.http_api import withdrawal_path
-from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
-from parties.service.studies import ENDED, StudyRecord, StudyState
+from parties.mpc.submission.sealed_upload import ReceiptSigner, void_answer
+from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer, study_sni_name
+from parties.service.identity import ServiceIdentity
+from parties.service.known_studies import KnownStudies
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState
 from parties.session.enrollment import EnrollmentRefusalReason
+from parties.storage.release_registry import ReleaseRegistry
+from parties.storage.user_paths import registry_path
 
 _HANDSHAKE_S = 10.0
 _MAX_HANDSHAKES = 128
@@ -30,6 +37,53 @@ _MAX_RESPONDERS = 64
 """Maximum number of studies with a responder; the least recently used one is closed."""
 _RESPONDER_IDLE_S = 60.0
 """Idle time after which a responder is closed, in seconds: its TLS context takes 40 KB."""
+
+
+class ClosedStudies:
+    """Answers owners of the DistAIM studies of ``identity`` that have no process."""
+
+    def __init__(
+        self, identity: ServiceIdentity, studies: KnownStudies, register: Path | None
+    ) -> None:
+        self._identity = identity
+        self._studies = studies
+        self._register = register
+        self._responder = ClosedStudyResponder(studies.get, self._files, self._void_answer)
+
+    def take(self, name: str, connection: socket.socket) -> bool:
+        """Passes a connection by the SNI ``name`` of a study without a process to its responder."""
+        for study in self._studies.values():
+            if (
+                study.kind == DISTAIM
+                and study.state not in ACTIVE
+                and study_sni_name(study.digest) == name
+            ):
+                return self._responder.take(study.digest, connection)
+        return False
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._responder.close()
+
+    def _files(self, study: StudyRecord) -> CertificateFiles:
+        """Returns a study's certificate files. Raises ConfigError."""
+        return load_config(self._studies.folder(study).config).require_tls(self._identity.pid)
+
+    def _void_answer(self, study: StudyRecord, client: str) -> Mapping[str, object] | None:
+        """Returns this server's signed statement that nothing of a cancelled study was opened, or will be.
+
+        None for any other study: one that is not cancelled, has released anything, or whose secrets are still here.
+        Raises ConfigError, CertificateError, StoreError. Blocks.
+        """
+        folder, name = self._studies.folder(study), self._identity.own.name
+        if study.state is not StudyState.CANCELLED or folder.seal.exists():
+            return None
+        config = load_config(folder.config)
+        registry = ReleaseRegistry(registry_path(self._register))
+        if registry.has_released(config.digest(), name):
+            return None
+        files = config.require_tls(self._identity.pid)
+        return void_answer(config, client, ReceiptSigner.load(name, files))
 
 
 class ClosedStudyResponder:

@@ -30,6 +30,13 @@ from parties.identity.study_setup import CERTIFICATES, create_study
 from parties.identity.tls import Authority
 from parties.observability.failure_causes import Cause, Obstacle
 from parties.observability.status_text import print_status
+from parties.service import (
+    known_studies,
+    peer_answers,
+    reconciliation,
+    secret_deletion,
+    study_fetcher,
+)
 from parties.service import main as serve_module
 from parties.service import peer_state as statement_module
 from parties.service import service as service_module
@@ -38,9 +45,10 @@ from parties.service.closed_studies import closed_study_answer
 from parties.service.console.view import overview_values, render
 from parties.service.database import database_errors, database_url, open_service_database
 from parties.service.identity import ServerFile, ServiceIdentity, join_servers
+from parties.service.known_studies import UnknownStudy
 from parties.service.peer_state import StudySnapshot
 from parties.service.peer_sync import Peer
-from parties.service.service import Service, UnknownStudy, WrongStudyState
+from parties.service.service import Service, WrongStudyState
 from parties.service.studies import StudyRepository, StudyState, utc_now
 from parties.service.study_intake import (
     MAX_PROPOSAL_BYTES,
@@ -190,7 +198,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Process]
         return made[owner, study.digest]
 
     monkeypatch.setattr(service_module, "Worker", process)
-    monkeypatch.setattr(service_module, "POLL_S", 0.05)
+    monkeypatch.setattr(reconciliation, "POLL_S", 0.05)
     return made
 
 
@@ -207,9 +215,9 @@ async def test_a_study_runs_once_all_three_have_approved_it(three: Three) -> Non
     for process in three.processes.values():
         process.end(StudyState.FINISHED)
     await three.until_states(digest, "finished")
-    kept = three.services[1].repository.studies()
+    kept = three.services[1].studies.repository.studies()
     assert [(study.digest, study.state) for study in kept] == [(digest, StudyState.FINISHED)]
-    what = [entry.what for entry in three.services[1].repository.entries(digest)]
+    what = [entry.what for entry in three.services[1].studies.repository.entries(digest)]
     assert what == ["proposed", *["approved"] * 3, "queued", "started", "running", "finished"]
 
 
@@ -224,7 +232,7 @@ async def test_a_service_with_postgresql_runs_studies_with_those_with_files(
             for process in processes.values():
                 process.end(StudyState.FINISHED)
             await three.until_states(digest, "finished")
-            kept = {study.digest: study for study in three.services[0].repository.studies()}
+            kept = {study.digest: study for study in three.services[0].studies.repository.studies()}
             assert kept[digest].approvals == set(SERVERS)
             assert not (three.identities[0].folder / "service.sqlite").exists()
 
@@ -261,7 +269,7 @@ async def test_a_failure_at_one_server_ends_it_at_all_and_three_approvals_try_ag
 async def test_one_operator_cancels_for_all_and_the_sealing_keys_go(three: Three) -> None:
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
-    seals = [service.study_folder(service.studies[digest]).seal for service in three.services]
+    seals = [service.studies.folder(service.studies[digest]).seal for service in three.services]
     assert all(seal.exists() for seal in seals)
     await three.services[2].cancel(digest, "operator", "wrong columns")
     await three.until_states(digest, "cancelled")
@@ -283,7 +291,7 @@ async def test_a_server_that_has_ended_helps_one_that_has_not(three: Three) -> N
     await three.until_states(digest, "finished", "finished", "running")
     before = dict(three.processes)
     three.processes["gamma", digest].calling = True
-    three.services[2]._touch()
+    three.services[2].studies.changes.touch()
     await three.until(lambda: three.processes["alpha", digest] is not before["alpha", digest])
     await three.until(lambda: three.processes["beta", digest] is not before["beta", digest])
     for process in three.processes.values():
@@ -295,12 +303,12 @@ async def test_a_peer_of_another_version_is_named_and_nothing_starts(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = await three.propose("stays")
-    statement = three.services[1].statement
+    statement = three.services[1].answers.statement
 
     def newer() -> Any:
         return replace(statement(), program="9.9.9, messages 99")
 
-    monkeypatch.setattr(three.services[1], "statement", newer)
+    monkeypatch.setattr(three.services[1].answers, "statement", newer)
     for service in three.services:
         await service.approve(digest, "operator")
     peer = three.services[0].peers[1]
@@ -452,7 +460,7 @@ async def test_what_others_propose_decides_nothing_that_is_each_servers_own(thre
     text = text.replace('dask = ""', 'dask = "tcp://198.51.100.7:8786"')
     assert "198.51.100.7" in text
     study = await three.services[0].propose(proposal | {"config": text}, "operator")
-    kept = load_config(three.services[0].study_folder(study).config)
+    kept = load_config(three.services[0].studies.folder(study).config)
     assert kept.compute.dask == ""
     assert not kept.run.record_replay
     assert kept.digest() == study.digest
@@ -486,17 +494,17 @@ async def test_no_proposal_of_another_server_ends_this_one(
     three: Three, monkeypatch: pytest.MonkeyPatch, evil: dict[str, Any], says: str
 ) -> None:
     good = await three.proposal("stays")
-    monkeypatch.setattr(three.services[2], "proposal", AsyncMock(return_value=good | evil))
+    monkeypatch.setattr(three.services[2].answers, "proposal", AsyncMock(return_value=good | evil))
     digest = load_config(three.folder / "study-stays" / "stays.toml").digest()
-    statement = three.services[2].statement
+    statement = three.services[2].answers.statement
 
     def announced() -> Any:
         return replace(statement(), studies={digest: StudySnapshot(StudyState.PROPOSED)})
 
-    monkeypatch.setattr(three.services[2], "statement", announced)
+    monkeypatch.setattr(three.services[2].answers, "statement", announced)
     for service in three.services[:2]:
         if says:
-            await three.until(lambda s=service: says in s.refused.get(digest, ""))
+            await three.until(lambda s=service: says in s.fetcher.refused.get(digest, ""))
         else:
             await three.until(lambda s=service: digest in s.studies)
             assert service.studies[digest].proposer == "gamma"
@@ -507,14 +515,14 @@ async def test_no_proposal_of_another_server_ends_this_one(
 async def test_a_server_cannot_fill_another_ones_book(
     three: Three, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service_module, "_MAX_PROPOSED", 1)
+    monkeypatch.setattr(study_fetcher, "_MAX_PROPOSED", 1)
     first = await three.propose("first")
     second = await three.services[2].propose(await three.proposal("second"), "operator")
     await three.until(lambda: "1 wait for approval here" in caplog.text)
     assert second.digest not in three.services[0].studies
-    monkeypatch.setattr(service_module, "_FETCH_AGAIN_S", 0.1)
+    monkeypatch.setattr(study_fetcher, "_FETCH_AGAIN_S", 0.1)
     for service in three.services[:2]:
-        service._fetch_after.clear()
+        service.fetcher._fetch_after.clear()
         await service.approve(first, "operator")
     await three.until_states(second.digest, "proposed")
 
@@ -540,7 +548,7 @@ async def test_orders_do_not_wait_for_a_server_that_answers_slowly(
 async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_MAX_ENDED_RECENT", 1)
+    monkeypatch.setattr(known_studies, "_MAX_ENDED_RECENT", 1)
     digests = [await three.propose(run) for run in ("first", "second", "third")]
     for digest in (digests[1], digests[0]):
         await three.services[0].cancel(digest, "operator")
@@ -569,11 +577,11 @@ async def test_a_status_needs_no_database_and_no_configuration_that_this_version
     async with TestClient(TestServer(app)) as client:
         with monkeypatch.context() as patch:
             broken = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
-            patch.setattr(service.repository, "proposed", broken)
+            patch.setattr(service.studies.repository, "proposed", broken)
             status = await (await client.get("/status")).json()
             assert [study["epsilon"] for study in status["studies"]] == [2.0, 2.0]
         other = ConfigError("run", "noise", "is of another version")
-        monkeypatch.setattr(service, "summary", AsyncMock(side_effect=other))
+        monkeypatch.setattr(service.studies, "summary", AsyncMock(side_effect=other))
         status = await (await client.get("/status")).json()
         assert [study["epsilon"] for study in status["studies"]] == [None, None]
         assert unread in render("_studies.html", **overview_values(status))
@@ -582,11 +590,11 @@ async def test_a_status_needs_no_database_and_no_configuration_that_this_version
 async def test_a_server_that_missed_many_ends_hears_of_each(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_MAX_ENDED_SHARED", 1)
+    monkeypatch.setattr(peer_answers, "_MAX_ENDED_SHARED", 1)
     digests = [await three.propose(run) for run in ("first", "second", "third")]
     alpha, beta, gamma = three.services
     with monkeypatch.context() as patch:
-        patch.setattr(gamma, "_apply", AsyncMock())
+        patch.setattr(gamma._reconciliation, "_apply", AsyncMock())
         for digest in digests:
             await alpha.cancel(digest, "operator")
         await three.until(
@@ -596,36 +604,36 @@ async def test_a_server_that_missed_many_ends_hears_of_each(
     for digest in digests:
         await three.until_states(digest, "cancelled")
     # Nobody needs to hear of the older ones any more.
-    await three.until(lambda: set(alpha.statement().studies) == {digests[-1]})
+    await three.until(lambda: set(alpha.answers.statement().studies) == {digests[-1]})
 
 
 async def test_what_is_told_last_is_what_changed_last_whatever_the_clock_says(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_MAX_ENDED_SHARED", 1)
+    monkeypatch.setattr(peer_answers, "_MAX_ENDED_SHARED", 1)
     digests = [await three.propose(run) for run in ("first", "second")]
     alpha = three.services[0]
     tomorrow = utc_now() + datetime.timedelta(days=1)
     with monkeypatch.context() as patch:
-        patch.setattr(service_module, "utc_now", lambda: tomorrow)
+        patch.setattr(reconciliation, "utc_now", lambda: tomorrow)
         await alpha.cancel(digests[0], "operator")
     await three.until_states(digests[0], "cancelled")
     await alpha.cancel(digests[1], "operator")
     assert alpha.studies[digests[0]].changed_at > alpha.studies[digests[1]].changed_at
     await three.until_states(digests[1], "cancelled")
-    assert digests[1] in alpha.statement().studies
+    assert digests[1] in alpha.answers.statement().studies
 
 
 async def test_secrets_of_a_cancelled_study_that_could_not_be_deleted_go_later(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_FORGET_AGAIN_S", 0.1)
+    monkeypatch.setattr(secret_deletion, "_AGAIN_S", 0.1)
     alpha = three.services[0]
     digest = await three.propose("stays")
-    seal = alpha.study_folder(alpha.studies[digest]).seal
+    seal = alpha.studies.folder(alpha.studies[digest]).seal
     with monkeypatch.context() as patch:
         patch.setattr(
-            service_module,
+            secret_deletion,
             "delete_sealing_key",
             Mock(side_effect=StoreError(seal, "cannot be deleted")),
         )
@@ -641,12 +649,12 @@ async def test_secrets_of_a_cancelled_study_go_at_the_next_start(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(
-            service_module, "delete_sealing_key", Mock(side_effect=StoreError(tmp_path, "broken"))
+            secret_deletion, "delete_sealing_key", Mock(side_effect=StoreError(tmp_path, "broken"))
         )
         async with three_services(tmp_path) as three:
             alpha = three.services[0]
             digest = await three.propose("stays")
-            seal = alpha.study_folder(alpha.studies[digest]).seal
+            seal = alpha.studies.folder(alpha.studies[digest]).seal
             with pytest.raises(StoreError, match="broken"):
                 await alpha.cancel(digest, "operator")
     assert seal.exists()
@@ -667,7 +675,7 @@ async def test_a_study_whose_end_cannot_be_written_down_ends_later(
     alpha = three.services[0]
     with monkeypatch.context() as patch:
         failing = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
-        patch.setattr(alpha.repository, "change", failing)
+        patch.setattr(alpha.studies.repository, "change", failing)
         processes["alpha", digest].outcome = (StudyState.FINISHED, "")
         await three.until(lambda: failing.called)
         assert alpha.studies[digest].state is StudyState.RUNNING
@@ -704,8 +712,8 @@ async def test_a_service_goes_on_with_what_its_database_has(three: Three, tmp_pa
     digest = await three.approved("stays")
     await three.until_states(digest, "running")
     alpha = three.services[0]
-    again = Service(three.identities[0], alpha.repository, limit=2)
-    studies = {study.digest: study for study in again.repository.studies()}
+    again = Service(three.identities[0], alpha.studies.repository, limit=2)
+    studies = {study.digest: study for study in again.studies.repository.studies()}
     assert studies[digest].state is StudyState.RUNNING
     assert studies[digest].approvals == set(SERVERS)
 
@@ -720,7 +728,7 @@ async def test_a_database_that_does_not_answer_changes_nothing(
         raise StoreError(Path("database"), "the database does not answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr(alpha.repository, "change", refuse)
+        broken.setattr(alpha.studies.repository, "change", refuse)
         with pytest.raises(StoreError):
             await alpha.approve(digest, "operator")
         assert alpha.studies[digest].state is StudyState.PROPOSED
@@ -784,7 +792,7 @@ async def test_a_server_whose_database_is_away_says_so_to_the_others(
             raise OperationalError("UPDATE", None, full)
 
     with monkeypatch.context() as broken:
-        broken.setattr(beta.repository, "change", refuse)
+        broken.setattr(beta.studies.repository, "change", refuse)
         processes["beta", digest].end(StudyState.FINISHED)
         async with api(alpha) as client:
             async with asyncio.timeout(5):
@@ -810,7 +818,7 @@ async def test_a_state_that_the_database_does_not_take_is_told_all_the_same(
     await three.until_states(digest, "running")
     alpha, beta, _ = three.services
     failing = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
-    monkeypatch.setattr(beta.repository, "change", failing)
+    monkeypatch.setattr(beta.studies.repository, "change", failing)
     processes["beta", digest].state = StudyState.WAITING
     peer = alpha.peers[1]
     await three.until(
@@ -822,8 +830,8 @@ async def test_a_clock_that_is_off_is_measured_and_named_at_all_three(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beta = three.services[1]
-    said = beta.statement
-    monkeypatch.setattr(beta, "statement", lambda: replace(said(), time=time.time() - 612))
+    said = beta.answers.statement
+    monkeypatch.setattr(beta.answers, "statement", lambda: replace(said(), time=time.time() - 612))
     alpha, _, gamma = three.services
     text = "beta: its clock is 10 min 12 s behind, by the two others'"
     for service in (alpha, gamma):
@@ -897,7 +905,7 @@ async def test_api_names_a_studys_folder_whole_where_the_services_own_is_relativ
     digest = await three.propose("stays")
     monkeypatch.chdir(alpha.identity.folder.parent)
     alpha.identity = replace(alpha.identity, folder=Path(alpha.identity.folder.name))
-    place = alpha.study_folder(alpha.studies[digest])
+    place = alpha.studies.folder(alpha.studies[digest])
     async with api(alpha) as client:
         (study,) = (await (await client.get("/status")).json())["studies"]
     folder = Path(study["folder"])
@@ -1002,7 +1010,7 @@ async def test_a_peer_that_talks_nonsense_is_away(
                 "program": statement_module.version_line(),
             }
 
-    monkeypatch.setattr(three.services[1], "statement", Nonsense)
+    monkeypatch.setattr(three.services[1].answers, "statement", Nonsense)
     await three.until(lambda: "unknown form" in peer.problem)
     assert peer.statement is None
 
@@ -1010,10 +1018,10 @@ async def test_a_peer_that_talks_nonsense_is_away(
 async def test_find_wants_one_study(three: Three) -> None:
     digest = await three.propose("stays")
     alpha = three.services[0]
-    assert alpha.find("stays").digest == alpha.find(digest[:8]).digest == digest
+    assert alpha.studies.find("stays").digest == alpha.studies.find(digest[:8]).digest == digest
     for name in ("", digest[:7], "nobody", "0" * 64):
         with pytest.raises(UnknownStudy):
-            alpha.find(name)
+            alpha.studies.find(name)
 
 
 def test_owners_hear_what_became_of_a_study() -> None:

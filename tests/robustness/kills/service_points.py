@@ -11,13 +11,20 @@ from typing import Any
 
 import parties.identity.tls
 import parties.service.database
+import parties.service.known_studies
+import parties.service.peer_answers
 import parties.service.peer_sync
+import parties.service.reconciliation
+import parties.service.secret_deletion
 import parties.service.service
+import parties.service.study_fetcher
 import parties.service.study_intake
 import parties.service.workers
 import parties.session.enrollment
 from parties.service.closed_studies import ClosedStudyResponder
+from parties.service.peer_answers import PeerAnswers
 from parties.service.peer_sync import Peer, PeerServer
+from parties.service.reconciliation import Reconciliation
 from parties.service.service import Service
 from parties.service.studies import StudyRepository
 from parties.service.workers import Worker
@@ -27,6 +34,8 @@ _CLOCKS = (
     (parties.identity.tls, "_now"),
     (parties.session.enrollment, "utc_now"),
     (parties.service.service, "utc_now"),
+    (parties.service.known_studies, "utc_now"),
+    (parties.service.reconciliation, "utc_now"),
 )
 
 
@@ -41,19 +50,23 @@ def watch(number: int, fault: str, hit: Path) -> Point:
 
 def _watch_files(point: Point) -> None:
     """Watches the event log, folders and keys."""
-    service, proposals = parties.service.service, parties.service.study_intake
+    proposals = parties.service.study_intake
     point.watch(parties.service.database, "_migrate", lambda *_: "database's tables")
     point.watch(parties.service.database, "_check_owner", lambda *_: "database's owner")
     point.watch(StudyRepository, "add", lambda _, study, *rest: f"book {study.run} added")
     point.watch(StudyRepository, "change", lambda _, study, entry: f"book {study.run} {entry.what}")
     point.watch(StudyRepository, "note", lambda _, entry: f"book {entry.what}")
-    point.watch(service, "new_card", lambda *_: "card")
-    point.watch(service, "check_proposal", lambda *_: "look at a proposal")
+    point.watch(parties.service.peer_answers, "new_card", lambda *_: "card")
+    for module in (parties.service.service, parties.service.study_fetcher):
+        point.watch(module, "check_proposal", lambda *_: "look at a proposal")
     point.watch(
-        service, "make_study_folder", lambda _, proposal, *rest: f"keep {proposal.config.run.id}"
+        parties.service.known_studies,
+        "make_study_folder",
+        lambda _, proposal, *rest: f"keep {proposal.config.run.id}",
     )
-    point.watch(service, "delete_sealing_key", lambda place: f"drop the seal of {place.run}")
-    point.watch(service, "forget_run", lambda config, *_, **__: f"forget {config.run.id}")
+    deletion = parties.service.secret_deletion
+    point.watch(deletion, "delete_sealing_key", lambda place: f"drop the seal of {place.run}")
+    point.watch(deletion, "forget_run", lambda config, *_, **__: f"forget {config.run.id}")
     point.watch(proposals, "_copy_key", lambda *_: "own key copied")
     point.watch(proposals, "ensure_server_card", lambda *_, **__: "card's keys")
     point.watch(proposals, "write_atomic", lambda path, _: f"file {path.suffix}")
@@ -68,24 +81,27 @@ def _kind(path: Path) -> str:
 def _watch_others(point: Point) -> None:
     """Watches calls to the two other services, the operator, and owners without a study."""
     point.watch(PeerServer, "start", lambda _: "exchange opened")
-    point.watch(Service, "statement", lambda service: f"tell {_told(service)}", once=True)
-    point.watch(Service, "proposal", lambda *_: "tell a proposal")
+    point.watch(PeerAnswers, "statement", lambda answers: f"tell {_told(answers)}", once=True)
+    point.watch(PeerAnswers, "proposal", lambda *_: "tell a proposal")
     point.watch(Peer, "study", lambda peer, _: f"ask {peer.server.name} for a study")
     point.watch(Peer, "new_card", lambda peer: f"ask {peer.server.name} for a card")
     point.watch(Service, "propose", lambda *_: "order to propose")
     point.watch(Service, "approve", lambda *_: "order to approve")
     point.watch(Service, "cancel", lambda *_: "order to cancel")
     point.watch(
-        Service, "_apply", lambda _, act: f"{type(act).__name__} {getattr(act, 'server', '')}"
+        Reconciliation,
+        "_apply",
+        lambda _, act: f"{type(act).__name__} {getattr(act, 'server', '')}",
     )
     point.watch(ClosedStudyResponder, "take", lambda *_: "answer an owner", once=True)
 
 
-def _told(service: Service) -> str:
+def _told(answers: PeerAnswers) -> str:
     """Describes the state of a service's studies."""
+    name = answers._identity.own.name
     said = (
-        f"{study.run} {study.state} {'with' if service.name in study.approvals else 'without'}"
-        for study in service.studies.values()
+        f"{study.run} {study.state} {'with' if name in study.approvals else 'without'}"
+        for study in answers._studies.values()
     )
     return ", ".join(said) or "nothing"
 

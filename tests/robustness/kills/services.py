@@ -25,7 +25,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import parties.service.service
+import parties.service.reconciliation
+import parties.service.secret_deletion
+import parties.service.study_fetcher
 from bench.load.services import (
     OWNERS,
     SERVICES,
@@ -82,8 +84,9 @@ def _command(arguments: Sequence[str], log: Path, case: Case | None) -> None:
     os.dup2(into, 1)
     os.dup2(into, 2)
     logging.getLogger().handlers.clear()
-    service = parties.service.service
-    service.POLL_S, service._FORGET_AGAIN_S, service._FETCH_AGAIN_S = _POLL_S, _AGAIN_S, _AGAIN_S
+    parties.service.reconciliation.POLL_S = _POLL_S
+    parties.service.secret_deletion._AGAIN_S = _AGAIN_S
+    parties.service.study_fetcher._FETCH_AGAIN_S = _AGAIN_S
     hit = log.parent / "hit"
     point = service_points.watch(case.number, case.fault, hit) if case else None
     status = run_command_line(cli, list(arguments))

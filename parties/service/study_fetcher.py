@@ -1,0 +1,82 @@
+"""Fetching of studies that other servers' operators proposed, each checked before it is known here.
+
+Nothing here is secret.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+
+from parties.foundation.errors import PartyError, StoreError
+from parties.service.identity import ServiceIdentity
+from parties.service.known_studies import KnownStudies
+from parties.service.peer_sync import Peer
+from parties.service.reconcile import FetchStudy
+from parties.service.studies import StudyState
+from parties.service.study_intake import ProposalRefused, check_proposal
+
+logger = logging.getLogger("syncret.service")
+
+_FETCH_AGAIN_S = 10.0
+_MAX_REFUSED = 500
+"""Maximum number of refused studies that are kept, the latest ones."""
+_MAX_PROPOSED = 200
+"""Maximum number of studies that wait for this operator; beyond it, none are accepted from other servers."""
+
+
+class StudyFetcher:
+    """Fetches studies from ``peers``; ``refused`` are those that are not accepted, with the reasons, by digest."""
+
+    def __init__(
+        self, identity: ServiceIdentity, studies: KnownStudies, peers: Mapping[int, Peer]
+    ) -> None:
+        self.refused: dict[str, str] = {}
+        self._identity = identity
+        self._studies = studies
+        self._peers = peers
+        self._fetch_after: dict[str, float] = {}
+
+    def not_now(self) -> dict[str, str]:
+        """Returns the studies that are not to be fetched now: the refused ones, and those just tried."""
+        self._fetch_after = {d: at for d, at in self._fetch_after.items() if time.monotonic() < at}
+        return self.refused | dict.fromkeys(self._fetch_after, "")
+
+    async def fetch(self, act: FetchStudy) -> None:
+        """Fetches and checks a study of another server. Raises StoreError."""
+        peer = self._peers[act.pid]
+        self._fetch_after[act.digest] = time.monotonic() + _FETCH_AGAIN_S
+        try:
+            self._check_room(peer)
+            document = await peer.study(act.digest)
+            proposal = await asyncio.to_thread(check_proposal, document, self._identity)
+            if proposal.config.digest() != act.digest:
+                raise ProposalRefused("what came is another configuration than was announced")
+            async with self._studies.lock:
+                if act.digest not in self._studies:
+                    proposer = self._proposer(document, peer)
+                    await self._studies.add(proposal, proposer, peer.server.name)
+        except ProposalRefused as error:
+            self.refused[act.digest] = str(error)
+            if len(self.refused) > _MAX_REFUSED:
+                del self.refused[next(iter(self.refused))]
+            logger.warning("a study that %s proposed is not taken: %s", peer.server.name, error)
+        except StoreError:
+            raise
+        except PartyError as error:
+            logger.warning("%s", error)
+
+    def _check_room(self, peer: Peer) -> None:
+        """Raises PartyError if too many studies wait for this operator: a server could propose without end."""
+        waiting = sum(study.state is StudyState.PROPOSED for study in self._studies.values())
+        if waiting >= _MAX_PROPOSED:
+            raise PartyError(
+                f"a study that {peer.server.name} proposed is not looked at: {waiting} wait for approval here; "
+                "expected that some of them are approved or cancelled first"
+            )
+
+    def _proposer(self, document: Mapping[str, object], peer: Peer) -> str:
+        """Returns the proposer by the word of ``peer``; the history records it. Always one of the three servers."""
+        said = document.get("proposer")
+        names = [server.name for server in self._identity.servers]
+        return said if isinstance(said, str) and said in names else peer.server.name
