@@ -17,11 +17,11 @@ from parties.mpc.agreement import ResumePoint, agree_on_resume, max_state_bytes,
 from parties.mpc.aim_backend import MpcBackend, server_ledger
 from parties.mpc.estimation import FollowingEstimator, LeadEstimator, ModelCache
 from parties.mpc.finishing import LeadDuties, confirm_done, exchange_traffic, publish, written
-from parties.mpc.inputs import input_forms
 from parties.mpc.noise_keys import pack_keys, unpack_keys
 from parties.mpc.outputs import CostsFile, result_document
 from parties.mpc.participants.admission import Admission
 from parties.mpc.participants.notices import OperatorNotices
+from parties.mpc.participants.running_count import CountedForms
 from parties.mpc.planning.budget import released_costs, rule_of, security_bits
 from parties.mpc.planning.counting_cost import counting_cost_text
 from parties.mpc.private_bins import (
@@ -165,8 +165,7 @@ def _admission(session: MpcSession, ctx: Context, resumed: ResumePoint) -> Admis
         ctx,
         config,
         session.effects.participants(store),
-        forms=input_forms(Study(config, counted)),
-        cells=counted.maximal_cells,
+        forms=CountedForms.of(Study(config, counted)),
         transcript=session.folder.transcript,
         effects=session.effects,
         control=session.control,
@@ -203,7 +202,7 @@ class AimRounds:
             *[Checkpoint(0, i, sigma, clients, await backend.measure(i, sigma)) for i in missing],
         ]
         resolved = Study(config, resolved_workload(config, released))
-        self.admission.recount_with(input_forms(resolved), resolved.workload.maximal_cells)
+        self.admission.recount_with(CountedForms.of(resolved))
         if missing:
             measurements = tuple(measurements_of(resolved, released))
             total = estimated_total(measurements, clients, config.max_rows)

@@ -39,6 +39,8 @@ from parties.mpc.inputs import AdditionResult, SubmissionBatch
 from parties.mpc.openings import choice_name
 from parties.mpc.participants.admission import Admission
 from parties.mpc.participants.control import AdmissionControl
+from parties.mpc.participants.enrollment_wait import EnrollmentWait
+from parties.mpc.participants.running_count import CountedForms
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import StoredSubmission
 from parties.mpc.replay.effects import Effects
@@ -155,7 +157,7 @@ class Disk(Store):
         self._event = event
         self._kept = MemoryFiles(self, image.files)
         self._assemble(self._kept)
-        self.submissions.read = lambda client, version=1: b""  # type: ignore[method-assign, misc]
+        self.submissions.read = lambda client, version=1: b""  # type: ignore[method-assign]
         self._seen = -1
         self._db = sqlite3.connect(":memory:", isolation_level=None)
         if image.database:
@@ -508,16 +510,16 @@ class World:
         return Outcome(state, [s.ended for s in self.servers], [s.events for s in self.servers])
 
 
-class Everyone(Admission):
+class OneMore(EnrollmentWait):
     """Owners come while they are waited for: one between the first look and the second, which is the last."""
 
     looks = 0
     server: Server
 
-    def _ready(self, deadline: float) -> bool:
+    def ready(self, incomplete: object) -> bool:
         return self.looks > 0
 
-    async def _sleep(self, pause: float, deadline: float) -> None:
+    async def sleep(self, pause: float, incomplete: object) -> None:
         self.looks += 1
         self.server.disk.take_in("c", self.server.pid)
 
@@ -592,12 +594,12 @@ async def serve(server: Server) -> None:
     initial = sum(m.round == 0 for m in history)
     released = computation.released_costs(around.plan, initial, sigmas)
     around.plan.write_off([*released, *resumed.conclusion.wasted], initial=initial, sigmas=sigmas)
-    arrivals = Everyone(
+    view = around.effects.participants(server.disk)
+    arrivals = Admission(
         ctx,
         made.config,
-        around.effects.participants(server.disk),
-        forms={"seeded": Form()},  # type: ignore[dict-item]
-        cells=made.workload.maximal_cells,
+        view,
+        forms=CountedForms({"seeded": Form()}, made.workload.maximal_cells),  # type: ignore[dict-item]
         transcript=quiet,
         effects=around.effects,
         control=around.control,
@@ -605,7 +607,8 @@ async def serve(server: Server) -> None:
         recorded=resumed.openings.recorded,
         observer=Unobserved(),
     )
-    arrivals.server = server
+    wait = OneMore(made.config.clients, view, around.control, Unobserved())  # type: ignore[arg-type]
+    wait.server, arrivals._wait = server, wait
     lead = SimpleNamespace(estimator=lambda workload: Models(server))
     accounts: Any = SimpleNamespace(costs=quiet, write=quiet.save)
     rounds = computation.AimRounds(around, ctx, resumed, arrivals, accounts)

@@ -26,6 +26,7 @@ from parties.mpc.inputs import InputForm, SubmissionBatch
 from parties.mpc.intake.listener import start_ingest
 from parties.mpc.participants.admission import Admission
 from parties.mpc.participants.control import AdmissionControl
+from parties.mpc.participants.running_count import CountedForms
 from parties.mpc.participants.waiting_text import WaitStatus
 from parties.mpc.records import RunningTotal
 from parties.mpc.replay.effects import Effects, ParticipantView
@@ -268,8 +269,7 @@ def make_arrivals(
         ctx,
         config,
         holdings,
-        forms=forms,
-        cells=cells,
+        forms=CountedForms(forms, cells),
         transcript=transcript,  # type: ignore[arg-type]
         effects=Effects(),
         control=AdmissionControl(asyncio.Event()),

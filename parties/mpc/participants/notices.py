@@ -35,7 +35,7 @@ class OperatorNotices:
         self._last_notice = -math.inf
 
     def waiting(self, state: WaitStatus) -> None:
-        """See ``AdmissionObserver.waiting``."""
+        """See ``WaitObserver.waiting``."""
         if time.monotonic() < self._last_notice + _WAITING_NOTICE_S:
             return
         config = self._study.config
@@ -49,7 +49,7 @@ class OperatorNotices:
             self._progress.event("waiting", text, done=state.stored)
 
     def counting(self, batch: SubmissionBatch) -> OnCountingProgress:
-        """See ``AdmissionObserver.counting``: reports the cost of counting the batch, and then its progress."""
+        """See ``CountingObserver.counting``: reports the cost of counting the batch, and then its progress."""
         config, owners, rows = self._study.config, len(batch.clients), batch.rows
         linking = ""
         if config.sources:
