@@ -216,7 +216,7 @@ async def _serve(pid: int, paths: Sequence[Path]) -> None:
         for path in paths:
             config = load_config(path)
             store = exits.enter_context(Store(store_folder(path, pid), config.digest()))
-            ingest = await start_ingest(store, config, pid, config.require_tls(pid))
+            ingest = await start_ingest(store, Study.of(config), pid, config.require_tls(pid))
             exits.push_async_callback(ingest.close)
         print("ready", flush=True)  # noqa: T201  # the parent waits for it
         await asyncio.to_thread(sys.stdin.read)

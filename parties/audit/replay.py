@@ -353,7 +353,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
     plan = make_plan(study)
     played = ReplayedEffects(recording.inputs, pid, input_forms(study))
     lead = (
-        LeadDuties(lambda workload: _NoEstimator(), lambda result, workload: _NOTHING)
+        LeadDuties(lambda study: _NoEstimator(), lambda result, study: _NOTHING)
         if pid == LEAD
         else None
     )

@@ -358,9 +358,8 @@ ONE_SERVER: Mapping[str, OneServerRun[Any]] = {
 
 def _configuration(case: AuditCase[RunTerms]) -> str:
     # The servers agreed on the configuration before round 0 chose any bins.
-    config, workload = case.terms.config, case.terms.config.build_workload()
-    plan = run_identity(Study(config, workload)).plan
-    return identity.configuration(case.evidence, Study(config, workload), plan)
+    study = Study.of(case.terms.config)
+    return identity.configuration(case.evidence, study, run_identity(study).plan)
 
 
 def _insert_between(first: int, second: int) -> Rule[object]:

@@ -242,7 +242,7 @@ class AimRounds:
         message = None
         if lead is not None:
             session.progress.event("writing", "writing the synthetic table")
-            work = asyncio.to_thread(lead.write, result, study.workload)
+            work = asyncio.to_thread(lead.write, result, study)
             message = await written(ctx, work, effects, study.config.timeouts.receive_s)
         document = result_document(
             result,
@@ -273,7 +273,7 @@ class AimRounds:
             return FollowingEstimator(self.ctx, study.workload, models)
         return LeadEstimator(
             self.ctx,
-            lead.estimator(study.workload),
+            lead.estimator(study),
             study.workload,
             max_rows=study.config.max_rows,
             receive_s=study.config.timeouts.receive_s,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mechanisms.aim import AimResult, Estimator
-from mechanisms.workload import Workload
 from parties.foundation.untrusted_text import parse_json
 from parties.mpc.estimation import (
     LEAD,
@@ -23,6 +22,7 @@ from parties.mpc.steps import DONE
 from parties.mpc.storage.store import Store
 from parties.mpc.transcript_schema import PUBLISHED
 from parties.session.result_digests import ResultDigests
+from parties.session.study import Study
 from protocols.context import Context
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -30,10 +30,10 @@ from protocols.errors import CheckFailed, ProtocolViolation
 
 @dataclass(frozen=True, slots=True)
 class LeadDuties:
-    """Additional duties of the lead: the estimator of a workload's model, and the writer of model and rows."""
+    """Additional duties of the lead: the estimator of a study's model, and the writer of model and rows."""
 
-    estimator: Callable[[Workload], Estimator]
-    write: Callable[[AimResult, Workload], ResultDigests]
+    estimator: Callable[[Study], Estimator]
+    write: Callable[[AimResult, Study], ResultDigests]
 
 
 async def written(

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import AimResult, Estimator
-from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import StoreError
 from parties.mpc.computation import compute
@@ -170,14 +169,14 @@ async def _ingest(
     on_lack: OnStorageFailure,
 ) -> IngestServer | None:
     """Starts to take submissions, unless the run has ended."""
-    config, store = session.study.config, session.folder.store
-    address = config.require_parties()[session.pid].ingest
+    store = session.folder.store
+    address = session.study.config.require_parties()[session.pid].ingest
     if store.state.ended:
         session.progress.event("listening", "the run has ended: no submissions are taken")
         return None
     ingest = await start_ingest(
         store,
-        config,
+        session.study,
         session.pid,
         files,
         commands=session.control.commands,
@@ -190,16 +189,16 @@ async def _ingest(
 
 
 def _lead(study: Study, plan: Schedule, folder: ServerFolder, heartbeat: Heartbeat) -> LeadDuties:
-    config, store, directory = study.config, folder.store, folder.directory
+    store, directory = folder.store, folder.directory
     estimator = make_estimator(study, plan)
 
-    def estimator_for(workload: Workload) -> Estimator:
+    def estimator_for(study: Study) -> Estimator:
         nonlocal estimator
-        estimator = make_estimator(Study(config, workload), plan)
+        estimator = make_estimator(study, plan)
         estimator.on_iteration = heartbeat.iteration
         return estimator
 
-    def write(result: AimResult, workload: Workload) -> ResultDigests:
+    def write(result: AimResult, study: Study) -> ResultDigests:
         # Imported here because only the lead needs it, at its end.
         from parties.mpc.quality import save_quality
 
@@ -209,9 +208,9 @@ def _lead(study: Study, plan: Schedule, folder: ServerFolder, heartbeat: Heartbe
         rows = store.meta(_TABLE)
         if rows and (directory / TABLE_FILE).exists():
             return result_digests(directory, int(rows))
-        model, released = estimator.model, released_config(Study(config, workload))
-        written = write_synthetic(directory, model, released, total=result.total)
-        save_quality(directory, Study(released, workload), result, model=model, codes=written.codes)
+        model, released = estimator.model, Study(released_config(study), study.workload)
+        written = write_synthetic(directory, model, released.config, total=result.total)
+        save_quality(directory, released, result, model=model, codes=written.codes)
         store.set_meta(_TABLE, str(written.said.rows))
         return written.said
 

@@ -195,11 +195,11 @@ def _certificate(texts: Mapping[str, str], name: str) -> x509.Certificate:
 
 def _check_feasible(config: Config) -> None:
     """Raises ConfigError, MechanismError for an infeasible study."""
-    workload = config.build_workload()
+    study = Study.of(config)
     if config.parties:
-        validate_run(Study(config, workload))
+        validate_run(study)
     else:
-        check_flaim(Study(config, workload))
+        check_flaim(study)
 
 
 @dataclass(frozen=True, slots=True)

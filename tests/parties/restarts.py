@@ -609,7 +609,7 @@ async def serve(server: Server) -> None:
     )
     wait = OneMore(made.config.clients, view, around.control, Unobserved())  # type: ignore[arg-type]
     wait.server, arrivals._wait = server, wait
-    lead = SimpleNamespace(estimator=lambda workload: Models(server))
+    lead = SimpleNamespace(estimator=lambda study: Models(server))
     accounts: Any = SimpleNamespace(costs=quiet, write=quiet.save)
     rounds = computation.AimRounds(around, ctx, resumed, arrivals, accounts)
     await rounds.run(around.study, history, lead if server.pid == LEAD else None)  # type: ignore[arg-type]

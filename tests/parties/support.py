@@ -40,6 +40,7 @@ from parties.mpc.submission.sealed_upload import (
     seal_common,
 )
 from parties.session.operator_commands import OperatorCommands
+from parties.session.study import Study
 from protocols.context import Context
 from protocols.ring import R32
 from protocols.shares import Share
@@ -209,7 +210,7 @@ async def running_servers(
             store = stack.enter_context(Store(folder / f"party-{pid}", config.digest()))
             asked = (orders or {}).get(pid)
             ingest = await start_ingest(
-                store, config, pid, certificates[PARTIES[pid]], commands=asked
+                store, Study.of(config), pid, certificates[PARTIES[pid]], commands=asked
             )
             stack.push_async_callback(ingest.close)
             stores[pid] = store

@@ -37,6 +37,7 @@ from parties.mpc.submission.sealed_upload import (
     check_receipt,
     receipts_in,
 )
+from parties.session.study import Study
 from protocols.upload import component_digests, parse_upload
 from tests.parties.support import (
     Ready,
@@ -649,10 +650,10 @@ async def test_start_ingest_refuses_a_port_in_use_and_a_wrong_certificate(
 ) -> None:
     with Store(tmp_path / "second", server.config.digest()) as store:
         with pytest.raises(ConfigError, match=r"party\.ingest of party-1: .* the port is in use"):
-            await start_ingest(store, server.config, PID, certificates["party-1"])
+            await start_ingest(store, Study.of(server.config), PID, certificates["party-1"])
         missing = CertificateFiles(tmp_path / "no.crt", tmp_path / "no.crt", tmp_path / "no.key")
         with pytest.raises(CertificateError, match=r"no\.crt"):
-            await start_ingest(store, server.config, PID, missing)
+            await start_ingest(store, Study.of(server.config), PID, missing)
 
 
 async def test_close_ends_open_connections(
@@ -684,7 +685,7 @@ async def test_close_ends_connections_that_are_in_their_handshake(
     )
     port = config.parties[PID].ingest.port
     with Store(tmp_path / "store", config.digest()) as store:
-        listening = await start_ingest(store, config, PID, certificates["party-1"])
+        listening = await start_ingest(store, Study.of(config), PID, certificates["party-1"])
         await hangs_up_after_a_late_handshake(port, context, "party-1", listening.close)
 
 

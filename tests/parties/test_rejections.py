@@ -14,6 +14,7 @@ from parties.identity.tls import client_context, make_certificates, pinned_key_i
 from parties.mpc.intake.listener import start_ingest
 from parties.mpc.storage.store import Store
 from parties.observability.events import FieldValue, Rejection, rejection_of_status
+from parties.session.study import Study
 from tests.parties.support import make_config, sealed_upload
 
 Told = list[tuple[str, str, dict[str, FieldValue]]]
@@ -37,7 +38,7 @@ async def listening(
 
     with Store(folder / "store", config.digest()) as store:
         files = certificates["party-1"]
-        ingest = await start_ingest(store, config, 1, files, rejected=rejected)
+        ingest = await start_ingest(store, Study.of(config), 1, files, rejected=rejected)
         try:
             yield told
         finally:

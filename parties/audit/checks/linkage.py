@@ -39,7 +39,7 @@ def linked_facts(
     note: TranscriptEntry, attempt: TranscriptAttempt, config: Config
 ) -> tuple[Linked | Aligned, int]:
     """Returns the facts of joining a batch, and the maximum number of joined rows."""
-    link, declared = SourceLink.of(config), capacities_of(note)
+    link, declared = SourceLink(config), capacities_of(note)
     if not link.by_key:
         rows = link.rows(declared)[0]
         return Aligned(rows, len(config.sources)), rows
@@ -63,7 +63,7 @@ class Sorting:
 
     def begin(self, note: TranscriptEntry) -> None:
         """Begins the join of a batch of several sources."""
-        link = SourceLink.of(self.config)
+        link = SourceLink(self.config)
         self._parts = None
         if link.by_key:
             facts = link.linking(capacities_of(note))

@@ -94,10 +94,8 @@ def terms_of(evidence: Evidence) -> RunTerms:
     """Returns the terms of the configuration in the transcripts. Raises CheckFailure."""
     config = identity.rebuild_config(evidence.transcripts[0])
     try:
-        workload = config.build_workload()
-        terms = RunTerms(
-            config, workload, make_plan(Study(config, workload)), first_workload(config)
-        )
+        study = Study.of(config)
+        terms = RunTerms(config, study.workload, make_plan(study), first_workload(config))
         return terms if terms.first is None else _resolved(evidence, terms)
     except ConfigError as error:
         raise CheckFailure(

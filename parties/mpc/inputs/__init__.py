@@ -55,12 +55,12 @@ def input_forms(study: Study) -> Mapping[str, InputForm]:
     With private bins, rows alone: the cells to count are known only after round 0. With sources, rows of each source.
     """
     if study.config.sources:
-        link = SourceLink(
-            study.config,
-            study.workload,
-            study.config.domain if unmeasured(study.config.domain) else None,
-        )
-        return {SOURCE_ROWS[n]: LinkedRows(link, n) for n in range(len(study.config.sources))}
+        link = SourceLink(study.config)
+        fine = study.config.domain if unmeasured(study.config.domain) else None
+        return {
+            SOURCE_ROWS[n]: LinkedRows(link, n, study.workload, fine)
+            for n in range(len(study.config.sources))
+        }
     if unmeasured(study.config.domain):
         return {ROWS: input_form(ROWS, study.workload, study.config.domain)}
     countable = (ROWS,) if study.workload.maximal_cells <= MAX_CELLS else ()

@@ -10,7 +10,6 @@ sources, capacities, sizes, plan.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,19 +51,9 @@ LINKED = "linked"
 
 @dataclass(frozen=True, slots=True)
 class SourceLink:
-    """Sources of a run, and the ``workload`` that their joined rows are counted into.
-
-    ``fine`` is the workload's domain before its private bins were measured, if it is another one.
-    """
+    """Sources of a run, and the facts of joining their rows."""
 
     config: Config = field(repr=False)
-    workload: Workload = field(repr=False)
-    fine: Domain | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, config: Config) -> Self:
-        """Builds the link from the configuration alone, for callers that need only public facts."""
-        return cls(config, config.build_workload())
 
     @property
     def by_key(self) -> bool:
@@ -185,10 +174,16 @@ def _padded_rows(
 
 @dataclass(frozen=True, slots=True)
 class LinkedRows:
-    """Rows of the source ``number``; see ``InputForm``."""
+    """Rows of the source ``number``; see ``InputForm``.
+
+    Joined rows are counted into the ``workload``; ``fine`` is its domain before its private bins were measured, if it
+    is another one.
+    """
 
     link: SourceLink
     number: int
+    workload: Workload = field(repr=False)
+    fine: Domain | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -246,12 +241,11 @@ class LinkedRows:
 
     async def add(self, ctx: Context, total: Share, batch: SubmissionBatch) -> AdditionResult:
         """See ``InputForm.add``. Leaks: none. Rounds, Communication: those of the steps within ``CLIENTS_COUNT``."""
-        link = self.link
-        plan = await asyncio.to_thread(counting_plan, link.workload)
-        recoding = row_recoding(link.workload, link.fine)
+        plan = await asyncio.to_thread(counting_plan, self.workload)
+        recoding = row_recoding(self.workload, self.fine)
         async with local_products(batch.compute) as products:
             with ctx.step(CLIENTS_COUNT.name, round=batch.round) as c:
-                rows_bsh, rows = await link.joined(c, batch)
+                rows_bsh, rows = await self.link.joined(c, batch)
                 if recoding is not None:
                     with c.step(COUNT_RECODE.name, round=batch.round) as r:
                         rows_bsh = await recode(r, rows_bsh, rows, recoding)

@@ -31,6 +31,7 @@ from parties.network.port_sharing import PassedSocketServer, SharedPorts
 from parties.observability.events import OnRejection, Rejection, ignore_rejection
 from parties.session.enrollment import Enrollment
 from parties.session.operator_commands import OperatorCommands
+from parties.session.study import Study
 
 logger = logging.getLogger("syncret.ingest")
 
@@ -139,7 +140,7 @@ class IngestServer:
 
 async def start_ingest(
     store: Store,
-    config: Config,
+    study: Study,
     pid: int,
     files: CertificateFiles,
     *,
@@ -157,7 +158,8 @@ async def start_ingest(
     context = server_context(
         files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
     )
-    validator, seal = RequestValidator.of(config, pid, files), _seal_key(config, pid, files)
+    config = study.config
+    validator, seal = RequestValidator.of(study, pid, files), _seal_key(config, pid, files)
     forwarder = Forwarder(
         ForwarderContext(config, store, validator.sizes, validator.largest), pid, files
     )

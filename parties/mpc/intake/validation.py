@@ -46,17 +46,16 @@ class RequestValidator:
     authority: Issuer
 
     @classmethod
-    def of(cls, config: Config, pid: int, files: CertificateFiles) -> Self:
-        """Raises CertificateError, and ConfigError if the config has no parties or no workload."""
-        config.require_parties()
-        workload = config.build_workload()
+    def of(cls, study: Study, pid: int, files: CertificateFiles) -> Self:
+        """Raises CertificateError, and ConfigError if the study has no parties."""
+        study.config.require_parties()
         return cls(
-            config,
+            study.config,
             pid,
-            config.digest(),
-            workload.digest(),
-            workload.maximal_cells,
-            input_forms(Study(config, workload)),
+            study.config.digest(),
+            study.workload.digest(),
+            study.workload.maximal_cells,
+            input_forms(study),
             Issuer.load(files.ca),
         )
 

@@ -55,7 +55,7 @@ class OperatorNotices:
         if config.sources:
             declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
             linking = f"linking {rows:,} rows, then "
-            rows = SourceLink.of(config).candidates(declared)
+            rows = SourceLink(config).candidates(declared)
         effort = CountingCost.of(self._study.workload, rows, config.run.security)
         text = f"{linking}counting rows of {owners} data owners, at most {effort}"
         self._progress.event("counting", text)

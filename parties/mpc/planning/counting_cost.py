@@ -54,7 +54,7 @@ def max_joined_rows(config: Config) -> int:
     bound, owners = config.clients.rows_per_client, config.clients.expected
     if not any(source.owners for source in config.sources):
         return bound * max(1, owners // len(config.sources))
-    return SourceLink.of(config).candidates(_declared(config))
+    return SourceLink(config).candidates(_declared(config))
 
 
 def link_cost(config: Config) -> Cost:
@@ -62,7 +62,7 @@ def link_cost(config: Config) -> Cost:
     declared = _declared(config)
     if not declared:
         return Cost()
-    link = SourceLink.of(config)
+    link = SourceLink(config)
     if not link.by_key:
         return link_costs.align(link.rows(declared)[0], len(config.sources))
     facts = link.linking(declared)
@@ -74,18 +74,18 @@ def link_cost(config: Config) -> Cost:
 def link_seconds(config: Config) -> float:
     """Estimated time of joining in seconds, without the transfer of messages."""
     declared = _declared(config)
-    if not declared or not SourceLink.of(config).by_key:
+    if not declared or not SourceLink(config).by_key:
         return 0.0
     a_comparison = SECONDS_A_COMPARISON[config.run.security]
-    return a_comparison * _comparisons(SourceLink.of(config).linking(declared).total)
+    return a_comparison * _comparisons(SourceLink(config).linking(declared).total)
 
 
 def link_memory(config: Config) -> int:
     """Maximum memory of a server for joining, in bytes: all rows of all sources, sorted at once."""
     declared = _declared(config)
-    if not declared or not SourceLink.of(config).by_key:
+    if not declared or not SourceLink(config).by_key:
         return 0
-    return MEMORY_A_ROW[config.run.security] * SourceLink.of(config).linking(declared).total
+    return MEMORY_A_ROW[config.run.security] * SourceLink(config).linking(declared).total
 
 
 _SERVERS = 3

@@ -105,8 +105,8 @@ async def preview(
 ) -> Preview:
     """Asks the servers and makes the preview. Raises DataError (too many rows), ConfigError, CertificateError."""
     config.check_rows(rows, capacity)
-    workload = config.build_workload()
-    offer = UploadSize.of(Study(config, workload), capacity, client)
+    study = Study.of(config)
+    offer = UploadSize.of(study, capacity, client)
     heard = await ask_servers(config, files)
     return Preview(
         run=config.run.id,
@@ -114,7 +114,7 @@ async def preview(
         rows=rows,
         columns=tuple(columns),
         form=offer.form,
-        cells=workload.maximal_cells,
+        cells=study.workload.maximal_cells,
         capacity=offer.capacity,
         sent_bytes=offer.sent_bytes[offer.form],
         sent_bytes_by_form=offer.sent_bytes,

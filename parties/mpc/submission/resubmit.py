@@ -125,8 +125,8 @@ async def replace_submission(
         raise SubmitError(
             "the submission was withdrawn: there is nothing to replace. Submit without --replace"
         )
-    workload = config.build_workload()
-    own = OwnerInput.of(Study(config, workload), codes, capacity, client)
+    study = Study.of(config)
+    own = OwnerInput.of(study, codes, capacity, client)
     made = saved_submission(config, client, state)
     if made is None:
         made = await _versions_at_servers(config, files, client)
@@ -144,7 +144,7 @@ async def replace_submission(
             files,
             capacity=capacity,
             state=state,
-            workload=workload,
+            workload=study.workload,
             spend=lambda digest: spend(digest, replaced),
             on_retry=on_retry,
         )

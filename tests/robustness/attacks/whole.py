@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from mechanisms.aim import AimResult, Estimate, Measurement
-from mechanisms.workload import Workload
 from parties.config import COUNTS_INPUT, MALICIOUS, SEMI_HONEST, Config, config_from_dict
 from parties.identity.tls import authority_bytes, make_certificates, public_keys
 from parties.mpc.computation import compute
@@ -133,7 +132,8 @@ class _Nonce(Effects):
 class _Uniform:
     """An estimator that answers at once without learning: models are public and only affect the quality of choices."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, study: Study) -> None:
+        workload = study.workload
         sizes = [workload.domain.size(query) for query in workload.candidates]
         self._answers = np.concatenate([np.full(n, (1 << 32) // n - 1, np.uint32) for n in sizes])
         self._allowed = np.ones(len(sizes), np.bool_)
@@ -145,7 +145,7 @@ class _Uniform:
         return Estimate(self._allowed, self._answers)
 
 
-def _nothing_written(result: AimResult, workload: Workload) -> ResultDigests:
+def _nothing_written(result: AimResult, study: Study) -> ResultDigests:
     return ResultDigests("00" * 32, "00" * 32, 0)
 
 
