@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mechanisms.accounting import Accountant, LedgerEntry
+from mechanisms.accounting import LedgerEntry, Schedule
 from mechanisms.domain import Domain
 from mechanisms.workload import Workload
 from parties.config import Config
@@ -159,36 +159,32 @@ async def agree_on_resume(
     identity: RunIdentity,
     store: Store,
     *,
-    config: Config,
-    rounds: int,
-    initial: Sequence[int],
-    budget: float,
-    accountant: Accountant,
+    study: Study,
+    plan: Schedule,
     nonce: str,
     keys: NoiseKeys | None,
     fresh: NoiseKeys | None,
-    max_bytes: int,
 ) -> ResumePoint:
     """Compares identities, then brings all three servers to the furthest point that two of them have reached.
 
     If configurations differ, the servers show them to one another (one more exchange), and fail with the differences.
 
-    ``initial`` are the candidates that round 0 measures, in order. No charge exceeds ``budget`` or has another cost
-    than ``accountant`` computes. ``nonce`` (hex) is this server's share of the mesh's name. ``keys`` are the noise keys
-    that this server has, ``fresh`` those of this mesh. ``max_bytes`` is ``max_state_bytes``.
+    No charge exceeds the budget of ``plan`` or has another cost than its accountant computes. ``nonce`` (hex) is this
+    server's share of the mesh's name. ``keys`` are the noise keys that this server has, ``fresh`` those of this mesh.
 
     Leaks: earlier openings and charges of a server, to the other servers. Rounds: 2. Communication: the state as JSON,
     and 96 bytes, to each. Raises CheckFailed if identities differ or releases contradict each other, ProtocolViolation
     for malformed state or a state told differently to the two others.
     """
-    mine = DurableLedger(store)
+    mine, config, rounds = DurableLedger(store), study.config, plan.rounds
     said = {
         "identity": {name: getattr(identity, name) for name in RunIdentity.__dataclass_fields__},
         "nonce": nonce,
         "noise": KeysClaim.of(keys, fresh).to_dict(),
         **release_state(store, rounds),
     }
-    replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
+    largest = max_state_bytes(study.workload, rounds, config.domain)
+    replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=largest)
     # The echo makes all three go by the same words. Without it, a server that lies to one peer would send the two
     # honest servers different ways, and each would blame the other.
     await echo(ctx, dict(enumerate(replies)))
@@ -199,10 +195,12 @@ async def agree_on_resume(
         peer, differs = f"party {pid} ({names[pid]})", differences.get(pid, "")
         identity.check(documents[pid].get("identity"), peer=peer, differences=differs)
     states = [
-        parse_reported_state(document, pid, rounds=rounds, budget=budget, accountant=accountant)
+        parse_reported_state(
+            document, pid, rounds=rounds, budget=plan.rho, accountant=plan.accountant
+        )
         for pid, document in enumerate(documents)
     ]
-    found = conclude_restart(states, ctx.pid, initial)
+    found = conclude_restart(states, ctx.pid, study.workload.one_way)
     claims = [KeysClaim.from_dict(d.get("noise"), pid) for pid, d in enumerate(documents)]
     agreed = agree_on_keys(
         ctx, claims, keys, fresh, bound=bool(mine.entries or store.releases.inputs())

@@ -13,7 +13,7 @@ from mechanisms.aim import AimResult, Estimator, RoundRecord, estimated_total, r
 from mechanisms.workload import Workload
 from parties.config import MALICIOUS
 from parties.identity.signing import Issuer
-from parties.mpc.agreement import ResumePoint, agree_on_resume, max_state_bytes, run_identity
+from parties.mpc.agreement import ResumePoint, agree_on_resume, run_identity
 from parties.mpc.aim_backend import MpcBackend, server_ledger
 from parties.mpc.estimation import FollowingEstimator, LeadEstimator, ModelCache
 from parties.mpc.finishing import LeadDuties, confirm_done, exchange_traffic, publish, written
@@ -84,7 +84,7 @@ async def compute(
 
 async def _agree(session: MpcSession, ctx: Context) -> ResumePoint:
     """Point from which the three servers go on."""
-    study, plan, effects = session.study, session.plan, session.effects
+    study, effects = session.study, session.effects
     nonce = effects.once("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
     keyless = _keyless_reason(effects, ctx)
     with ctx.step(AGREE.name) as c:
@@ -92,15 +92,11 @@ async def _agree(session: MpcSession, ctx: Context) -> ResumePoint:
             c,
             run_identity(study),
             session.folder.store,
-            config=study.config,
-            rounds=plan.rounds,
-            initial=study.workload.one_way,
-            budget=plan.rho,
-            accountant=plan.accountant,
+            study=study,
+            plan=session.plan,
             nonce=nonce,
             keys=known_noise_keys(session.folder.store.state, effects),
             fresh=None if keyless else ctx.fresh_noise_keys(),
-            max_bytes=max_state_bytes(study.workload, plan.rounds, study.config.domain),
         )
     if not keyless:
         return resumed

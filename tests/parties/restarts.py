@@ -33,7 +33,7 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import Estimate, Measurement
 from parties.config import Config
 from parties.mpc import aim_backend, computation
-from parties.mpc.agreement import agree_on_resume, load_selections, max_state_bytes, run_identity
+from parties.mpc.agreement import agree_on_resume, load_selections, run_identity
 from parties.mpc.estimation import LEAD, LeadEstimator, encode_estimate
 from parties.mpc.inputs import AdditionResult, SubmissionBatch
 from parties.mpc.openings import choice_name
@@ -98,7 +98,6 @@ def study(rounds: int, schedule: str) -> SimpleNamespace:
         workload=workload,
         plan=plan,
         identity=run_identity(whole),
-        max_bytes=max_state_bytes(workload, rounds),
     )
 
 
@@ -579,15 +578,11 @@ async def serve(server: Server) -> None:
             c,
             made.identity,
             server.disk,
-            config=made.config,
-            rounds=around.plan.rounds,
-            initial=made.workload.one_way,
-            budget=around.plan.rho,
-            accountant=around.plan.accountant,
+            study=made.study,
+            plan=around.plan,
             nonce=f"{world.number:032x}",
             keys=computation.known_noise_keys(server.disk.state, around.effects),
             fresh=ctx.fresh_noise_keys(),
-            max_bytes=made.max_bytes,
         )
     history = resumed.conclusion.history
     sigmas = [m.sigma for m in history if m.round > 0]

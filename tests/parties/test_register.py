@@ -274,7 +274,7 @@ async def test_a_sealing_key_stays_for_a_study_that_is_not_over(
     assert await cluster.run(owners=EVERYONE, records={0: record}) == [None] * 3
     assert seal.exists()
     assert f"{seal} stays: {tmp_path / 'another'} needs it, too" in record.texts
-    other.state.end()
+    other.end()
     assert await cluster.run() == [None] * 3
     assert not seal.exists()
 

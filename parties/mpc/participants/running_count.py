@@ -91,7 +91,7 @@ class RunningCount:
     def require(self) -> RunningTotal:
         """Total so far. Raises RuntimeError if there is none yet."""
         if self.total is None:
-            raise RuntimeError("the total is set before anything is counted")
+            raise RuntimeError("count_in sets the total first")
         return self.total
 
     async def add(
