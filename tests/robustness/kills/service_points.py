@@ -109,8 +109,10 @@ def _told(answers: PeerAnswers) -> str:
 def _watch_studies(point: Point) -> None:
     """Watches studies' processes."""
     workers = parties.service.workers
-    point.watch(Service, "_start_worker", lambda _, study: f"process of {study.run}")
-    point.watch(Service, "_end", lambda _, study, state, *rest: f"end of {study.run}: {state}")
+    point.watch(Reconciliation, "start_worker", lambda _, study: f"process of {study.run}")
+    point.watch(
+        Reconciliation, "end", lambda _, study, state, *rest: f"end of {study.run}: {state}"
+    )
     point.watch(Worker, "_arguments", lambda worker, _: f"arguments {worker.study.run}")
     point.watch(Worker, "_open_routes", lambda worker, _: f"ports for {worker.study.run}")
     point.watch(Worker, "_on_event", _heard, once=True)
