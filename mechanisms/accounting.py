@@ -390,6 +390,10 @@ class Schedule(Protocol):
         """Number of rounds, from round 1 on, that choose among pairs of columns which join parts of the model."""
 
     @property
+    def columns_alone(self) -> bool:
+        """True if all rounds measure single columns, one after the other."""
+
+    @property
     def reach(self) -> tuple[float, float]:
         """Bounds on ``sigma`` over all rounds including round 0, for every possible course of the run."""
 
@@ -419,7 +423,10 @@ class Schedule(Protocol):
         """
 
     def advance(self, round: int, *, settled: bool) -> None:
-        """Decides on ``round``, the next; ``settled`` if the last measurement hardly moved the model."""
+        """Decides on ``round``, the next; ``settled`` if the last measurement hardly moved the model.
+
+        Round 1 is ``settled`` if noise would drown the pairs of columns.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +501,11 @@ class Plan:
     def tree_rounds(self) -> int:
         """Zero."""
         return 0
+
+    @property
+    def columns_alone(self) -> bool:
+        """False: every round is like the first."""
+        return False
 
     @property
     def selects(self) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
-from mechanisms.choosing import choice_spec
+from mechanisms.choosing import choice_spec, drowned
 from mechanisms.errors import BudgetExceeded, FinishedEarly
 from mechanisms.remaining_error import remaining_errors
 from mechanisms.scores import AIM, FRACTION_BITS, Rule, ScoreSpec, scale_answers
@@ -184,9 +184,18 @@ async def run_aim(
         round = rounds_done + 1
         estimate = await estimator.estimate(measurements, round=round, final=False)
         if plan.adaptive:
-            settled = before is not None and _settled(
-                workload, plan, measurements, before, estimate, max_rows=max_rows, rule=rule
-            )
+            if before is not None:
+                settled = _settled(
+                    workload, plan, measurements, before, estimate, max_rows=max_rows, rule=rule
+                )
+            else:
+                settled = rule != AIM and drowned(
+                    workload,
+                    estimate.answers_q32,
+                    estimate.allowed,
+                    total=_last_total(measurements, max_rows),
+                    sigma=plan.noise_sigma,
+                )
             plan.advance(round, settled=settled)
             if plan.rounds < round:
                 break
@@ -224,6 +233,11 @@ def estimated_total(measurements: Sequence[Measurement], clients: int, max_rows:
     return min(max(1, round(rows_counted(measurements).at(clients))), max_rows)
 
 
+def _last_total(measurements: Sequence[Measurement], max_rows: int) -> int:
+    """Returns the estimated rows of the clients that were counted in the last measurement."""
+    return estimated_total(measurements, measurements[-1].clients, max_rows)
+
+
 def rows_counted(measurements: Sequence[Measurement]) -> GrowingTotal:
     """Returns the estimate of the counted clients' rows, from ``measurements``. Raises ``EstimationError`` if empty."""
     return GrowingTotal([m.total for m in measurements])
@@ -249,7 +263,7 @@ def _settled(
     last = measurements[-1]
     cells = workload.slice(last.candidate)
     difference = after.answers_q32[cells].astype(np.int64) - before.answers_q32[cells]
-    total = estimated_total(measurements, last.clients, max_rows)
+    total = _last_total(measurements, max_rows)
     # ||M_q(after) - M_q(before)||_1 in rows: answers are in units of 2^-32 of the table.
     moved = int(np.abs(difference).sum()) * total / 2**32
     if rule == AIM:

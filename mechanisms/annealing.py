@@ -63,6 +63,9 @@ class AnnealedPlan:
     With ``tree_rounds`` these rounds come first, all alike: they have ``tree_share`` of the budget that round 0 leaves,
     and the other rounds share the rest; together there are at most T rounds.
 
+    A plan that ``may_fall_back``, and whose first round is ``settled``, has rounds of single columns alone: the budget
+    that round 0 leaves is divided evenly over one more measurement of each column.
+
     State: the rounds decided so far; ``rounds``, the last round if known, else T; the loss recorded by ``write_off``.
     Raises ``ValueError`` if a number is out of range or the variant selects nothing.
     """
@@ -82,6 +85,7 @@ class AnnealedPlan:
         initial_share: float | None = None,
         tree_rounds: int = 0,
         tree_share: float = 0.0,
+        may_fall_back: bool = False,
         accountant: Accountant = ZCDP,
     ) -> None:
         if not 0 <= tree_share < 1:
@@ -116,6 +120,10 @@ class AnnealedPlan:
             left -= joining
         if self.tree_rounds or initial_share is not None:
             self._start = self._dividing(left / (self._first.rounds - self.tree_rounds))
+        self._even: _Step | None = None
+        if may_fall_back:
+            even = self._dividing((Fraction(self.rho) - self._initial()) / columns)
+            self._even = even if self._possible(even) else None
 
     def __repr__(self) -> str:
         return f"AnnealedPlan(rho={self.rho}, decided={len(self._steps)}, sigma={self.sigma:.4g})"
@@ -178,6 +186,11 @@ class AnnealedPlan:
     def adaptive(self) -> bool:
         """True."""
         return True
+
+    @property
+    def columns_alone(self) -> bool:
+        """See ``Schedule.columns_alone``."""
+        return bool(self._steps) and self._steps[0] == self._even
 
     @property
     def reach(self) -> tuple[float, float]:
@@ -248,10 +261,13 @@ class AnnealedPlan:
 
         The budget that is left may decide otherwise.
         """
-        if len(self._steps) < self.tree_rounds:
-            return self._joining, self._joining
-        if len(self._steps) == self.tree_rounds:
-            return self._start, self._start
+        if self.columns_alone:
+            return self._steps[0], self._steps[0]
+        usual = self._joining if len(self._steps) < self.tree_rounds else self._start
+        if not self._steps:
+            return usual, self._even or usual
+        if len(self._steps) <= self.tree_rounds:
+            return usual, usual
         return self._steps[-1], _finer(self._steps[-1])
 
     def _decide(self, step: _Step) -> None:
@@ -282,12 +298,12 @@ class AnnealedPlan:
         )
 
     def _finest(self) -> tuple[_Step, ...]:
-        """Returns the finest possible steps: of an ordinary round, of the tree, and of a last round after either."""
+        """Returns the finest possible steps: of each kind of round, and of a last round after it."""
         finest = self._start
         while self._possible(_finer(finest)):
             finest = _finer(finest)
-        last = [self._dividing(2 * self._cost(step)) for step in (finest, self._joining)]
-        return finest, self._joining, *last
+        steps = [step for step in (finest, self._joining, self._even) if step is not None]
+        return *steps, *(self._dividing(2 * self._cost(step)) for step in steps)
 
     def _possible(self, step: _Step) -> bool:
         """Returns whether a step's noise is coarse enough to be of use and to be charged."""

@@ -32,18 +32,18 @@ def choice_spec(
 ) -> ScoreSpec:
     """Returns the specification of the selection of ``round``, after the candidates ``measured``.
 
+    A plan of single columns alone has one candidate: the column that was measured least often.
+
     Shapes: answers_q32 (workload.cells,), the model's answers in units of 2^-32; allowed (candidates,). ``total`` is
     the number of rows that the answers are scaled to. Raises ``EstimationError`` if there is nothing to choose from,
     ``ValueError`` as ``build_spec``.
     """
     candidates = selectable(workload, allowed)
+    if plan.columns_alone:
+        candidates = [least_measured(workload, candidates, measured)]
     left: Mapping[int, int] | None = None
     if rule != AIM:
-        answers = scale_answers(workload.gather(answers_q32, candidates), total)
-        sizes = [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
-        errors = remaining_errors(answers, sizes, plan.noise_sigma, fraction_bits=FRACTION_BITS)
-        rows = np.add.reduceat(answers.astype(np.uint64), np.cumsum([0, *sizes[:-1]])).tolist()
-        left = dict(zip(candidates, errors, strict=True))
+        left, rows = _left(workload, candidates, answers_q32, total=total, sigma=plan.noise_sigma)
         candidates = worthwhile(left, rows)
     if round <= plan.tree_rounds:
         candidates = joining(workload, candidates, measured) or candidates
@@ -57,6 +57,48 @@ def choice_spec(
         max_rows=max_rows,
         left=left,
     )
+
+
+def drowned(
+    workload: Workload,
+    answers_q32: NDArray[np.uint32],
+    allowed: NDArray[np.bool_],
+    *,
+    total: int,
+    sigma: float,
+) -> bool:
+    """Returns whether noise ``sigma`` would leave half or more of the largest error, on average over all pairs.
+
+    Pairs are the candidates of two columns or more that can be chosen. Arguments are as for ``choice_spec``; without
+    pairs the result is false.
+    """
+    pairs = [i for i in selectable(workload, allowed) if len(workload.candidates[i]) > 1]
+    if not pairs:
+        return False
+    left, rows = _left(workload, pairs, answers_q32, total=total, sigma=sigma)
+    return sum(left.values()) >= sum(rows)
+
+
+def _left(
+    workload: Workload,
+    candidates: Sequence[int],
+    answers_q32: NDArray[np.uint32],
+    *,
+    total: int,
+    sigma: float,
+) -> tuple[dict[int, int], list[int]]:
+    """Returns the error that noise leaves of each candidate, and the rows of each marginal in the same units."""
+    answers = scale_answers(workload.gather(answers_q32, candidates), total)
+    sizes = [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
+    errors = remaining_errors(answers, sizes, sigma, fraction_bits=FRACTION_BITS)
+    rows = np.add.reduceat(answers.astype(np.uint64), np.cumsum([0, *sizes[:-1]])).tolist()
+    return dict(zip(candidates, errors, strict=True)), rows
+
+
+def least_measured(workload: Workload, candidates: Iterable[int], measured: Sequence[int]) -> int:
+    """Returns the first of the single columns among ``candidates`` that are least often in ``measured``."""
+    columns = [i for i in candidates if len(workload.candidates[i]) == 1]
+    return min(columns, key=measured.count)
 
 
 def selectable(workload: Workload, allowed: NDArray[np.bool_]) -> list[int]:

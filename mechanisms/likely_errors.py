@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,11 @@ TABLES = 5
 
 FACTOR = 1.1
 """Factor of an estimate that covers nine of ten errors."""
+SPREAD = NormalDist().inv_cdf(SHARE) * math.sqrt(math.pi / 2 - 1)
+"""The same for one cell that nothing but its own noise decides, less one, where noise is small beside the count.
+
+``SHARE``'s normal quantile, times the deviation of |Z| over its mean; with n cells it is divided by sqrt(n).
+"""
 
 
 def likely_errors(
@@ -51,11 +57,13 @@ def likely_errors(
     rows: float,
     choice: Choice | None = None,
     settled: bool = False,
+    alone: bool = False,
 ) -> tuple[float, ...]:
     """Returns one likely error for each candidate, between the ends of its interval.
 
     ``synthetic`` (workload.cells,) has the counts of the table, which was drawn from ``model``. ``rows`` is the number
     of real rows. ``settled`` is true for a run that continues until its model is as near as measuring would be.
+    ``alone`` is true for a run that may measure single columns alone.
     ``intervals`` and ``expected`` are those of ``marginal_intervals`` and ``expected_errors`` for the same run. Without
     an expected error the result is the upper end. Raises ``ValueError`` without rows.
     """
@@ -66,13 +74,16 @@ def likely_errors(
     known = [i for i, error in enumerate(expected) if error.error < LARGEST]
     answers = _answers(workload, model, known)
     apart = {} if choice is None else _indistinct(choice, rows)
+    alone = alone and all(len(clique) == 1 for clique in model.cliques)
     found = [interval.high for interval in intervals]
     for i in known:
         clique, interval, error = workload.candidates[i], intervals[i], expected[i]
         drawn = float(np.abs(answers[i] - synthetic[workload.slice(i)] / total).sum())
         if not error.at_most:
-            # FACTOR sqrt(E^2 + drawing^2).
-            likely = FACTOR * math.hypot(error.error, drawn)
+            # FACTOR sqrt(E^2 + drawing^2). A pair's measurement shows something of its columns, too: without pairs
+            # the error varies more than FACTOR allows for.
+            factor = max(FACTOR, 1 + SPREAD / math.sqrt(answers[i].size)) if alone else FACTOR
+            likely = factor * math.hypot(error.error, drawn)
         elif settled and choice is not None and len({parts[name] for name in clique}) == 1:
             left = remaining_error(answers[i] * rows, choice.released.deviation)
             left = math.hypot(left, drawn, apart.get(i, 0.0))

@@ -184,6 +184,7 @@ def make_resource_plan(
         noise.append(MethodNoise("flaim", *flaim_noise(study, total)))
     warnings = [
         *filter(None, [delta_text(config.run.delta, total)]),
+        *_columns_alone(config, noise[0].queries),
         *_noise_warnings(noise),
         *_wide_cells(config.domain),
         *_warnings(study, needs, memory),
@@ -231,6 +232,21 @@ def _noise_warnings(noise: Sequence[MethodNoise]) -> list[str]:
                 f"{where}the noise drowns even columns: {', '.join(lost)}; fewer bins, or edges where the values are"
             )
     return found
+
+
+def _columns_alone(config: Config, queries: Sequence[CellNoise]) -> list[str]:
+    """Returns a warning if a run with even counts would measure single columns alone (``mechanisms.choosing``)."""
+    pairs = [cell for cell in queries if len(cell.query) > 1]
+    if config.run.fallback is None or not pairs:
+        return []
+    # Of at most 2 for each, on average.
+    if sum(cell.left for cell in pairs) < len(pairs):
+        return []
+    return [
+        "the noise drowns what joins the columns, if counts are even: the run then measures single columns alone, and "
+        "the table is as if each column were shuffled; more rows, a larger run.epsilon, fewer columns or fewer cells "
+        "would help"
+    ]
 
 
 def _wide_cells(domain: Domain) -> list[str]:

@@ -1,7 +1,7 @@
 """AIM's loop on counts in the clear, its ledger, arrivals and resumption."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -379,6 +379,27 @@ async def test_run_aim_joins_all_columns_to_one_tree_first() -> None:
     )
     first = [m.candidate for m in gone_on.measurements if 1 <= m.round <= 3]
     assert len({*connected(PAIRS, first).values()}) == 1
+
+
+async def test_run_aim_measures_columns_alone_where_noise_drowns_pairs() -> None:
+    """With few rows; a control: with all of them pairs are measured, and by the papers' rule they are, too."""
+
+    async def pairs_of(rows: int, rule: Rule, shares: Mapping[str, object]) -> list[int]:
+        plan = AnnealedPlan(0.05, 4, **shares)  # type: ignore[arg-type]
+        ledger = Ledger(plan.rho)
+        of = PlaintextBackend.pooled(
+            PAIRS, plan, codes=CODES[:rows], ledger=ledger, random_bytes=random_stream(1)
+        )
+        estimator = PgmEstimator(PAIRS, plan, iterations=20, final_iterations=50)
+        result = await run_aim(PAIRS, plan, of, estimator, max_rows=MAX_ROWS, rule=rule)
+        assert ledger.spent == pytest.approx(plan.rho)
+        return [len(PAIRS.candidates[m.candidate]) for m in result.measurements if m.round > 0]
+
+    shares = {"initial_share": 0.2, "tree_rounds": 3, "tree_share": 0.25, "may_fall_back": True}
+    assert await pairs_of(20, REMAINING_ERROR, shares) == [1] * 4
+    assert 2 in await pairs_of(len(CODES), REMAINING_ERROR, shares)
+    assert 2 in await pairs_of(20, AIM, {})
+    assert 2 in await pairs_of(20, REMAINING_ERROR, shares | {"may_fall_back": False})
 
 
 def test_settled_is_moved_by_no_more_than_noise() -> None:

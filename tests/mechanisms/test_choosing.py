@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from mechanisms.annealing import AnnealedPlan
-from mechanisms.choosing import choice_spec, connected, joining, selectable, tree_rounds
+from mechanisms.choosing import (
+    choice_spec,
+    connected,
+    drowned,
+    joining,
+    selectable,
+    tree_rounds,
+)
 from mechanisms.errors import EstimationError
 from mechanisms.scores import AIM, REMAINING_ERROR, ScoreSpec
 from mechanisms.workload import Workload, draw_workload
@@ -68,6 +75,46 @@ def test_choice_spec_has_single_columns_where_noise_would_drown_every_pair() -> 
 def test_choice_spec_has_everything_where_noise_would_drown_all() -> None:
     """Of 2 rows: what is chosen is chance."""
     assert list(spec(round=4, total=2).candidates) == selectable(PAIRS, EVERY)
+
+
+def test_choice_spec_of_columns_alone_has_the_one_measured_least_often() -> None:
+    plan = AnnealedPlan(
+        0.5, 4, initial_share=0.2, tree_rounds=3, tree_share=0.5, may_fall_back=True
+    )
+    plan.advance(1, settled=True)
+    measured = [*PAIRS.one_way]
+    for round in range(1, 6):
+        found = choice_spec(
+            PAIRS,
+            plan,
+            EVEN,
+            EVERY,
+            measured=measured,
+            round=round,
+            total=5000,
+            max_rows=10_000,
+            rule=REMAINING_ERROR,
+        )
+        measured += found.candidates
+    assert measured == [*PAIRS.one_way, *PAIRS.one_way, PAIRS.one_way[0]]
+
+
+def test_drowned_compares_what_noise_leaves_of_pairs_with_half_of_the_most() -> None:
+    """Even counts far above the noise: sqrt(2/pi) sigma a cell is left, compared with the rows."""
+    cells = [n for q, n in zip(PAIRS.candidates, sizes(PAIRS), strict=True) if len(q) == 2]
+    rows = 100_000
+    limit = rows * len(cells) / (np.sqrt(2 / np.pi) * sum(cells))
+    for factor, expected in ((0.5, False), (0.9, False), (3.0, True)):
+        assert drowned(PAIRS, EVEN, EVERY, total=rows, sigma=limit * factor) == expected
+    # Of no pairs nothing is left to drown.
+    alone = Workload(PAIRS.domain, tuple((name,) for name in NAMES))
+    few = np.ones(len(alone.candidates), bool)
+    answers = EVEN[: alone.cells]
+    assert not drowned(alone, answers, few, total=1, sigma=1e6)
+
+
+def sizes(workload: Workload) -> list[int]:
+    return [workload.domain.size(q) for q in workload.candidates]
 
 
 def test_selectable_refuses_to_choose_from_nothing() -> None:

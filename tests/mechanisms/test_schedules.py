@@ -394,6 +394,48 @@ def test_annealed_plan_has_the_tree_first_and_its_share_of_what_round_0_leaves()
     assert exact_cost(plan) == pytest.approx(BUDGET, rel=1e-9)
 
 
+@pytest.mark.parametrize("tree", [{}, {"tree_rounds": 4, "tree_share": 0.25}], ids=["", "tree"])
+@pytest.mark.parametrize("lost", [0.0, 0.3])
+def test_annealed_plan_that_settles_at_once_measures_each_column_once_more(
+    tree: dict[str, float], lost: float
+) -> None:
+    def begun() -> AnnealedPlan:
+        return AnnealedPlan(BUDGET, 5, initial_share=0.2, may_fall_back=True, **tree)  # type: ignore[arg-type]
+
+    plan = begun()
+    (least, most), sharpest, cheapest = plan.reach, plan.sharpest, plan.cheapest
+    plan.write_off([*map(rho, plan.events(0)), lost * BUDGET], initial=5, sigmas=[])
+    assert not plan.columns_alone
+    found = []
+    while len(found) < plan.rounds:
+        plan.advance(len(found) + 1, settled=True)
+        found.append((plan.sigma, plan.epsilon))
+        assert plan.columns_alone
+        assert least <= plan.sigma <= most
+        assert plan.epsilon <= sharpest
+        assert rho(plan.measurement) >= rho(cheapest[0])
+        assert rho(plan.selection) >= rho(cheapest[1])
+    # What was lost is missing from the last rounds.
+    assert len(found) == (3 if lost else 5)
+    assert len({*found[: len(found) - 1]}) == 1
+    assert exact_cost(plan) + Fraction(lost * BUDGET) <= Fraction(BUDGET)
+    assert exact_cost(plan) == pytest.approx((1 - lost) * BUDGET, rel=1e-9)
+    # Read off the sigmas after a restart.
+    again = begun()
+    again.resume([sigma for sigma, _ in found[:2]])
+    assert again.columns_alone
+    again.advance(3, settled=True)
+    assert (again.sigma, again.epsilon) == found[0]
+
+
+def test_annealed_plan_that_may_not_fall_back_never_measures_columns_alone() -> None:
+    """The papers' plans, and FLAIM's."""
+    plan = AnnealedPlan(BUDGET, 5)
+    plan.advance(1, settled=True)
+    assert not plan.columns_alone
+    assert plan.sigma == AnnealedPlan(BUDGET, 5).sigma
+
+
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
 def test_fixed_rounds_plan_gives_round_0_its_share_of_what_is_for_measuring(share: float) -> None:
     plan = fixed_rounds_plan(BUDGET, 10, 5, initial_share=share)

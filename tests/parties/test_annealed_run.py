@@ -126,6 +126,33 @@ async def test_annealed_run_goes_on_after_a_kill(
     assert left < 0.1
 
 
+@pytest.mark.parametrize("kill", [None, (1, "selected", 2)])
+async def test_annealed_run_measures_columns_alone_where_noise_drowns_pairs(
+    tmp_path: Path,
+    certificates: dict[str, CertificateFiles],
+    kill: tuple[int, str, int] | None,
+) -> None:
+    """Each of three columns once more, with alike noise; also if a server is killed in between."""
+    cluster = Cluster(
+        make_config(
+            ANNEALED | {"run.fallback": "columns", "run.epsilon": 0.5, "run.accountant": "zcdp"}
+        ),
+        tmp_path,
+        certificates,
+    )
+    if kill is not None:
+        assert all(await cluster.run(owners=EVERYONE, kill=kill))
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    left = assert_sound(cluster)
+    selected = result_of(cluster, 0)["selected"]
+    workload = cluster.config.build_workload()
+    assert [item["query"] for item in selected] == [list(q) for q in workload.candidates[:3]]
+    sigmas = [item["sigma"] for item in selected]
+    assert sigmas[0] == sigmas[1]
+    assert sigmas[2] == pytest.approx(sigmas[0], rel=1e-6) or kill is not None
+    assert left < (1e-9 if kill is None else 0.1)
+
+
 async def test_annealed_run_divides_what_a_lost_charge_leaves(cluster: Cluster) -> None:
     """Two servers charged a third of the budget for nothing: fewer or coarser rounds, and all the rest is spent."""
     assert all(await cluster.run(owners=EVERYONE, kill=(1, "round", 2)))

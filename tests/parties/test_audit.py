@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+import mechanisms.aim
 from parties.audit.checks import costs
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.findings import LIMITS
@@ -104,6 +105,31 @@ def test_audit_passes_an_honest_run(
     without = {statuses.pop(name) for name in ("table", "model", "quality")}
     assert without == {"not applicable"}
     assert set(statuses.values()) == {"pass"}
+
+
+DROWNED = SMALL | {
+    "run.schedule": "annealed",
+    "run.rounds": None,
+    "run.epsilon": 0.5,
+    "run.fallback": "columns",
+}
+
+
+def test_audit_passes_an_honest_run_of_columns_alone(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    run = make_run(tmp_path, certificates, DROWNED, estimator=make_estimator)
+    assert {check.status for check in assert_clean(run).checks} == {"pass"}
+
+
+def test_audit_fails_servers_that_choose_among_drowned_pairs(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mechanisms.aim, "drowned", lambda *args, **kwargs: False)
+    audit = audit_folder(make_run(tmp_path, certificates, DROWNED, estimator=make_estimator))
+    (check,) = (check for check in audit.checks if check.name == "quality")
+    assert check.status == "fail"
+    assert "noise drowns" in check.detail
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,20 @@ def planned(config: Config, **options: object) -> list[str]:
     return list(make_resource_plan(config, network=NetworkAssumptions(), **values).warnings)  # type: ignore[arg-type]
 
 
+def test_make_warns_of_a_run_of_columns_alone() -> None:
+    """Of few rows; controls: many rows, and a run with explicit rounds."""
+    annealed = {
+        "run.schedule": "annealed",
+        "run.rounds": None,
+        "run.epsilon": 0.5,
+        "run.fallback": "columns",
+    }
+    said = "measures single columns alone"
+    assert any(said in text for text in planned(make_config(annealed), rows=40))
+    assert not any(said in text for text in planned(make_config(annealed), rows=4000))
+    assert not any(said in text for text in planned(make_config({"run.epsilon": 0.5}), rows=40))
+
+
 def test_make_warns_of_noise_that_drowns_everything_and_refuses_nothing() -> None:
     assert planned(make_config({"clients.rows_per_client": 10_000})) == []
     (text, columns) = planned(make_config(), rows=5)

@@ -6,6 +6,7 @@ verified. All values here are public. Known limits: a bound may be wider than ne
 freedom; figures that need a trial's real table are not verified.
 """
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,11 @@ import numpy as np
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import AimResult, Chosen, Estimate, estimated_total
-from mechanisms.choosing import choice_spec
+from mechanisms.choosing import choice_spec, drowned
 from mechanisms.column_values import ColumnValues
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
-from mechanisms.pgm import CELLS_PER_MB, allowed_candidates
+from mechanisms.pgm import CELLS_PER_MB, allowed_candidates, fit
 from parties.audit.checks.model_fit import FittedModel, ModelFits, fits_of
 from parties.audit.checks.privacy import RunTerms, rounds_of
 from parties.audit.checks.released import ReleasedMeasurements, released_measurements
@@ -62,6 +63,7 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
         raise CheckFailure(f"no model can be fitted to what was opened: {error}") from error
     check_columns(document, terms.released.domain, table.values)
     opened = released_measurements(evidence, terms)
+    _check_columns_alone(opened, evidence, terms)
     problems, models = [], []
     for each in fits:
         # After a restart there are several possible fits, and some of them exclude the choice that was made.
@@ -189,6 +191,44 @@ def _result(
         last = _last_choice(opened, evidence, terms, fits.last)
     nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
     return AimResult(measurements, nothing, rounds, clients, total, last)
+
+
+def _check_columns_alone(opened: ReleasedMeasurements, evidence: Evidence, terms: RunTerms) -> None:
+    """Raises CheckFailure unless single columns alone were measured exactly where noise would drown the pairs.
+
+    As in ``mechanisms.aim.run_aim``, with the auditor's own model of round 0.
+    """
+    run, workload = terms.config.run, terms.workload
+    plan = make_plan(terms.study)
+    if run.fallback is None or opened.measurements[-1].round == 0:
+        return
+    before, then = _plans(evidence, terms, 1)
+    first = [m for m in opened.measurements if m.round == 0]
+    model, potentials = fit(workload, first, iterations=run.iterations)
+    cells = run.max_model_mb * plan.spent_after(1) / plan.rho * CELLS_PER_MB
+    answers = model.answers_q32(workload.candidates)
+    total = estimated_total(first, first[-1].clients, terms.config.max_rows)
+    follows = [
+        drowned(
+            workload,
+            answers,
+            allowed_candidates(workload, model, potentials, cells),
+            total=total,
+            sigma=plan.noise_sigma * factor,
+        )
+        # Models differ from machine to machine.
+        for factor in (1 - TOLERANCE, 1 + TOLERANCE)
+    ]
+    possible = []
+    for settled in follows:
+        possible.append(copy.deepcopy(before))
+        possible[-1].advance(1, settled=settled)
+    require(
+        then.columns_alone in [each.columns_alone for each in possible],
+        "the run measured single columns alone, where noise leaves enough of the pairs"
+        if then.columns_alone
+        else "the run chose among pairs of columns that noise drowns",
+    )
 
 
 def _last_choice(
