@@ -29,7 +29,7 @@ from parties.api.config import ConfigLike, TableLike, config_of, tables_of, type
 from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
 from parties.config import Config, overrides_from_options
-from parties.foundation.errors import StoreError
+from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.process import require_server_packages
 from parties.foundation.untrusted_text import parse_json
 from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
@@ -255,7 +255,7 @@ def synthesize(
     config: ConfigLike,
     clients: int | None = None,
     *,
-    method: str = "distaim",
+    method: str | None = None,
     epsilon: float | None = None,
     rounds: int | None = None,
     partition: str = "iid",
@@ -273,21 +273,29 @@ def synthesize(
         config: Configuration.
         clients: Number of data owners, of each source.
         method: "distaim" (three servers and the owners as processes, over mutual TLS), "flaim" (a server and clients,
-            likewise) or "aim" (central, in this process).
+            likewise) or "aim" (central, in this process); by default "distaim".
         changes: Other values of the config by dotted key, such as {"run.noise": "distributed"}.
         out: Run folder, in which the same call continues an interrupted run; by default a temporary one.
         progress: Called with sentences, in another thread.
 
     Ctrl-C ends all processes.
 
-    Raises ExtraMissing, ConfigError, DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown
-    method or partition.
+    Raises ExtraMissing, ConfigError (also for a configuration of a method between silos, which `syncret run` runs),
+    DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown method or partition.
     """
     require_server_packages("synthesize")
     from parties.local.assemble import finish_trial
 
     given = {"run.epsilon": epsilon, "run.rounds": rounds, **(changes or {})}
     loaded = config_of(config, overrides_from_options(given))
+    if method is None and loaded.algorithm is not None:
+        raise ConfigError(
+            loaded.source,
+            loaded.algorithm[0],
+            "is of a method between silos, which has no model to draw from here; expected `syncret run`, or a method "
+            f"by name: {', '.join((*METHODS, FLAIM))}",
+        )
+    method = METHODS[0] if method is None else method
     with contextlib.ExitStack() as undone:
         # The temporary folder of a run that fails or is stopped is removed as well.
         temporary = None if out else tempfile.mkdtemp(prefix="syncret-run-")

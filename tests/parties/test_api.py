@@ -230,6 +230,13 @@ def test_synthesize_runs_flaim(folders: Path) -> None:
     assert done.table.dtypes.to_dict() == frame.dtypes.to_dict()
 
 
+def test_synthesize_makes_no_other_method_of_a_configuration_between_silos(folders: Path) -> None:
+    """It ran DistAIM without a word."""
+    with pytest.raises(syncret.ConfigError, match="tda: is of a method between silos"):
+        syncret.synthesize(people(), ROOT / "examples/tda/study.toml")
+    assert list(folders.iterdir()) == []
+
+
 def test_submit_wants_a_name_for_a_dataframe() -> None:
     with pytest.raises(ValueError, match="expected dataset"):
         syncret.submit("absent.toml", people())
