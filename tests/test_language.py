@@ -4,6 +4,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,17 @@ FORBIDDEN = {
 def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
     """The files of packages, by path, parsed."""
     for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+        yield from parsed(package)
+
+
+@cache
+def parsed(package: str) -> list[tuple[str, ast.Module]]:
+    """The files of one package, by path; each is parsed once for all tests."""
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return [
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for path in paths
+    ]
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -100,7 +110,7 @@ def test_questions_and_names_are_found_where_they_are() -> None:
 
 
 MANY_POSITIONAL = {"parties": 190, "bench": 135, "protocols": 100, "mechanisms": 65, "secagg": 18}
-"""Functions that take a fourth positional argument, from before it was a rule that none does. These numbers only fall."""
+"""Functions that take a fourth positional argument, from before the rule that none does. These numbers only fall."""
 
 
 def positional(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
