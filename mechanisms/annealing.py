@@ -120,6 +120,7 @@ class AnnealedPlan:
             left -= joining
         if self.tree_rounds or initial_share is not None:
             self._start = self._dividing(left / (self._first.rounds - self.tree_rounds))
+        self._alone = False
         self._even: _Step | None = None
         if may_fall_back:
             even = self._dividing((Fraction(self.rho) - self._initial()) / columns)
@@ -190,7 +191,7 @@ class AnnealedPlan:
     @property
     def columns_alone(self) -> bool:
         """See ``Schedule.columns_alone``."""
-        return bool(self._steps) and self._steps[0] == self._even
+        return self._alone
 
     @property
     def reach(self) -> tuple[float, float]:
@@ -228,6 +229,7 @@ class AnnealedPlan:
         if not sigmas:
             return
         self._steps, self.rounds = [], self._first.rounds
+        self._alone = self._even is not None and sigmas[0] == self._even.sigma
         for round, sigma in enumerate(sigmas, start=1):
             last = self._now
             following = {step.sigma: step for step in self._following()}
@@ -254,14 +256,17 @@ class AnnealedPlan:
         if round != len(self._steps) + 1:
             raise ValueError(f"round {round} cannot be decided; {len(self._steps)} rounds are")
         same, finer = self._following()
-        self._decide(finer if settled and self._possible(finer) else same)
+        step = finer if settled and self._possible(finer) else same
+        # Also if so little is left that this round is the last, and its step another one.
+        self._alone |= not self._steps and step is self._even
+        self._decide(step)
 
     def _following(self) -> tuple[_Step, _Step]:
         """Returns the candidates for the next round: the present step, and the finer one once the model has settled.
 
         The budget that is left may decide otherwise.
         """
-        if self.columns_alone:
+        if self._alone and self._steps:
             return self._steps[0], self._steps[0]
         usual = self._joining if len(self._steps) < self.tree_rounds else self._start
         if not self._steps:

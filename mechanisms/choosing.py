@@ -96,8 +96,13 @@ def _left(
 
 
 def least_measured(workload: Workload, candidates: Iterable[int], measured: Sequence[int]) -> int:
-    """Returns the first of the single columns among ``candidates`` that are least often in ``measured``."""
+    """Returns the first of the single columns among ``candidates`` that are least often in ``measured``.
+
+    Raises ``EstimationError`` without one.
+    """
     columns = [i for i in candidates if len(workload.candidates[i]) == 1]
+    if not columns:
+        raise EstimationError("no single column can be measured; raise max_model_mb")
     return min(columns, key=measured.count)
 
 

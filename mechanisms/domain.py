@@ -22,7 +22,7 @@ from mechanisms.errors import DomainError
 from mechanisms.moments import moment_of
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import PRIVATE, Provenance
-from mechanisms.split_columns import NO, YES, SplitColumn
+from mechanisms.split_columns import NO, PLACE, YES, SplitColumn
 from mechanisms.text_format import PLAIN_FORMAT, TextFormat
 from mechanisms.written import parse_number, parse_whole
 
@@ -237,22 +237,32 @@ class Domain:
                         f'column {part!r} is an answer of {split.column!r}; it has kind = "categorical" and '
                         f'categories = ["{NO}", "{YES}"]'
                     )
-            if split.pattern:
-                self._check_pattern(split, [modelled[part] for part in split.parts])
-
-    def _check_pattern(self, split: SplitColumn, parts: Sequence[Column]) -> None:
-        """Checks that cells with the first, the last and all listed values of ``parts`` can be read back."""
-        texts = [_some_values(column) for column in parts]
-        for position, values in enumerate(texts):
-            for value in values:
-                cell = [each[-1] for each in texts]
-                cell[position] = value
-                written = split.join(cell, ())
-                if written in self.missing_values or split.split(written, ()) != tuple(cell):
+            self._check_missing(split, modelled)
+            texts = PLACE.split(split.pattern)[2::2] if split.pattern else ()
+            for part, text in zip(split.parts[:-1], texts, strict=False):
+                _check_end(split, modelled[part], text)
+            for part in split.parts if split.pattern else ():
+                if any(value != value.strip() for value in _some_values(modelled[part])):
                     raise DomainError(
-                        f"[[split]] column = {split.column!r}: {written!r} could not be read back with the pattern "
-                        f"{split.pattern!r}; choose one whose text is in no value of {parts[position].name!r}"
+                        f"[[split]] column = {split.column!r}: values of {part!r} have blanks around them, which no "
+                        "cell keeps"
                     )
+
+    def _check_missing(self, split: SplitColumn, modelled: Mapping[str, Column]) -> None:
+        """Checks that no spelling of a missing value is the cell of some values, too."""
+        for spelling in self.missing_values:
+            values = split.values_of(spelling) if split.pattern else None
+            if values is not None:
+                columns = [modelled[part] for part in split.parts]
+                taken = all(c.code_of(v) is not None for c, v in zip(columns, values, strict=True))
+            else:
+                given = set() if split.pattern else split.answers_of(spelling)
+                taken = bool(given) and given.issubset(split.answers)
+            if taken:
+                raise DomainError(
+                    f"[[split]] column = {split.column!r}: {spelling!r} is a cell, and a missing value, too; take it "
+                    "out of missing.values"
+                )
 
     def _check_format(self) -> None:
         """Checks that the format can write every text, and that its columns are the written and some ignored ones."""
@@ -312,6 +322,17 @@ class Domain:
             raise DomainError(
                 f"column {name!r}: its table has an entry for {unknown[0]!r}, which {source!r} has not"
             )
+
+
+def _check_end(split: SplitColumn, column: Column, text: str) -> None:
+    """Checks that the ``text`` after a place of a pattern is in no value of its column: there the value ends."""
+    numbers = not isinstance(column, Categorical)
+    found = any((value + text).find(text) < len(value) for value in _some_values(column))
+    if found or (numbers and any(sign.isdigit() for sign in text)):
+        raise DomainError(
+            f"[[split]] column = {split.column!r}: values of {column.name!r} could not be read back with the pattern "
+            f"{split.pattern!r}; choose one whose text {text!r} is in none of them"
+        )
 
 
 def _some_values(column: Column) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ class Draft:
     to_list: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Column:
     """Values of one column that are not missing, each with its row count; ``ascending`` if they grow."""
 
@@ -152,7 +152,7 @@ class _Column:
         return any(count > least and count >= share * self.rows for least, share in MANY_TEXTS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Read:
     """Values of one column of the domain, as they were read; ``answer`` if each is yes or no."""
 
@@ -244,11 +244,12 @@ def _split(
     column: _Column, cells: Sequence[str], *, dotted_thousands: bool
 ) -> tuple[SplitColumn | None, list[_Read]]:
     """Returns a description of cells with several values, and its parts; nothing if a part would be left out."""
-    split = split_of(column.name, column.counts, fold=column.rows >= FOLDED_FROM)
+    split = split_of(column.name, column.counts, fold=len(cells) >= FOLDED_FROM)
     if split is None or set(column.counts) & set(KNOWN_MISSING):
         return None, []
     if split.answers:
-        return split, [_Read(_column(part, ()), answer=True) for part in split.parts]
+        answers = [_Read(_column(part, ()), answer=True) for part in split.parts]
+        return (split, answers) if _is_readable(split, answers) else (None, [])
     rows = [split.split(cell, KNOWN_MISSING) for cell in cells]
     told = [row for row in rows if row is not None]
     parts = []
@@ -262,7 +263,14 @@ def _split(
     whole = all(isinstance(part.draft(), Integer) for part in parts)
     if whole and not "".join(split.literals).strip("- "):
         return None, []
-    return split, parts
+    return (split, parts) if _is_readable(split, parts) else (None, [])
+
+
+def _is_readable(split: SplitColumn, parts: Sequence[_Read]) -> bool:
+    """Returns whether cells that are written so can be read back, whatever is the spelling of a missing value."""
+    with contextlib.suppress(DomainError):
+        return bool(Domain(tuple(p.draft() for p in parts), KNOWN_MISSING, splits=(split,)).splits)
+    return False
 
 
 def _copies(split: SplitColumn, cells: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:

@@ -28,10 +28,13 @@ def private_draft(draft: Draft) -> Draft:
     Raises ``DataError`` if no column of numbers or dates is left.
     """
     drafted, columns, to_list = draft.domain, list[Column](), list[str]()
-    # Names of an answer's column are values of the table.
-    answers = [split for split in drafted.splits if split.answers]
-    to_list += [split.column for split in answers]
-    hidden = {part for split in answers for part in split.parts}
+    # Answers are values of the table, and so are words around numbers.
+    shown = [
+        s for s in drafted.splits if s.pattern and not any(map(str.isalnum, "".join(s.literals)))
+    ]
+    read = [split for split in drafted.splits if split not in shown]
+    to_list += [split.column for split in read]
+    hidden = {part for split in read for part in split.parts}
     for column in drafted.columns:
         if column.name in hidden:
             continue
@@ -50,6 +53,6 @@ def private_draft(draft: Draft) -> Draft:
         ignore=(*drafted.ignore, *to_list),
         format=drafted.format,
         provenance=tuple(Provenance(column.name, ((WHOLE, _BOUNDS),)) for column in columns),
-        splits=tuple(split for split in drafted.splits if split.pattern),
+        splits=tuple(shown),
     )
     return Draft(domain, (), (), draft.read_as, private=True, to_list=tuple(to_list))

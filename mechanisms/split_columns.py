@@ -12,7 +12,7 @@ ones; the answer A of the column C is the domain's column ``C: A`` with the cate
 ``split_cells`` makes the columns of a table that was read, ``join_cells`` writes such cells again. Public: the
 description. Secret: the cells, at their owner; an error names up to ten of them, on the owner's machine.
 Limits: answers are written in the listed order, each once. A cell without an answer and a missing one are the same. A
-model may draw a cell of which a part is missing; it is written with the missing value in that place ("120/NA").
+model may draw a cell of which a part is missing; it is written with nothing in that place ("120/").
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ NO, YES = "no", "yes"
 """Categories of an answer's column."""
 MOST_PARTS = 200
 """Most columns that one column is split into."""
-_PLACE = re.compile(r"\{([^{}]+)\}")
+PLACE = re.compile(r"\{([^{}]+)\}")
+"""A place of a pattern, with its column's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class SplitColumn:
     def parts(self) -> tuple[str, ...]:
         """Names of the domain's columns that the cells are split into, in order."""
         if self.pattern:
-            return tuple(_PLACE.findall(self.pattern))
+            return tuple(PLACE.findall(self.pattern))
         return tuple(part_of(self.column, answer) for answer in self.answers)
 
     @property
@@ -82,7 +83,7 @@ class SplitColumn:
     def literals(self) -> tuple[str, ...]:
         """Texts of the description that a written cell may contain."""
         if self.pattern:
-            return tuple(_PLACE.split(self.pattern)[::2])
+            return tuple(PLACE.split(self.pattern)[::2])
         return (*self.answers, self.separator)
 
     def split(self, cell: str, missing: Sequence[str]) -> tuple[str, ...] | None:
@@ -93,16 +94,38 @@ class SplitColumn:
         if self.pattern:
             if cell in missing:
                 return (missing[0],) * len(self.parts)
-            found = self._cells.fullmatch(cell)
-            return None if found is None else tuple(value.strip() for value in found.groups())
-        given = set[str]()
-        if cell and not (cell in missing and cell not in self.answers):
-            given = {answer.strip() for answer in cell.split(self.separator.strip() or " ")} - {""}
+            values = self.values_of(cell)
+            return None if values is None else tuple(v or (*missing, "")[0] for v in values)
+        given = set[str]() if cell in missing else self.answers_of(cell)
         if unknown := given.difference(self.answers):
             if not self.other:
                 return None
             given = (given - unknown) | {self.other}
         return tuple(YES if answer in given else NO for answer in self.answers)
+
+    def values_of(self, cell: str) -> tuple[str, ...] | None:
+        """Returns the texts in the places of the pattern, each up to the next text of the pattern; None without them.
+
+        The time is linear in the length of the cell.
+        """
+        first, *between, last = PLACE.split(self.pattern)[::2]
+        if not cell.startswith(first):
+            return None
+        values, start = list[str](), len(first)
+        for text in between:
+            end = cell.find(text, start)
+            if end < 0:
+                return None
+            values.append(cell[start:end].strip())
+            start = end + len(text)
+        end = len(cell) - len(last)
+        if end < start or not cell.endswith(last):
+            return None
+        return (*values, cell[start:end].strip())
+
+    def answers_of(self, cell: str) -> set[str]:
+        """Returns the texts between separators, listed or not."""
+        return {answer.strip() for answer in cell.split(self.separator.strip() or " ")} - {""}
 
     def join(self, values: Sequence[str], missing: Sequence[str]) -> str:
         """Returns the cell with these values, which are in the order of ``parts``."""
@@ -110,8 +133,8 @@ class SplitColumn:
         if self.pattern:
             if missing and all(value == absent for value in values):
                 return absent
-            told = iter(values)
-            return _PLACE.sub(lambda _: next(told), self.pattern)
+            told = iter("" if missing and value == absent else value for value in values)
+            return PLACE.sub(lambda _: next(told), self.pattern)
         given = [answer for answer, value in zip(self.answers, values, strict=True) if value == YES]
         return self.separator.join(given) or ("" if "" in missing else absent)
 
@@ -154,12 +177,6 @@ class SplitColumn:
     def _where(self) -> str:
         return f"[[split]] column = {self.column!r}:"
 
-    @property
-    def _cells(self) -> re.Pattern[str]:
-        """The pattern as a regular expression; each value is as short as the text after it allows."""
-        texts = [re.escape(text) for text in _PLACE.split(self.pattern)[::2]]
-        return re.compile("(.*?)".join(texts), re.DOTALL)
-
     def _check_pattern(self) -> None:
         if len(self.parts) < 2:
             raise DomainError(
@@ -167,7 +184,7 @@ class SplitColumn:
             )
         if twice := duplicates(self.parts):
             raise DomainError(f"{self._where} pattern has {twice[0]!r} twice; each stands once")
-        if not all(_PLACE.split(self.pattern)[2:-1:2]):
+        if not all(PLACE.split(self.pattern)[2:-1:2]):
             raise DomainError(
                 f"{self._where} pattern = {self.pattern!r}; text is needed between two columns"
             )

@@ -51,6 +51,11 @@ _CHUNK = _LONGEST = 1 << 20
 _ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
 """Header before a member's data in a zip file, with the lengths of its name and of its extra field."""
+_UTF_8 = 0x800
+"""Flag of a member whose name is UTF-8."""
+_EXTRA_HEADER = struct.Struct("<2H")
+_PLAIN_FIELDS = {0x0001, 0x000A, 0x5455, 0x5855, 0x7855, 0x7875}
+"""Extra fields with sizes beyond 32 bits, times and numbers of users: none changes a member's name or content."""
 _DESCRIPTOR_BYTES = 24
 """Maximum length of a member's sizes behind its data."""
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
@@ -209,8 +214,11 @@ def _require_one_reading(path: Path, archive: zipfile.ZipFile, file: IO[bytes]) 
     """Raises StoreError for a zip file that other programs may read differently.
 
     Some programs go by the directory at the end, some by the headers before the members. Both see the same members if
-    these follow one another from the first byte to the directory. A name ends at a zero byte here and not elsewhere.
+    these follow one another from the first byte to the directory, under the same names. A name ends at a zero byte here
+    and not elsewhere; an extra field may give a member another name, and a comment may look like a second directory.
     """
+    if archive.comment:
+        raise StoreError(path, "has a comment; expected a plain zip file")
     at = 0
     for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
         gap = entry.header_offset - at
@@ -220,9 +228,23 @@ def _require_one_reading(path: Path, archive: zipfile.ZipFile, file: IO[bytes]) 
         mark, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
         if mark != b"PK\3\4":
             raise zipfile.BadZipFile("no header before a member")
+        said = file.read(name).decode("utf-8" if entry.flag_bits & _UTF_8 else "cp437")
+        fields = {*_extra_fields(file.read(extra)), *_extra_fields(entry.extra)}
+        if said != entry.orig_filename or not fields <= _PLAIN_FIELDS:
+            raise StoreError(path, "names a file in two ways; expected a plain zip file")
         at = entry.header_offset + _LOCAL_HEADER.size + name + extra + entry.compress_size
     if not 0 <= archive.start_dir - at <= _DESCRIPTOR_BYTES:
         raise StoreError(path, "hides something between its files; expected a plain zip file")
+
+
+def _extra_fields(extra: bytes) -> Iterator[int]:
+    """Yields the identifiers of a member's extra fields. Raises BadZipFile for damaged ones."""
+    while extra:
+        if len(extra) < _EXTRA_HEADER.size:
+            raise zipfile.BadZipFile("a damaged extra field")
+        field, length = _EXTRA_HEADER.unpack_from(extra)
+        yield field
+        extra = extra[_EXTRA_HEADER.size + length :]
 
 
 def _tar(path: Path, stream: "_ChunkedReader") -> tarfile.TarFile:

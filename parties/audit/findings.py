@@ -24,7 +24,8 @@ CONTRADICTIONS = (
 
 _KEY_HOLDERS = (
     "It shows what whoever has the keys in the configuration has signed. Which configuration was agreed on, it cannot "
-    "know: give it yours (--config), or compare the digest."
+    "know: give it yours (--config), or compare the digest. Nor does it know whether these keys lay in different "
+    "hands: whether a run was a trial on one machine is the report's word."
 )
 _COMPUTED = (
     "It cannot show that a server computed its messages as the protocol says. For that the server has to record a "

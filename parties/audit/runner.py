@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from parties.audit.bundle import TRANSCRIPTS
+from parties.audit.bundle import CERTIFICATES, TRANSCRIPTS
 from parties.audit.checks import (
     charges,
     costs,
@@ -26,6 +26,7 @@ from parties.audit.checks import (
     secure_sum,
 )
 from parties.audit.checks import participants as owners
+from parties.audit.checks.columns_alone import check_columns_alone
 from parties.audit.checks.contents import (
     MADE_ANEW,
     SEALED,
@@ -33,14 +34,18 @@ from parties.audit.checks.contents import (
     Contents,
     FileFinding,
     MethodFiles,
+    file_names,
     headline,
+    is_work,
     missing_files,
+    unknown_file,
 )
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.quality import quality
 from parties.audit.checks.report import report
 from parties.audit.checks.report_parts import (
     ReportParts,
+    edition_of,
     three_servers_parts,
     with_columns,
     with_quality,
@@ -49,13 +54,14 @@ from parties.audit.evidence import Evidence
 from parties.audit.findings import (
     FAIL,
     LIMITS,
-    NOT_APPLICABLE,
     PASS,
     PROVED_LIMITS,
     SERVER_LIMITS,
     Check,
     CheckFailure,
+    NotApplicable,
     make_check,
+    require,
     skipped_check,
 )
 from parties.audit.questions import (
@@ -71,6 +77,7 @@ from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule, ServerA
 from parties.config import MALICIOUS, Config
 from parties.federation import sums_schema, transcript
 from parties.foundation.errors import StoreError
+from parties.foundation.version import TEXT_EDITION
 from parties.methods.federated_report import render as render_silos
 from parties.methods.flaim.transcript_schema import FLAIM_PROTOCOL
 from parties.mpc.agreement import run_identity
@@ -172,6 +179,11 @@ def audit_folder(
         raise StoreError(transcripts, "is not a folder; expected a run's transcripts")
     public = certificates or directory / "certificates"
     if (transcripts / SERVER_FILE).exists():
+        if others := sorted(p.name for p in transcripts.iterdir() if p.name != SERVER_FILE):
+            raise StoreError(
+                transcripts,
+                f"has {SERVER_FILE} and {others[0][:60]}; expected the transcripts of one run",
+            )
         if replays:
             raise StoreError(
                 transcripts / SERVER_FILE, "is one server's, which records nothing; expected three"
@@ -245,7 +257,7 @@ def _contents(
     """Returns the check of all files, and what it found of each."""
     name, found = "contents", list[FileFinding]()
     if files_of is None:
-        return Check(name, NOT_APPLICABLE, "A session of secure aggregation makes no files."), ()
+        return make_check(name, lambda: _no_results(case.evidence.directory, left_out)), ()
     if not (_is_readable(checks) and case.has_terms()):
         return skipped_check(name, Prerequisite.CONFIGURATION.value), ()
 
@@ -254,6 +266,15 @@ def _contents(
         return _summary(found)
 
     return make_check(name, judge), tuple(found)
+
+
+def _no_results(directory: Path, left_out: Sequence[str]) -> str:
+    """Verifies that a folder has the transcript and certificates of a session alone, besides work files."""
+    own = f"{TRANSCRIPTS}/{SERVER_FILE}"
+    for name in (*file_names(directory), *left_out):
+        folder = name.partition("/")[0]
+        require(name == own or folder == CERTIFICATES or is_work(name), unknown_file(name))
+    raise NotApplicable("A session of secure aggregation makes no files, and none is here.")
 
 
 def _summary(found: Sequence[FileFinding]) -> str:
@@ -276,7 +297,8 @@ def _files_of_three(case: AuditCase[RunTerms], checks: Sequence[Check]) -> Metho
         if _has(checks, FAIL, "report", "quality"):
             return None
         found = with_quality(
-            three_servers_parts(evidence, terms), held=_has(checks, PASS, "quality")
+            three_servers_parts(evidence, terms),
+            held=_has(checks, PASS, "quality") and edition_of(document) == TEXT_EDITION,
         )
         return with_columns(found, terms.released, evidence.directory, document)
 
@@ -362,6 +384,12 @@ def _configuration(case: AuditCase[RunTerms]) -> str:
     return identity.configuration(case.evidence, study, run_identity(study).plan)
 
 
+def _openings(case: AuditCase[RunTerms]) -> str:
+    said = privacy.openings(case.evidence, case.terms)
+    check_columns_alone(case.evidence, case.terms)
+    return said
+
+
 def _insert_between(first: int, second: int) -> Rule[object]:
     return Rule(
         f"messages {first}-{second}",
@@ -397,7 +425,7 @@ THREE_SERVERS: tuple[Rule[RunTerms], ...] = (
     ),
     Rule(
         "openings",
-        lambda case: privacy.openings(case.evidence, case.terms),
+        _openings,
         Prerequisite.CONFIGURATION,
     ),
     Rule(

@@ -428,6 +428,15 @@ def test_annealed_plan_that_settles_at_once_measures_each_column_once_more(
     assert (again.sigma, again.epsilon) == found[0]
 
 
+def test_annealed_plan_of_columns_alone_stays_one_if_its_first_round_is_the_last() -> None:
+    """So much was lost that the first round takes all that is left."""
+    plan = AnnealedPlan(BUDGET, 2, initial_share=0.2, may_fall_back=True)
+    plan.write_off([*map(rho, plan.events(0)), 0.3 * BUDGET], initial=2, sigmas=[])
+    plan.advance(1, settled=True)
+    assert plan.rounds == 1
+    assert plan.columns_alone
+
+
 def test_annealed_plan_that_may_not_fall_back_never_measures_columns_alone() -> None:
     """The papers' plans, and FLAIM's."""
     plan = AnnealedPlan(BUDGET, 5)

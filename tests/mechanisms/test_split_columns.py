@@ -89,12 +89,26 @@ def test_a_table_is_written_with_the_columns_that_owners_have() -> None:
     assert absent_in(DOMAIN, "pressure") == {"NA"}
 
 
-@given(seed=st.integers(0, 2**32))
-def test_every_row_that_a_model_may_draw_comes_back(seed: int) -> None:
+@given(seed=st.integers(0, 2**32), missing=st.sampled_from([("NA", ""), ("N/A",), ("?", "n/a")]))
+def test_every_row_that_a_model_may_draw_comes_back(seed: int, missing: tuple[str, ...]) -> None:
     """Cells of which a part is missing, too: what was drawn is what an auditor counts."""
-    codes = random_codes(DOMAIN, 50, seed)
-    written = decode(DOMAIN, codes, public_generator(seed))
-    assert (encode(DOMAIN, written) == codes).all()
+    domain = replace(DOMAIN, missing_values=missing)
+    codes = random_codes(domain, 50, seed)
+    written = decode(domain, codes, public_generator(seed))
+    assert (encode(domain, written) == codes).all()
+
+
+def test_long_cells_are_split_in_a_time_that_grows_as_they_do() -> None:
+    """A megabyte that almost fits, of texts that repeat: with backtracking the test would not end."""
+    split = SplitColumn("x", "({a}, {b}) to ({c}, {d}) {e}mmHg")
+    assert split.split("(" + ", " * 500_000, ("NA",)) is None
+    assert split.split("(1, 2) to (3, 4) " + "mmHg" * 250_000, ("NA",)) is not None
+
+
+def test_a_description_with_many_values_is_checked_in_a_time_that_grows_as_they_do() -> None:
+    values = tuple(f"ward {i}" for i in range(40_000))
+    columns = (Categorical("a", values), Categorical("b", values))
+    assert Domain(columns, splits=(SplitColumn("x", "{a}/{b}"),)).splits
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv.gz", "t.parquet", "t.xlsx"])
@@ -175,6 +189,38 @@ def test_a_description_that_could_be_read_in_two_ways_is_refused(split: object, 
     tables = {"column": columns, "split": [split]}
     with pytest.raises(DomainError, match=says):
         Domain.from_dict(tables)
+
+
+@pytest.mark.parametrize(
+    ("columns", "split", "missing"),
+    [
+        (("n", "a"), "{a}/{b}", "n/a"),
+        (("x y", "z"), "{a} {b}", "?"),
+        ((" x", "z"), "{a}/{b}", "?"),
+        (None, "{a}23{b}", "?"),
+    ],
+    ids=["missing", "text", "blank", "digits"],
+)
+def test_a_pattern_that_some_values_break_is_refused(
+    columns: tuple[str, str] | None, split: str, missing: str
+) -> None:
+    parts = (
+        (Integer("a", 1, 999), Integer("b", 1, 999))
+        if columns is None
+        else (Categorical("a", (columns[0], "v")), Categorical("b", (columns[1], "w")))
+    )
+    with pytest.raises(DomainError, match=r"\[\[split\]\] column = 'x'"):
+        Domain(parts, (missing,), splits=(SplitColumn("x", split),))
+
+
+@pytest.mark.parametrize(("answers", "missing"), [(("NA", "x"), "NA"), (("n", "a"), "n/a")])
+def test_answers_that_are_a_missing_value_are_refused(
+    answers: tuple[str, ...], missing: str
+) -> None:
+    split = SplitColumn("x", separator="/", answers=answers)
+    parts = tuple(Categorical(part, (NO, YES)) for part in split.parts)
+    with pytest.raises(DomainError, match="is a cell, and a missing value, too"):
+        Domain(parts, (missing,), splits=(split,))
 
 
 def test_descriptions_are_in_the_file_the_digest_and_the_schema() -> None:
@@ -296,6 +342,32 @@ def test_a_private_draft_has_no_answer() -> None:
     text = draft_text("t.csv", draft)
     assert "answer 1" not in text
     assert "[[split]]" in text
+
+
+def test_a_private_draft_has_no_word_around_numbers() -> None:
+    cells = [f"HIV clinic: {i % 90} over {i % 70}" for i in range(ROWS)]
+    whole = drafted(x=cells, p=pressures(1))
+    assert {split.column for split in whole.domain.splits} == {"x", "p"}
+    draft = private_draft(whole)
+    assert draft.to_list == ("x",)
+    assert "HIV" not in draft_text("t.csv", draft)
+
+
+@pytest.mark.parametrize("absent", ["N/A", "n/a", "NA", "?", "None"])
+def test_a_draft_of_pressures_takes_any_spelling_of_a_missing_value(absent: str) -> None:
+    cells = pressures(1)
+    cells[::20] = [absent] * len(cells[::20])
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    assert draft.domain.splits
+    codes = random_codes(draft.domain, 200, 1)
+    assert (encode(draft.domain, decode(draft.domain, codes, public_generator(1))) == codes).all()
+
+
+def test_an_answer_of_one_row_is_not_listed_where_most_have_none() -> None:
+    cells = [answer if i % 3 == 0 else "" for i, answer in enumerate(answers(";"))]
+    cells[3] += ";the mayor"
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    assert "mayor" not in draft_text("t.csv", draft)
 
 
 @pytest.mark.parametrize(

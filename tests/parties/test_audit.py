@@ -127,7 +127,7 @@ def test_audit_fails_servers_that_choose_among_drowned_pairs(
 ) -> None:
     monkeypatch.setattr(mechanisms.aim, "drowned", lambda *args, **kwargs: False)
     audit = audit_folder(make_run(tmp_path, certificates, DROWNED, estimator=make_estimator))
-    (check,) = (check for check in audit.checks if check.name == "quality")
+    (check,) = (check for check in audit.checks if check.name == "openings")
     assert check.status == "fail"
     assert "noise drowns" in check.detail
 

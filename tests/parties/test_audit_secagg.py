@@ -10,6 +10,7 @@ import pytest
 from parties.audit.html import render_audit
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
+from parties.foundation.errors import StoreError
 from protocols.fields import encode
 from secagg.noise import server_noise
 from tests.parties.audit_runs import Lines
@@ -46,6 +47,24 @@ def test_audit_passes_an_honest_session(
     audit = audit_folder(make(tmp_path, files, absent=absent, noisy=noisy))
     assert audit.ok, [c for c in audit.checks if c.status == "fail"]
     assert "secagg.announce" in render_audit(audit)
+
+
+@pytest.mark.parametrize("name", ["synthetic.csv", "report.html", "config.toml", "proof.pdf"])
+def test_audit_fails_files_beside_a_session_that_makes_none(
+    name: str, honest: Path, tmp_path: Path
+) -> None:
+    """The attack: a session of anybody's, and under it a table that nobody made."""
+    run = Path(shutil.copytree(honest, tmp_path / "copy"))
+    (run / name).write_text("epsilon = 0.01")
+    assert failed(audit_folder(run)) == {"contents"}
+    assert failed(audit_folder(honest, left_out=[name])) == {"contents"}
+
+
+def test_audit_refuses_transcripts_of_two_runs(honest: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(honest, tmp_path / "copy"))
+    (run / "transcripts" / "party-0.jsonl").touch()
+    with pytest.raises(StoreError, match="expected the transcripts of one run"):
+        audit_folder(run)
 
 
 MANIPULATIONS: dict[str, tuple[Callable[[Lines], object], bool, str]] = {

@@ -3,9 +3,11 @@
 import io
 import json
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -182,6 +184,28 @@ def damaged(path: Path) -> Path:
     return path
 
 
+def renamed(path: Path, *, local: bool) -> Path:
+    """A member with another name for programs that heed its extra field, or go by the header before it."""
+    name = b"synthetic.csv"
+    with zipfile.ZipFile(path, "w") as archive:
+        entry = zipfile.ZipInfo("terms.txt")
+        if not local:
+            said = b"\1" + zlib.crc32(b"terms.txt").to_bytes(4, "little") + name
+            entry.extra = struct.pack("<2H", 0x7075, len(said)) + said
+        archive.writestr(entry, b"x")
+    if local:
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"terms.txt", b"table.csv", 1))
+    return path
+
+
+def commented(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("synthetic.csv", b"x")
+        archive.comment = b"PK\5\6" + bytes(18)
+    return path
+
+
 HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "above": (lambda p: zipped(p, {"../transcripts/party-0.jsonl": b"x"}), "leads out of it"),
     "above in a tar": (lambda p: tarred(p, {"a/../../transcripts/x.jsonl": b"x"}), "leads out of it"),
@@ -204,6 +228,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "too large together": (
         lambda p: tarred(p, {f"model/{n}.npz": bytes(1000) for n in range(5)}), "more than 4000 bytes",
     ),
+    "another name in a field": (lambda p: renamed(p, local=False), "names a file in two ways"),
+    "another name before": (lambda p: renamed(p, local=True), "names a file in two ways"),
+    "comment": (commented, "plain zip file|is no archive"),
     "long header": (long_header, "cannot be unpacked"),
     "encrypted": (encrypted, "cannot be unpacked: RuntimeError"),
     "cut off": (cut, "cannot be unpacked"),

@@ -114,7 +114,7 @@ class Contents:
             found = next((name for name in (SCHEMA, CARD, TERMS) if name in names), None)
             require(found is None, f"{found} is in no {PACKAGE}")
         for name in self._left_out:
-            require(_is_work(name) and not self._is_bundle, _unknown(name))
+            require(is_work(name) and not self._is_bundle, unknown_file(name))
         for name in dict.fromkeys(map(_work_name, [*names, *self._left_out])):
             yield self._finding(name)
 
@@ -167,7 +167,7 @@ class Contents:
             return FileFinding(
                 name, SEALED if pinned else UNCHECKED, () if pinned else (EVERYTHING,)
             )
-        require(_is_work(name), _unknown(name))
+        require(is_work(name), unknown_file(name))
         return FileFinding(name, UNCHECKED, (EVERYTHING,))
 
     def _is_sealed(self, name: str) -> bool:
@@ -331,9 +331,11 @@ def _work_name(name: str) -> str:
     return f"{folder}/" if slash and folder in WORK else name
 
 
-def _is_work(name: str) -> bool:
+def is_work(name: str) -> bool:
+    """Returns whether a file is one of those that a run leaves in its own folder, and no bundle has."""
     return name.partition("/")[0] in WORK
 
 
-def _unknown(name: str) -> str:
+def unknown_file(name: str) -> str:
+    """Returns the sentence on a file that belongs to no run."""
     return f"{name[:60]!r} is none of the files of a run: nobody can check it"

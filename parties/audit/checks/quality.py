@@ -6,7 +6,6 @@ verified. All values here are public. Known limits: a bound may be wider than ne
 freedom; figures that need a trial's real table are not verified.
 """
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.accounting import Schedule
 from mechanisms.aim import AimResult, Chosen, Estimate, estimated_total
-from mechanisms.choosing import choice_spec, drowned
+from mechanisms.choosing import choice_spec
 from mechanisms.column_values import ColumnValues
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
-from mechanisms.pgm import CELLS_PER_MB, allowed_candidates, fit
+from mechanisms.pgm import CELLS_PER_MB, allowed_candidates
+from parties.audit.checks.columns_alone import plans_of
 from parties.audit.checks.model_fit import FittedModel, ModelFits, fits_of
-from parties.audit.checks.privacy import RunTerms, rounds_of
+from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.released import ReleasedMeasurements, released_measurements
 from parties.audit.checks.report import REPORT_FILE, read_report
 from parties.audit.checks.report_parts import edition_of
@@ -31,7 +30,7 @@ from parties.audit.findings import CheckFailure, NotApplicable, require
 from parties.config import Config
 from parties.foundation.errors import PartyError
 from parties.foundation.version import TEXT_EDITION
-from parties.mpc.planning.budget import make_plan, noise_kind, rule_of
+from parties.mpc.planning.budget import noise_kind, rule_of
 from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
 from parties.report.from_result import SyntheticTable, read_table_of
@@ -63,7 +62,6 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
         raise CheckFailure(f"no model can be fitted to what was opened: {error}") from error
     check_columns(document, terms.released.domain, table.values)
     opened = released_measurements(evidence, terms)
-    _check_columns_alone(opened, evidence, terms)
     problems, models = [], []
     for each in fits:
         # After a restart there are several possible fits, and some of them exclude the choice that was made.
@@ -193,50 +191,12 @@ def _result(
     return AimResult(measurements, nothing, rounds, clients, total, last)
 
 
-def _check_columns_alone(opened: ReleasedMeasurements, evidence: Evidence, terms: RunTerms) -> None:
-    """Raises CheckFailure unless single columns alone were measured exactly where noise would drown the pairs.
-
-    As in ``mechanisms.aim.run_aim``, with the auditor's own model of round 0.
-    """
-    run, workload = terms.config.run, terms.workload
-    plan = make_plan(terms.study)
-    if run.fallback is None or opened.measurements[-1].round == 0:
-        return
-    before, then = _plans(evidence, terms, 1)
-    first = [m for m in opened.measurements if m.round == 0]
-    model, potentials = fit(workload, first, iterations=run.iterations)
-    cells = run.max_model_mb * plan.spent_after(1) / plan.rho * CELLS_PER_MB
-    answers = model.answers_q32(workload.candidates)
-    total = estimated_total(first, first[-1].clients, terms.config.max_rows)
-    follows = [
-        drowned(
-            workload,
-            answers,
-            allowed_candidates(workload, model, potentials, cells),
-            total=total,
-            sigma=plan.noise_sigma * factor,
-        )
-        # Models differ from machine to machine.
-        for factor in (1 - TOLERANCE, 1 + TOLERANCE)
-    ]
-    possible = []
-    for settled in follows:
-        possible.append(copy.deepcopy(before))
-        possible[-1].advance(1, settled=settled)
-    require(
-        then.columns_alone in [each.columns_alone for each in possible],
-        "the run measured single columns alone, where noise leaves enough of the pairs"
-        if then.columns_alone
-        else "the run chose among pairs of columns that noise drowns",
-    )
-
-
 def _last_choice(
     opened: ReleasedMeasurements, evidence: Evidence, terms: RunTerms, estimated: FittedModel
 ) -> Chosen:
     """Returns the last round's choice with its candidates, as in ``mechanisms.aim.run_aim``. Raises CheckFailure."""
     config, workload, measured = terms.config, terms.workload, opened.measurements[-1]
-    before, plan = _plans(evidence, terms, measured.round)
+    before, plan = plans_of(evidence, terms, measured.round)
     spent = before.spent_after(measured.round) / before.rho
     cells = config.run.max_model_mb * spent * CELLS_PER_MB
     allowed = allowed_candidates(workload, estimated.model, estimated.potentials, cells)
@@ -257,15 +217,6 @@ def _last_choice(
         f"round {measured.round} chose a query that was not to be chosen from",
     )
     return Chosen(spec, spec.candidates.index(measured.candidate), measured)
-
-
-def _plans(evidence: Evidence, terms: RunTerms, number: int) -> tuple[Schedule, Schedule]:
-    """Returns the schedule at the time of a round's model, and the schedule in that round."""
-    plans = {0: make_plan(terms.study)}
-    for session in evidence.sessions:
-        for attempt in session.present:
-            plans |= {n: plan for n, _, plan in rounds_of(attempt, terms)}
-    return plans.get(number - 1, plans[0]), plans[number]
 
 
 def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:

@@ -153,6 +153,8 @@ def unchecked_parts(document: Mapping[str, object], parts: ReportParts) -> Itera
         elif key == LEFT_OUT:
             _require_places(value, key)
             require(not real, f"{REPORT_FILE} has figures of the real table, and says it has none")
+            if value:
+                yield key
         elif key == "utility" or key in (
             *parts.held,
             *parts.sentences,
@@ -165,6 +167,8 @@ def unchecked_parts(document: Mapping[str, object], parts: ReportParts) -> Itera
                 yield key
         elif key == NOT_PRIVATE_LIST:
             _require_places(value, key)
+            same = set(value) == set(real) if isinstance(value, list) else False
+            require(same or not ours, f"{REPORT_FILE} lists in {key} other figures than it has")
         else:
             raise CheckFailure(f"{REPORT_FILE} has a part {key[:40]!r}, which no report has")
 
