@@ -237,7 +237,7 @@ def _noise_warnings(noise: Sequence[MethodNoise]) -> list[str]:
 def _columns_alone(config: Config, queries: Sequence[CellNoise]) -> list[str]:
     """Returns a warning if a run with even counts would measure single columns alone (``mechanisms.choosing``)."""
     pairs = [cell for cell in queries if len(cell.query) > 1]
-    if config.run.fallback is None or not pairs:
+    if not config.run.may_fall_back or not pairs:
         return []
     # Of at most 2 for each, on average.
     if sum(cell.left for cell in pairs) < len(pairs):

@@ -25,11 +25,7 @@ def overrides_from_options(given: Mapping[str, object]) -> dict[str, object]:
     if changes.get("run.schedule") == ANNEALED and "run.rounds" not in changes:
         changes["run.rounds"] = None  # Its default follows from the columns.
     if "run.rounds" in changes and "run.schedule" not in changes:
-        changes |= {
-            "run.schedule": FIXED,
-            "run.tree_share": None,
-            "run.fallback": None,
-        }  # Given rounds are fixed.
+        changes |= {"run.schedule": FIXED, "run.tree_share": None}  # Given rounds are fixed.
     return changes
 
 

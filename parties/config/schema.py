@@ -40,8 +40,7 @@ MAX_TERMS = 20_000
 SECURITIES = SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
 ACCOUNTANTS = GAUSSIAN, ZCDP.name
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
-COLUMNS = "columns"
-"""Value of run.fallback."""
+FALLBACKS = ("columns",)
 VERIFIABLE_NOISES = (DISCRETE, BOX_MULLER)
 """Noises that run.security = "malicious" allows."""
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
@@ -91,7 +90,7 @@ class RunSection:
     - ``large_delta`` says in so many words that ``delta`` may be as large as 1 in the root of the number of rows. Such
       a delta allows that many rows are published as they are.
     - ``fallback`` is what an annealed run measures where noise would drown the pairs of columns: ``columns``, each
-      single column once more, or as usual without it.
+      single column once more, or as usual without it. Runs with fixed rounds or the papers' rule have none.
     - ``terms`` is the text of the terms of use, which goes with the table.
     - ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
       (`parties.mpc.replay.log`); these are secret. Each server decides alone; the value is not agreed on.
@@ -126,6 +125,12 @@ class RunSection:
     person: tuple[str, ...] | None = None
     fallback: str | None = None
 
+    @property
+    def may_fall_back(self) -> bool:
+        """True if the run measures single columns alone where noise would drown the pairs."""
+        usual = self.schedule == ANNEALED and self.rule == REMAINING_ERROR
+        return usual and self.fallback is not None
+
     def __post_init__(self) -> None:
         check_name("run.id", self.id)
         check(
@@ -157,13 +162,8 @@ class RunSection:
             "run.tree_share",
             f'is {joining} beside schedule = "{self.schedule}"; expected "{ANNEALED}"',
         )
-        usual = self.schedule == ANNEALED and self.rule == REMAINING_ERROR
-        check(
-            self.fallback is None or (self.fallback == COLUMNS and usual),
-            "run.fallback",
-            f'is {self.fallback!r} beside schedule = "{self.schedule}" and rule = "{self.rule}"; expected no such key, '
-            f'or "{COLUMNS}" beside "{ANNEALED}" and "{REMAINING_ERROR}"',
-        )
+        if self.fallback is not None:
+            check_choice("run.fallback", self.fallback, FALLBACKS)
         check_choice("run.noise", self.noise, NOISES)
         check_choice("run.security", self.security, SECURITIES)
         check(

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mechanisms.accounting import Schedule
 from parties.config import Config
@@ -43,7 +44,6 @@ from parties.observability.status import (
 )
 from parties.storage.database import Database, Row
 from protocols.context import Costs, StepCost
-from protocols.runtime import PartyRuntime
 from protocols.steps import (
     COUNT_CELLS,
     COUNT_FACTORS,
@@ -60,6 +60,10 @@ from protocols.steps import (
     SELECT_CHOOSE,
     SELECT_SCORES,
 )
+
+if TYPE_CHECKING:
+    # Only servers have what it needs.
+    from protocols.runtime import PartyRuntime
 
 _TEXTS: Mapping[str, str] = {
     AGREE.name: "settling with the other servers where the run stands",
@@ -134,7 +138,7 @@ _FIRST_NOTICE_S, _PEER_POLL_S = 2.0, 0.5
 
 @contextlib.asynccontextmanager
 async def peer_wait_notice(
-    runtime: PartyRuntime, config: Config, status: RunStatus, progress: Progress
+    runtime: "PartyRuntime", config: Config, status: RunStatus, progress: Progress
 ) -> AsyncIterator[None]:
     """Reports missing servers at intervals, while the block waits for the mesh."""
     throttle, parties = Throttle(), config.require_parties()
@@ -190,7 +194,7 @@ def observe_store(
     status.sources.spent = lambda: budget_use(store.rows, rho)
 
 
-def observe_mesh(status: RunStatus, runtime: PartyRuntime, progress: Progress) -> None:
+def observe_mesh(status: RunStatus, runtime: "PartyRuntime", progress: Progress) -> None:
     """Makes ``status`` show costs of steps and round-trip times, and the bus follow the steps, from now on."""
     status.sources.steps = lambda: step_totals(list(runtime.costs.steps))
     status.sources.round_trip_s = runtime.round_trip_s

@@ -105,7 +105,7 @@ def aim_quality(
         rows=result.total,
         choice=choice,
         settled=run.schedule == ANNEALED,
-        alone=run.fallback is not None,
+        alone=run.may_fall_back,
     )
     marginals = zip(document["marginals"], likely, strict=True)
     return document | {

@@ -50,8 +50,8 @@ def draft_text(
 [run]
 epsilon = 1.0
 delta = 1e-5
-# Without rounds the budget says how many there are, and they become finer as the model learns. rounds = 10: ten alike,
-# without fallback, which measures single columns alone where noise would drown the pairs.
+# Without rounds the budget says how many there are, and they become finer as the model learns. rounds = 10: ten alike.
+# Where noise would drown the pairs of columns, fallback measures single columns alone.
 fallback = "columns"
 
 {_workload(drafted)}

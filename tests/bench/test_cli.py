@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,14 @@ def test_papers_are_not_listed_and_refused_where_an_installation_leaves_them_out
     tmp_path: Path,
 ) -> None:
     def said(*words: str, path: Path) -> tuple[int, str]:
-        environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
-        command = [sys.executable, "-P", "-m", "parties", "bench", *words]
+        # Without .pth files: an editable installation would find what the copy leaves out.
+        paths = [
+            str(path),
+            str(ROOT),
+            *dict.fromkeys(map(sysconfig.get_path, ("purelib", "platlib"))),
+        ]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        command = [sys.executable, "-P", "-S", "-m", "parties", "bench", *words]
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )

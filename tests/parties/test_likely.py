@@ -23,7 +23,7 @@ from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.sampling import public_generator
 from mechanisms.workload import draw_workload
-from parties.config import ANNEALED, COLUMNS
+from parties.config import ANNEALED
 from parties.mpc.planning.budget import make_plan, noise_kind
 from parties.report.likely import likely_error_text
 from parties.report.quality import aim_quality, with_truth
@@ -56,7 +56,7 @@ def quality_of(seed: int, rows: int = ROWS) -> dict[str, object]:
     workload = draw_workload(domain, 2, None)
     of_study, rounds = make_config(), 16 * len(domain.columns)
     run = replace(of_study.run, epsilon=(0.3, 1.0, 3.0)[seed % 3], schedule=ANNEALED, rounds=rounds)
-    run = replace(run, fallback=COLUMNS)
+    run = replace(run, fallback="columns")
     config = replace(of_study, run=run, domain=domain)
     plan = make_plan(Study(config, workload))
     stream = random_stream(seed)

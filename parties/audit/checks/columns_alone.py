@@ -28,7 +28,7 @@ def check_columns_alone(evidence: Evidence, terms: RunTerms) -> None:
     """
     run, workload = terms.config.run, terms.workload
     plan = make_plan(terms.study)
-    if run.fallback is None:
+    if not run.may_fall_back:
         return
     opened = released_measurements(evidence, terms)
     second = next((m for m in opened.measurements if m.round == 1), None)

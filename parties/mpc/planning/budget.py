@@ -28,7 +28,7 @@ from mechanisms.gaussian_privacy import GAUSSIAN, ROUNDINGS, GaussianAccountant,
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.units import row_budget
 from mechanisms.workload import Workload
-from parties.config import ANNEALED, BY_KEY, COLUMNS, PERSON, Config, RunSection
+from parties.config import ANNEALED, BY_KEY, PERSON, Config, RunSection
 from parties.foundation.errors import ConfigError
 from parties.session.study import Study
 from parties.storage.owner_budget import ROW, Release
@@ -156,7 +156,7 @@ def _division(
             initial_share=_initial_share(run),
             tree_rounds=shape.pairs,
             tree_share=_tree_share(run),
-            may_fall_back=run.fallback == COLUMNS,
+            may_fall_back=run.may_fall_back,
             accountant=accountant,
         )
     return fixed_rounds_plan(
