@@ -21,6 +21,7 @@ import syncret
 from parties.api.config import config_of
 from parties.api.run import run_anywhere
 from parties.cli.main import cli
+from parties.local.children import free_ports
 from parties.report.public import without_real
 from tests.parties.commands import ROOT
 from tests.until import count_of, nothing_runs
@@ -55,6 +56,8 @@ def people(rows: int = 120) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Folder of temporary run folders, so that those of others do not count."""
+    # The register of ports is opened once, and has to be the one of all other tests.
+    free_ports(1)
     before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
     yield Path(tempfile.tempdir)
     tempfile.tempdir = before
