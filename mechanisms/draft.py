@@ -38,6 +38,7 @@ from mechanisms.domain import (
 from mechanisms.draft_notes import (
     EXACT_WHOLE,
     MANY_CATEGORIES,
+    OTHERS,
     RARE_ROWS,
     named,
     note_of,
@@ -75,8 +76,6 @@ MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
 """Numbers of different texts, and their share of the rows, from which a column looks like an identifier too."""
 FOLDED_FROM = 400
 """Rows from which a draft merges categories of fewer than ``RARE_ROWS`` rows, if they are a twentieth at most."""
-OTHERS = ("other", "(other)", "all others")
-"""Words for merged categories; a draft takes the first that is no category."""
 LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
 """Rules for free text, in characters and rows.
 
@@ -251,12 +250,12 @@ def _split(
         answers = [_Read(_column(part, ()), answer=True) for part in split.parts]
         return (split, answers) if _is_readable(split, answers) else (None, [])
     rows = [split.split(cell, KNOWN_MISSING) for cell in cells]
-    told = [row for row in rows if row is not None]
+    allowed = [row for row in rows if row is not None]
     parts = []
     for position, part in enumerate(split.parts):
-        values = _column(part, [row[position] for row in told])
+        values = _column(part, [row[position] for row in allowed])
         reading = _reading(values, dotted_thousands=dotted_thousands)
-        if len(told) < len(rows) or reading is None or _why_left_out(values, reading):
+        if len(allowed) < len(rows) or reading is None or _why_left_out(values, reading):
             return None, []
         parts.append(_Read(values, reading))
     # Numbers of cases (2021-4711) are identifiers.

@@ -18,6 +18,8 @@ from mechanisms.written import parse_number, parse_whole
 
 MANY_CATEGORIES = 100
 """Number of categories above which a note mentions it."""
+OTHERS = ("other", "(other)", "all others")
+"""Words for merged categories and answers; a draft takes the first that is none of them."""
 RARE_ROWS = 20
 """Rows below which categories are merged in a draft, since a person may be known by them."""
 EXACT_WHOLE = 2**53

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mechanisms.column_parts import duplicates
 from mechanisms.column_reading import check_keys, read_strings
 from mechanisms.errors import DataError, DomainError
-from mechanisms.text_table import SHOWN_CELLS, TextTable, shown, wrong_cells_message
+from mechanisms.text_table import SHOWN_CELLS, TextTable, or_missing, shown, wrong_cells_message
 
 NO, YES = "no", "yes"
 """Categories of an answer's column."""
@@ -133,8 +133,8 @@ class SplitColumn:
         if self.pattern:
             if missing and all(value == absent for value in values):
                 return absent
-            told = iter("" if missing and value == absent else value for value in values)
-            return PLACE.sub(lambda _: next(told), self.pattern)
+            written = iter("" if missing and value == absent else value for value in values)
+            return PLACE.sub(lambda _: next(written), self.pattern)
         given = [answer for answer, value in zip(self.answers, values, strict=True) if value == YES]
         return self.separator.join(given) or ("" if "" in missing else absent)
 
@@ -142,12 +142,12 @@ class SplitColumn:
         """Returns the ``[[split]]`` table of a configuration."""
         if self.pattern:
             return {"column": self.column, "pattern": self.pattern}
-        told: dict[str, object] = {
+        table: dict[str, object] = {
             "column": self.column,
             "separator": self.separator,
             "answers": list(self.answers),
         }
-        return told | ({"other": self.other} if self.other else {})
+        return table | ({"other": self.other} if self.other else {})
 
     @classmethod
     def from_dict(cls, position: int, table: object) -> SplitColumn:
@@ -275,6 +275,5 @@ def _wrong_cells(
         f"{table.unit} {table.places[row]}, column {split.column!r}: the value {shown(cells[row])}"
         for row in wrong[:SHOWN_CELLS]
     ]
-    spellings = " or ".join(repr(value) for value in missing)
-    allowed = split.allowed + (f", or {spellings} for a missing value" if missing else "")
-    return wrong_cells_message(source, len(wrong), lines, {split.column: allowed})
+    allowed = {split.column: or_missing(split.allowed, missing)}
+    return wrong_cells_message(source, len(wrong), lines, allowed)

@@ -11,15 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from mechanisms.draft_notes import MANY_CATEGORIES, RARE_ROWS
+from mechanisms.draft_notes import MANY_CATEGORIES, OTHERS, RARE_ROWS
 from mechanisms.split_columns import SplitColumn
 
 SEPARATORS = (";", "|", ",", "/")
 """Separators of several answers in a cell."""
 MOST_NUMBERS = 6
 """Most numbers in a cell."""
-OTHER_ANSWERS = ("other", "(other)", "all others")
-"""Words for answers of too few rows; a description takes the first that is no answer."""
 _NUMBER = re.compile(r"(?<![\d.])[+-]?\d+(?:\.\d+)?|(?<=\.)\d+")
 _CODE = re.compile(r"[+-]?0\d")
 
@@ -76,7 +74,7 @@ def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn
     ordered = sorted(rows, key=lambda answer: (-rows[answer], answer))
     rare = [answer for answer in ordered if rows[answer] < RARE_ROWS] if fold else []
     listed = [answer for answer in ordered if answer not in set(rare)]
-    other = next((word for word in OTHER_ANSWERS if word not in rows), "") if rare else ""
+    other = next((word for word in OTHERS if word not in rows), "") if rare else ""
     if not listed or len(listed) > MANY_CATEGORIES or (rare and not other):
         return None
     return SplitColumn(

@@ -23,7 +23,7 @@ from mechanisms.domain import Categorical, Column, Domain, Implied, parse_number
 from mechanisms.errors import DataError
 from mechanisms.sampling import PublicGenerator
 from mechanisms.split_columns import join_cells, split_cells
-from mechanisms.text_table import SHOWN_CELLS, TextTable, shown, wrong_cells_message
+from mechanisms.text_table import SHOWN_CELLS, TextTable, or_missing, shown, wrong_cells_message
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,6 +236,5 @@ def _code(domain: Domain, column: Column, value: object) -> int | None:
 
 def _allowed(domain: Domain, column: Column) -> str:
     if column.missing:
-        spellings = " or ".join(repr(value) for value in domain.missing_values)
-        return f"{column.allowed}, or {spellings} for a missing value"
+        return or_missing(column.allowed, domain.missing_values)
     return f"{column.allowed}; missing values are not allowed in this column"

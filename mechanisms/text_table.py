@@ -69,6 +69,12 @@ def shown(value: str) -> str:
     return repr(value if len(value) <= _CUT else value[: _CUT - 3] + "...")
 
 
+def or_missing(allowed: str, missing: Sequence[str]) -> str:
+    """Returns the allowed values in words, and the spellings of a missing value beside them."""
+    spellings = " or ".join(repr(value) for value in missing)
+    return f"{allowed}, or {spellings} for a missing value" if missing else allowed
+
+
 def wrong_cells_message(
     source: object, count: int, lines: Sequence[str], allowed: Mapping[str, str]
 ) -> str:
