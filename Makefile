@@ -9,12 +9,13 @@ WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl robustness docs pictures setup clean
+.PHONY: help demo test test-slow test-mutants test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl robustness docs pictures setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
 	@echo "make test       run the tests"
 	@echo "make test-slow  run the long statistical tests"
+	@echo "make test-mutants  put 500 small faults into the code, one at a time: some test has to find each (hours; goes on where it was)"
 	@echo "make test-flower  run FLAIM on Flower's own engines, as processes (minutes)"
 	@echo "make check      linter, formatter, types, import direction; changes nothing"
 	@echo "make fmt        format the code"
@@ -60,6 +61,9 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+test-mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,67 @@
+"""A module's tests: the files that import it, or import the modules that do."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from tests.test_imports import ROOT
+
+MOST_FILES = 4
+"""Files of tests that a mutant is given to; the nearest come first."""
+
+
+@cache
+def _importers() -> dict[str, set[Path]]:
+    """Returns the files of the tree that import each module, by the module's name."""
+    found = defaultdict(set)
+    for path in ROOT.rglob("*.py"):
+        relative = path.relative_to(ROOT)
+        if relative.parts[0].startswith((".", "build", "docs")):
+            continue
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            else:
+                continue
+            for name in names:
+                found[name].add(relative)
+    return dict(found)
+
+
+def module_of(path: Path) -> str:
+    """Returns the name by which a file is imported."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def files_of_tests(path: Path) -> list[Path]:
+    """Returns the files of tests for a module of the tree, the nearest first, at most ``MOST_FILES``."""
+    stem = path.stem if path.stem != "__init__" else path.parent.name
+    chosen: list[Path] = []
+    modules, seen = {module_of(path)}, {module_of(path)}
+    while modules and len(chosen) < MOST_FILES:
+        files = {file for module in modules for file in _importers().get(module, ())}
+        near = [
+            file for file in files if file.name.startswith("test_") and file.parts[0] == "tests"
+        ]
+        chosen += _ordered((file for file in near if file not in chosen), stem, path)
+        modules = {module_of(file) for file in files} - seen
+        seen |= modules
+    return chosen[:MOST_FILES]
+
+
+def _ordered(files: Iterable[Path], stem: str, path: Path) -> list[Path]:
+    """Returns files in the order of nearness: of the module's name, of its package, then the shortest."""
+    return sorted(
+        files,
+        key=lambda file: (
+            stem not in file.stem,
+            path.parts[0] not in file.parts,
+            (ROOT / file).stat().st_size,
+            str(file),
+        ),
+    )

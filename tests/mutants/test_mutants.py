@@ -1,0 +1,79 @@
+"""Faults are put where the code has behaviour, and a fault that no test finds is told."""
+
+import ast
+import textwrap
+from pathlib import Path
+
+from tests.mutants.__main__ import PACKAGES, drawn, run_tests
+from tests.mutants.choice import files_of_tests
+from tests.mutants.faults import compiles, faults
+from tests.test_imports import ROOT
+
+SOURCE = textwrap.dedent(
+    '''
+    """Rows of 1 == 1."""
+
+    MOST: "int | 3" = 3
+
+
+    @decorated(5)
+    def allowed(rows: int, *, strict: bool = True) -> int:
+        """Returns 2 + 2."""
+        if (rows) < (MOST) and not strict:
+            log("é", rows)
+            return -rows
+        return rows * 2
+    '''
+).encode()
+
+
+def test_faults_change_behaviour_alone() -> None:
+    changed = {
+        ast.unparse(ast.parse(fault.apply(SOURCE))): fault
+        for fault in faults(SOURCE)
+        if compiles(fault.apply(SOURCE))
+    }
+    before = ast.unparse(ast.parse(SOURCE))
+    texts = {
+        next(b for a, b in zip(before.splitlines(), text.splitlines(), strict=True) if a != b)
+        for text in changed
+    }
+    assert {text.strip() for text in texts} == {
+        "MOST: 'int | 3' = 4",
+        "def allowed(rows: int, *, strict: bool=False) -> int:",
+        "if rows < MOST or not strict:",
+        "if rows <= MOST and (not strict):",
+        "if rows < MOST and strict:",
+        "if False:",
+        "pass",
+        "return rows",
+        "return rows + 2",
+        "return rows * 3",
+    }
+
+
+def test_mutants_are_drawn_alike_and_have_tests() -> None:
+    sample = drawn(PACKAGES, 20, 7)
+    assert sample == drawn(PACKAGES, 20, 7) != drawn(PACKAGES, 20, 8)
+    for mutant in sample:
+        source = (ROOT / mutant.file).read_bytes()
+        assert compiles(mutant.fault.apply(source))
+        assert str(mutant).startswith(f"{mutant.file}:")
+        assert files_of_tests(Path(mutant.file)), mutant
+
+
+def test_outcome_is_that_of_the_tests(tmp_path: Path) -> None:
+    (tmp_path / "counted.py").write_text("def doubled(rows):\n    return rows * 2\n")
+    (tmp_path / "test_counted.py").write_text(
+        "from counted import doubled\n\ndef test_it():\n    assert doubled(2) == 4\n"
+    )
+    (tmp_path / "test_endless.py").write_text("import time\n\ndef test_it():\n    time.sleep(60)\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    statuses = {}
+    source = (tmp_path / "counted.py").read_bytes()
+    for fault in faults(source):
+        (tmp_path / "counted.py").write_bytes(fault.apply(source))
+        statuses[fault.kind] = run_tests(tmp_path, [Path("test_counted.py")], 60)
+    # 2 + 2 is 2 * 2: the test is too weak for that, and the command says so.
+    assert statuses == {"operator": 0, "number": 1}
+    assert run_tests(tmp_path, [Path("test_endless.py")], 3) is None
