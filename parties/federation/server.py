@@ -13,14 +13,12 @@ noise, which are never written. Public: everything in the folder but ``store``, 
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from mechanisms.accounting import LedgerEntry
 from parties.config import Config
 from parties.federation import transcript_schema
 from parties.federation.attendance import Attendance
@@ -28,13 +26,8 @@ from parties.federation.members import ClientsSetup, ConnectedClients, Connected
 from parties.federation.messages import refusal_of
 from parties.federation.result import RESULT, server_document
 from parties.federation.secure_sum import SecureSums
-from parties.federation.session import (
-    ServerSession,
-    open_session,
-    watch_members,
-    watch_orders,
-    watch_run,
-)
+from parties.federation.session import FederationSession, open_session
+from parties.federation.shown_status import watch_members
 from parties.federation.tls_members import TlsClients
 from parties.federation.transcript import FederationTranscript
 from parties.observability.events import Progress
@@ -42,7 +35,7 @@ from parties.observability.heartbeat import Heartbeat
 from parties.observability.status import Phase, RunInfo, RunStatus
 from parties.session.enrollment import Enrollment
 from parties.session.operator_commands import OperatorCommands
-from parties.storage.files import disk_errors, write_json
+from parties.storage.files import write_json
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.transcript import Value
 
@@ -104,7 +97,7 @@ class FederationPlan:
     protocol: str
     facts: Mapping[str, Value]
     step_of: Callable[[bytes], str]
-    open: Callable[[ServerSession], ServerRun | None]
+    open: Callable[[FederationSession], ServerRun | None]
     tables: Sequence[str] = ()
 
 
@@ -138,37 +131,25 @@ async def run_federated_server(
     board.about = replace(board.about, rounds=plan.rounds, at_most=plan.at_most)
     progress = progress.also(board)
     with open_session(
-        config, directory, plan.rho, tables=plan.tables, register=register
+        config,
+        directory,
+        rho=plan.rho,
+        tables=plan.tables,
+        register=register,
+        progress=progress,
+        status=board,
+        orders=orders,
     ) as session:
-        orders.keep_in(session.database)
         run = plan.open(session)
         if run is None:
             progress.event("finished", "the run was finished before; nothing is left to do")
             return
-        record = session.open_transcript(plan.protocol, plan.facts, plan.step_of)
-
-        def first(entry: LedgerEntry) -> None:
-            session.release(ledger)
-            record.charge(entry)
-
-        session.registered.resume(len(session.before.entries))
-        ledger = DurableLedger(session.database, plan.rho, first=first)
-        watch_orders(board, orders, config.require_federation().server)
-        watch_run(board, ledger, record)
-        record.tracing = progress.step
-        attempt = _Attempt(plan, session, run, record, ledger, progress, closed, board, orders)
-        try:
-            with disk_errors(directory):
-                document = await attempt.run_with_clients(meet)
-                record.transcript.close()
-                # result.json comes last: its existence says that the run is over.
-                write_json(directory / RESULT, document, durable=True)
-        except BaseException as error:
-            with contextlib.suppress(OSError, ValueError):
-                record.transcript.close(f"failed: {refusal_of(error).words}")
-            raise
-        finally:
-            board.freeze()
+        record, ledger = session.begin(plan.protocol, plan.facts, plan.step_of)
+        attempt = _Attempt(plan, session, run, record, ledger, progress, closed)
+        document = await attempt.run_with_clients(meet)
+        session.close()
+        # result.json comes last: its existence says that the run is over.
+        write_json(directory / RESULT, document, durable=True)
     progress.event("finished", "finished")
 
 
@@ -177,14 +158,12 @@ class _Attempt:
     """One attempt at a run, once its folder is open. ``progress`` reports activities as well while the method runs."""
 
     plan: FederationPlan
-    session: ServerSession
+    session: FederationSession
     run: ServerRun
     record: FederationTranscript
     ledger: DurableLedger
     progress: Progress
     closed: asyncio.Event
-    board: RunStatus
-    orders: OperatorCommands
 
     async def run_with_clients(self, meet: ConnectedClientsFactory) -> Mapping[str, object]:
         """Admits participants and runs the method with them; returns the content of result.json.
@@ -193,7 +172,7 @@ class _Attempt:
         """
         session, config = self.session, self.session.config
         section = config.require_federation()
-        enrolment = Enrollment.of(config, self.orders, session.database)
+        enrolment = Enrollment.of(config, session.orders, session.database)
 
         def arrived() -> None:
             here, expected = len(members.present), len(members.names)
@@ -207,12 +186,12 @@ class _Attempt:
             log=self.record,
             on_change=arrived,
             admit=session.registered.check_client,
-            rejected=self.board.rejected,
+            rejected=session.status.rejected,
             enrolment=enrolment,
             known=self.run.known,
         )
         members = session.members = meet(setup)
-        watch_members(self.board, members)
+        watch_members(session.status, members)
         async with members:
             self.progress.event("listening", f"taking {section.WHO} at {section.address}")
             try:
@@ -225,7 +204,8 @@ class _Attempt:
         self, members: ConnectedClients, enrolment: Enrollment
     ) -> Mapping[str, object]:
         """Waits for participants, runs the method, says goodbye."""
-        started, session, record = time.perf_counter(), self.session, self.record
+        started, session = time.perf_counter(), self.session
+        record, status = self.record, session.status
         if self.run.resumed:
             record.transcript.note(transcript_schema.EARLIER, spent=session.earlier)
             self.progress.event("resumed", self.run.resumed)
@@ -233,7 +213,7 @@ class _Attempt:
             session.config,
             members,
             enrolment,
-            self.orders,
+            session.orders,
             self.progress,
             self.closed,
             self.run.before,
@@ -241,13 +221,13 @@ class _Attempt:
         if self.run.needs_clients:
             await attendance.gather()
         session.seconds["join"] = time.perf_counter() - started
-        self.board.enter(Phase.COMPUTING)
+        status.enter(Phase.COMPUTING)
         heartbeat = Heartbeat(self.progress, rounds=self.plan.rounds, activity=self._activity)
         self.progress = heartbeat.progress
 
         async def wait(number: int) -> None:
             await attendance.round(number)
-            self.board.enter(Phase.COMPUTING)
+            status.enter(Phase.COMPUTING)
 
         sums = SecureSums(session.config, members, record, wait=wait)
         computed = await self.run.compute(sums, self.ledger, heartbeat)

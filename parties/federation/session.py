@@ -1,7 +1,8 @@
-"""One attempt at a run by a federation's server: its folder, ledger, registry and transcript; and its run status.
+"""One attempt of a federation's server at a run: all that it has open, and how it closes.
 
-``open_session`` opens the folder. ``watch_run``, ``watch_orders`` and ``watch_members`` connect the run status to
-ledger, transcript, operator commands and participants. Secret: none. Public: the contents of the transcript.
+``open_session`` opens folder, ledger and release registry, and closes them with a reason; a run that is not over yet
+begins the transcript, which shows in the run status (`parties.federation.shown_status`). Secret: none. Public: the
+contents of the transcript.
 """
 
 import contextlib
@@ -11,81 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from mechanisms.accounting import LedgerEntry
 from parties.config import CertificateFiles, Config
 from parties.federation.members import ConnectedClients
+from parties.federation.messages import refusal_of
+from parties.federation.shown_status import watch_orders, watch_run
 from parties.federation.transcript import FederationTranscript
+from parties.foundation.errors import StoreError
 from parties.foundation.process_limits import raise_file_limit
 from parties.identity.tls import check_pinned_identity
-from parties.observability.status import (
-    BudgetUse,
-    ParticipantState,
-    ParticipantStatus,
-    RunStatus,
-    StepTotals,
-)
+from parties.observability.events import Progress
+from parties.observability.status import RunStatus
 from parties.session.operator_commands import OperatorCommands
 from parties.storage.database import Database
 from parties.storage.files import disk_errors
 from parties.storage.privacy_ledger import LEDGER, DurableLedger, adopt_charges
 from parties.storage.release_registry import RegisteredFolder, StudyRegistration
 from parties.storage.user_paths import registry_path
-from protocols.transcript import Value
-
-
-def watch_run(board: RunStatus, ledger: DurableLedger, record: FederationTranscript) -> None:
-    """Lets ``board`` show the charges and the costs of the steps from now on."""
-
-    def spent() -> BudgetUse:
-        charges = [entry.rho for entry in ledger.entries]
-        return BudgetUse(ledger.budget, sum(charges), len(charges))
-
-    board.sources.spent = spent
-    board.sources.steps = lambda: _steps(record)
-    board.sources.now = lambda: record.at[1] if record.at else None
-
-
-def watch_orders(board: RunStatus, orders: OperatorCommands, server: str) -> None:
-    """Lets ``board`` show the commands of the ``server``'s operator from now on; they need nobody else's consent."""
-
-    def update() -> None:
-        orders.tell([orders.asked])
-
-    orders.on_command = update
-    orders.on_change = board.touch
-    update()
-    board.sources.asked = lambda: orders.shown([server])
-
-
-def watch_members(board: RunStatus, members: ConnectedClients) -> None:
-    """Lets ``board`` show the connected participants from now on."""
-    board.sources.owners = lambda: owners_of(members)
-
-
-def owners_of(members: ConnectedClients) -> Sequence[ParticipantStatus]:
-    """Returns the status of all participants in the configuration: connected, gone, or not seen yet."""
-    # Atomic copies: members come and go in another thread.
-    present, lost = set(members.present), dict(members.lost)
-    return [
-        ParticipantStatus(name, ParticipantState.HERE)
-        if number in present
-        else ParticipantStatus(name, ParticipantState.GONE, reason=lost[number])
-        if number in lost
-        else ParticipantStatus(name, ParticipantState.ABSENT)
-        for number, name in enumerate(members.names)
-    ]
-
-
-def _steps(record: FederationTranscript) -> dict[str, StepTotals]:
-    return {
-        name: StepTotals(
-            seconds=cost.seconds,
-            sent_bytes=cost.sent,
-            received_bytes=cost.received,
-            messages=cost.messages,
-        )
-        for name, cost in dict(record.by_step).items()
-    }
-
+from protocols.transcript import END, Value
 
 TRANSCRIPT = "transcript.jsonl"
 
@@ -100,13 +44,14 @@ def server_certificate_files(config: Config) -> CertificateFiles:
     )
 
 
-@dataclass(eq=False, slots=True)
-class ServerSession:
+@dataclass(eq=False, slots=True, kw_only=True)
+class FederationSession:
     """One attempt at a run, with its open folder.
 
     Attributes:
         before: Ledger with the charges of earlier attempts.
         earlier: Cost of earlier attempts in rho, at the start.
+        orders: Commands of the operator.
         members: The connected participants, once the server listens.
         seconds: Durations by phase.
     """
@@ -118,20 +63,20 @@ class ServerSession:
     before: DurableLedger
     earlier: float
     registered: StudyRegistration
+    progress: Progress
+    status: RunStatus
+    orders: OperatorCommands
     members: ConnectedClients | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _record: FederationTranscript | None = None
 
-    def release(self, ledger: DurableLedger) -> None:
-        """Registers, before a request, that something of the connected participants is released. Raises StoreError."""
-        present = self.members.present.values() if self.members else ()
-        self.registered.release([member.name for member in present], len(ledger.entries))
-
-    def open_transcript(
+    def begin(
         self, protocol: str, facts: Mapping[str, Value], naming: Callable[[bytes], str]
-    ) -> FederationTranscript:
-        """Returns the transcript, new or continued; the method's ``facts`` end its header. Raises StoreError.
+    ) -> tuple[FederationTranscript, DurableLedger]:
+        """Opens the transcript, new or continued, and the ledger, whose charges stand in it.
 
-        ``naming`` is the function from a message to its step's name.
+        The method's ``facts`` end the header; ``naming`` is the function from a message to its step's name. Raises
+        StoreError.
         """
         config, section = self.config, self.config.require_federation()
         header: dict[str, Value] = {
@@ -143,20 +88,51 @@ class ServerSession:
             **facts,
         }
         path, names = self.directory / TRANSCRIPT, section.clients
-        return FederationTranscript.open(
+        record = self._record = FederationTranscript.open(
             path, self.files, names, header=header, spent=self.earlier, naming=naming
         )
+        self.registered.resume(len(self.before.entries))
+
+        def first(entry: LedgerEntry) -> None:
+            self.release(ledger)
+            record.charge(entry)
+
+        ledger = DurableLedger(self.database, self.before.budget, first=first)
+        watch_orders(self.status, self.orders, section.server)
+        watch_run(self.status, ledger, record)
+        record.tracing = self.progress.step
+        return record, ledger
+
+    def release(self, ledger: DurableLedger) -> None:
+        """Registers, before a request, that something of the connected participants is released. Raises StoreError."""
+        present = self.members.present.values() if self.members else ()
+        self.registered.release([member.name for member in present], len(ledger.entries))
+
+    def close(self, reason: str | None = None) -> None:
+        """Closes the transcript, if one is open, with the ``reason`` of a failure. Raises StoreError."""
+        record, self._record = self._record, None
+        if record is not None:
+            with disk_errors(self.directory):
+                record.transcript.close(END if reason is None else f"failed: {reason}")
 
 
 @contextlib.contextmanager
 def open_session(
-    config: Config, directory: Path, rho: float, *, tables: Sequence[str], register: Path | None
-) -> Iterator[ServerSession]:
-    """Opens an attempt while this process holds ``directory``; the database has ``tables`` besides a ledger's.
+    config: Config,
+    directory: Path,
+    *,
+    rho: float,
+    tables: Sequence[str],
+    register: Path | None,
+    progress: Progress,
+    status: RunStatus,
+    orders: OperatorCommands,
+) -> Iterator[FederationSession]:
+    """Opens an attempt in ``directory``, and closes it with the reason for which the block ends.
 
-    ``rho`` is the run's budget; ``register`` is the file of this server's studies, None for its usual path. Raises
-    ConfigError, CertificateError, StoreError (StudyReleased if another folder has released this configuration),
-    CheckFailed (for an invalid transcript).
+    ``rho`` is the run's budget; the database has ``tables`` besides a ledger's; ``register`` is the file of this
+    server's studies, None for its usual path. Raises ConfigError, CertificateError, StoreError (StudyReleased if
+    another folder has released this configuration), CheckFailed (for an invalid transcript).
     """
     files, name = server_certificate_files(config), config.require_federation().server
     raise_file_limit()
@@ -166,4 +142,26 @@ def open_session(
         before = DurableLedger(database, rho)
         with disk_errors(directory):
             adopt_charges(before, directory / TRANSCRIPT, config.digest())
-        yield ServerSession(config, directory, files, database, before, before.spent, registered)
+        orders.keep_in(database)
+        session = FederationSession(
+            config=config,
+            directory=directory,
+            files=files,
+            database=database,
+            before=before,
+            earlier=before.spent,
+            registered=registered,
+            progress=progress,
+            status=status,
+            orders=orders,
+        )
+        try:
+            with disk_errors(directory):
+                yield session
+            session.close()
+        except BaseException as error:
+            with contextlib.suppress(StoreError):
+                session.close(refusal_of(error).words)
+            raise
+        finally:
+            status.freeze()

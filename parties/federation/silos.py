@@ -23,7 +23,7 @@ from parties.federation.messages import FederationMessage, MessageKind
 from parties.federation.result import RESULT
 from parties.federation.secure_sum import SecureSums
 from parties.federation.server import ComputedRun, FederationPlan, ServerRun
-from parties.federation.session import ServerSession
+from parties.federation.session import FederationSession
 from parties.federation.sum_parameters import check_sums, silo_sum, silos_section
 from parties.federation.sums_schema import FINISH, SILO_OPENED_SUM, SUM, silo_step_of
 from parties.foundation.version import version
@@ -173,7 +173,7 @@ def silos_plan(config: Config, plan: AlgorithmPlan) -> FederationPlan:
     )
 
 
-def _open(plan: AlgorithmPlan, session: ServerSession) -> ServerRun | None:
+def _open(plan: AlgorithmPlan, session: FederationSession) -> ServerRun | None:
     if (session.directory / RESULT).exists():
         return None
     history = SumJournal(session.database)
@@ -189,7 +189,7 @@ def _open(plan: AlgorithmPlan, session: ServerSession) -> ServerRun | None:
 
 async def _compute(
     plan: AlgorithmPlan,
-    session: ServerSession,
+    session: FederationSession,
     history: SumJournal,
     /,
     sums: SecureSums,

@@ -42,7 +42,7 @@ from parties.config import Config
 from parties.federation.result import RESULT
 from parties.federation.secure_sum import SecureSums, SumTally
 from parties.federation.server import ComputedRun, FederationPlan, ServerRun
-from parties.federation.session import ServerSession
+from parties.federation.session import FederationSession
 from parties.foundation.errors import ConfigError
 from parties.foundation.version import version
 from parties.methods.flaim.federation import NetworkFederation
@@ -95,7 +95,7 @@ def flaim_plan(config: Config) -> FederationPlan:
     )
 
 
-def _open(study: Study, settings: FlaimSettings, session: ServerSession) -> ServerRun | None:
+def _open(study: Study, settings: FlaimSettings, session: FederationSession) -> ServerRun | None:
     history = RoundJournal(session.database.directory / "rounds", study.workload)
     schedule = settings.schedule(len(study.workload.domain.columns))
     ended = (session.directory / RESULT).exists()
@@ -160,7 +160,7 @@ class _FlaimRun:
     study: Study
     settings: FlaimSettings
     schedule: Schedule
-    session: ServerSession
+    session: FederationSession
     history: RoundJournal
 
     def activity(self, step: str, number: int) -> str:
