@@ -14,12 +14,13 @@ run with the version of the program that made the recording.
 """
 
 import asyncio
+import contextlib
 import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from parties.audit.evidence import (
     load_transcripts,
 )
 from parties.audit.findings import CheckFailure, require
+from parties.audit.replay_loop import ReplayEnded, ReplayLoop, running_loop
 from parties.foundation.errors import PartyError
 from parties.foundation.version import version
 from parties.mpc.computation import compute
@@ -71,16 +73,17 @@ _CONCLUSIONS = ("client", "note")
 """Kinds of records that a server's inputs and messages determine, besides those of messages and openings."""
 
 
-class ReplayEnded(Exception):
-    """Raised at the end of the recording, where the attempt ended."""
-
-
 class ReplayedEffects(Effects):
     """``Effects`` that return the recorded values, in their order."""
 
     def __init__(
-        self, inputs: Sequence[tuple[str, bytes]], pid: int, forms: Mapping[str, InputForm]
+        self,
+        inputs: Sequence[tuple[str, bytes]],
+        pid: int,
+        forms: Mapping[str, InputForm],
     ) -> None:
+        self.loop: ReplayLoop | None = None
+        """The loop of the replay, once it runs."""
         self._remaining = deque(inputs)
         self._pid = pid
         self._forms = forms
@@ -88,13 +91,22 @@ class ReplayedEffects(Effects):
         """Round and commitment of each total from before a restart."""
 
     def once(self, name: str, fn: Callable[[], bytes]) -> bytes:
-        """See ``Effects.keep``. Raises ReplayEnded at the end, CheckFailed if the next value has another name."""
+        """See ``Effects.once``. Raises ReplayEnded at the end, CheckFailed if the next value has another name."""
         if not self._remaining:
-            raise ReplayEnded
+            self._end()
         kept, value = self._remaining.popleft()
         if kept != name:
             raise CheckFailed(f"the recording has {kept!r} where the protocol asks for {name!r}")
         return value
+
+    def _end(self) -> NoReturn:
+        """Raises ReplayEnded; in a thread of the loop only once nothing else goes on."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            if self.loop is not None:
+                self.loop.end_thread()
+        raise ReplayEnded
 
     def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
         """See ``Effects.store``: returns an empty store, brought to the recorded state."""
@@ -212,10 +224,11 @@ class ReplayTransport:
 
     async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
         """See ``Transport``. Raises ReplayEnded if the recording has no such message."""
-        # Other tasks go on during a wait, as in a run.
-        await asyncio.sleep(0)
+        # Other tasks go on during a wait, as in a run; none is stopped before its own end because another one's came.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
         if (peer, label) not in self.recording.received:
-            raise ReplayEnded
+            await running_loop().end()
         payload = np.frombuffer(self.recording.received[peer, label], np.uint8)
         cost.received_bytes += payload.size
         self.received.append(self._message(peer, label, payload, cost))
@@ -359,6 +372,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
     )
 
     async def play(directory: Path) -> None:
+        played.loop = running_loop()
         closed = asyncio.Event()
         closed.set()
         with played.store(directory / "store", config.digest(), rounds=plan.rounds) as store:
@@ -383,7 +397,8 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Replay
     problem = ""
     with tempfile.TemporaryDirectory() as name:
         try:
-            asyncio.run(play(Path(name)))
+            with asyncio.Runner(loop_factory=ReplayLoop) as runner:
+                runner.run(play(Path(name)))
         except ReplayEnded:
             pass
         except ProtocolViolation as error:

@@ -4,7 +4,8 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from numpy.typing import NDArray
 
 import parties.mpc.server
 from mechanisms.model import Model
-from parties.config import CertificateFiles, Config
+from mechanisms.workload import count_marginals
+from parties.config import CertificateFiles, Config, load_config
 from parties.identity.tls import signer
 from parties.methods.distaim import run_report
 from parties.mpc.estimation import make_estimator
+from parties.mpc.records import RunningTotal
+from parties.mpc.storage.totals import TotalStore
 from parties.report.quality import read_quality
 from parties.report.verdict import verdict
 from parties.session.study import Study
@@ -39,7 +43,8 @@ def make_run(
     capacities: Mapping[str, int] | None = None,
     rows: int = 20,
     torn: bool = False,
-    tables: Mapping[str, NDArray[np.int32]] | None = None,
+    tables: Callable[[Config], Mapping[str, NDArray[np.int32]]] | None = None,
+    first_rounds: Mapping[str, int] | None = None,
 ) -> Path:
     """Three servers run to the end, `kill` and a restart between; returns the run folder as an auditor gets it.
 
@@ -50,22 +55,70 @@ def make_run(
     if estimator is make_estimator:
         # The first model is compiled while the other two servers wait, for long on a busy machine.
         overrides = {"timeouts.receive_s": 60.0, **(overrides or {})}
-    cluster = Cluster(make_config(overrides), folder, certificates, tables or {})
+    config = make_config(overrides)
+    cluster = Cluster(config, folder, certificates, tables(config) if tables else {})
+    started = partial(
+        cluster.run, owners=owners, codes=rows, capacities=capacities, first_rounds=first_rounds
+    )
 
     async def run() -> None:
         if kill:
-            assert None not in await cluster.run(
-                owners=owners, codes=rows, capacities=capacities, kill=kill
-            )
+            assert None not in await started(kill=kill)
             if torn:
                 _tear(cluster.directory(kill[0]) / "transcript.jsonl")
-        errors = await cluster.run(owners=owners, codes=rows, capacities=capacities)
+        errors = await started()
         assert errors == [None] * 3, errors
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parties.mpc.server, "make_estimator", estimator)
         asyncio.run(run())
     return collect(cluster, folder / "run", model=estimator is make_estimator)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished run, and the last totals that its servers had."""
+
+    folder: Path
+    totals: Mapping[str, RunningTotal]
+
+    @property
+    def run(self) -> Path:
+        """The folder as an auditor gets it."""
+        return self.folder / "run"
+
+    @property
+    def config(self) -> Config:
+        """The configuration, with the bins that were measured."""
+        config = load_config(self.run / "config.toml")
+        model = self.run / "model"
+        return config.resolved(Model.load(model).domain) if model.exists() else config
+
+    def check_counts(self, codes: NDArray[np.int32]) -> None:
+        """The servers' shares are of the counts of these rows, which are coded by `config`."""
+        own = [self.totals[f"server-{pid}"].share.own for pid in range(3)]
+        expected = count_marginals(codes, self.config.build_workload())
+        np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
+
+
+def finish(
+    folder: Path,
+    certificates: Mapping[str, CertificateFiles],
+    overrides: Mapping[str, object] | None = None,
+    **options: Any,
+) -> Finished:
+    """Returns a run made by `make_run`, with the totals that the servers had."""
+    totals: dict[str, RunningTotal] = {}
+    save = TotalStore.save
+
+    def kept(store: TotalStore, total: RunningTotal) -> None:
+        totals[store.directory.parent.name] = total
+        save(store, total)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TotalStore, "save", kept)
+        make_run(folder, certificates, overrides, **options)
+    return Finished(folder, totals)
 
 
 def _tear(transcript: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,6 @@ from mechanisms.errors import DataError
 from mechanisms.linking import LIMBS
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
-from mechanisms.workload import count_marginals
-from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import ConfigError, SubmissionRefused
@@ -25,8 +22,6 @@ from parties.foundation.exit_codes import TooFewClients
 from parties.mpc.inputs import InputForm, form_for, input_forms, own
 from parties.mpc.participants import notices
 from parties.mpc.planning.upload_size import UploadSize
-from parties.mpc.records import RunningTotal
-from parties.mpc.storage.totals import TotalStore
 from parties.mpc.submission.submit import submit
 from parties.mpc.transcript_schema import COUNTING
 from parties.report.html import render_html
@@ -35,7 +30,8 @@ from parties.session.owner import DataOwner, Table, source_codes
 from parties.session.study import Study
 from protocols.fields import encode
 from protocols.steps import COMPARISONS, OF_LINKING
-from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
+from tests.parties import audit_runs
+from tests.parties.audit_runs import Finished, Lines, copy_run, read_lines
 from tests.parties.mesh import Cluster, Recording, make_uniform
 from tests.parties.support import make_config
 from tests.parties.tampering import Forger, doubling, dropping, failed, find, setting
@@ -102,53 +98,24 @@ def joined(config: Config, most: int = 1) -> NDArray[np.int32]:
     return np.array(found, np.int32)
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished run, and the last totals that its servers had."""
-
-    folder: Path
-    config: Config
-    totals: dict[str, RunningTotal]
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
-
-    def check_counts(self, codes: NDArray[np.int32]) -> None:
-        own = [self.totals[f"server-{pid}"].share.own for pid in range(3)]
-        expected = count_marginals(codes, self.config.build_workload())
-        np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
-
-
 def finish(
     folder: Path,
     certificates: Certificates,
     changes: Mapping[str, object],
     shared: Mapping[str, NDArray[np.int32]] | None = None,
     *,
+    owners: Sequence[str] = OWNERS,
     kill: tuple[int, str, int | None] | None = None,
 ) -> Finished:
-    totals: dict[str, RunningTotal] = {}
-    save = TotalStore.save
-
-    def kept(store: TotalStore, total: RunningTotal) -> None:
-        totals[store.directory.parent.name] = total
-        save(store, total)
-
-    config = make_config(LINKED | changes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TotalStore, "save", kept)
-        # The ports, and so the configuration, are drawn anew where a run is made.
-        patch.setattr("tests.parties.audit_runs.make_config", lambda overrides: config)
-        make_run(
-            folder,
-            certificates,
-            owners=OWNERS,
-            capacities=CAPACITIES,
-            tables=tables(config) if shared is None else shared,
-            kill=kill,
-        )
-    return Finished(folder, config, totals)
+    return audit_runs.finish(
+        folder,
+        certificates,
+        LINKED | changes,
+        owners=owners,
+        capacities=CAPACITIES,
+        tables=tables if shared is None else lambda config: shared,
+        kill=kill,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -180,13 +147,6 @@ def test_audit_passes_and_the_report_has_sources_and_unit(finished: Finished) ->
     page = render_html(report, ReportFigures())
     assert "The rows of 2 sources were linked by linking keys" in page
     assert "makes or unmakes one joined row at most" in page
-
-
-@pytest.mark.parametrize("pid", [0, 1, 2])
-def test_replay_joins_the_rows_again(finished: Finished, pid: int) -> None:
-    said = replay_folder(finished.folder / f"server-{pid}")
-    sent = sum(record["kind"] == "sent" for record in read_lines(finished.run, pid))
-    assert f"all {sent} messages of 1 mesh" in said
 
 
 def secrets_of(config: Config) -> set[str]:
@@ -247,25 +207,6 @@ def test_persons_of_several_rows_are_joined_with_each(
     assert any("costs 4 times as much" in sentence for sentence in report["trust"])
 
 
-def test_run_by_order_puts_rows_of_one_place_together(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    """Row i of the first owner of a source lies beside row i of the first of the other, whatever they declare."""
-    sources = [
-        {"name": "clinics", "columns": ["age", "sex"], "owners": ["clinic-a"]},
-        {"name": "registry", "columns": ["ward"], "owners": ["clinic-c"]},
-    ]
-    changes = {"source": sources, "run.link": "order", "clients.expected": 2, "clients.minimum": 2}
-    draw = np.random.default_rng(5)
-    codes = draw.integers(0, (2, 3, 10), (25, 3)).astype(np.int32)
-    shared = {"clinic-a": codes[:, [2, 0]], "clinic-c": codes[:, [1]]}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.parties.test_linked_run.OWNERS", ("clinic-a", "clinic-c"))
-        run = finish(tmp_path, certificates, changes | {"run.record_replay": False}, shared)
-    run.check_counts(codes)
-    assert failed(audit_folder(run.run)) == set()
-
-
 @pytest.mark.slow
 def test_malicious_run_links_and_is_proved(tmp_path: Path, certificates: Certificates) -> None:
     changes = {"run.security": "malicious", "run.noise": "box-muller", "run.rounds": 1}
@@ -284,25 +225,13 @@ def test_private_bins_are_of_the_join(tmp_path: Path, certificates: Certificates
         {"name": "age", "kind": "integer", "low": 0, "high": 9, "bins": "private", "coarse": 4},
     ]
     changes = {"column": columns, "run.epsilon": 20.0, "run.record_replay": False}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("parties.mpc.server.make_estimator", make_uniform)
-        run = finish(tmp_path, certificates, changes)
+    run = finish(tmp_path, certificates, changes)
     own = [run.totals[f"server-{pid}"].share.own for pid in range(3)]
     sums = sum(own, np.zeros_like(own[0]))
     # The first two-way query is sex and ward, whose cells are as they were.
     codes = joined(run.config)
     expected = np.bincount(codes[:, 0] * 3 + codes[:, 1], minlength=6)
     np.testing.assert_array_equal(sums[:6], expected)
-    assert failed(audit_folder(run.run)) == set()
-
-
-@pytest.mark.slow
-def test_run_that_was_interrupted_while_it_linked_links_once_more(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    changes = {"run.rounds": 1, "run.record_replay": False}
-    run = finish(tmp_path, certificates, changes, kill=(1, "counting", None))
-    run.check_counts(joined(run.config))
     assert failed(audit_folder(run.run)) == set()
 
 

@@ -211,23 +211,15 @@ async def test_private_bins_and_a_late_owner_are_proved_and_pass_the_audit(
     assert noted == [COUNTING.what, RECOUNTING.what, COUNTING.what]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        pytest.param(
-            {"run.schedule": "annealed", "run.rounds": None, "run.epsilon": 20.0},
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["fixed", "annealed"],
-)
-async def test_killed_run_goes_on_and_every_opening_is_proved(
-    tmp_path: Path, certificates: dict[str, CertificateFiles], changes: dict[str, object]
+@pytest.mark.slow
+async def test_annealed_run_goes_on_after_a_kill_and_every_opening_is_proved(
+    tmp_path: Path, certificates: dict[str, CertificateFiles]
 ) -> None:
-    """After a restart the totals are those that were proved; an annealed schedule has as many rounds as it takes."""
-    fixed = {"run.security": "malicious", "run.rounds": 2}
-    cluster = Cluster(make_config(fixed | changes), tmp_path, certificates)
+    """After a restart the totals are those that were proved; the schedule has as many rounds as it takes."""
+    annealed = {"run.schedule": "annealed", "run.rounds": None, "run.epsilon": 20.0}
+    cluster = Cluster(
+        make_config({"run.security": "malicious", **annealed}), tmp_path, certificates
+    )
     ended = await cluster.run(owners=EVERYONE, kill=(1, "selected", 1))
     assert None not in ended
     assert await cluster.run() == [None] * 3

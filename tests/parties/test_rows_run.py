@@ -1,28 +1,19 @@
 """A run that takes rows and counts: real servers, the same total, an audit and a replay that know both."""
 
-import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import parties.mpc.server
-from mechanisms.workload import count_marginals
-from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
-from parties.mpc.records import RunningTotal
 from parties.mpc.steps import CLIENTS_COUNT, PASSED
-from parties.mpc.storage.totals import TotalStore
 from parties.mpc.transcript_schema import COUNTING
 from protocols.steps import OF_COUNTING
-from tests.parties.audit_runs import Lines, collect, copy_run, make_run, read_lines
-from tests.parties.mesh import EVERYONE, Cluster, make_uniform
-from tests.parties.support import make_codes, make_config
+from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
+from tests.parties.mesh import EVERYONE
 from tests.parties.tampering import Forger, doubling, dropping, failed, find, index, setting
 
 Certificates = dict[str, CertificateFiles]
@@ -30,60 +21,32 @@ BOTH = {
     "run.rounds": 2,
     "run.noise": "distributed",
     "run.input": "auto",
-    "run.record_replay": True,
     "clients.rows_per_client": 1000,
 }
 """Counts are 224 bytes, rows one each: who declares less than 224 rows sends rows."""
 CAPACITIES = {EVERYONE[0]: 40, EVERYONE[2]: 25}
 
 
-@dataclass(frozen=True)
-class Mixed:
-    """A finished run, and the totals that its servers had."""
-
-    folder: Path
-    totals: dict[str, RunningTotal]
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
-
-
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Mixed:
-    folder = tmp_path_factory.mktemp("mixed")
-    totals: dict[str, RunningTotal] = {}
-    save = TotalStore.save
-
-    def kept(store: TotalStore, total: RunningTotal) -> None:
-        totals[store.directory.parent.name] = total
-        save(store, total)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TotalStore, "save", kept)
-        make_run(folder, certificates, BOTH, capacities=CAPACITIES)
-    return Mixed(folder, totals)
+def mixed(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Path:
+    return make_run(tmp_path_factory.mktemp("mixed"), certificates, BOTH, capacities=CAPACITIES)
 
 
-def test_run_counts_owners_that_send_rows_and_owners_that_send_counts(mixed: Mixed) -> None:
-    own = [mixed.totals[f"server-{pid}"].share.own for pid in range(3)]
-    workload = make_config(BOTH).build_workload()
-    expected = sum(count_marginals(make_codes(20, seed), workload) for seed in range(3))
-    np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
-    lines = read_lines(mixed.run, 0)
+def test_run_counts_owners_that_send_rows_and_owners_that_send_counts(mixed: Path) -> None:
+    lines = read_lines(mixed, 0)
     note = find(lines, "note", what=COUNTING.what)
     assert (note["form"], note["capacities"]) == ("rows", CAPACITIES)
     # The one who sent counts has a bit; the others cannot weigh more than they say.
     assert [record["count"] for record in lines if record.get("what") == PASSED.what] == [1]
 
 
-def test_audit_passes_a_run_of_both_and_its_report_says_what_there_was(mixed: Mixed) -> None:
-    audit = audit_folder(mixed.run)
+def test_audit_passes_a_run_of_both_and_its_report_says_what_there_was(mixed: Path) -> None:
+    audit = audit_folder(mixed)
     assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
     (limits,) = (check.detail for check in audit.checks if check.name == "limits")
     assert "1 owners were checked" in limits
     assert "2 owners sent rows, 65 at most" in limits
-    report = json.loads((mixed.run / "report.json").read_text())
+    report = json.loads((mixed / "report.json").read_text())
     assert report["parameters"]["input"] == "auto"
     assert report["workload"]["rows_capacity"] == 65
     notes = " ".join(report["notes"])
@@ -96,40 +59,12 @@ def test_audit_passes_a_run_of_both_and_its_report_says_what_there_was(mixed: Mi
     assert report["time"]["count_s"] > 0
 
 
-@pytest.mark.parametrize("pid", [0, 1, 2])
-def test_replay_counts_the_rows_again(mixed: Mixed, pid: int) -> None:
-    said = replay_folder(mixed.folder / f"server-{pid}")
-    sent = sum(record["kind"] == "sent" for record in read_lines(mixed.run, pid))
-    assert f"all {sent} messages of 1 mesh" in said
-
-
 def test_transcripts_do_not_depend_on_how_many_rows_there_are(
-    mixed: Mixed, tmp_path: Path, certificates: Certificates
+    mixed: Path, tmp_path: Path, certificates: Certificates
 ) -> None:
     """The same owners with more rows each, and one without any: all records of counting have the same sizes."""
     make_run(tmp_path, certificates, BOTH, capacities=CAPACITIES, rows=25)
-    assert sizes(read_lines(tmp_path / "run", 1)) == sizes(read_lines(mixed.run, 1))
-
-
-def test_later_rounds_count_who_is_new(tmp_path: Path, certificates: Certificates) -> None:
-    """An owner that begins in round 2 is counted then, by itself, and nobody else again."""
-    changes = {"run.rounds": 3, "clients.participation": 0.5, "clients.minimum": 1}
-    cluster = Cluster(make_config(BOTH | changes), tmp_path, certificates)
-    first_rounds = {EVERYONE[2]: 2}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parties.mpc.server, "make_estimator", make_uniform)
-        ended = asyncio.run(
-            cluster.run(owners=EVERYONE, first_rounds=first_rounds, capacities=CAPACITIES)
-        )
-    assert ended == [None] * 3
-    run = collect(cluster, tmp_path / "run")
-    assert failed(audit_folder(run)) == set()
-    batches = [r for r in read_lines(run, 0) if r.get("what") == COUNTING.what]
-    assert [(r["round"], r["capacities"]) for r in batches] == [
-        (0, {EVERYONE[0]: 40}),
-        (2, {EVERYONE[2]: 25}),
-    ]
-    assert json.loads((run / "report.json").read_text())["workload"]["rows_capacity"] == 65
+    assert sizes(read_lines(tmp_path / "run", 1)) == sizes(read_lines(mixed, 1))
 
 
 def sizes(lines: Lines) -> list[tuple[object, ...]]:
@@ -193,19 +128,19 @@ MANIPULATIONS: dict[str, tuple[Callable[[Lines], object], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", MANIPULATIONS)
-def test_audit_catches(name: str, mixed: Mixed, tmp_path: Path, certificates: Certificates) -> None:
+def test_audit_catches(name: str, mixed: Path, tmp_path: Path, certificates: Certificates) -> None:
     """Told alike by all three servers, and signed by them."""
     change, expected = MANIPULATIONS[name]
-    forger = Forger(copy_run(mixed.run, tmp_path), mixed.run, certificates)
+    forger = Forger(copy_run(mixed, tmp_path), mixed, certificates)
     forger.edit(change)
     audit = audit_folder(forger.run)
     assert expected <= failed(audit), [c for c in audit.checks if c.status == "fail"]
 
 
 def test_audit_catches_servers_that_tell_differently_whose_rows_they_count(
-    mixed: Mixed, tmp_path: Path, certificates: Certificates
+    mixed: Path, tmp_path: Path, certificates: Certificates
 ) -> None:
-    forger = Forger(copy_run(mixed.run, tmp_path), mixed.run, certificates)
+    forger = Forger(copy_run(mixed, tmp_path), mixed, certificates)
     forger.edit(setting("note", "capacities", capacities(**{EVERYONE[0]: 41}), **COUNTED), 1)
     assert "limits" in failed(audit_folder(forger.run))
 
@@ -223,12 +158,3 @@ def test_audit_wants_rows_of_everybody_where_nothing_else_may_be_sent(
     audit = audit_folder(forger.run)
     (limits,) = (check.detail for check in audit.checks if check.name == "limits")
     assert "did not send rows" in limits
-
-
-def test_run_goes_on_where_a_server_was_lost_while_it_counted(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    make_run(tmp_path, certificates, BOTH, capacities=CAPACITIES, kill=(1, "counting", None))
-    assert failed(audit_folder(tmp_path / "run")) == set()
-    for pid in range(3):
-        assert "of 2 meshes" in replay_folder(tmp_path / f"server-{pid}")

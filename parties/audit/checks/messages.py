@@ -7,7 +7,7 @@ killed process had not yet recorded them, or a dead one never received them.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from parties.audit.evidence import Evidence, MeshSession, TranscriptAttempt, TranscriptEntry
 from parties.audit.findings import CheckFailure, require
@@ -20,6 +20,10 @@ CLOCK_TOLERANCE_S = 60.0
 """Tolerance for times of messages, in seconds: a process may stop between sending a message and recording it."""
 MAX_SKEW_S = 3600.0
 """Maximum difference of two hosts' clocks, in seconds."""
+
+
+Messages: TypeAlias = list[tuple[TranscriptEntry, TranscriptAttempt]]
+"""Records of messages, each with the attempt of its server."""
 
 
 class MessageKey(NamedTuple):
@@ -37,12 +41,10 @@ def _key(entry: TranscriptEntry) -> MessageKey:
     return MessageKey(entry.text("label"), entry.text("digest"), size, entry.text("step"), round)
 
 
-def _between(
-    evidence: Evidence, sender: int, receiver: int
-) -> tuple[list[tuple[TranscriptEntry, TranscriptAttempt]], ...]:
+def _between(evidence: Evidence, sender: int, receiver: int) -> tuple[Messages, Messages]:
     """Returns the messages from one server to another, as recorded by each of the two."""
 
-    def noted(pid: int, kind: str, peer: int) -> list[tuple[TranscriptEntry, TranscriptAttempt]]:
+    def noted(pid: int, kind: str, peer: int) -> Messages:
         return [
             (entry, attempt)
             for attempt in evidence.transcripts[pid].attempts
@@ -59,6 +61,7 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
     total = lost = size = 0
     for sender, receiver in ((first, second), (second, first)):
         sent, received = _between(evidence, sender, receiver)
+        _same_at_both_ends(sent, received, sender, receiver)
         there = Counter(_key(entry) for entry, _ in received)
         for entry, attempt in sent:
             total, size = total + 1, size + entry.number("bytes")
@@ -83,6 +86,26 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
     require(total > 0, f"servers {first} and {second} exchanged no message")
     broken = f"; {lost} of an interrupted mesh have none" if lost else ""
     return f"All {total} messages, {size} bytes, were received as they were sent, digest by digest{broken}."
+
+
+def _same_at_both_ends(sent: Messages, received: Messages, sender: int, receiver: int) -> None:
+    """Verifies that no message of one mesh is in two transcripts with different contents.
+
+    Such a message was not lost, even if the mesh broke down.
+    """
+    there: dict[tuple[str | None, str], TranscriptEntry] = {
+        (attempt.session, entry.text("label")): entry
+        for entry, attempt in received
+        # Labels repeat in another mesh, and before its agreement a mesh has no name.
+        if attempt.session is not None
+    }
+    for entry, attempt in sent:
+        other = there.get((attempt.session, entry.text("label")))
+        require(
+            other is None or _key(other) == _key(entry),
+            f"{_describe(entry, sender, receiver)} was not received as it was sent (line {entry.line} of server "
+            f"{sender}'s transcript, line {other.line if other else 0} of server {receiver}'s)",
+        )
 
 
 def _describe(entry: TranscriptEntry, sender: int, receiver: int) -> str:
