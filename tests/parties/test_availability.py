@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from parties.foundation.exit_codes import Status
-from parties.service.attempts import MAX_FAILURES
 from tests.parties.commands import ROOT
 from tests.parties.serving import Cluster, Serve, cluster, syncret
 from tests.until import nothing_runs, processes
 
 pytestmark = pytest.mark.timeout(300)
 HOOK = '''
-"""A host whose clock is off by what a file says, and services that do not wait long between two tries."""
+"""A host whose clock is off by what a file says, and services that try often, and defects seldom."""
 import datetime
 import os
 import time
@@ -37,7 +36,10 @@ def _shifted():
 time.time = _shifted
 parties.identity.tls._now = lambda: datetime.datetime.fromtimestamp(_shifted(), datetime.UTC)
 parties.service.attempts.LONGEST_PAUSE_S = 1.0
+parties.service.attempts.MAX_FAILURES = 1
 '''
+MAX_FAILURES = 1
+"""Tries of a defect in these services; each try starts a process."""
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def the_study(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_full_disk_and_a_clock_that_is_off_fail_no_study(three: Cluster) -> None:
-    """It takes half a minute: more tries than a defect has, at two servers at once, and then the whole study."""
+    """More tries than a defect has, at two servers at once, and then the whole study."""
     alpha, beta, gamma = three.serves
     digest = three.propose("patient")
     three.approve(digest)
