@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.test_imports import ROOT
 
-MOST_FILES = 4
-"""Files of tests that a mutant is given to; the nearest come first."""
+FIRST, MORE = 4, 10
+"""Files of tests that a mutant is given to: the nearest, and if it survives those, as many again and the golden texts."""
+GOLDEN = Path("tests/golden/test_texts.py")
 
 
 @cache
@@ -38,12 +39,12 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def files_of_tests(path: Path) -> list[Path]:
-    """Returns the files of tests for a module of the tree, the nearest first, at most ``MOST_FILES``."""
+def files_of_tests(path: Path) -> tuple[list[Path], list[Path]]:
+    """Returns the files of tests for a module of the tree that are nearest to it, and those for what survives them."""
     stem = path.stem if path.stem != "__init__" else path.parent.name
     chosen: list[Path] = []
     modules, seen = {module_of(path)}, {module_of(path)}
-    while modules and len(chosen) < MOST_FILES:
+    while modules and len(chosen) < FIRST + MORE:
         files = {file for module in modules for file in _importers().get(module, ())}
         near = [
             file for file in files if file.name.startswith("test_") and file.parts[0] == "tests"
@@ -51,7 +52,7 @@ def files_of_tests(path: Path) -> list[Path]:
         chosen += _ordered((file for file in near if file not in chosen), stem, path)
         modules = {module_of(file) for file in files} - seen
         seen |= modules
-    return chosen[:MOST_FILES]
+    return chosen[:FIRST], [*chosen[FIRST : FIRST + MORE], GOLDEN]
 
 
 def _ordered(files: Iterable[Path], stem: str, path: Path) -> list[Path]:

@@ -59,7 +59,7 @@ def test_mutants_are_drawn_alike_and_have_tests() -> None:
         source = (ROOT / mutant.file).read_bytes()
         assert compiles(mutant.fault.apply(source))
         assert str(mutant).startswith(f"{mutant.file}:")
-        assert files_of_tests(Path(mutant.file)), mutant
+        assert files_of_tests(Path(mutant.file))[0], mutant
 
 
 def test_outcome_is_that_of_the_tests(tmp_path: Path) -> None:
