@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.test_imports import ROOT
 
 FIRST, MORE = 4, 10
-"""Files of tests that a mutant is given to: the nearest, and if it survives those, as many again and the golden texts."""
+"""Files of tests that a mutant meets: the nearest, and if it survives, further ones and the golden texts."""
 GOLDEN = Path("tests/golden/test_texts.py")
 
 

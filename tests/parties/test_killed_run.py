@@ -10,7 +10,7 @@ from tests.parties.killing import audit_of, run_servers
 from tests.parties.mesh import EVERYONE, Cluster
 from tests.parties.support import PARTIES, make_config
 
-SMALL = {"run.rounds": 2, "run.noise": "distributed"}
+SMALL = {"run.rounds": 2, "run.noise": "distributed", "timeouts.connect_s": 30.0}
 KILLED = -9
 Certificates = dict[str, CertificateFiles]
 

@@ -45,7 +45,8 @@ def register(tmp_path: Path) -> ReleaseRegistry:
 @pytest.fixture
 def cluster(tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(parties.mpc.server, "make_estimator", make_uniform)
-    return Cluster(make_config({"run.rounds": 2}), tmp_path / "run", certificates)
+    config = make_config({"run.rounds": 2, "timeouts.connect_s": 9.0})
+    return Cluster(config, tmp_path / "run", certificates)
 
 
 # The file

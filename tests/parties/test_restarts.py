@@ -34,6 +34,9 @@ from tests.parties.restarts import (
     study,
 )
 
+pytestmark = pytest.mark.timeout(
+    600
+)  # A search has no deadline of its own, and a busy machine is slow.
 NAMED = (CheckFailed, ProtocolViolation, ChannelError, Stopped, type(None))
 AT_ONCE: Sequence[Pace] = [pace for pace in EVERY_PACE if len(pace[1]) != 1]
 """The two others go on both, or neither."""
