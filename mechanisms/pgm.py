@@ -174,7 +174,7 @@ def fit(
 
     Raises ``EstimationError`` without measurements, or if inference overflows.
     """
-    targets = merge(_targets(workload, measurements))
+    targets = measured_targets(workload, measurements)
     return fit_targets(
         workload.domain, targets, iterations=iterations, start=start, on_iteration=on_iteration
     )
@@ -186,9 +186,22 @@ def misfit(workload: Workload, measurements: Sequence[Measurement], model: Model
     It is about 1 for the real table: the sum of squared noise over its variance. ``fit`` stays below, as far as the
     measurements contradict one another.
     """
-    targets = merge(_targets(workload, measurements))
-    answers = zip(targets.values(), model.answers(list(targets)), strict=True)
-    loss = sum(target.weight * float(np.sum((mu - target.mean) ** 2)) for target, mu in answers)
+    targets = measured_targets(workload, measurements)
+    return misfit_to(targets, dict(zip(targets, model.answers(list(targets)), strict=True)))
+
+
+def measured_targets(
+    workload: Workload, measurements: Sequence[Measurement]
+) -> Mapping[Clique, Target]:
+    """Returns what ``fit`` approximates: the measured marginals, normalised, one for each clique."""
+    return merge(_targets(workload, measurements))
+
+
+def misfit_to(
+    targets: Mapping[Clique, Target], answers: Mapping[Clique, NDArray[np.float64]]
+) -> float:
+    """Returns ``misfit`` of any answers to the cliques of ``targets``, with the total 1."""
+    loss = sum(t.weight * float(np.sum((answers[q] - t.mean) ** 2)) for q, t in targets.items())
     return loss / sum(target.mean.size for target in targets.values())
 
 

@@ -57,8 +57,17 @@ _OF_CHECKS = {
         "limits",
         "clocks",
     ),
-    SPENT: ("charges", "ledger"),
-    FOLLOWS: ("published", "table", "model", "files made", "report", "quality", "contents"),
+    SPENT: ("charges", "ledger", "accountants"),
+    FOLLOWS: (
+        "published",
+        "table",
+        "model",
+        "estimator",
+        "files made",
+        "report",
+        "quality",
+        "contents",
+    ),
 }
 """Checks of each question, by name; all others are on what was sent and opened."""
 _KINDS = {

@@ -40,6 +40,7 @@ from parties.audit.checks.contents import (
     missing_files,
     unknown_file,
 )
+from parties.audit.checks.independent import accountants, estimator, require_packages
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.quality import quality
 from parties.audit.checks.report import report
@@ -160,6 +161,7 @@ def audit_folder(
     replays: Sequence[Path] = (),
     agreed: Path | None = None,
     left_out: Sequence[str] = (),
+    independent: bool = False,
 ) -> Audit:
     """Makes every check on the run in ``directory``, and verifies the recordings in the servers' folders ``replays``.
 
@@ -169,9 +171,13 @@ def audit_folder(
         replays: the servers' folders with recordings.
         agreed: the configuration that the auditor knows to be the right one.
         left_out: names of an archive's files that were not unpacked into ``directory``.
+        independent: with epsilon and misfit by packages of others, of a run of three servers.
 
-    Raises StoreError if ``directory`` holds no transcripts, or one server's transcript while ``replays`` are given.
+    Raises StoreError if ``directory`` holds no transcripts, or one server's transcript while ``replays`` are given,
+    ExtraMissing without the packages of others.
     """
+    if independent:
+        require_packages()
     if directory is None:
         return Audit(_replays(None, replays), None, None, recordings_alone=True)
     transcripts = directory / "transcripts"
@@ -190,7 +196,7 @@ def audit_folder(
             )
         return _one_server(directory, public, agreed, left_out)
     case = AuditCase(directory, FILES, public, privacy.terms_of, agreed=agreed)
-    checks = run_rules(case, THREE_SERVERS)
+    checks = run_rules(case, (*THREE_SERVERS, *(INDEPENDENT if independent else ())))
     readable = _is_readable(checks)
     contents, files = _contents(case, checks, left_out, _files_of_three)
     return Audit(
@@ -457,3 +463,15 @@ THREE_SERVERS: tuple[Rule[RunTerms], ...] = (
     Rule("report", lambda case: report(case.evidence, case.terms), Prerequisite.CONFIGURATION),
     Rule("quality", lambda case: quality(case.evidence, case.terms), Prerequisite.CONFIGURATION),
 )
+
+INDEPENDENT: tuple[Rule[RunTerms], ...] = (
+    Rule(
+        "accountants",
+        lambda case: accountants(case.evidence, case.terms),
+        Prerequisite.CONFIGURATION,
+    ),
+    Rule(
+        "estimator", lambda case: estimator(case.evidence, case.terms), Prerequisite.CONFIGURATION
+    ),
+)
+"""Checks by packages of others."""

@@ -47,6 +47,12 @@ _MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
     help="A server's folder with what record_replay kept: its messages are recomputed. May be repeated.",
 )
 @click.option(
+    "--independent",
+    is_flag=True,
+    help="Also compute epsilon by autodp and dp_accounting, and a model by mbi, of a run of three servers (extra "
+    "`independent`; minutes where columns are many).",
+)
+@click.option(
     "--html",
     type=_PATH,
     default=None,
@@ -58,6 +64,7 @@ def audit(
     certificates: Path | None,
     agreed: Path | None,
     replays: tuple[Path, ...],
+    independent: bool,
     html: Path | None,
     as_json: bool,
 ) -> None:
@@ -74,6 +81,8 @@ def audit(
 
     if run is None and not replays:
         raise click.UsageError("give a run, a recording with --replay, or both")
+    if run is None and independent:
+        raise click.UsageError("--independent is for a run; give one")
     if run is None and agreed is not None:
         raise click.UsageError("--config is for a run; give one")
     if agreed is not None:
@@ -90,6 +99,7 @@ def audit(
             replays=replays,
             agreed=agreed,
             left_out=() if unpacked is None else unpacked.left_out,
+            independent=independent,
         )
         if page is not None:
             # Replaces the file: an unknown run folder may have a link there, to a file of the auditor's.

@@ -103,7 +103,7 @@ def table(evidence: Evidence, study: Study) -> str:
         raise CheckFailure(f"{TABLE_FILE} is no table of the configuration's columns") from error
     rows = sealed_digests(evidence).rows
     require(len(codes) == rows, f"{TABLE_FILE} has {len(codes)} rows; {rows} were made")
-    model = _model(evidence, study.config)
+    model = published_model(evidence, study.config)
     worst = model.sampling_error(codes)
     require(
         worst < _SPREAD,
@@ -140,7 +140,7 @@ def implausible_query(
     return None
 
 
-def _model(evidence: Evidence, config: Config) -> Model:
+def published_model(evidence: Evidence, config: Config) -> Model:
     """Returns the published model.
 
     Raises NotApplicable if there is none, CheckFailure if it is damaged or of other columns.
@@ -163,7 +163,7 @@ def _model(evidence: Evidence, config: Config) -> Model:
 
 def model(evidence: Evidence, terms: RunTerms) -> str:
     """Verifies that the model fits the opened noisy counts as well as the auditor's own fit, with the same answers."""
-    given = _model(evidence, terms.released)
+    given = published_model(evidence, terms.released)
     opened = released_measurements(evidence, terms)
     try:
         said = misfit(terms.workload, opened.measurements, given)
