@@ -61,7 +61,7 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
     total = lost = size = 0
     for sender, receiver in ((first, second), (second, first)):
         sent, received = _between(evidence, sender, receiver)
-        _same_at_both_ends(sent, received, sender, receiver)
+        _same_at_both_ends(sent, received, sender=sender, receiver=receiver)
         there = Counter(_key(entry) for entry, _ in received)
         for entry, attempt in sent:
             total, size = total + 1, size + entry.number("bytes")
@@ -88,7 +88,7 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
     return f"All {total} messages, {size} bytes, were received as they were sent, digest by digest{broken}."
 
 
-def _same_at_both_ends(sent: Messages, received: Messages, sender: int, receiver: int) -> None:
+def _same_at_both_ends(sent: Messages, received: Messages, *, sender: int, receiver: int) -> None:
     """Verifies that no message of one mesh is in two transcripts with different contents.
 
     Such a message was not lost, even if the mesh broke down.
