@@ -238,6 +238,13 @@ class Domain:
                         f'categories = ["{NO}", "{YES}"]'
                     )
             self._check_missing(split, modelled)
+            first = modelled[split.parts[0]]
+            known = first.values if isinstance(first, Categorical) else first.marks
+            if unknown := [mark for mark in split.marks if mark not in known]:
+                raise DomainError(
+                    f"[[split]] column = {split.column!r}: the mark {unknown[0]!r} is none of {first.name!r}; add it "
+                    "to that column's marks"
+                )
             texts = PLACE.split(split.pattern)[2::2] if split.pattern else ()
             for part, text in zip(split.parts[:-1], texts, strict=False):
                 _check_end(split, modelled[part], text)
@@ -252,7 +259,9 @@ class Domain:
         """Checks that no spelling of a missing value is the cell of some values, too."""
         for spelling in self.missing_values:
             values = split.values_of(spelling) if split.pattern else None
-            if values is not None:
+            if spelling in split.marks:
+                taken = True
+            elif values is not None:
                 columns = [modelled[part] for part in split.parts]
                 taken = all(c.code_of(v) is not None for c, v in zip(columns, values, strict=True))
             else:

@@ -10,6 +10,8 @@ be listed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mechanisms.columns import Categorical, Column
 from mechanisms.domain import Domain
 from mechanisms.draft import KNOWN_MISSING, Draft
@@ -29,10 +31,9 @@ def private_draft(draft: Draft) -> Draft:
     """
     drafted, columns, to_list = draft.domain, list[Column](), list[str]()
     # Answers are values of the table, and so are words around numbers.
-    shown = [
-        s for s in drafted.splits if s.pattern and not any(map(str.isalnum, "".join(s.literals)))
-    ]
-    read = [split for split in drafted.splits if split not in shown]
+    without = [replace(split, marks=()) for split in drafted.splits]
+    shown = [s for s in without if s.pattern and not any(map(str.isalnum, "".join(s.literals)))]
+    read = [split for split in without if split not in shown]
     to_list += [split.column for split in read]
     hidden = {part for split in read for part in split.parts}
     for column in drafted.columns:

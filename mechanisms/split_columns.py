@@ -4,9 +4,10 @@ A ``SplitColumn`` is ``[[split]]`` in a configuration, of one of two kinds:
 
     column = "pressure"                     column = "symptoms"
     pattern = "{systolic}/{diastolic}"      separator = ", "
-                                            answers = ["cough", "fever", "rash"]
+    marks = ["refused"]                     answers = ["cough", "fever", "rash"]
 
-A pattern has the names of the domain's columns in braces, and text between them. Answers are any number of the listed
+A pattern has the names of the domain's columns in braces, and text between them. A mark stands alone in a cell; it is a
+mark of the first column, too, and the other columns are missing there. Answers are any number of the listed
 ones; the answer A of the column C is the domain's column ``C: A`` with the categories "no" and "yes".
 
 ``split_cells`` makes the columns of a table that was read, ``join_cells`` writes such cells again. Public: the
@@ -41,6 +42,7 @@ PLACE = re.compile(r"\{([^{}]+)\}")
 class SplitColumn:
     """One column of a table, and how its cells are split: by ``pattern``, or by ``separator`` into ``answers``.
 
+    ``marks`` are cells beside the pattern, by which the first column's mark is told, and no value of the others.
     ``other`` is the answer that stands for every answer that is not listed; "" if there is none. Raises ``DomainError``
     for a description by which cells could be read in two ways.
     """
@@ -50,6 +52,7 @@ class SplitColumn:
     separator: str = ""
     answers: tuple[str, ...] = ()
     other: str = ""
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.column:
@@ -74,7 +77,7 @@ class SplitColumn:
     def allowed(self) -> str:
         """The cells that can be split, in words."""
         if self.pattern:
-            return f"as in {self.pattern}"
+            return " or ".join([f"as in {self.pattern}", *map(repr, self.marks)])
         listed = ", ".join(repr(answer) for answer in self.answers[:SHOWN_CELLS])
         more = " ..." if len(self.answers) > SHOWN_CELLS else ""
         return f"answers with {self.separator!r} between them, of {listed}{more}"
@@ -83,7 +86,7 @@ class SplitColumn:
     def literals(self) -> tuple[str, ...]:
         """Texts of the description that a written cell may contain."""
         if self.pattern:
-            return tuple(PLACE.split(self.pattern)[::2])
+            return (*PLACE.split(self.pattern)[::2], *self.marks)
         return (*self.answers, self.separator)
 
     def split(self, cell: str, missing: Sequence[str]) -> tuple[str, ...] | None:
@@ -94,6 +97,8 @@ class SplitColumn:
         if self.pattern:
             if cell in missing:
                 return (missing[0],) * len(self.parts)
+            if cell in self.marks:
+                return (cell, *[(*missing, "")[0]] * (len(self.parts) - 1))
             values = self.values_of(cell)
             return None if values is None else tuple(v or (*missing, "")[0] for v in values)
         given = set[str]() if cell in missing else self.answers_of(cell)
@@ -133,6 +138,8 @@ class SplitColumn:
         if self.pattern:
             if missing and all(value == absent for value in values):
                 return absent
+            if values[0] in self.marks and all(value == absent for value in values[1:]):
+                return values[0]
             written = iter("" if missing and value == absent else value for value in values)
             return PLACE.sub(lambda _: next(written), self.pattern)
         given = [answer for answer, value in zip(self.answers, values, strict=True) if value == YES]
@@ -141,8 +148,9 @@ class SplitColumn:
     def to_dict(self) -> dict[str, object]:
         """Returns the ``[[split]]`` table of a configuration."""
         if self.pattern:
-            return {"column": self.column, "pattern": self.pattern}
-        table: dict[str, object] = {
+            table: dict[str, object] = {"column": self.column, "pattern": self.pattern}
+            return table | ({"marks": list(self.marks)} if self.marks else {})
+        table = {
             "column": self.column,
             "separator": self.separator,
             "answers": list(self.answers),
@@ -159,12 +167,13 @@ class SplitColumn:
             where = f"[[split]] column = {table['column']!r}:"
         by_pattern = "pattern" in table
         keys = {"column", "pattern"} if by_pattern else {"column", "separator", "answers"}
-        check_keys(where, table, required=keys, optional=set() if by_pattern else {"other"})
-        for key in (keys | {"other"}) & set(table) - {"answers"}:
+        check_keys(where, table, required=keys, optional={"marks"} if by_pattern else {"other"})
+        for key in (keys | {"other"}) & set(table) - {"answers", "marks"}:
             if not isinstance(table[key], str):
                 raise DomainError(f"{where} {key} = {table[key]!r}; a text is needed")
         if by_pattern:
-            return cls(table["column"], table["pattern"])
+            marks = read_strings(where, table, "marks") if "marks" in table else ()
+            return cls(table["column"], table["pattern"], marks=marks)
         answers = read_strings(where, table, "answers")
         return cls(
             table["column"],
@@ -190,8 +199,18 @@ class SplitColumn:
             )
         if self.answers or self.other:
             raise DomainError(f"{self._where} has a pattern and answers; choose one")
+        if twice := duplicates(self.marks):
+            raise DomainError(f"{self._where} marks has {twice[0]!r} twice; each stands once")
+        for mark in self.marks:
+            if not mark or mark != mark.strip() or self.values_of(mark) is not None:
+                raise DomainError(
+                    f"{self._where} the mark {mark!r} could not be told from {self.pattern}; a mark is not empty, "
+                    "has no blanks around it, and is not of the pattern"
+                )
 
     def _check_answers(self) -> None:
+        if self.marks:
+            raise DomainError(f"{self._where} marks are for a pattern; list them as answers")
         if not self.answers:
             raise DomainError(f"{self._where} answers is empty; list them")
         if twice := duplicates(self.answers):

@@ -7,17 +7,24 @@ rules of thumb; numbers with leading zeros are codes, and a column with them is 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mechanisms.draft_notes import MANY_CATEGORIES, OTHERS, RARE_ROWS
+from mechanisms.errors import DomainError
 from mechanisms.split_columns import SplitColumn
 
 SEPARATORS = (";", "|", ",", "/")
 """Separators of several answers in a cell."""
 MOST_NUMBERS = 6
 """Most numbers in a cell."""
+MOST_MARKS, MARKED = 5, 0.2
+"""Most cells beside a pattern, and the largest share of rows that they have."""
+FOLDED = 0.2
+"""Largest share of all given answers that is merged into one."""
 _NUMBER = re.compile(r"(?<![\d.])[+-]?\d+(?:\.\d+)?|(?<=\.)\d+")
 _CODE = re.compile(r"[+-]?0\d")
 
@@ -41,21 +48,43 @@ def separator_of(counts: Mapping[str, int]) -> str:
 
 
 def _numbers(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
-    """Returns the pattern of cells that are alike but for their numbers."""
-    cells = list(counts)
-    texts = _NUMBER.split(cells[0])
-    numbers = len(texts) - 1
-    between = texts[1:-1]
-    if not 2 <= numbers <= MOST_NUMBERS or not all(between):
+    """Returns the pattern of cells that are alike but for their numbers, with what stands beside it.
+
+    A number of the pattern may be missing (``120/``). The few other cells are marks (``refused``), in however few rows,
+    as those of a column of numbers are.
+    """
+    alike = Counter[tuple[str, ...]]()
+    for cell, rows in counts.items():
+        alike[tuple(_NUMBER.split(cell))] += rows
+    (texts, _), *_ = alike.most_common(1)
+    pattern = _pattern(name, texts)
+    if pattern is None:
+        return None
+    marks = list[str]()
+    for cell in counts:
+        values = pattern.values_of(cell)
+        if values is None:
+            marks.append(cell)
+        elif not all(_NUMBER.fullmatch(v) or not v for v in values) or any(
+            map(_CODE.match, values)
+        ):
+            return None
+    beside = sum(counts[mark] for mark in marks)
+    if len(marks) > MOST_MARKS or beside > MARKED * sum(counts.values()):
+        return None
+    with contextlib.suppress(DomainError):
+        return replace(pattern, marks=tuple(sorted(marks)))
+    return None
+
+
+def _pattern(name: str, texts: Sequence[str]) -> SplitColumn | None:
+    """Returns the pattern with these texts before, between and after numbers; None where it tells too little."""
+    numbers, between = len(texts) - 1, texts[1:-1]
+    if not 2 <= numbers <= MOST_NUMBERS or not all(between) or set(name) & set("{}"):
         return None
     if any(text.strip(".") == "" or set(text) & set("{}") for text in [*between, "".join(texts)]):
         return None
-    for cell in cells:
-        if _NUMBER.split(cell) != texts or any(map(_CODE.match, _NUMBER.findall(cell))):
-            return None
     places = [f"{{{name} {number + 1}}}" for number in range(numbers)]
-    if set(name) & set("{}"):
-        return None
     pattern = "".join(text + place for text, place in zip(texts, [*places, ""], strict=True))
     return SplitColumn(name, pattern)
 
@@ -76,6 +105,9 @@ def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn
     listed = [answer for answer in ordered if answer not in set(rare)]
     other = next((word for word in OTHERS if word not in rows), "") if rare else ""
     if not listed or len(listed) > MANY_CATEGORIES or (rare and not other):
+        return None
+    if sum(rows[answer] for answer in rare) > FOLDED * rows.total():
+        # Numbers with a sign between them, say: "other" would be most of what is there.
         return None
     return SplitColumn(
         name,

@@ -311,6 +311,47 @@ def test_a_draft_splits_cells_with_several_numbers(name: str, absent: bool) -> N
     assert Domain.from_dict(kept) == draft.domain
 
 
+@pytest.mark.parametrize("every", [25, ROWS])
+@pytest.mark.parametrize("mark", ["refused", "n.d.", ">250", "see note"])
+def test_a_draft_keeps_marks_beside_numbers_and_cells_without_one_of_them(
+    mark: str, every: int
+) -> None:
+    """All of it comes back: 120/80, 120/, /80, the mark and a missing cell."""
+    cells = list(NUMBERS["pressure"])
+    cells[::every] = [mark] * len(cells[::every])
+    cells[1::50] = ["120/"] * len(cells[1::50])
+    cells[2::50] = ["/80"] * len(cells[2::50])
+    cells[3::50] = ["NA"] * len(cells[3::50])
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    assert not draft.left_out
+    (split,) = draft.domain.splits
+    assert (split.pattern, split.marks) == ("{x 1}/{x 2}", (mark,))
+    first, second, _ = draft.domain.columns
+    assert mark in first.marks  # type: ignore[union-attr]
+    assert first.missing
+    assert second.missing
+    assert Domain.from_dict(draft.domain.to_dict()) == draft.domain
+    frame = pd.DataFrame({"x": cells, "y": ["a", "b"] * (ROWS // 2)})
+    codes = encode(draft.domain, frame)
+    back = decode(draft.domain, codes, public_generator(1))["x"].tolist()
+    beside = {mark, "NA"}
+    assert [c for c in back if c in beside] == [c for c in cells if c in beside]
+    assert [c.split("/").count("") for c in back if c not in beside] == [
+        c.split("/").count("") for c in cells if c not in beside
+    ]
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [[f"note {n % 9}" for n in range(180)], ["refused"] * (ROWS // 2)],
+    ids=["many kinds", "half of the rows"],
+)
+def test_a_draft_leaves_out_cells_beside_too_many_others(beside: list[str]) -> None:
+    cells = [*beside, *NUMBERS["pressure"][len(beside) :]]
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    assert not draft.domain.splits
+
+
 @pytest.mark.parametrize("separator", [";", "; ", "|", ", ", "/"])
 def test_a_draft_splits_answers(separator: str) -> None:
     cells = answers(separator)
@@ -351,6 +392,13 @@ def test_a_private_draft_has_no_word_around_numbers() -> None:
     draft = private_draft(whole)
     assert draft.to_list == ("x",)
     assert "HIV" not in draft_text("t.csv", draft)
+
+
+def test_a_private_draft_has_no_mark() -> None:
+    cells = ["refused by Ms Roe", *pressures(1)[1:]]
+    draft = private_draft(drafted(x=cells, y=pressures(2)))
+    assert [split.column for split in draft.domain.splits] == ["x", "y"]
+    assert "Roe" not in draft_text("t.csv", draft)
 
 
 @pytest.mark.parametrize("absent", ["N/A", "n/a", "NA", "?", "None"])
